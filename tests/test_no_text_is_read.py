@@ -102,14 +102,14 @@ def _looks(tree: ast.Module) -> Iterator[int]:
             yield node.lineno
 
 
-def test_regular_expressions_are_used_only_where_a_reason_is_given() -> None:
+def test_modules_using_regular_expressions_have_a_reason() -> None:
     using = {name for name, tree in _files() if _uses_regular_expressions(tree)}
     assert using <= set(MAY_MATCH), (
         f"give a reason in {Path(__file__).name}: {sorted(using - set(MAY_MATCH))}"
     )
 
 
-def test_no_module_looks_into_the_text_of_an_exception() -> None:
+def test_modules_never_read_the_text_of_an_exception() -> None:
     found = [f"{name}:{line}" for name, tree in _files() if name not in MAY_LOOK for line in _looks(tree)]
     assert found == [], "an exception's facts are in its `detail`"
 
@@ -123,5 +123,5 @@ def test_no_module_looks_into_the_text_of_an_exception() -> None:
         "try: f()\nexcept OSError as e:\n    print(e.args[0].startswith('no'))",
     ],
 )
-def test_look_into_a_text_is_found(code: str) -> None:
+def test_reading_the_text_of_an_exception_is_found(code: str) -> None:
     assert list(_looks(ast.parse(code)))

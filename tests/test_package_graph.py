@@ -152,23 +152,23 @@ def circles() -> list[list[str]]:
     return found
 
 
-def test_no_package_imports_one_below_it() -> None:
+def test_package_imports_follow_the_order() -> None:
     assert sorted(imports_against_the_list()) == []
 
 
-def test_no_package_takes_a_private_name_of_another() -> None:
+def test_package_imports_take_no_private_name_of_another() -> None:
     assert sorted(private_names_across_packages()) == []
 
 
-def test_only_the_virtual_backend_and_diagnostics_know_native_code() -> None:
+def test_native_code_is_imported_by_virtual_and_diagnostics_only() -> None:
     assert sorted(uses_of_native_code()) == []
 
 
-def test_no_files_import_one_another_in_a_circle() -> None:
+def test_file_imports_form_no_circle() -> None:
     assert circles() == []
 
 
-def test_the_list_names_every_package() -> None:
+def test_order_names_every_package() -> None:
     assert [module for module in MODULES if module and not package_of(module)] == []
 
 

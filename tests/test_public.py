@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "peerlane"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def test_all_is_sorted_complete_and_documented() -> None:
+def test_public_names_are_sorted_and_documented() -> None:
     assert peerlane.__all__ == sorted(peerlane.__all__)
     for name in peerlane.__all__:
         thing = getattr(peerlane, name)
@@ -46,12 +46,29 @@ ATTRIBUTES = {
 
 
 @pytest.mark.parametrize("kind", ATTRIBUTES, ids=lambda kind: str(kind.__name__))
-def test_what_is_public_of_a_class(kind: type) -> None:
+def test_public_attributes_of_class_match_the_list(kind: type) -> None:
     assert [name for name in dir(kind) if not name.startswith("_")] == ATTRIBUTES[kind].split()
 
 
+def test_import_peerlane_and_copy_bytes_leave_numpy_unimported() -> None:
+    # It is two thirds of the time that a process would take to start.
+    program = """
+import sys, peerlane as pl
+one, other = pl.enter_node("devices=2")
+a, b, stream = one.allocate(64), other.allocate(64), one.create_stream()
+one.peers.add(other)
+pl.copy(a, bytes(range(64)))
+pl.copy(b, a, stream=stream)
+stream.sync()
+assert bytes(b) == bytes(range(64))
+print("numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=True, capture_output=True)
+    assert done.stdout == b"False\n"
+
+
 @pytest.mark.parametrize("module", ["_core", "_bench"])
-def test_the_stub_is_the_runtime(module: str, tmp_path: Path) -> None:
+def test_stub_matches_runtime_module(module: str, tmp_path: Path) -> None:
     fresh = tmp_path / f"{module}.pyi"
     patterns = ROOT / "native" / "python" / "stub.pat"
     words = ["nanobind.stubgen", "-q", "-P", "-m", f"peerlane.{module}", "-p", str(patterns)]
@@ -75,7 +92,7 @@ def _members(stub: Path) -> list[str]:
     return sorted(found)
 
 
-def test_import_starts_nothing() -> None:
+def test_import_enters_no_node_and_starts_no_thread() -> None:
     code = (
         "import threading, os, peerlane, peerlane.backend.registry as r;"
         "print(r.is_entered(), threading.active_count(), len(os.listdir('/proc/self/task')))"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from peerlane import _interpreter as _interpreter  # first: it may refuse
+from peerlane import _interpreter as _interpreter  # first: it may refuse the interpreter
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
 from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what the neutral API finds on the host
 from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
@@ -42,7 +42,7 @@ from peerlane.streams.stream import Stream, StreamGroup
 
 
 class _Doc(str):
-    """Asks pytest not to warn when it loads the plugin of a package that `peerlane run` has imported."""
+    """A docstring against a warning of pytest: `peerlane run` imports the package before pytest loads its plugin."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Look the version up when it is asked for: that takes as long as all of the rest."""
+        """Look the version up on demand: the look-up takes as long as the rest of the import."""
         if name == "__version__":
             from importlib.metadata import version
 

@@ -1,7 +1,7 @@
-"""The error family and the hub enumeration every dialect maps to its vendor's codes.
+"""The exceptions, and the faults that each dialect maps to its vendor's codes.
 
-What holds after a raise is written down in ``docs/errors.md``, one sentence a fault, each with a test.
-This module imports nothing of ours: every other part, the native module included, depends on it.
+``docs/errors.md`` says what holds after a raise: one sentence for each fault, each with a test.
+This module imports nothing else of the package: all other parts, the native module included, depend on it.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ class StreamWait:
     Attributes
     ----------
     stream : int
-        Its id.
+        The stream's id.
     operation : int
-        The number of the operation that waits, in its stream.
+        The number, in the stream, of the operation that waits.
     queued : int
         How many operations were queued, this one included.
     what : str
-        ``"record"``: an operation of a stream; ``"notify"``: a record of a notify; ``"callback"``: the return of its
-        callback; ``"value"``: another value in memory; ``"group"``: the other streams of its group; ``""``: nothing,
-        it could run.
+        What the operation waits for.  ``"record"``: an operation of a stream; ``"notify"``: a record of a notify;
+        ``"callback"``: the return of its callback; ``"value"``: another value in memory; ``"group"``: the other
+        streams of its group; ``""``: nothing, it could run.
     awaited_stream, awaited_operation : int
-        With ``"record"``: what it waited for; else 0.
+        With ``"record"``: the stream and the operation that it waited for; else 0.
     notify : int
-        With ``"notify"``: its id; else 0.
+        With ``"notify"``: the notify's id; else 0.
     notify_name : str
-        What the notify is called where it has a name, as those of channels.
+        The notify's name; empty if it has none.  Notifies of channels have names.
     submitted_at : str
-        The program's line, ``"file.py:12"``; empty where it was not noted.
+        The program's line that submitted the operation, ``"file.py:12"``; empty if it was not noted.
     """
 
     stream: int
@@ -105,11 +105,11 @@ class ThreadWait:
     Attributes
     ----------
     thread : str
-        Its name.
+        The thread's name.
     place : str
         The program's line, ``"file.py:12"``.
     stream : int
-        The id of the stream that it waited for; 0 when it waited for another process.
+        The id of the stream that the thread waited for; 0 if it waited for another process.
     """
 
     thread: str
@@ -119,18 +119,18 @@ class ThreadWait:
 
 @dataclass(frozen=True, slots=True)
 class FailedBefore:
-    """A failure that nobody was told of before a wait came to nothing.
+    """A failed operation whose failure no synchronization had reported when a wait ended in vain.
 
     Attributes
     ----------
     stream, operation : int
         The stream's id, and the number of the operation there.
     kind : str
-        What the operation is.
+        What the operation does.
     why : str
         What went wrong.
     submitted_at : str
-        The program's line; empty where it was not noted.
+        The program's line that submitted the operation; empty if it was not noted.
     """
 
     stream: int
@@ -142,24 +142,24 @@ class FailedBefore:
 
 @dataclass(frozen=True, slots=True)
 class RankWait:
-    """What a rank of a group said that it waits for.
+    """What a rank of a group waits for, by its own report.
 
     Attributes
     ----------
     rank, pid : int
-        Who said it.
+        The rank that reported, and its process.
     what : str
-        What it waits for: the name of a notify; empty for a peer's end of a channel.
+        The name of the notify that it waits for; empty if it waits for a peer to make its end of a channel.
     peer : int
-        The rank that should record it, or make its end; -1 where it is not another rank.
+        The rank that should record the notify, or make its end; -1 if that is not another rank.
     group : str
-        The name of the other group that this is of; empty for the group itself.
+        The name of the group that the wait belongs to, if that is another group; empty for the group itself.
     threads : tuple of ThreadWait
         The threads that wait for the stream, or at the rendezvous.
     stream, operation : int
         The stream's id and the operation's number; 0 at the rendezvous.
     submitted_at : str
-        The program's line that submitted the wait; empty where it was not noted.
+        The program's line that submitted the wait; empty if it was not noted.
     call : str
         The call that waits at the rendezvous; else empty.
     """
@@ -178,28 +178,30 @@ class RankWait:
 
 @dataclass(frozen=True, slots=True)
 class WaitState:
-    """Who waited for what: ``detail`` of a `Deadlock` and of the `WaitTimeout` of a synchronization.
+    """Which streams, threads or ranks waited for what.
+
+    It is the ``detail`` of a `Deadlock`, and of the `WaitTimeout` of a synchronization.
 
     Attributes
     ----------
     why : str
-        ``"timeout"``: it took too long; ``"circle"``: the stream waits for itself; ``"callback"``: it waits for the
-        callback that asks; ``"never"``: nothing that was submitted ends it, and all threads wait; ``"ranks"``: the
-        ranks of a group wait for one another.
+        ``"timeout"``: the wait took too long; ``"circle"``: the stream waits for itself; ``"callback"``: a callback
+        waits for its own stream; ``"never"``: no submitted operation ends the wait, and all threads wait;
+        ``"ranks"``: the ranks of a group wait for one another.
     stream : int
-        The id of the stream that was waited for; 0 where it is not one.
+        The id of the stream that was waited for; 0 if the wait was not for a stream.
     operation : int
-        The number of the operation there, where an event's record was waited for; else 0.
+        If the wait was for an event's record: the number of that operation in the stream; else 0.
     seconds : float or None
-        With ``"timeout"``: how long it was waited for; None if it would never have been done.
+        With ``"timeout"``: how long the wait lasted; None if it would never have ended.
     streams : tuple of StreamWait
-        The streams that were not done: that one, what it waits for, and so on; then the others.
+        The streams that were not done: first `stream`, then the one that it waits for, and so on; then the others.
     threads : tuple of ThreadWait
-        Of a deadlock of all threads of this process.
+        In a deadlock of all threads of this process: where each of them waits.
     failed : tuple of FailedBefore
-        Failures that may be the cause, of this process or of a rank.
+        Failures, of this process or of a rank, that may be the cause.
     ranks : tuple of RankWait
-        With ``"ranks"``: what each of those said that wait in vain.
+        With ``"ranks"``: the report of each rank that waits in vain.
     """
 
     why: str
@@ -212,7 +214,7 @@ class WaitState:
     ranks: tuple[RankWait, ...] = ()
 
     def notify_in_the_way(self) -> int:
-        """Return the id of the notify that `stream`, or what it waits for, waits for; 0 if there is none."""
+        """Return the id of the notify that holds up `stream`, directly or through other streams; 0 without one."""
         waits = {each.stream: each for each in self.streams}
         at = waits.pop(self.stream, None)
         while at is not None and at.what == "record":
@@ -227,9 +229,9 @@ class NoRoom:
     Attributes
     ----------
     asked, free, capacity : int
-        Bytes: what was asked for, what is free, what the device has in all.
+        Bytes: requested, free, and of the whole device.
     cause : str
-        That in words, with who holds memory of it, and without advice.
+        The same in words, with the processes that hold memory of the device, and without advice.
     """
 
     asked: int
@@ -240,18 +242,18 @@ class NoRoom:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """A range that ends beyond the memory that it starts in, or starts where nothing is.
+    """A range that ends beyond the memory that it starts in, or that starts outside all memory.
 
     Attributes
     ----------
     role : str
-        ``"dst"``, ``"src"`` or ``"address"``.
+        The operand: ``"dst"``, ``"src"`` or ``"address"``.
     address, size : int
-        What was asked for.
+        The range that was asked for.
     start, extent : int
-        Where the memory starts, and its bytes; 0 if there is none.
+        Where the memory that it starts in begins, and how many bytes that has; 0 if there is none.
     allocation : int
-        Its number; 0 if there is none.
+        The number of the allocation; 0 if there is none.
     """
 
     role: str
@@ -269,9 +271,9 @@ class SizesDiffer:
     Attributes
     ----------
     source, destination : int
-        Bytes.
+        Bytes of each.
     pair : int or None
-        Which one of a batch, from 0.
+        The pair's number in its batch, from 0; None for a single copy.
     """
 
     source: int
@@ -293,14 +295,14 @@ class LostProcess:
 
 @dataclass(frozen=True, slots=True)
 class HandleRefused:
-    """A handle that the process which made it does not let this one open.
+    """A handle whose exporter does not let this process open it.
 
     Attributes
     ----------
     maker, asker : int
-        Pids: of who made it, and of who asked.
+        Pids of the process that exported it, and of the process that asked.
     status : int
-        The reason's number in the protocol.
+        The number of the reason in the protocol.
     """
 
     maker: int
@@ -315,9 +317,9 @@ class NotifyRefused:
     Attributes
     ----------
     notify : int
-        Its id.
+        The notify's id.
     recorded_instead : int or None
-        The number, among those of its queue, of what was recorded in its place.
+        The number, in the notify's queue, of the record that came in its place.
     """
 
     notify: int
@@ -326,7 +328,7 @@ class NotifyRefused:
 
 @dataclass(frozen=True, slots=True)
 class VendorModule:
-    """A vendor's own module that finds a device, so that a dialect is not put in its place unasked.
+    """A vendor's own module that finds a device: a dialect does not replace it unless told to.
 
     Attributes
     ----------
@@ -342,20 +344,20 @@ class VendorModule:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What native code refused, for a reason that has no facts of its own.
+    """A refusal of native code whose reason has no record of its own.
 
     Attributes
     ----------
     reason : str
-        Native code's word for it.
+        Native code's name of the reason.
     role : str
-        Which operand: ``"dst"``, ``"src"``, ``"address"``; empty where that says nothing.
+        The operand: ``"dst"``, ``"src"``, ``"address"``; empty if the refusal is not about one.
     address, size : int
-        What was asked for; 0 where that says nothing.
+        The range that was asked for; 0 if the refusal is not about one.
     entry : int or None
-        Which one of a list, from 0.
+        The number of the entry in its list, from 0; None without a list.
     errno : int
-        The system's; 0 where it did not refuse.
+        The system's error number; 0 if the system did not refuse.
     """
 
     reason: str
@@ -367,7 +369,7 @@ class Refused:
 
 
 class Error(Exception):
-    """Base of everything peerlane raises on purpose.
+    """Base of all exceptions that peerlane raises on purpose.
 
     Attributes
     ----------
@@ -378,18 +380,19 @@ class Error(Exception):
     code : int or None
         The vendor's code, when a dialect was speaking.
     device : str or None
-        The device it concerns (``"virtual:0"``).
+        The device that it concerns (``"virtual:0"``).
     operation : int or None
-        At a synchronization: the number, in its stream, of the operation that failed.
+        From a synchronization: the number, in its stream, of the operation that failed.
     rank : int or None
-        The rank of a group or a rendezvous that was lost (`PeerLost`), where that is known.
+        With `PeerLost`: the lost rank of a group or a rendezvous, if it is known.
     failed_operation : FailedOperation or None
-        At a synchronization: what failed, for dialects that tell it in their own words; None once it was pickled.
+        From a synchronization: the failed operation, for dialects that describe it in their own words; None after
+        pickling.
     missing_address : int or None
-        The first address where nothing is: after an end, or in reserved addresses.
+        The first address of the range where no memory is: behind the end of an allocation, or in reserved addresses.
     detail : object
-        The facts that the text tells, by name: `WaitState` for one; None where the text says nothing that the
-        attributes above do not.
+        A record of the facts in the text, for example a `WaitState`; None if the attributes above say all that the
+        text says.
     """
 
     default_fault = Fault.DEVICE_FAULT
@@ -478,7 +481,7 @@ class Unsupported(Error):
 
 
 class AccessDenied(Error, PermissionError):
-    """The memory or the peer exists, and the caller may not use it so."""
+    """The memory or the peer exists, and the caller may not use it in this way."""
 
     default_fault = Fault.PEER_NOT_ENABLED
 
@@ -486,13 +489,13 @@ class AccessDenied(Error, PermissionError):
 
 
 class Closed(Error, ValueError):
-    """The object was closed by its owner, its node was left, or the process forked."""
+    """The program closed the object, left its node, or forked."""
 
     default_fault = Fault.CLOSED
 
 
 class PeerLost(Error, ConnectionError):
-    """Another process that this one depends on has died, or has left what they share; ``rank`` tells which."""
+    """Another process that this one depends on has died or has left the group; ``rank`` tells which."""
 
     default_fault = Fault.PEER_LOST
 
@@ -500,7 +503,7 @@ class PeerLost(Error, ConnectionError):
 
 
 class WaitTimeout(Error, TimeoutError):
-    """A wait reached its deadline; the text gives what was wanted and what was seen."""
+    """A wait reached its deadline; the text gives the wanted and the seen state."""
 
     default_fault = Fault.WAIT_TIMEOUT
 
@@ -508,13 +511,13 @@ class WaitTimeout(Error, TimeoutError):
 
 
 class BadHandle(Error, ValueError):
-    """A handle is forged, stale, of another node or of an older version."""
+    """A handle is forged, stale, of another node or of another version."""
 
     default_fault = Fault.BAD_HANDLE
 
 
 class BadAddress(Error):
-    """An address or range is not (or no longer) memory that may be touched."""
+    """An address or range is not, or is no longer, memory that may be touched."""
 
     default_fault = Fault.UNKNOWN_ADDRESS
 
@@ -526,13 +529,13 @@ class Busy(Error):
 
 
 class Deadlock(Busy):
-    """A wait that nothing will ever end; ``detail`` tells who waits for what."""
+    """A wait that nothing will ever end; ``detail`` tells which streams, threads or ranks wait for what."""
 
     default_fault = Fault.DEADLOCK
 
 
 class Cancelled(Error):
-    """An operation was abandoned because something before it failed or its stream was closed."""
+    """An operation was cancelled: an operation before it failed, or its stream was aborted or closed."""
 
     default_fault = Fault.CANCELLED
 

@@ -120,7 +120,7 @@ def noise(nbytes: int) -> bytes:
     return np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8).tobytes()
 
 
-def test_device_of_another_backend_is_entered_and_named(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_device_of_another_backend_is_entered_on_first_use(plain: tuple[pl.Device, pl.Device]) -> None:
     device, virtual = plain
     assert device.name == "plain:1" and pl.Device("plain:1") is device
     assert [each.name for each in pl.devices()] == ["virtual:0", "virtual:1"]
@@ -129,7 +129,9 @@ def test_device_of_another_backend_is_entered_and_named(plain: tuple[pl.Device, 
         pl.Device("plain:2")
 
 
-def test_backend_of_the_node_is_chosen_by_its_name(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_settings_with_backend_name_choose_that_backend(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry.register("plain", Factory())
     pl.leave_node()
     monkeypatch.setenv("PEERLANE_NODE", "backend=plain,devices=2")
@@ -157,7 +159,7 @@ def test_copy_between_host_and_backends_moves_the_bytes(
     assert bytes(b.view()) == data == bytes(c.view())
 
 
-def test_copy_within_a_backend_is_its_own_verb(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_copy_within_one_backend_calls_that_backends_copy(plain: tuple[pl.Device, pl.Device]) -> None:
     device, _ = plain
     a = device.allocate(1000)
     b = pl.Device("plain:0").allocate(1000)
@@ -166,7 +168,7 @@ def test_copy_within_a_backend_is_its_own_verb(plain: tuple[pl.Device, pl.Device
     assert device.backend.calls == ["copy"]
 
 
-def test_route_between_backends_is_staged_through_the_host(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_route_to_other_backend_is_staged_through_host(plain: tuple[pl.Device, pl.Device]) -> None:
     device, virtual = plain
     a, b = device.allocate(8), virtual.allocate(8)
     text = "between back-ends plain and virtual bytes go through the host"
@@ -176,7 +178,7 @@ def test_route_between_backends_is_staged_through_the_host(plain: tuple[pl.Devic
     assert a.route_to(pl.as_buffer(bytearray(8))).kind == "host"
 
 
-def test_refused_copy_moves_nothing_and_says_so(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_copy_refused_by_either_backend_raises(plain: tuple[pl.Device, pl.Device]) -> None:
     device, virtual = plain
     a, b = device.allocate(8), virtual.allocate(9)
     with pytest.raises(pl.InvalidValue, match="the source has 9 bytes, the destination 8"):
@@ -188,7 +190,9 @@ def test_refused_copy_moves_nothing_and_says_so(plain: tuple[pl.Device, pl.Devic
         pl.copy(a, bytes(8))
 
 
-def test_closed_buffer_stays_until_a_queued_copy_is_over(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_buffer_close_under_queued_copy_keeps_block_until_copy_ends(
+    plain: tuple[pl.Device, pl.Device],
+) -> None:
     device, virtual = plain
     a, result, notify = device.allocate(8), bytearray(8), virtual.create_notify()
     a.copy_from(b"12345678")
@@ -202,7 +206,7 @@ def test_closed_buffer_stays_until_a_queued_copy_is_over(plain: tuple[pl.Device,
     assert not device.backend.blocks
 
 
-def test_fill_rectangles_and_batches_reach_the_backend(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_fill_copy_2d_and_batch_reach_memory_of_each_backend(plain: tuple[pl.Device, pl.Device]) -> None:
     device, virtual = plain
     a, b = device.allocate(64), virtual.allocate(64)
     a.fill(b"\x01\x02")
@@ -220,7 +224,7 @@ def test_fill_rectangles_and_batches_reach_the_backend(plain: tuple[pl.Device, p
 
 @pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
-def test_reduce_of_a_backend_has_the_bits_of_native_code(
+def test_reduce_on_plain_backend_gives_same_bits_as_native_code(
     plain: tuple[pl.Device, pl.Device], dtype: str, op: str
 ) -> None:
     device, virtual = plain
@@ -245,7 +249,7 @@ def _without_nan(data: bytes, dtype: str) -> np.ndarray:
     return np.where(np.isnan(values), 0, values)
 
 
-def test_addresses_are_located_in_every_backend(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_raw_calls_find_addresses_of_every_backend(plain: tuple[pl.Device, pl.Device]) -> None:
     device, virtual = plain
     a, b = device.allocate(64), virtual.allocate(64)
     assert pl.raw.locate(a.address + 3).base == a.address
@@ -268,7 +272,9 @@ def test_addresses_are_located_in_every_backend(plain: tuple[pl.Device, pl.Devic
         pl.raw.copy(b.address, a.last_address, 1)
 
 
-def test_what_a_backend_lacks_is_unsupported_by_name(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_call_needing_missing_capability_raises_unsupported_naming_it(
+    plain: tuple[pl.Device, pl.Device],
+) -> None:
     device, _ = plain
     a = device.allocate(64)
     with pytest.raises(pl.Unsupported, match=r"needs PHYSICAL; back-end plain has FILL\|HOST_VIEW"):
@@ -283,7 +289,7 @@ def test_what_a_backend_lacks_is_unsupported_by_name(plain: tuple[pl.Device, pl.
         pl.raw.write_value(a.address, 1, stream=stream)
 
 
-def test_leaving_the_node_closes_what_was_entered_beside_it(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_leave_node_closes_other_backends_and_their_objects(plain: tuple[pl.Device, pl.Device]) -> None:
     device, _ = plain
     a, stream = device.allocate(64), device.create_stream()
     pl.leave_node()
@@ -294,7 +300,7 @@ def test_leaving_the_node_closes_what_was_entered_beside_it(plain: tuple[pl.Devi
         device.create_stream()
 
 
-def test_neutral_classes_have_no_instances_and_shadow_no_native_name() -> None:
+def test_neutral_classes_are_slotless_and_shadow_no_native_name() -> None:
     from peerlane import _core
     from peerlane.backends.virtual.buffer import VirtualBuffer
     from peerlane.backends.virtual.notify import VirtualNotify

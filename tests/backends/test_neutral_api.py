@@ -208,7 +208,7 @@ class OnReferenceDevices(NeutralApi):
 # What a signal raises Hypothesis takes for a failure of the program, and runs it again.
 @pytest.mark.timeout(120, method="thread")
 @pytest.mark.parametrize("machine", [OnVirtualDevices, OnReferenceDevices])
-def test_any_program(machine: type[NeutralApi]) -> None:
+def test_neutral_api_under_random_program_matches_model(machine: type[NeutralApi]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -478,12 +478,12 @@ def _settings(examples: int, steps: int) -> settings:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_any_program(machine: type[Streams]) -> None:
+def test_streams_under_random_program_match_model(machine: type[Streams]) -> None:
     run_state_machine_as_test(machine, settings=_settings(80, 40))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600, method="thread")
 @pytest.mark.parametrize("machine", MACHINES)
-def test_many_programs(machine: type[Streams]) -> None:
+def test_streams_under_many_random_programs_match_model(machine: type[Streams]) -> None:
     run_state_machine_as_test(machine, settings=_settings(1500, 60))

@@ -1,4 +1,4 @@
-"""How every command ends when its output, or the user, gives up; and at Ctrl-C during imports."""
+"""How each command ends when its output cannot be written, its reader has gone, or Ctrl-C comes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commands(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("target", "reason"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")]
 )
-def test_output_that_cannot_be_written_is_one_line_and_2(
+def test_command_stdout_not_writable_says_one_line_and_exits_2(
     name: str, target: str, reason: str, commands: dict[str, str]
 ) -> None:
     done = shell(f"{PEERLANE} {commands[name]} {target} 2>{os.devnull}")
@@ -54,7 +54,7 @@ def test_output_that_cannot_be_written_is_one_line_and_2(
     assert "Traceback" not in done.stdout and "Exception ignored" not in done.stdout
 
 
-def test_a_reader_that_has_gone_is_no_error() -> None:
+def test_command_reader_gone_exits_141_silently() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_what_was_printed_before_an_error_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_collected_output_printed_before_error_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     from peerlane import InvalidValue
     from peerlane.cli.stdout import collected_output
 
@@ -94,7 +94,7 @@ runpy.run_module("peerlane", run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize(
     "name", ["peerlane.cli", "peerlane.cli.demo", "peerlane.cli.demo.job", "rich.console"]
 )
-def test_ctrl_c_during_imports_is_130(name: str, tmp_path: Path) -> None:
+def test_command_ctrl_c_during_imports_exits_130(name: str, tmp_path: Path) -> None:
     words = ["demo", "--weights", str(small_model(tmp_path))]
     done = run_python(["-c", INTERRUPTED.format(name=name, words=words)], timeout=TIMEOUT)
     assert (done.returncode, done.stdout) == (130, "")
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("timeout", [None, 50])
 @pytest.mark.parametrize("how", INTERRUPTS)
-def test_ctrl_c_ends_a_wait_for_a_process_that_works(how: str, timeout: float | None, tmp_path: Path) -> None:
+def test_child_answer_ctrl_c_ends_the_wait(how: str, timeout: float | None, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(WAITS_FOR_A_CHILD.format(INTERRUPTS[how], timeout))
     done = run_python(["a.py"], timeout=TIMEOUT, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
@@ -127,8 +127,8 @@ def test_ctrl_c_ends_a_wait_for_a_process_that_works(how: str, timeout: float | 
 
 
 @pytest.mark.parametrize("inner", ["-m peerlane run a.py", "-m peerlane topo --json"])
-def test_peerlane_runs_itself_without_a_warning(inner: str, tmp_path: Path) -> None:
-    """Started as its console script does: ``peerlane.__main__`` is imported by then."""
+def test_run_of_peerlane_itself_warns_of_nothing(inner: str, tmp_path: Path) -> None:
+    """The program starts as the console script does, with ``peerlane.__main__`` imported already."""
     (tmp_path / "a.py").write_text("print('[1]')")
     program = f"import sys; sys.argv = 'peerlane run {inner}'.split(); "
     program += "from peerlane.__main__ import main; sys.exit(main())"

@@ -1,4 +1,4 @@
-"""``peerlane ps``: it shows who holds what, enters nothing, and survives whatever lies in the runtime directory."""
+"""``peerlane ps``: it shows who holds what, enters no node, and survives any file in the runtime directory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _node(ps: Ps, *words: str, code: int = 0) -> dict[str, Any]:
     return dict(node)
 
 
-def test_what_one_process_holds(ps: Ps, other: Peer) -> None:
+def test_ps_json_shows_what_one_process_holds(ps: Ps, other: Peer) -> None:
     other.run(
         "kept = [devices[0].allocate(3 * G), pl.Physical(devices[1], G), pl.Physical(devices[0], G)]\n"
         "handle = kept[2].export(allow='user')\n"
@@ -88,7 +88,7 @@ def test_what_one_process_holds(ps: Ps, other: Peer) -> None:
     assert other.run("result = devices[0].free_bytes") == (64 << 20) - 4 * G
 
 
-def test_a_shared_block_counts_once(ps: Ps, other: Peer) -> None:
+def test_ps_shared_block_counts_once(ps: Ps, other: Peer) -> None:
     number = other.run(
         "block = pl.Physical(devices[0], G); handle = block.export(allow='user'); result = int(handle)"
     )
@@ -106,12 +106,12 @@ def test_a_shared_block_counts_once(ps: Ps, other: Peer) -> None:
         rows = {row["pid"]: row for row in node["processes"]}
         assert (rows[other.pid]["state"], rows[other.pid]["serves"]) == ("ended", False)
         text = ps()
-        assert "ended; the next process of the node clears its place" in text
+        assert "ended; the next process that enters the node clears its place" in text
         second.run("block.close(); own.close()")
         assert _node(ps)["devices"][0]["used"] == 0
 
 
-def test_it_enters_nothing_and_leaves_everything_as_it_is(ps: Ps, other: Peer, directory: Path) -> None:
+def test_ps_leaves_node_and_runtime_directory_unchanged(ps: Ps, other: Peer, directory: Path) -> None:
     other.run("kept = devices[0].allocate(G)")
     file = directory / "ci.node"
     before, names = file.read_bytes(), sorted(directory.iterdir())
@@ -121,7 +121,7 @@ def test_it_enters_nothing_and_leaves_everything_as_it_is(ps: Ps, other: Peer, d
     assert sorted(directory.iterdir()) == names
 
 
-def test_the_table(ps: Ps, other: Peer) -> None:
+def test_ps_table_shows_process_and_devices(ps: Ps, other: Peer) -> None:
     other.run("kept = devices[0].allocate(3 * G); devices[0].peers.add(devices[1])")
     text = ps()
     assert "ci: 3 devices on 1 switch" in text
@@ -132,7 +132,7 @@ def test_the_table(ps: Ps, other: Peer) -> None:
     assert "virtual:2: 0 B of 32 MiB (0.0%) used" in text
 
 
-def test_one_node_or_all(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_node_option_selects_one_node(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
     with peer("name=second,devices=1"):
         assert [node["name"] for node in ps("--json")["nodes"]] == ["ci", "second"]
         for words in (("--node", "second"), ("--node", "name=second,devices=1")):
@@ -142,19 +142,21 @@ def test_one_node_or_all(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("name", ["none", "third", "no such name", ""])
-def test_a_name_that_no_node_has(name: str, ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_unknown_node_exits_2_and_names_nodes(
+    name: str, ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["ps", "--node", name]) == 2
     said = capsys.readouterr().err
     assert f"--node {name!r}: no process has entered node" in said
     assert "valid are the name of a node" in said and "nodes here: ci" in said
 
 
-def test_a_node_that_nobody_is_in(ps: Ps, other: Peer, directory: Path) -> None:
+def test_ps_node_without_processes_is_idle(ps: Ps, other: Peer, directory: Path) -> None:
     assert other.run("pl.leave_node(); result = 1") == 1
     found = ps("--json")
     assert (found["nodes"], found["idle"]) == ([], ["ci"])
     assert "no node in use" in ps() and "1 idle (nobody is in them): ci" in ps()
-    for words in (("--node", "ci"), ("--node", SPEC)):  # who asks for it sees it
+    for words in (("--node", "ci"), ("--node", SPEC)):  # named, it is shown though idle
         node = _node(ps, *words)
         assert node["processes"] == []
         assert [device["used"] for device in node["devices"]] == [0, 0, 0]
@@ -170,7 +172,7 @@ def test_a_node_that_nobody_is_in(ps: Ps, other: Peer, directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_a_locked_file_and_a_stopped_process_hold_up_nobody(other: Peer, directory: Path) -> None:
+def test_ps_locked_file_and_stopped_process_does_not_wait(other: Peer, directory: Path) -> None:
     fd = os.open(directory / "ci.node", os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.kill(other.pid, signal.SIGSTOP)
@@ -184,7 +186,7 @@ def test_a_locked_file_and_a_stopped_process_hold_up_nobody(other: Peer, directo
 
 
 def _file(directory: Path, spec: str = "name=n,devices=2") -> bytearray:
-    """The file of a node in which this process is."""
+    """Return the content of the file of a node that this process has entered."""
     state = NodeState(NodeConfig.parse(spec), directory)
     content = bytearray((directory / "n.node").read_bytes())
     state.close()
@@ -192,7 +194,7 @@ def _file(directory: Path, spec: str = "name=n,devices=2") -> bytearray:
     return content
 
 
-def test_files_that_are_none(ps: Ps, directory: Path) -> None:
+def test_ps_broken_node_file_exits_1_and_names_problem(ps: Ps, directory: Path) -> None:
     good = _file(directory)
     for content, says in (
         (b"", "has no header"),
@@ -211,14 +213,14 @@ def test_files_that_are_none(ps: Ps, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", [1, 2, 9])
-def test_files_of_other_layouts_are_named_with_what_to_do(
+def test_ps_node_file_of_other_layout_says_what_to_do(
     ps: Ps, other: Peer, directory: Path, layout: int
 ) -> None:
     file = directory / "ci.node"
     with file.open("r+b") as opened:
         opened.seek(7)
         opened.write(bytes([layout]))
-        opened.truncate(4096 + 1024 * 40)  # layout 1 had no more
+        opened.truncate(4096 + 1024 * 40)  # the size of a file of layout 1
     node = _node(ps, code=1)
     assert (node["shape"], node["devices"], node["processes"]) == ("", [], [])
     assert f"has layout {layout} of another release of peerlane" in node["problem"]
@@ -226,11 +228,11 @@ def test_files_of_other_layouts_are_named_with_what_to_do(
     other.kill()
     assert "no process is in it: delete it" in _node(ps, code=1)["problem"]
     assert "no process is in it: delete it" in ps(code=1)
-    with peer(SPEC):  # makes it anew
+    with peer(SPEC):  # this process makes the file anew
         assert _node(ps)["problem"] is None
 
 
-def test_things_in_the_place_of_a_file(ps: Ps, directory: Path) -> None:
+def test_ps_pipe_folder_link_or_socket_as_node_file_names_problem(ps: Ps, directory: Path) -> None:
     for name, says in (
         ("pipe", "is not a regular file"),
         ("folder", "is not a regular file"),
@@ -251,12 +253,12 @@ def test_things_in_the_place_of_a_file(ps: Ps, directory: Path) -> None:
         assert says in problem, (name, problem)
 
 
-def test_what_a_file_says_is_not_trusted(ps: Ps, directory: Path) -> None:
+def test_ps_hostile_node_file_is_shown_safely(ps: Ps, directory: Path) -> None:
     good = _file(directory)
     content = good.copy()
-    content[72 : 72 + 8] = b"\x1b]0;xy\x07\n"  # what a terminal would obey
-    content[4096 + 16 : 4096 + 32] = b"\xff" * 16  # as much as can be said to be held
-    content[4096 : 4096 + 8] = b"\xff" * 8  # no process has that pid
+    content[72 : 72 + 8] = b"\x1b]0;xy\x07\n"  # an escape sequence of terminals
+    content[4096 + 16 : 4096 + 32] = b"\xff" * 16  # the largest sizes that fit
+    content[4096 : 4096 + 8] = b"\xff" * 8  # a pid that no process has
     (directory / "n.node").write_bytes(content)
     assert "\x1b" not in ps()
     assert _node(ps)["processes"][0]["state"] == "ended"
@@ -266,7 +268,7 @@ def test_what_a_file_says_is_not_trusted(ps: Ps, directory: Path) -> None:
         for _ in range(draw.choice((1, 20, 2000))):
             at = draw.randrange(72, len(content)) if draw.random() < 0.3 else draw.randrange(72, 3 * 4096)
             content[at] = draw.randrange(256)
-        # Every slot taken, by this process: as much work as a file can make.
+        # Each slot is taken by this process: no file makes more work for ps.
         if seed == SEED:
             for slot in range(SLOTS):
                 at = slot_offset(2, slot)

@@ -1,4 +1,4 @@
-"""``peerlane run``: the program cannot tell it from ``python``; it and its children can ``import acl``."""
+"""``peerlane run``: a program behaves as under ``python``, and it and its children can ``import acl``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., Completed]
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Return an environment without peerlane's variables, but for a runtime directory of its own."""
+    """Return an environment whose only variable of peerlane is a runtime directory of the test."""
     clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
     return {**clean, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime")}
 
@@ -50,7 +50,7 @@ def run(env: dict[str, str], here: Path) -> Run:
 
 @pytest.fixture
 def alike(env: dict[str, str], here: Path, run: Run) -> Run:
-    """Return a check that ``python ARGS`` and ``peerlane run ARGS`` end, and write, the same."""
+    """Return a check that ``python ARGS`` and ``peerlane run ARGS`` write the same and end alike."""
 
     def call(*args: str) -> Completed:
         expected = run_python(args, timeout=TIMEOUT, env=env, cwd=here)
@@ -80,7 +80,7 @@ print(sys.argv, sys.path[0], sys.modules["__main__"].__dict__ is globals())
 
 
 @pytest.mark.parametrize("how", ["show.py", "./show.py", "../here/show.py", "a b/show it.py", "link.py"])
-def test_a_script_sees_what_python_shows_it(how: str, here: Path, alike: Run) -> None:
+def test_run_script_sees_what_python_shows_it(how: str, here: Path, alike: Run) -> None:
     (here / "a b").mkdir()
     for name in ("show.py", "a b/show it.py"):
         (here / name).write_text(SHOW)
@@ -88,7 +88,7 @@ def test_a_script_sees_what_python_shows_it(how: str, here: Path, alike: Run) ->
     assert "__main__" in alike(how, "x").stdout
 
 
-def test_a_module_a_folder_and_an_archive_do_too(here: Path, alike: Run) -> None:
+def test_run_module_folder_or_archive_sees_what_python_shows_it(here: Path, alike: Run) -> None:
     (here / "pack").mkdir()
     for name in ("show.py", "pack/__init__.py", "pack/__main__.py", "pack/part.py"):
         (here / name).write_text(SHOW)
@@ -98,18 +98,18 @@ def test_a_module_a_folder_and_an_archive_do_too(here: Path, alike: Run) -> None
         assert alike(*args, "-x", "--", "--devices", "5").stdout
 
 
-def test_source_text_does_too(alike: Run) -> None:
+def test_run_source_text_sees_what_python_shows_it(alike: Run) -> None:
     alike("-c", "import sys; print(sys.argv, sys.path[0], __name__, __spec__, __loader__)", "x", "--", "-c")
 
 
-def test_what_looks_like_our_options_is_the_programs(here: Path, run: Run) -> None:
+def test_run_options_after_program_reach_program(here: Path, run: Run) -> None:
     (here / "s.py").write_text("import sys; print(sys.argv[1:])")
     words = ["--devices", "3", "--d", "-h", "-m", "x", "--", "-c", "--node=y", "-"]
     for program in (["s.py"], ["-m", "s"], ["-c", "import sys; print(sys.argv[1:])"], ["--", "s.py"]):
         assert run("--shadow-real", *program, *words).stdout == f"{words}\n"
 
 
-def test_the_program_is_required(run: Run) -> None:
+def test_run_without_program_exits_2(run: Run) -> None:
     done = run("--shadow-real")
     assert done.returncode == 2 and "SCRIPT" in done.stderr
 
@@ -150,17 +150,17 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_program_ends_as_under_python(ending: str, here: Path, alike: Run) -> None:
+def test_run_program_ends_as_under_python(ending: str, here: Path, alike: Run) -> None:
     (here / "s.py").write_text(ENDINGS[ending])
     alike("s.py")
     alike("-c", ENDINGS[ending])
 
 
-def test_an_interrupt_ends_by_the_signal(run: Run) -> None:
+def test_run_interrupted_program_ends_by_sigint(run: Run) -> None:
     assert run("-c", ENDINGS["is interrupted"]).returncode == -2
 
 
-def test_a_module_that_fails_shows_its_own_frames_only(here: Path, run: Run) -> None:
+def test_run_failing_module_shows_its_own_frames_only(here: Path, run: Run) -> None:
     (here / "bad.py").write_text("def f():\n    1/0\nf()\n")
     done = run("-m", "bad")
     assert done.returncode == 1
@@ -179,7 +179,7 @@ def test_a_module_that_fails_shows_its_own_frames_only(here: Path, run: Run) -> 
         ("-m empty", 1),
     ],
 )
-def test_a_program_that_cannot_start_is_refused_as_by_python(
+def test_run_program_that_cannot_start_fails_as_under_python(
     program: str, code: int, here: Path, alike: Run
 ) -> None:
     (here / "empty").mkdir()
@@ -196,7 +196,7 @@ print(*acl.rt.get_device_count(), memcpy(0, 0, 0, 0, 3))
 """
 
 
-def test_a_program_imports_the_vendors_module(run: Run) -> None:
+def test_run_program_that_imports_acl_gets_dialect(run: Run) -> None:
     assert run("-c", IMPORTS).stdout == COUNTED
 
 
@@ -221,7 +221,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("method", "name"), [("fork", "__main__"), ("spawn", "__mp_main__"), ("forkserver", "__mp_main__")]
 )
-def test_workers_have_the_dialect_and_the_programs_classes(
+def test_run_multiprocessing_workers_have_dialect_and_classes(
     method: str, name: str, here: Path, run: Run
 ) -> None:
     (here / "workers.py").write_text(WORKERS)
@@ -231,7 +231,7 @@ def test_workers_have_the_dialect_and_the_programs_classes(
 
 
 @pytest.mark.parametrize("form", ["script.py", "-m script", "-c IMPORTS", "-m peerlane run script.py"])
-def test_python_children_have_the_dialect(form: str, here: Path, run: Run) -> None:
+def test_run_python_children_have_dialect(form: str, here: Path, run: Run) -> None:
     (here / "script.py").write_text(IMPORTS)
     args = [IMPORTS if word == "IMPORTS" else word for word in form.split()]
     program = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, *{args!r}]).returncode)"
@@ -243,7 +243,7 @@ def child_of(run: Run, program: str) -> Completed:
     return run("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])")
 
 
-def test_a_child_imports_nothing_of_peerlane_before_it_must(here: Path) -> None:
+def test_run_child_without_dialect_import_loads_hook_only(here: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
     program = "import sys; print(*[m for m in sys.modules if m.startswith(('peerlane', 'numpy'))])"
 
@@ -253,14 +253,14 @@ def test_a_child_imports_nothing_of_peerlane_before_it_must(here: Path) -> None:
     assert child_of(plain, program).stdout == "peerlane.dialects._shared.hook\n"
 
 
-def test_a_child_and_its_parent_share_one_hook(run: Run) -> None:
+def test_run_child_uninstalls_dialect_its_import_fails(run: Run) -> None:
     program = "import sys, peerlane.dialects as d; print(d.installed()); d.uninstall('acl'); import acl"
     done = child_of(run, program)
     assert done.stdout == "('acl', 'hip', 'hcomm')\n"
     assert "No module named 'acl'" in done.stderr
 
 
-def test_each_sitecustomize_runs_once_and_the_last_is_the_module(
+def test_run_sitecustomize_of_user_runs_once_and_is_the_module(
     env: dict[str, str], tmp_path: Path, run: Run
 ) -> None:
     first = tmp_path / "first"
@@ -271,7 +271,7 @@ def test_each_sitecustomize_runs_once_and_the_last_is_the_module(
     assert done.stdout == "first\nfirst\nfirst\n"
 
 
-def test_a_sitecustomize_that_fails_is_reported_and_the_hook_stays(
+def test_run_failing_sitecustomize_is_reported_and_hook_stays(
     env: dict[str, str], tmp_path: Path, run: Run
 ) -> None:
     first = tmp_path / "first"
@@ -286,7 +286,7 @@ def test_a_sitecustomize_that_fails_is_reported_and_the_hook_stays(
 
 
 def vendor(env: dict[str, str], folder: Path, devices: int) -> str:
-    """Write a module that behaves as the vendor's, and return the PYTHONPATH that has it."""
+    """Write a module that behaves as the vendor's; return the PYTHONPATH that finds it."""
     folder.mkdir()
     (folder / "acl.py").write_text(
         "class rt:\n"
@@ -297,13 +297,13 @@ def vendor(env: dict[str, str], folder: Path, devices: int) -> str:
     return with_path(env, folder)["PYTHONPATH"]
 
 
-def test_a_vendor_without_devices_is_shadowed(env: dict[str, str], tmp_path: Path, run: Run) -> None:
+def test_run_vendor_module_without_devices_is_shadowed(env: dict[str, str], tmp_path: Path, run: Run) -> None:
     path = vendor(env, tmp_path / "vendor", devices=0)
     done = run("-c", IMPORTS, PYTHONPATH=path)
     assert (done.stdout, done.stderr) == (COUNTED, "")
 
 
-def test_a_vendor_with_devices_is_shadowed_only_on_request(
+def test_run_vendor_module_with_devices_needs_shadow_real(
     env: dict[str, str], tmp_path: Path, run: Run
 ) -> None:
     path = vendor(env, tmp_path / "vendor", devices=8)
@@ -324,7 +324,7 @@ OWN = {
 
 @pytest.mark.parametrize("case", OWN)
 @pytest.mark.parametrize("on_path", ["", ".", "here"])
-def test_the_programs_own_file_of_that_name_is_not_taken_for_the_vendors(
+def test_run_program_file_named_acl_is_not_taken_for_vendor_module(
     case: str, on_path: str, env: dict[str, str], here: Path, run: Run
 ) -> None:
     program, own = OWN[case]
@@ -339,7 +339,7 @@ def test_the_programs_own_file_of_that_name_is_not_taken_for_the_vendors(
         assert (done.stdout, done.stderr) == ("top __main__\n" + COUNTED, "")
 
 
-def test_a_vendor_behind_the_programs_own_file_is_asked(
+def test_run_vendor_module_behind_own_acl_file_is_found_and_refused(
     env: dict[str, str], tmp_path: Path, here: Path, run: Run
 ) -> None:
     path = vendor(env, tmp_path / "vendor", devices=8)
@@ -349,13 +349,13 @@ def test_a_vendor_behind_the_programs_own_file_is_asked(
     assert f"{tmp_path / 'vendor' / 'acl.py'}) is there and finds a device" in refused.stderr
 
 
-def test_the_dialect_can_be_chosen(run: Run) -> None:
+def test_run_dialect_option_selects_dialect_and_refuses_unknown(run: Run) -> None:
     assert run("--dialect", "acl", "-c", IMPORTS).stdout == COUNTED
     wrong = run("--dialect", "cuda", "-c", IMPORTS)
     assert wrong.returncode == 2 and "'acl'" in wrong.stderr
 
 
-def test_node_flags_reach_the_program_and_its_children(run: Run) -> None:
+def test_run_node_options_reach_program_and_its_children(run: Run) -> None:
     program = "import os; print(os.environ.get('PEERLANE_NODE'))"
     assert "devices=8" in child_of(lambda *args: run("--devices", "8", *args), program).stdout
     assert run("-c", program).stdout == "None\n"
@@ -363,7 +363,7 @@ def test_node_flags_reach_the_program_and_its_children(run: Run) -> None:
     assert "devices=3" in run("--switch", "1", "-c", program, PEERLANE_NODE="devices=3").stdout
 
 
-def test_a_wrong_node_is_refused_before_the_program_starts(run: Run) -> None:
+def test_run_wrong_node_exits_2_before_program_starts(run: Run) -> None:
     done = run("--devices", "0", "-c", "print('started')")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("peerlane run: ")
@@ -390,13 +390,13 @@ def in_stranger(stranger: str, root: Path, program: str, *more: Path) -> Complet
     return run_python(["-c", command], timeout=TIMEOUT)
 
 
-def test_a_python_without_peerlane_says_so_and_goes_on(stranger: str, tmp_path: Path) -> None:
+def test_hook_in_python_without_peerlane_says_so_and_goes_on(stranger: str, tmp_path: Path) -> None:
     done = in_stranger(stranger, tmp_path / "root", "print('alive')")
     assert done.stdout == "alive\n"
     assert done.stderr.count("\n") == 1 and "PEERLANE_DIALECTS=acl has no effect" in done.stderr
 
 
-def test_a_child_needs_numpy_and_a_package_with_its_native_part(stranger: str, tmp_path: Path) -> None:
+def test_hook_in_other_python_with_numpy_and_core_serves_acl(stranger: str, tmp_path: Path) -> None:
     import numpy
 
     from peerlane import _core
@@ -405,7 +405,7 @@ def test_a_child_needs_numpy_and_a_package_with_its_native_part(stranger: str, t
     shutil.copytree(Path(peerlane.dialects.__file__).parents[1], root / "peerlane")
     shutil.copy(_core.__file__, root / "peerlane")
     without = in_stranger(stranger, root, "import acl")
-    assert re.search("No module named '(numpy|tomli)'", without.stderr)  # tomli: before Python 3.11
+    assert re.search("No module named '(numpy|tomli)'", without.stderr)  # Python 3.10 needs tomli
     site.mkdir()
     for name in ("numpy*", "tomli*"):
         for folder in Path(numpy.__file__).parents[1].glob(name):
@@ -414,7 +414,7 @@ def test_a_child_needs_numpy_and_a_package_with_its_native_part(stranger: str, t
     assert (done.stdout, done.stderr) == ("(2, 0)\n", "")
 
 
-def test_peerlane_is_found_where_the_parent_had_it(stranger: str, tmp_path: Path) -> None:
+def test_hook_in_other_python_finds_peerlane_where_parent_had_it(stranger: str, tmp_path: Path) -> None:
     package = tmp_path / "root" / "peerlane"
     package.mkdir(parents=True)
     for name in ("__init__.py", "_core.py"):  # a native part that this Python can load

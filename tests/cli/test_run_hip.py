@@ -1,4 +1,4 @@
-"""Programs import HIP under the names that hip-python has: ``hip`` and ``rocm.bindings``."""
+"""Under ``peerlane run`` programs import HIP by both names of hip-python: ``hip`` and ``rocm.bindings``."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def run(tmp_path: Path) -> Run:
     return call
 
 
-def test_a_program_imports_either_name(run: Run) -> None:
+def test_run_program_imports_hip_under_each_name(run: Run) -> None:
     done = run("--devices", "3", "-c", IMPORTS)
     assert (done.returncode, done.stdout) == (0, COUNTED), done.stderr
     assert run("-c", OLDER).returncode == 0
 
 
-def test_children_have_it(run: Run) -> None:
+def test_run_python_children_have_hip(run: Run) -> None:
     program = (
         f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {IMPORTS!r}]).returncode)"
     )
@@ -80,19 +80,21 @@ def test_children_have_it(run: Run) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_workers_have_it_and_members_travel(method: str, run: Run, tmp_path: Path) -> None:
+def test_run_multiprocessing_workers_have_hip_and_pickle_its_members(
+    method: str, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "workers.py").write_text(WORKERS)
     done = run("--devices", "4", "workers.py", method)
     assert (done.returncode, done.stdout) == (0, "4 True\n"), done.stderr
 
 
-def test_without_it_the_names_are_free() -> None:
+def test_import_of_hip_without_run_finds_no_module() -> None:
     for name in ("hip", "rocm"):
         done = run_python(["-c", f"import peerlane, peerlane.dialects; import {name}"], timeout=TIMEOUT)
         assert f"No module named '{name}'" in done.stderr
 
 
-def test_install_and_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_hip_serves_both_names_until_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
     before = dialects.installed()
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     dialects.install("hip")
@@ -127,7 +129,7 @@ class hip:
         ("raise RuntimeError('dlopen')", True),
     ],
 )
-def test_a_real_module_that_finds_a_device_is_not_shadowed(
+def test_run_real_hip_with_device_is_not_shadowed(
     body: str, is_shadowed: bool, run: Run, tmp_path: Path
 ) -> None:
     vendor = tmp_path / "vendor"

@@ -1,4 +1,4 @@
-"""``peerlane topo``: what it prints for people and for programs."""
+"""``peerlane topo``: its tables for people and its JSON for programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(*arguments: str) -> int:
     return topo.run(parser.parse_args(arguments))
 
 
-def test_two_islands_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_of_two_switches_prints_links_and_peer_access(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--node", "name=ci,devices=3,switch=2,memory=2MiB/2MiB/1GiB") == 0
     reason = "virtual:0 is on switch 0, virtual:2 on switch 1; peer access needs one switch"
     assert (
@@ -59,7 +59,7 @@ Legend:
 
 
 @pytest.mark.parametrize("devices", [1, 64])
-def test_no_cell_is_lost_however_wide(devices: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_of_64_devices_prints_every_cell(devices: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--devices", str(devices), "--profile", "hgx") == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.startswith("virtual:")]
@@ -78,7 +78,7 @@ def test_no_cell_is_lost_however_wide(devices: int, capsys: pytest.CaptureFixtur
     assert not any("--" in line or "SYS" in line for line in lines), "the legend lists what is shown"
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_json_has_node_links_and_peer_access(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--json", "--node", "name=ci,p2p=01/00,link=0-1:NODE") == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["node"]["name"], shown["node"]["profile"]) == ("ci", "default")
@@ -88,7 +88,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(shown["legend"]) == ["X", "NODE"]
 
 
-def test_colours_only_on_a_terminal(
+def test_topo_colours_appear_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -101,7 +101,7 @@ def test_colours_only_on_a_terminal(
     assert "\x1b[32mOK\x1b[0m" in capsys.readouterr().out
 
 
-def test_flags_come_before_node_and_node_before_environment(
+def test_topo_options_override_node_which_overrides_environment(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PEERLANE_NODE", "name=from-environment,devices=4")
@@ -125,7 +125,9 @@ def test_flags_come_before_node_and_node_before_environment(
         (("--node", "no.toml"), "no.toml: No such file"),
     ],
 )
-def test_refused(arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_topo_bad_node_raises_invalid_value(
+    arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InvalidValue, match=text) as caught:
         run(*arguments)
     assert caught.value.fault is Fault.BAD_CONFIG

@@ -1,4 +1,4 @@
-"""The safetensors reader: what it reads, and every lie it names."""
+"""The reader of safetensors files: what it reads, and how it refuses a wrong or hostile file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scratch() -> Iterator[Path]:
 
 
 def refusal(path: Path, content: bytes) -> str:
-    """Return the text of the refusal of a file."""
+    """Return the text with which a file of this content is refused."""
     path.write_bytes(content)
     with pytest.raises(InvalidValue) as caught:
         Weights(path)
@@ -46,7 +46,7 @@ def refusal_of_header(path: Path, header: object, data: bytes = b"abcd") -> str:
     return refusal(path, packed(text, data))
 
 
-def test_tensors_are_ranges_of_the_file(tmp_path: Path) -> None:
+def test_weights_of_small_model_have_tensors_metadata_and_bytes(tmp_path: Path) -> None:
     with Weights(small_model(tmp_path)) as weights:
         assert [(t.name, t.dtype, t.shape, t.nbytes) for t in weights.tensors] == [
             ("layer.weight", "BF16", (512, 300), 307_200),
@@ -63,7 +63,7 @@ def test_tensors_are_ranges_of_the_file(tmp_path: Path) -> None:
         assert bytes(bias) == b"\x17" * 77
 
 
-def test_tensors_come_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+def test_weights_tensors_come_in_order_of_their_bytes(tmp_path: Path) -> None:
     path = tmp_path / "swapped.safetensors"
     path.write_bytes(
         packed(json.dumps({"b": entry(begin=4, end=8), "a": entry()}).encode() + b"   \n", b"aaaabbbb")
@@ -73,7 +73,7 @@ def test_tensors_come_in_the_order_of_their_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "bits"), DTYPE_BITS.items())
-def test_every_known_type_has_its_size(tmp_path: Path, dtype: str, bits: int) -> None:
+def test_weights_each_known_dtype_has_its_size(tmp_path: Path, dtype: str, bits: int) -> None:
     path = tmp_path / "typed.safetensors"
     path.write_bytes(model({"t": (dtype, [4, 2], bytes(bits))}))
     with Weights(path) as weights:
@@ -81,7 +81,7 @@ def test_every_known_type_has_its_size(tmp_path: Path, dtype: str, bits: int) ->
     assert "takes" in refusal(path, model({"t": (dtype, [4, 2], bytes(bits + 1))}))
 
 
-def test_a_scalar_and_an_empty_model(tmp_path: Path) -> None:
+def test_weights_scalar_and_empty_model_are_read(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(model({"scalar": ("F64", [], bytes(8))}))
     with Weights(path) as weights:
@@ -119,7 +119,7 @@ def test_a_scalar_and_an_empty_model(tmp_path: Path) -> None:
     ],
     ids=itertools.count(),
 )
-def test_what_is_no_header_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_weights_bad_header_is_refused_with_reason(tmp_path: Path, content: bytes, words: str) -> None:
     assert re.search(words, refusal(tmp_path / "bad.safetensors", content))
 
 
@@ -151,23 +151,23 @@ def test_what_is_no_header_is_named(tmp_path: Path, content: bytes, words: str) 
         ({"a": {**entry(), "extra": 1}}, "tensor 'a': unknown field 'extra'; valid are dtype, shape"),
         ({"a": entry(), "__metadata__": {"n": 1}}, "__metadata__: 'n' must be a string"),
         ({"a": entry(), "__metadata__": []}, "__metadata__ must be an object"),
-        (b'{"__metadata__":{"n":"1","n":"2"}}', "__metadata__: 'n' stands twice"),
-        (b'{"__metadata__":{},"__metadata__":{}}', "__metadata__ stands twice"),
-        (b'{"a":{"dtype":"U8","dtype":"U8"}}', "tensor 'a': dtype stands twice"),
-        (b'{"a":{"shape":[4],"shape":[4]}}', "tensor 'a': shape stands twice"),
+        (b'{"__metadata__":{"n":"1","n":"2"}}', "__metadata__: 'n' appears twice"),
+        (b'{"__metadata__":{},"__metadata__":{}}', "__metadata__ appears twice"),
+        (b'{"a":{"dtype":"U8","dtype":"U8"}}', "tensor 'a': dtype appears twice"),
+        (b'{"a":{"shape":[4],"shape":[4]}}', "tensor 'a': shape appears twice"),
     ],
     ids=itertools.count(),
 )
-def test_wrong_fields_are_named(tmp_path: Path, header: object, words: str) -> None:
+def test_weights_wrong_field_is_refused_by_name(tmp_path: Path, header: object, words: str) -> None:
     if isinstance(header, dict) and "dtype" in header:
         header = {"a": header}
     assert re.search(words, refusal_of_header(tmp_path / "bad.safetensors", header))
 
 
-def test_duplicate_tensors_are_named(tmp_path: Path) -> None:
+def test_weights_duplicate_tensor_is_refused_by_name(tmp_path: Path) -> None:
     one = json.dumps(entry())
     text = refusal_of_header(tmp_path / "bad.safetensors", f'{{"a":{one},"a":{one}}}'.encode())
-    assert "tensor 'a' stands twice" in text
+    assert "tensor 'a' appears twice" in text
 
 
 @pytest.mark.parametrize(
@@ -196,18 +196,18 @@ def test_duplicate_tensors_are_named(tmp_path: Path) -> None:
     ],
     ids=itertools.count(),
 )
-def test_lying_ranges_are_named(tmp_path: Path, tensors: object, words: str) -> None:
+def test_weights_wrong_byte_range_is_refused_with_reason(tmp_path: Path, tensors: object, words: str) -> None:
     assert words in refusal_of_header(tmp_path / "bad.safetensors", tensors)
 
 
-def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+def test_weights_truncated_file_is_refused_with_reason(tmp_path: Path) -> None:
     path = small_model(tmp_path)
     whole = path.read_bytes()
     assert "reach 1 bytes beyond the data" in refusal(path, whole[:-1])
     assert "it is truncated" in refusal(path, whole[:40])
 
 
-def test_a_file_truncated_while_in_use_is_named(tmp_path: Path) -> None:
+def test_weights_file_truncated_while_in_use_names_tensor(tmp_path: Path) -> None:
     path = small_model(tmp_path)
     with Weights(path) as weights:
         os.truncate(path, weights.tensors[0].offset + 100)
@@ -215,25 +215,27 @@ def test_a_file_truncated_while_in_use_is_named(tmp_path: Path) -> None:
             weights.read_into(memoryview(bytearray(200)), weights.tensors[0])
 
 
-def test_bytes_outside_a_tensor_are_refused(tmp_path: Path) -> None:
+def test_weights_read_outside_tensor_is_refused(tmp_path: Path) -> None:
     with Weights(small_model(tmp_path)) as weights, pytest.raises(InvalidValue, match="valid are 0 to 77"):
         weights.read_into(memoryview(bytearray(10)), weights.tensors[1], 70)
 
 
-def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
+def test_weights_path_that_cannot_be_opened_is_refused_with_reason(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path, words in (
         (tmp_path / "none.safetensors", "cannot be read: No such file"),
         (tmp_path, "is a directory"),
         (pipe, "is not a regular file"),
-        (tmp_path / "a\0b", "cannot be read: a path holds no NUL character"),
+        (tmp_path / "a\0b", "cannot be read: a path cannot contain a NUL character"),
     ):
         with pytest.raises(InvalidValue, match=words):
             Weights(path)
 
 
-def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_unreadable_file_is_refused_with_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError(13, "Permission denied")
 
@@ -242,7 +244,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Weights(tmp_path / "secret.safetensors")
 
 
-def test_close_is_idempotent_and_a_refused_file_is_not_kept_open(tmp_path: Path) -> None:
+def test_weights_closed_twice_or_refused_keep_no_descriptor(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     weights = Weights(small_model(tmp_path))
     weights.close()
@@ -252,7 +254,7 @@ def test_close_is_idempotent_and_a_refused_file_is_not_kept_open(tmp_path: Path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_a_hostile_name_is_shown_short_and_printable(tmp_path: Path) -> None:
+def test_weights_hostile_tensor_name_is_shown_short_and_printable(tmp_path: Path) -> None:
     name = "\x1b[31m" + "x" * 5000
     text = refusal_of_header(tmp_path / "bad.safetensors", {name: entry("X")})
     assert text.isascii() and text.isprintable()
@@ -273,7 +275,7 @@ def test_a_hostile_name_is_shown_short_and_printable(tmp_path: Path) -> None:
     ],
     ids=["list cut", "long list", "many tensors", "brackets in text", "nested", "blanks"],
 )
-def test_a_hostile_header_takes_memory_in_proportion(tmp_path: Path, header: bytes) -> None:
+def test_weights_hostile_header_takes_bounded_time_and_memory(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "bad.safetensors"
     path.write_bytes(packed(header, b"abcd"))
     tracemalloc.start()
@@ -289,7 +291,7 @@ def test_a_hostile_header_takes_memory_in_proportion(tmp_path: Path, header: byt
 
 @given(content=st.binary(max_size=200))
 @example(content=packed(b"{}"))
-def test_random_bytes_are_read_or_refused(scratch: Path, content: bytes) -> None:
+def test_weights_random_bytes_are_read_or_refused(scratch: Path, content: bytes) -> None:
     scratch.write_bytes(content)
     try:
         Weights(scratch).close()
@@ -327,7 +329,9 @@ whole_entries = st.fixed_dictionaries(
     ),
     data=st.binary(max_size=16),
 )
-def test_any_json_is_read_or_refused(scratch: Path, header: dict[str, object], data: bytes) -> None:
+def test_weights_random_json_header_is_read_or_refused(
+    scratch: Path, header: dict[str, object], data: bytes
+) -> None:
     scratch.write_bytes(packed(json.dumps(header).encode(), data))
     try:
         with Weights(scratch) as weights:
@@ -337,7 +341,7 @@ def test_any_json_is_read_or_refused(scratch: Path, header: dict[str, object], d
 
 
 @given(at=st.integers(0), byte=st.integers(0, 255), cut=st.integers(0, 3))
-def test_a_damaged_file_is_read_or_refused(scratch: Path, at: int, byte: int, cut: int) -> None:
+def test_weights_damaged_file_is_read_or_refused(scratch: Path, at: int, byte: int, cut: int) -> None:
     content = bytearray(model({"a": ("BF16", [2, 3], bytes(12)), "b": ("U8", [5], b"abcde")}, {"k": "v"}))
     content[at % len(content)] = byte
     scratch.write_bytes(content[: len(content) - cut])

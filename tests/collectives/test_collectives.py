@@ -1,4 +1,4 @@
-"""Collectives against NumPy: every operation, type and algorithm, in place and not, on streams and without."""
+"""Collectives against NumPy: every operation, type and algorithm, in place or not, with and without a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES = (
     *("float16", "float32", "float64", "bfloat16"),
 )
 OPERATIONS = ("sum", "prod", "max", "min")
-WORKSPACE = 1 << 18  # so that a few 100 KiB take many pieces
+WORKSPACE = 1 << 18  # small, so that a few 100 KiB go in many pieces
 BYTES = (0, 8, 4104, 600_000)
 
 Run = Callable[[pl.Group, Any], None]
@@ -36,7 +36,7 @@ def here(node: Node) -> Iterator[None]:
 
 
 def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Return a rank's elements, as bytes; of sums and products of floats the order matters."""
+    """Return a rank's elements as bytes; floats are such that the order of sums and products matters."""
     random = np.random.default_rng((seed, rank, nbytes))
     if dtype == "bfloat16":
         return (
@@ -52,7 +52,7 @@ def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any,
 
 
 def folded(parts: list[np.ndarray[Any, Any]], dtype: str, op: str) -> np.ndarray[Any, Any]:
-    """Combine in the order of ranks."""
+    """Return all parts combined in the order of ranks."""
     result = parts[0].copy()
     for part in parts[1:]:
         if dtype == "bfloat16":
@@ -76,7 +76,7 @@ def done(stream: pl.Stream | None) -> None:
 
 
 def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **options: Any) -> None:
-    """Run it without a stream, and on one."""
+    """Run the work of each rank twice: without a stream, and on one."""
 
     def both(group: pl.Group) -> None:
         work(group, None)
@@ -89,7 +89,7 @@ def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **op
 @pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("size", SIZES)
-def test_all_reduce_gives_the_same_bits_by_every_algorithm(size: int, algorithm: str, kind: str) -> None:
+def test_all_reduce_by_each_algorithm_gives_same_bits(size: int, algorithm: str, kind: str) -> None:
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
         for nbytes in BYTES:
             parts = [values("float32", nbytes, rank) for rank in range(size)]
@@ -141,7 +141,7 @@ def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], **options
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_reductions_of_every_type_and_operation(size: int) -> None:
+def test_reductions_of_each_type_and_operation_equal_numpy(size: int) -> None:
     reduces_everything(size, 2000, TYPES)
 
 
@@ -186,13 +186,13 @@ def moves_everything(size: int, nbytes: int, **options: Any) -> None:
 
 @pytest.mark.parametrize("nbytes", [0, 1, 4097, 200_000])
 @pytest.mark.parametrize("size", SIZES)
-def test_bytes_go_where_they_should(size: int, nbytes: int) -> None:
+def test_moving_collectives_of_each_size_put_bytes_in_place(size: int, nbytes: int) -> None:
     moves_everything(size, nbytes)
 
 
 @pytest.mark.parametrize("layout", ["side by side", "apart"])
 @pytest.mark.parametrize("size", SIZES)
-def test_parts_of_any_sizes(size: int, layout: str) -> None:
+def test_collectives_with_uneven_parts_equal_numpy(size: int, layout: str) -> None:
     sizes = [(0, 8, 4104, 120_000)[(rank + 1) % 4] for rank in range(size)]
     gap = 0 if layout == "side by side" else 64
     at = [sum(sizes[:rank]) + gap * (rank + 1) for rank in range(size)] if gap else None
@@ -228,8 +228,8 @@ def test_parts_of_any_sizes(size: int, layout: str) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_one_thread_calls_for_all_ranks() -> None:
-    """Nothing blocks the caller on a stream, the first collective of each kind neither."""
+def test_collectives_on_streams_from_one_thread_do_not_block_it() -> None:
+    """With a stream no collective blocks the caller, not even the first one, which makes channels."""
     size, count = 3, 30_000
     groups: list[pl.Group] = []
     run_ranks(
@@ -262,7 +262,7 @@ def test_one_thread_calls_for_all_ranks() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_messages_arrive_in_order_whatever_their_sizes(size: int) -> None:
+def test_send_and_recv_of_mixed_sizes_arrive_in_order(size: int) -> None:
     sizes = (1, 100_000, 0, 7, 300_001)
 
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
@@ -282,7 +282,7 @@ def test_messages_arrive_in_order_whatever_their_sizes(size: int) -> None:
     each_way(size, work)
 
 
-def test_two_ranks_exchange_before_the_third_comes() -> None:
+def test_send_and_recv_before_third_rank_comes_complete() -> None:
     is_over = threading.Event()
 
     def work(group: pl.Group) -> None:
@@ -300,7 +300,7 @@ def test_two_ranks_exchange_before_the_third_comes() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_collectives_on_many_streams_do_not_disturb_each_other(size: int) -> None:
+def test_collectives_on_many_streams_give_their_own_results(size: int) -> None:
     rounds = 20
 
     def work(group: pl.Group) -> None:
@@ -329,7 +329,7 @@ def test_collectives_on_many_streams_do_not_disturb_each_other(size: int) -> Non
     run_ranks(size, work, workspace=WORKSPACE, notifies="strict")
 
 
-def test_a_barrier_holds_everybody() -> None:
+def test_barrier_holds_each_rank_until_last_comes() -> None:
     come: list[int] = []
 
     def work(group: pl.Group) -> None:
@@ -343,7 +343,7 @@ def test_a_barrier_holds_everybody() -> None:
     run_ranks(4, work)
 
 
-def test_one_rank_needs_no_channels() -> None:
+def test_collectives_of_one_rank_make_no_channels() -> None:
     def work(group: pl.Group) -> None:
         got = np.zeros(4, np.float32)
         group.all_reduce(got, np.arange(4, dtype=np.float32), dtype=np.float32)
@@ -358,7 +358,7 @@ def test_one_rank_needs_no_channels() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("size", range(1, 9))
 @pytest.mark.parametrize("nbytes", [0, 8, 4096, 1 << 20, 8 << 20, 64 << 20])
-def test_everything_of_every_size(size: int, nbytes: int) -> None:
+def test_collectives_of_each_group_and_byte_size_equal_numpy(size: int, nbytes: int) -> None:
     types = TYPES if nbytes <= 1 << 20 else ("float32", "bfloat16", "int64")
     options = {"workspace": 8 << 20, "seconds": 1800.0}
     reduces_everything(size, nbytes, types, **options)

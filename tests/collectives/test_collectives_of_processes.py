@@ -1,4 +1,4 @@
-"""Collectives between processes: the bytes, and what becomes of those whose peer dies."""
+"""Collectives between processes: their results, and what the other ranks get when one dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from helpers.peers import PeerError
 from helpers.rank_peers import ask_all, ranks
 
-LOST_SECONDS = 2.5  # five times what is promised: the machine is shared
+LOST_SECONDS = 2.5  # five times the promise: the machine may be busy
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
@@ -51,14 +51,14 @@ result = True
 
 @pytest.mark.parametrize("options", ["notifies='strict'", "workspace=0"])
 @pytest.mark.parametrize("size", [2, 3])
-def test_the_results_are_those_of_numpy(size: int, options: str) -> None:
+def test_collectives_between_processes_equal_numpy(size: int, options: str) -> None:
     with ranks(size, options=options) as peers:
         assert ask_all(peers, _EVERYTHING) == [True] * size
 
 
 @pytest.mark.parametrize("algorithm", ["one-shot", "two-shot", "ring"])
 @pytest.mark.parametrize("stream", ["None", "s"])
-def test_all_others_are_told_of_a_death(algorithm: str, stream: str) -> None:
+def test_all_reduce_rank_killed_raises_peer_lost_in_all_others(algorithm: str, stream: str) -> None:
     code = f"""
 import numpy as np
 word = np.ones(100_000, np.float32)
@@ -71,7 +71,7 @@ while True:
     with ranks(4) as peers:
         for each in peers:
             each.send(code)
-        time.sleep(0.5)  # they are at it by now, most likely; else they are told all the same
+        time.sleep(0.5)  # most likely they are inside a collective by now; if not, they get the same error
         began = time.monotonic()
         kill(peers[2].pid, signal.SIGKILL)
         for each in (peers[0], peers[1], peers[3]):

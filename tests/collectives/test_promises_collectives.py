@@ -1,4 +1,4 @@
-"""What docs/errors.md says of collectives, sentence by sentence."""
+"""The promises of docs/errors.md on collectives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Call = Callable[[pl.Group], None]
 
 
 def refused(node: Node, call: Call, why: str) -> None:
-    """Both ranks are told, and the next collective finds nothing of it."""
+    """Check that both ranks are refused, and that their next collective works."""
     node()
 
     def work(group: pl.Group) -> None:
@@ -35,7 +35,7 @@ def refused(node: Node, call: Call, why: str) -> None:
     run_ranks(2, work)
 
 
-def test_barrier_peer_left() -> None:
+def test_barrier_peer_left_raises_peer_lost() -> None:
     with ranks(3) as peers:
         assert ask_all(peers, "grp.barrier(); result = True") == [True] * 3
         peers[2].run("grp.close()")
@@ -50,7 +50,7 @@ def test_barrier_peer_left() -> None:
             assert told.value.kind == "Closed"
 
 
-def test_barrier_other_workspace(node: Node) -> None:
+def test_barrier_workspaces_differ_raises_invalid_value(node: Node) -> None:
     node()
 
     def work(group: pl.Group) -> pl.Error:
@@ -59,12 +59,12 @@ def test_barrier_other_workspace(node: Node) -> None:
         return told.value
 
     told = run_ranks(2, work, ends_together=False, each=[{"workspace": 1 << 20}, {"workspace": 2 << 20}])
-    # The slower one may find that the other has gone.
+    # The slower rank may find that the other has gone.
     assert any(each.fault is Fault.BAD_CONFIG and "workspace" in str(each) for each in told)
 
 
-def test_barrier_peer_left_before_the_first(node: Node) -> None:
-    """A rank that was quick and has closed its group is lost, not a liar."""
+def test_recv_peer_left_before_first_call_raises_peer_lost(node: Node) -> None:
+    """Rank 0 closed its group before this rank looked: that is ``PeerLost``, not a false claim."""
     node()
     has_closed = threading.Event()
 
@@ -145,8 +145,10 @@ Both = tuple[Call, Call]
     ],
 )
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_ranks_call_different(node: Node, calls: Both, why: str, order: tuple[int, int]) -> None:
-    """The second to call is told; the first is told at once, or that the other has gone."""
+def test_collective_calls_differ_raises_invalid_value(
+    node: Node, calls: Both, why: str, order: tuple[int, int]
+) -> None:
+    """The second rank to call gets ``InvalidValue``; the first gets ``PeerLost``, unless its message had left."""
     node()
     has_called = threading.Event()
 
@@ -163,7 +165,7 @@ def test_ranks_call_different(node: Node, calls: Both, why: str, order: tuple[in
                     stream.sync(30)
                 except pl.Error as error:
                     return error
-                return None  # a message that left this rank is not this one's any more
+                return None  # its message had left before
             assert has_called.wait(30)
             with pytest.raises(pl.InvalidValue, match=why):
                 call(Queued(group, stream))
@@ -176,7 +178,7 @@ def test_ranks_call_different(node: Node, calls: Both, why: str, order: tuple[in
 
 
 class Queued:
-    """A group whose collectives are queued on a stream."""
+    """A group whose collectives are all queued on one stream."""
 
     def __init__(self, group: pl.Group, stream: pl.Stream) -> None:
         self._group, self._stream = group, stream
@@ -185,7 +187,7 @@ class Queued:
         return functools.partial(getattr(self._group, name), stream=self._stream)
 
 
-def test_barrier_peer_missing(node: Node) -> None:
+def test_barrier_peer_missing_raises_wait_timeout(node: Node) -> None:
     node()
     over = threading.Event()
 
@@ -205,11 +207,11 @@ def test_barrier_peer_missing(node: Node) -> None:
     run_ranks(2, work, ends_together=False, wait_timeout=0.2)
 
 
-def test_broadcast_refused(node: Node) -> None:
+def test_broadcast_unknown_root_raises_invalid_value(node: Node) -> None:
     refused(node, lambda group: group.broadcast(np.zeros(5), 2), "2 is no rank of 2")
 
 
-def test_broadcast_read_only(node: Node) -> None:
+def test_broadcast_into_read_only_raises_access_denied(node: Node) -> None:
     node()
 
     def work(group: pl.Group) -> None:
@@ -228,7 +230,7 @@ def test_broadcast_read_only(node: Node) -> None:
         (lambda group: group.all_gather(np.zeros(4, np.uint8), np.zeros(3, np.uint8)), "src has 3"),
     ],
 )
-def test_all_gather_refused(node: Node, call: Call, why: str) -> None:
+def test_all_gather_bad_sizes_raises_invalid_value(node: Node, call: Call, why: str) -> None:
     refused(node, call, why)
 
 
@@ -248,11 +250,11 @@ def test_all_gather_refused(node: Node, call: Call, why: str) -> None:
         (lambda group: group.all_reduce(np.zeros(5), dtype="float32", op="mean"), "op is 'mean'"),
     ],
 )
-def test_all_reduce_refused(node: Node, call: Call, why: str) -> None:
+def test_all_reduce_bad_argument_raises_invalid_value(node: Node, call: Call, why: str) -> None:
     refused(node, call, why)
 
 
-def test_all_reduce_overlap(node: Node) -> None:
+def test_all_reduce_ends_overlap_raises_invalid_value(node: Node) -> None:
     node()
 
     def work(group: pl.Group) -> None:
@@ -279,11 +281,11 @@ def test_all_reduce_overlap(node: Node) -> None:
         ),
     ],
 )
-def test_all_gather_v_refused(node: Node, call: Call, why: str) -> None:
+def test_all_gather_v_bad_sizes_raises_invalid_value(node: Node, call: Call, why: str) -> None:
     refused(node, call, why)
 
 
-def test_all_gather_v_outside(node: Node) -> None:
+def test_all_gather_v_part_outside_raises_bad_address(node: Node) -> None:
     outside(node, lambda group: group.all_gather_v(np.zeros(5, np.uint8), receives=[3, 3]))
 
 
@@ -302,7 +304,7 @@ def outside(node: Node, call: Call) -> None:
 @pytest.mark.parametrize(
     ("sends", "why"), [([8, 7], "no whole number"), ([8, 8, 8], "2 numbers"), ([16, 16], "part of src has")]
 )
-def test_reduce_scatter_v_refused(node: Node, sends: list[int], why: str) -> None:
+def test_reduce_scatter_v_bad_sizes_raises_invalid_value(node: Node, sends: list[int], why: str) -> None:
     def call(group: pl.Group) -> None:
         group.reduce_scatter_v(
             np.zeros(sends[group.rank] if sends[0] == 8 else 9, np.uint8),
@@ -314,41 +316,43 @@ def test_reduce_scatter_v_refused(node: Node, sends: list[int], why: str) -> Non
     refused(node, call, why)
 
 
-def test_reduce_scatter_refused(node: Node) -> None:
+def test_reduce_scatter_bad_size_raises_invalid_value(node: Node) -> None:
     call = lambda group: group.reduce_scatter(np.zeros(1), np.zeros(4), dtype="float64")  # noqa: E731
     refused(node, call, "dst has 8 bytes, a part of src has 16")
 
 
-def test_reduce_refused(node: Node) -> None:
+def test_reduce_unknown_root_raises_invalid_value(node: Node) -> None:
     refused(node, lambda group: group.reduce(np.zeros(1), root=-1, dtype="float64"), "-1 is no rank")
 
 
-def test_scatter_refused(node: Node) -> None:
+def test_scatter_bad_size_raises_invalid_value(node: Node) -> None:
     call = lambda group: group.scatter(np.zeros(1), np.zeros(1), group.rank)  # noqa: E731
     refused(node, call, "dst has 8 bytes, a part of src has 4")
 
 
-def test_all_to_all_refused(node: Node) -> None:
+def test_all_to_all_bad_sizes_raises_invalid_value(node: Node) -> None:
     refused(node, lambda group: group.all_to_all(np.zeros(2), np.zeros(4)), "dst has 16 bytes, src has 32")
 
 
 @pytest.mark.parametrize(("receives", "sends"), [([1], [1, 1]), ([1, -1], [1, 1]), ([1, 2], [2, 1])])
-def test_all_to_all_v_refused(node: Node, receives: list[int], sends: list[int]) -> None:
+def test_all_to_all_v_bad_sizes_raises_invalid_value(
+    node: Node, receives: list[int], sends: list[int]
+) -> None:
     def call(group: pl.Group) -> None:
         group.all_to_all_v(np.zeros(9), np.zeros(9), receives=receives, sends=sends)
 
     refused(node, call, "2 numbers of bytes|sends itself")
 
 
-def test_send_to_itself(node: Node) -> None:
+def test_send_to_own_rank_raises_invalid_value(node: Node) -> None:
     refused(node, lambda group: group.send(np.zeros(5), group.rank), "is this one")
 
 
-def test_recv_from_itself(node: Node) -> None:
+def test_recv_from_own_rank_raises_invalid_value(node: Node) -> None:
     refused(node, lambda group: group.recv(np.zeros(5), group.rank), "is this one")
 
 
-def test_barrier_peer_without_room(node: Node) -> None:
+def test_barrier_peer_without_memory_raises_at_once_in_all_ranks(node: Node) -> None:
     node("devices=3,memory=64MiB")
 
     def work(group: pl.Group) -> str:

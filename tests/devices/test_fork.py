@@ -62,7 +62,7 @@ def succeeds(body: str, printed: str = "") -> None:
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
-def test_workers_of_a_pool_are_processes_of_the_node() -> None:
+def test_pool_workers_forked_before_use_join_the_node() -> None:
     succeeds("""
         def work(number):
             device = pl.devices()[number % 2]
@@ -83,7 +83,7 @@ def test_workers_of_a_pool_are_processes_of_the_node() -> None:
     """)
 
 
-def test_parent_and_child_share_memory() -> None:
+def test_forked_child_and_parent_share_memory_by_handles() -> None:
     succeeds("""
         d0, d1 = pl.devices()
         ours, theirs = multiprocessing.Pipe()
@@ -130,7 +130,7 @@ USES = {
 
 
 @pytest.mark.parametrize("use", list(USES.values()), ids=list(USES))
-def test_every_use_counts_until_the_node_is_left(use: str) -> None:
+def test_forked_child_after_each_use_is_refused_until_leave_node(use: str) -> None:
     succeeds(f"""
         d = pl.devices()[0]
         {use}
@@ -142,7 +142,7 @@ def test_every_use_counts_until_the_node_is_left(use: str) -> None:
     """)
 
 
-def test_threads_and_freed_blocks_of_an_earlier_node_are_not_the_childs() -> None:
+def test_forked_child_after_earlier_node_works() -> None:
     succeeds("""
         def large():
             one, other = bytearray(64 << 20), np.full(64 << 20, 7, np.uint8)
@@ -159,7 +159,7 @@ def test_threads_and_freed_blocks_of_an_earlier_node_are_not_the_childs() -> Non
     """)
 
 
-def test_what_lives_on_after_its_node_forbids_it() -> None:
+def test_forked_child_is_refused_while_object_of_left_node_lives() -> None:
     succeeds("""
         view, physical = lambda d: d.allocate(4096).view(), lambda d: pl.Physical(d, 2 << 20)
         for make in (view, physical, pl.Device.create_notify):
@@ -172,7 +172,7 @@ def test_what_lives_on_after_its_node_forbids_it() -> None:
     """)
 
 
-def test_a_child_may_leave_fork_and_end_as_any_process() -> None:
+def test_forked_child_can_leave_reenter_fork_and_exit() -> None:
     succeeds("""
         d = pl.devices()[0]
         state = d.backend._state
@@ -205,7 +205,7 @@ def test_a_child_may_leave_fork_and_end_as_any_process() -> None:
     """)
 
 
-def test_many_threads_of_a_child_join_once() -> None:
+def test_forked_child_with_many_threads_joins_once() -> None:
     succeeds("""
         d = pl.devices()[0]
 
@@ -227,7 +227,7 @@ def test_many_threads_of_a_child_join_once() -> None:
     """)
 
 
-def test_a_fork_while_other_threads_allocate_is_refused_and_harms_nobody() -> None:
+def test_fork_while_threads_allocate_refuses_child_and_keeps_parent() -> None:
     succeeds("""
         d, over, seen = pl.devices()[0], threading.Event(), []
 

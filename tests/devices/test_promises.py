@@ -75,11 +75,11 @@ def _public() -> set[str]:
     return names.union(BESIDES, *(_methods(getattr(pl, name)) for name in CLASSES), *meeting)
 
 
-def test_every_public_method_has_a_promise() -> None:
+def test_public_methods_match_headings_of_errors_page() -> None:
     assert _public() == HEADINGS
 
 
-def test_every_promise_has_a_test() -> None:
+def test_errors_page_promises_all_have_a_test() -> None:
     files = Path(__file__).parents[1].rglob("test_promises*.py")
     tests = {
         name for file in files for name in re.findall(r"^def test_(\w+)", file.read_text(), re.MULTILINE)
@@ -88,7 +88,7 @@ def test_every_promise_has_a_test() -> None:
     assert len(PROMISES) > 40
 
 
-def test_copy_sizes_differ(node: Node) -> None:
+def test_copy_sizes_differ_raises_invalid_value(node: Node) -> None:
     d0, d1 = node()
     a, b = filled(d0, 100, 1), filled(d1, 60, 2)
     with pytest.raises(pl.InvalidValue, match=r"source has 60 bytes, the destination 100.*\[:60\]"):
@@ -96,7 +96,7 @@ def test_copy_sizes_differ(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_to_read_only(node: Node) -> None:
+def test_copy_to_read_only_raises_access_denied(node: Node) -> None:
     d0, _ = node()
     target = b"abcd"
     with pytest.raises(pl.AccessDenied, match="read-only") as refused:
@@ -105,7 +105,7 @@ def test_copy_to_read_only(node: Node) -> None:
     assert target == b"abcd"
 
 
-def test_copy_closed(node: Node) -> None:
+def test_copy_with_closed_end_raises_closed(node: Node) -> None:
     d0, _ = node()
     a, b = d0.allocate(64), filled(d0, 64, 3)
     a.close()
@@ -115,7 +115,7 @@ def test_copy_closed(node: Node) -> None:
     assert untouched(b, 3)
 
 
-def test_copy_no_buffer(node: Node) -> None:
+def test_copy_end_without_memory_raises_type_error(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(TypeError, match="int has neither the buffer protocol nor DLPack"):
         pl.copy(d0.allocate(8), 5)
@@ -127,7 +127,7 @@ def test_copy_no_buffer(node: Node) -> None:
     assert stream.submitted == 0
 
 
-def test_copy_2d_pitch_below_width(node: Node) -> None:
+def test_copy_2d_pitch_below_width_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 64, 1), filled(d0, 64, 2)
     with pytest.raises(pl.InvalidValue, match="source pitch is 7 bytes, less than the width of 8"):
@@ -135,7 +135,7 @@ def test_copy_2d_pitch_below_width(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_2d_too_large(node: Node) -> None:
+def test_copy_2d_too_large_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 64, 1), filled(d0, 640, 2)
     with pytest.raises(pl.InvalidValue, match="need 76 bytes; the destination has 64"):
@@ -143,7 +143,7 @@ def test_copy_2d_too_large(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_2d_negative(node: Node) -> None:
+def test_copy_2d_negative_count_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 64, 1)
     for bad in (-1, 1 << 64):
@@ -153,7 +153,7 @@ def test_copy_2d_negative(node: Node) -> None:
         pl.copy_2d(a, 8, a, 8.0, 8, 2)  # type: ignore[arg-type]
 
 
-def test_fill_not_a_byte(node: Node) -> None:
+def test_fill_not_a_byte_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 30, 1)
     for bad in (256, -1, b"abc", b"", b"abcd"):
@@ -164,7 +164,7 @@ def test_fill_not_a_byte(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_fill_read_only() -> None:
+def test_fill_read_only_raises_access_denied() -> None:
     with pytest.raises(pl.AccessDenied, match="read-only"):
         pl.fill(b"abc", 0)
 
@@ -176,7 +176,7 @@ class _OnAnotherDevice:
         return 2, 0
 
 
-def test_as_buffer_foreign() -> None:
+def test_as_buffer_of_foreign_object_raises_type_error() -> None:
     with pytest.raises(TypeError, match="object has neither"):
         pl.as_buffer(object())
     with pytest.raises(TypeError, match=r"DLPack device \(2, 0\)"):
@@ -187,19 +187,19 @@ def test_as_buffer_foreign() -> None:
         pl.as_buffer(memoryview(np.zeros(2, "i4,O")))
 
 
-def test_as_buffer_strided() -> None:
+def test_as_buffer_of_strided_object_raises_invalid_value() -> None:
     with pytest.raises(pl.InvalidValue, match="not contiguous"):
         pl.as_buffer(np.zeros((8, 8))[:, ::2])
     with pytest.raises(pl.InvalidValue, match="in C order"):
         pl.as_buffer(np.asfortranarray(np.zeros((3, 4))))
     released = memoryview(b"abc")
     released.release()
-    with pytest.raises(pl.InvalidValue, match="does not give its bytes"):
+    with pytest.raises(pl.InvalidValue, match="does not export its bytes"):
         pl.as_buffer(released)
     assert pl.as_buffer(np.array(["2026-11-21"], dtype="datetime64[D]")).size == 8
 
 
-def test_devices_late() -> None:
+def test_devices_asked_at_interpreter_end_raises_closed() -> None:
     code = """
 import peerlane as pl
 
@@ -217,7 +217,7 @@ kept = Late(), pl.devices()
     assert (done.returncode, done.stdout, done.stderr) == (0, 2 * said, "")
 
 
-def test_devices_bad_node() -> None:
+def test_devices_with_bad_node_variable_raises_bad_config() -> None:
     code = "import peerlane as pl\ntry: pl.devices()\nexcept pl.InvalidValue as e: print(e.fault.name, e)"
     done = run_python(["-c", code], timeout=30, env=os.environ | {"PEERLANE_NODE": "devices=none"})
     assert done.returncode == 0, done.stderr
@@ -225,7 +225,7 @@ def test_devices_bad_node() -> None:
     assert "devices" in done.stdout
 
 
-def test_enter_node_bad(node: Node) -> None:
+def test_enter_node_bad_raises_and_keeps_present_node(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 64, 9)
     with pytest.raises(pl.InvalidValue) as refused:
@@ -235,7 +235,7 @@ def test_enter_node_bad(node: Node) -> None:
     assert not d0.is_closed
 
 
-def test_enter_node_mismatch(node: Node) -> None:
+def test_enter_node_mismatch_raises_and_keeps_present_node(node: Node) -> None:
     d0, _ = node(f"name=shape-{os.getpid()},devices=2")
     code = (
         "import os, peerlane as pl\n"
@@ -249,7 +249,7 @@ def test_enter_node_mismatch(node: Node) -> None:
     assert not d0.is_closed
 
 
-def test_enter_node_other_window(node: Node) -> None:
+def test_enter_node_with_other_window_raises_unsupported(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.Unsupported, match="keeps them"):
         pl.enter_node("devices=2,window_bytes=2GiB")
@@ -259,7 +259,7 @@ def test_enter_node_other_window(node: Node) -> None:
     assert not d0.is_closed
 
 
-def test_a_process_may_give_its_own_node_another_shape(node: Node) -> None:
+def test_enter_node_again_alone_with_other_shape_succeeds(node: Node) -> None:
     first = node(f"name=mine-{os.getpid()},devices=2")
     again = node(f"name=mine-{os.getpid()},devices=4")
     assert (len(first), len(again)) == (2, 4)
@@ -269,7 +269,7 @@ def test_a_process_may_give_its_own_node_another_shape(node: Node) -> None:
     assert untouched(kept, 1)
 
 
-def test_a_refused_node_changes_nothing(node: Node) -> None:
+def test_enter_node_refused_keeps_settings_of_present_node(node: Node) -> None:
     d0, _ = node(f"name=kept-{os.getpid()},devices=2")
     (Path(os.environ["PEERLANE_RUNTIME_DIR"]) / "blocked.node").mkdir()
     with pytest.raises(pl.Error, match="cannot open the state"):
@@ -277,7 +277,7 @@ def test_a_refused_node_changes_nothing(node: Node) -> None:
     assert not (d0.allocate(64).view() == 0xCB).all()
 
 
-def test_leave_node_closes(node: Node) -> None:
+def test_leave_node_closes_buffers_and_devices(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(64)
     pl.leave_node()
@@ -289,7 +289,7 @@ def test_leave_node_closes(node: Node) -> None:
             call()
 
 
-def test_device_unknown(node: Node) -> None:
+def test_device_unknown_name_raises_invalid_device(node: Node) -> None:
     node()
     for bad in ("virtual:2", "virtual:-1", "virtual:00", "cuda:0", "", "virtual:" + "9" * 5000, "virtual:٣"):
         with pytest.raises(pl.InvalidValue, match="virtual:0 to virtual:1") as refused:
@@ -299,7 +299,7 @@ def test_device_unknown(node: Node) -> None:
         pl.Device(0)  # type: ignore[arg-type]
 
 
-def test_allocate_bad_size(node: Node) -> None:
+def test_allocate_bad_size_raises_and_charges_nothing(node: Node) -> None:
     d0, _ = node()
     before = d0.free_bytes
     for bad in (0, -1, 1 << 63, 1 << 200):
@@ -312,7 +312,7 @@ def test_allocate_bad_size(node: Node) -> None:
     assert d0.allocate(np.int64(8)).size == 8
 
 
-def test_allocate_over_capacity(node: Node) -> None:
+def test_allocate_over_capacity_raises_out_of_memory(node: Node) -> None:
     d0, _ = node("devices=2,memory=16MiB")
     a = d0.allocate(10 << 20)
     with pytest.raises(
@@ -326,21 +326,21 @@ def test_allocate_over_capacity(node: Node) -> None:
     d0.allocate(16 << 20)
 
 
-def test_allocate_after_leaving(node: Node) -> None:
+def test_allocate_after_leave_node_raises_closed(node: Node) -> None:
     d0, _ = node()
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         d0.allocate(8)
 
 
-def test_free_bytes_after_leaving(node: Node) -> None:
+def test_free_bytes_after_leave_node_raises_closed(node: Node) -> None:
     d0, _ = node()
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         d0.free_bytes  # noqa: B018
 
 
-def test_peers_is_live(node: Node) -> None:
+def test_peers_assigned_raises_attribute_error(node: Node) -> None:
     d0, d1 = node()
     with pytest.raises(AttributeError, match="live set"):
         d0.peers = {d1}  # type: ignore[assignment]
@@ -348,7 +348,7 @@ def test_peers_is_live(node: Node) -> None:
     assert d1 in d0.peers
 
 
-def test_can_access_wrong_device(node: Node) -> None:
+def test_can_access_wrong_device_raises(node: Node) -> None:
     old, _ = node()
     d0, _ = node()
     with pytest.raises(pl.InvalidValue, match="another node") as refused:
@@ -358,7 +358,7 @@ def test_can_access_wrong_device(node: Node) -> None:
         d0.can_access(1)  # type: ignore[arg-type]
 
 
-def test_link_wrong_device(node: Node) -> None:
+def test_link_wrong_device_raises(node: Node) -> None:
     old, _ = node()
     d0, d1 = node()
     assert (d0.link(d1), d1.link(d0), d0.link(d0)) == ("PIX", "PIX", "X")
@@ -369,14 +369,14 @@ def test_link_wrong_device(node: Node) -> None:
         d0.link("virtual:1")  # type: ignore[arg-type]
 
 
-def test_why_not_wrong_device(node: Node) -> None:
+def test_why_not_wrong_device_raises(node: Node) -> None:
     old, _ = node()
     d0, _ = node()
     with pytest.raises(pl.InvalidValue, match="another node"):
         d0.why_not(old)
 
 
-def test_host_allocate_bad_size(node: Node) -> None:
+def test_host_allocate_bad_size_raises(node: Node) -> None:
     node()
     for bad in (0, -5, 1 << 64):
         with pytest.raises(pl.InvalidValue, match=r"Host\.allocate"):
@@ -385,7 +385,7 @@ def test_host_allocate_bad_size(node: Node) -> None:
         pl.Host().allocate(1 << 60)
 
 
-def test_peers_add_self(node: Node) -> None:
+def test_peers_add_self_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.InvalidValue) as refused:
         d0.peers.add(d0)
@@ -393,7 +393,7 @@ def test_peers_add_self(node: Node) -> None:
     assert len(d0.peers) == 0
 
 
-def test_peers_add_unreachable(node: Node) -> None:
+def test_peers_add_unreachable_raises_access_denied(node: Node) -> None:
     d0, _, d2, _ = node("devices=4,switch=2")
     with pytest.raises(pl.AccessDenied, match=r"switch 0.*switch 1") as refused:
         d0.peers.add(d2)
@@ -402,7 +402,7 @@ def test_peers_add_unreachable(node: Node) -> None:
     assert d0.why_not(d2)
 
 
-def test_peers_add_too_many(node: Node) -> None:
+def test_peers_add_too_many_raises_out_of_resources(node: Node) -> None:
     devices = node("devices=10,profile=ascend-a2,memory=2MiB")
     for peer in devices[1:9]:
         devices[0].peers.add(peer)
@@ -412,7 +412,7 @@ def test_peers_add_too_many(node: Node) -> None:
     assert len(devices[0].peers) == 8
 
 
-def test_peers_discard_wrong_device(node: Node) -> None:
+def test_peers_discard_wrong_device_raises_invalid_value(node: Node) -> None:
     old, _ = node()
     d0, d1 = node()
     d0.peers.discard(d1)
@@ -420,7 +420,7 @@ def test_peers_discard_wrong_device(node: Node) -> None:
         d0.peers.discard(old)
 
 
-def test_trim_gives_back(node: Node) -> None:
+def test_trim_gives_back_cached_memory_only(node: Node) -> None:
     d0, _ = node()
     keep = filled(d0, 4 << 20, 7)
     d0.allocate(8 << 20).close()

@@ -43,7 +43,7 @@ def _both(recorder: Recorder, kind: str) -> tuple[Operation, Operation]:
     return submitted, started
 
 
-def test_every_kind_is_seen_at_both_moments(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_each_kind_of_operation_submitted_and_started(node: Node, recorder: Recorder) -> None:
     d0, d1 = node()
     a, b = d0.allocate(4096), d1.allocate(4096)
     (read, wrote), (b_wrote, _) = (
@@ -115,7 +115,7 @@ def test_every_kind_is_seen_at_both_moments(node: Node, recorder: Recorder) -> N
         ]
 
 
-def test_a_free_in_stream_order_is_an_operation(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_free_in_stream_order_as_operation(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     s = d0.create_stream()
     owned = d0.allocate(4096, stream=s)
@@ -128,7 +128,7 @@ def test_a_free_in_stream_order_is_an_operation(node: Node, recorder: Recorder) 
     assert submitted.sequence == 2
 
 
-def test_calls_that_are_complete_on_return_are_stream_0(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_call_without_stream_as_stream_0(node: Node, recorder: Recorder) -> None:
     d0, d1 = node()
     a, b = d0.allocate(4096), d1.allocate(4096)
     table = pl.CopyDescriptor.build(d0.allocate(64), [(b, a)])
@@ -157,7 +157,7 @@ def test_calls_that_are_complete_on_return_are_stream_0(node: Node, recorder: Re
             assert started.spans == submitted.spans
 
 
-def test_spans_are_told_by_block(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_spans_by_block_and_offset(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     large, small, neighbour = d0.allocate(4 << 20), d0.allocate(1000), d0.allocate(1000)
     whole = _span(recorder, large, True)
@@ -183,7 +183,7 @@ def test_spans_are_told_by_block(node: Node, recorder: Recorder) -> None:
     assert len(recorder.notices("unview")) == len(recorder.notices("view"))
 
 
-def test_a_list_rewritten_while_it_is_queued_is_told_as_it_starts(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_rewritten_copy_list_as_it_starts(node: Node, recorder: Recorder) -> None:
     d0, d1 = node()
     a, b, c = d0.allocate(64), d1.allocate(64), d1.allocate(64)
     b.fill(2)
@@ -205,7 +205,7 @@ def test_a_list_rewritten_while_it_is_queued_is_told_as_it_starts(node: Node, re
     assert started.spans[1:] == (Span(of["a"].block, of["a"].offset, 64, True), of["c"])
 
 
-def test_what_is_no_operation_is_noticed(node: Node, recorder: Recorder) -> None:
+def test_observer_notices_create_sync_query_and_destroy(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     s, signal, empty = d0.create_stream(), d0.create_notify(), d0.create_event()
     event = s.record()
@@ -243,7 +243,7 @@ def test_what_is_no_operation_is_noticed(node: Node, recorder: Recorder) -> None
     assert {(each.what, each.id) for each in recorder.notices("destroy")} >= numbers
 
 
-def test_signals_of_the_host_are_told(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_notify_recorded_by_host(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify("strict")
     s.wait(signal)
@@ -267,7 +267,7 @@ def test_signals_of_the_host_are_told(node: Node, recorder: Recorder) -> None:
     ]
 
 
-def test_aborts_and_closes_are_told(node: Node, recorder: Recorder) -> None:
+def test_observer_notices_abort_and_close_once(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     s, t, u, v = (d0.create_stream() for _ in range(4))
     event, signal = s.record(), d0.create_notify()
@@ -300,7 +300,7 @@ def test_aborts_and_closes_are_told(node: Node, recorder: Recorder) -> None:
     assert sorted(told) == sorted(mine)
 
 
-def test_buffers_begin_and_end_with_their_bytes(node: Node, recorder: Recorder) -> None:
+def test_observer_notices_buffer_create_and_destroy_once(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     a, b = d0.allocate(100), d0.allocate(3 << 20)
     made = [(each.id, each.spans) for each in recorder.notices("create", "Buffer")]
@@ -318,7 +318,7 @@ def test_buffers_begin_and_end_with_their_bytes(node: Node, recorder: Recorder) 
     assert len(recorder.notices("destroy", "Node")) == 1
 
 
-def test_a_sync_that_reports_a_failure_is_one(node: Node, recorder: Recorder) -> None:
+def test_observer_notices_sync_that_raises(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     s = d0.create_stream()
     fails(s)
@@ -327,7 +327,7 @@ def test_a_sync_that_reports_a_failure_is_one(node: Node, recorder: Recorder) ->
     assert [each.id for each in recorder.notices("sync", "Stream")] == [s.id]
 
 
-def test_order_tells_what_came_before_what(node: Node, recorder: Recorder) -> None:
+def test_observer_order_follows_dependences(node: Node, recorder: Recorder) -> None:
     d0, d1 = node()
     s, t = d0.create_stream(), d1.create_stream()
     a, b = d0.allocate(3 << 20), d1.allocate(64)
@@ -350,7 +350,7 @@ def test_order_tells_what_came_before_what(node: Node, recorder: Recorder) -> No
     assert end.order > max(each.order for each in started if each.stream == t.id)
 
 
-def test_what_was_queued_before_is_told_when_it_starts(node: Node) -> None:
+def test_observer_set_late_sees_start_of_queued_operations(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), d0.allocate(64)
     gate = parked(s)
@@ -366,7 +366,7 @@ def test_what_was_queued_before_is_told_when_it_starts(node: Node) -> None:
     assert [each.kind for each in recorder.operations("started")] == ["notify", "wait_notify", "fill"]
 
 
-def test_observers_are_replaced_one_by_another(node: Node) -> None:
+def test_observer_replaced_sees_nothing_more(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), d0.allocate(64)
     first, second = Recorder(), Recorder()
@@ -391,7 +391,7 @@ class _RaisesOnce(Recorder):
             raise ZeroDivisionError
 
 
-def test_an_observer_that_raises_is_asked_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observer_that_raised_is_called_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     d0, _ = node()
     reported: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: reported.append(what.exc_type))
@@ -408,7 +408,7 @@ def test_an_observer_that_raises_is_asked_again(node: Node, monkeypatch: pytest.
     assert bytes(a.view()) == bytes([2] * 64)
 
 
-def test_without_an_observer_nothing_is_kept(node: Node) -> None:
+def test_operations_without_observer_keep_nothing(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), d0.allocate(64)
 
@@ -434,7 +434,7 @@ def test_without_an_observer_nothing_is_kept(node: Node) -> None:
     assert grown < 20_000
 
 
-def test_a_wait_of_the_program_on_a_channel_is_seen(node: Node, recorder: Recorder) -> None:
+def test_observer_sees_channel_wait_after_its_notify(node: Node, recorder: Recorder) -> None:
     node()
     with pl.Group(0, 1, rendezvous=lambda value: [value]) as group, group.channel(0) as channel:
         for streamed in (False, True):

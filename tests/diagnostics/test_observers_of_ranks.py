@@ -148,7 +148,7 @@ def launched(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:5"])
 @pytest.mark.parametrize("program", [_ALL, _SHARED], ids=["groups", "shared things"])
-def test_an_observer_in_each_rank(
+def test_observer_in_each_rank_sees_exports_and_imports(
     launched,
     program: str,
     schedule: str,
@@ -159,7 +159,7 @@ def test_an_observer_in_each_rank(
     assert (code, lines, stderr) == (0, ["[0] fine 0", "[1] fine 1"], "")
 
 
-def test_an_observer_in_each_rank_of_a_communicator(launched, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_observer_in_each_hcomm_rank_sees_notifies(launched, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     table = tmp_path / "table.json"
     ranks = [f'{{"device_id": "{rank}", "rank_id": "{rank}"}}' for rank in range(2)]
     server = f'{{"server_id": "node_0", "device": [{", ".join(ranks)}]}}'
@@ -170,7 +170,7 @@ def test_an_observer_in_each_rank_of_a_communicator(launched, tmp_path: Path) ->
     assert (code, lines, stderr) == (0, ["[0] fine 0", "[1] fine 1"], "")
 
 
-def test_an_observer_where_a_rank_dies(launched) -> None:  # type: ignore[no-untyped-def]
+def test_observer_in_rank_whose_peer_dies_leaves_peer_lost(launched) -> None:  # type: ignore[no-untyped-def]
     code, lines, _ = launched(_DEATH)
     assert code == 128 + 9
     assert "[0] lost True" in lines

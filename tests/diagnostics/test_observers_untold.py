@@ -14,7 +14,7 @@ from peerlane.diagnostics.observers import Recorder
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_an_observer_that_goes_while_it_would_be_told_is_not_missed(node: Node) -> None:
+def test_observer_removed_by_collection_during_submit_is_harmless(node: Node) -> None:
     """Making what is told may collect garbage, and what its end runs takes the observer away."""
     d0, _ = node()
     a, b, s = d0.allocate(64), d0.allocate(64), d0.create_stream()
@@ -47,7 +47,7 @@ def test_an_observer_that_goes_while_it_would_be_told_is_not_missed(node: Node) 
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_cannot_be_told_for_want_of_memory_is_submitted_all_the_same(node: Node) -> None:
+def test_submit_without_memory_for_observer_raises_only_if_not_submitted(node: Node) -> None:
     """A call that raises has submitted nothing, and one that has submitted something does not raise."""
     testcapi = pytest.importorskip(
         "_testcapi", reason="this Python has no _testcapi, whose allocations can fail"

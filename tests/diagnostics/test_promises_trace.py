@@ -12,7 +12,7 @@ from peerlane import trace
 
 
 @pytest.mark.timeout(60)
-def test_recording_twice(node: Node) -> None:
+def test_recording_twice_raises_busy_and_first_goes_on(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 8, 1), filled(d0, 8, 2)
     with trace.recording() as timeline:
@@ -23,7 +23,7 @@ def test_recording_twice(node: Node) -> None:
     assert len(timeline.operations) == 1
 
 
-def test_trace_write_nowhere(tmp_path: Path) -> None:
+def test_trace_write_to_missing_folder_raises_os_error(tmp_path: Path) -> None:
     with trace.recording() as timeline:
         pass
     with pytest.raises(FileNotFoundError):

@@ -31,7 +31,7 @@ def named(events: list[dict[str, Any]], kind: str) -> dict[tuple[int, int], str]
 
 
 @pytest.mark.timeout(60)
-def test_a_device_is_a_process_and_a_stream_a_track(node: Node, tmp_path: Path) -> None:
+def test_trace_file_shows_device_as_process_and_stream_as_track(node: Node, tmp_path: Path) -> None:
     d0, d1 = node()
     a, b, c = filled(d0, 4 * MIB, 1), filled(d1, 4 * MIB, 2), filled(d1, 4 * MIB, 3)
     with d0.create_stream() as before, trace.recording() as timeline:
@@ -73,7 +73,7 @@ def test_a_device_is_a_process_and_a_stream_a_track(node: Node, tmp_path: Path) 
 
 
 @pytest.mark.timeout(60)
-def test_operations_of_a_stream_do_not_overlap_and_lie_between_its_events(node: Node) -> None:
+def test_trace_operations_of_stream_lie_in_order_between_events(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 3 * MIB, 1), filled(d0, 3 * MIB, 2)
     with trace.recording() as timeline, d0.create_stream() as stream:
@@ -94,7 +94,7 @@ def test_operations_of_a_stream_do_not_overlap_and_lie_between_its_events(node: 
 
 
 @pytest.mark.timeout(60)
-def test_streams_that_are_gone_are_in_the_trace_and_were_not_kept_open(node: Node) -> None:
+def test_trace_has_closed_and_dropped_streams_and_keeps_none(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 64, 1), filled(d0, 64, 2)
     with trace.recording() as timeline:
@@ -112,7 +112,7 @@ def test_streams_that_are_gone_are_in_the_trace_and_were_not_kept_open(node: Nod
 
 
 @pytest.mark.timeout(60)
-def test_without_a_recording_nothing_is_kept(node: Node) -> None:
+def test_stream_without_recording_keeps_no_trace(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 64, 1), filled(d0, 64, 2)
     with d0.create_stream() as stream:
@@ -134,7 +134,7 @@ def test_without_a_recording_nothing_is_kept(node: Node) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_what_was_overwritten_is_counted_and_looking_keeps_it(node: Node, tmp_path: Path) -> None:
+def test_trace_beyond_its_room_counts_lost_operations(node: Node, tmp_path: Path) -> None:
     d0, _ = node()
     a, b = filled(d0, 8, 1), filled(d0, 8, 2)
     with d0.create_stream() as stream:
@@ -156,7 +156,7 @@ def test_what_was_overwritten_is_counted_and_looking_keeps_it(node: Node, tmp_pa
 
 
 @pytest.mark.timeout(60)
-def test_a_block_that_raises_ends_its_recording(node: Node) -> None:
+def test_recording_left_by_exception_ends(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 8, 1), filled(d0, 8, 2)
     with d0.create_stream() as stream:
@@ -170,7 +170,7 @@ def test_a_block_that_raises_ends_its_recording(node: Node) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_an_empty_trace_is_a_file_too(tmp_path: Path) -> None:
+def test_trace_without_operations_writes_empty_file(tmp_path: Path) -> None:
     with trace.recording() as timeline:
         pass
     assert written(timeline, tmp_path) == []

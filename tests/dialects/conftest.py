@@ -1,4 +1,4 @@
-"""A node of its own for each test of a dialect."""
+"""Fixtures of the dialects: each test enters its own node."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def acl(enter: Enter) -> ModuleType:
 
 @pytest.fixture
 def shared_node() -> str:
-    """Return what describes the node of a test with two processes."""
+    """Return the specification of the node of a test with two processes."""
     return f"name=acl-{os.getpid()},{TWO}"
 
 
@@ -71,7 +71,7 @@ def peer(shared_acl: ModuleType, shared_node: str) -> Iterator[AclPeer]:
 
 @pytest.fixture
 def message(acl: ModuleType) -> Callable[[], str]:
-    """Return a function that takes the message of the failure before, which must be there."""
+    """Return a function that takes the message of the last failure; it must be the only one."""
 
     def take() -> str:
         text = acl.get_recent_err_msg()

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_guides_backend_passes_what_it_owes(folder: Path) -> None:
+def test_guide_backend_passes_conformance_suite(folder: Path) -> None:
     words = [*PROGRAMS["test_shelf.py"].words, "-q", "-rs", "-p", "no:cacheprovider", "-p", "no:randomly"]
     done = run_python(words, timeout=120, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -41,7 +41,7 @@ def test_the_guides_backend_passes_what_it_owes(folder: Path) -> None:
     assert skipped == {"HOST_VIEW", "PEER", "PINNED_HOST", "PHYSICAL", "QUEUE", "SHARE"}
 
 
-def test_the_guides_backend_beside_virtual_devices_copies(folder: Path) -> None:
+def test_guide_backend_program_prints_what_comments_say(folder: Path) -> None:
     program = PROGRAMS["shelves.py"]
     done = program.run(folder, {**os.environ})
     assert done.returncode == 1
@@ -50,7 +50,7 @@ def test_the_guides_backend_beside_virtual_devices_copies(folder: Path) -> None:
     assert says(done.stderr, program.raises), done.stderr
 
 
-def test_an_entry_point_lets_a_node_name_the_backend(folder: Path) -> None:
+def test_guide_backend_entry_point_is_found_by_node_settings(folder: Path) -> None:
     code = "import peerlane as pl; print([each.name for each in pl.devices()])"
     done = run_python(
         ["-c", code], timeout=60, cwd=folder, env={**os.environ, "PEERLANE_NODE": "backend=shelf,devices=3"}
@@ -58,7 +58,7 @@ def test_an_entry_point_lets_a_node_name_the_backend(folder: Path) -> None:
     assert done.stdout.strip() == "['shelf:0', 'shelf:1', 'shelf:2']", done.stderr
 
 
-def test_the_table_names_every_capability_and_suite() -> None:
+def test_guide_table_names_each_capability_and_suite() -> None:
     suites = {
         each.__name__
         for each in conformance.BackendConformance.__mro__

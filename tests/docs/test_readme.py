@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_every_program_has_a_name() -> None:
+def test_readme_programs_all_have_a_name() -> None:
     assert len(PROGRAMS) == README.count("```python\n") >= 5
 
 
@@ -46,13 +46,13 @@ def check(done: Completed, program: Program, prints: list[str], raises: str) -> 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_it_runs_and_prints_what_its_comments_say(program: Program, schedule: str, folder: Path) -> None:
+def test_readme_program_prints_what_its_comments_say(program: Program, schedule: str, folder: Path) -> None:
     done = program.run(folder, {**os.environ, "PEERLANE_SCHEDULE": schedule})
     check(done, program, program.prints, program.raises)
 
 
 @pytest.mark.parametrize("backend", ["virtual", "reference"])
-def test_the_first_program_on_each_backend_says_the_same(backend: str, folder: Path) -> None:
+def test_readme_first_program_on_each_backend_prints_the_same(backend: str, folder: Path) -> None:
     first = PROGRAMS[0]
     assert first.name == "peers.py"
     done = first.run(folder, {**os.environ, "PEERLANE_NODE": f"backend={backend},devices=2"})
@@ -61,7 +61,7 @@ def test_the_first_program_on_each_backend_says_the_same(backend: str, folder: P
     check(done, first, prints, first.raises)
 
 
-def test_no_program_has_the_name_of_a_module() -> None:
+def test_readme_and_guide_programs_shadow_no_module() -> None:
     for named in (PROGRAMS, *GUIDES.values()):
         names = [program.name for program in named]
         assert not shadowed(names)
@@ -86,7 +86,7 @@ print(failed)
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:17"])
-def test_the_streams_example_without_its_wait_shows_wrong_bytes(tmp_path: Path, schedule: str) -> None:
+def test_readme_streams_program_without_wait_shows_wrong_bytes(tmp_path: Path, schedule: str) -> None:
     wait = "    t.sync(timeout=5)\n"
     [streams] = [each for each in PROGRAMS if wait in each.code]
     program = tmp_path / streams.name
@@ -98,11 +98,11 @@ def test_the_streams_example_without_its_wait_shows_wrong_bytes(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("page", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
-def test_links_lead_somewhere(page: str) -> None:
+def test_readme_link_leads_to_a_file(page: str) -> None:
     assert (ROOT / page).exists()
 
 
-def test_what_comments_promise_is_compared() -> None:
+def test_program_comments_give_prints_and_raises() -> None:
     code = "print(1)  # 1\nif x:\n    print(f(2))  # a ... b\ny.z()  # Closed: it was\n#      closed\nw()  # silent\n"
     program = Program("a.py", code, [])
     assert (program.prints, program.raises) == (["1", "a ... b"], "Closed: it was closed")

@@ -24,18 +24,18 @@ def run(tmp_path: Path, name: str, *words: str) -> Completed:
     return done
 
 
-def test_every_example_is_run_here() -> None:
+def test_sharing_guide_programs_are_all_tested() -> None:
     assert set(PROGRAMS) == {"share.py", "ranges.py", "survive.py", "order.py", "descriptor.py"}
     assert GUIDE.count("```python") == len(PROGRAMS)
 
 
-def test_two_ranks_have_the_same_weights(tmp_path: Path) -> None:
+def test_share_program_gives_both_ranks_the_same_weights(tmp_path: Path) -> None:
     done = run(tmp_path, "share.py", "-m", "peerlane", "launch", "-n", "2")
     assert done.stdout == "[0] [9 7 7]\n"
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
-def test_blocks_side_by_side_and_twice(
+def test_ranges_program_prints_shared_blocks_and_no_access(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
@@ -43,23 +43,23 @@ def test_blocks_side_by_side_and_twice(
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
-def test_streams_of_two_processes_are_ordered(
+def test_order_program_sees_bytes_after_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     assert run(tmp_path, "order.py", "-m", "peerlane", "launch", "-n", "2").stdout == "[1] [7 7 7]\n"
 
 
-def test_a_descriptor_is_passed_on(tmp_path: Path) -> None:
+def test_descriptor_program_passes_memory_on(tmp_path: Path) -> None:
     assert run(tmp_path, "descriptor.py").stdout == "bytes\n"
 
 
-def test_memory_outlives_its_maker(tmp_path: Path) -> None:
+def test_survive_program_reads_memory_of_ended_maker(tmp_path: Path) -> None:
     read, lost = run(tmp_path, "survive.py").stdout.splitlines()
     assert read == "[1 1 1 1]"
     assert re.match(r"process \d+, which made the handle, has ended or left the node", lost)
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)#]+)", GUIDE))
-def test_links_lead_somewhere(link: str) -> None:
+def test_sharing_guide_link_leads_to_a_file(link: str) -> None:
     assert (ROOT / "docs" / "guides" / link).exists()

@@ -50,7 +50,7 @@ def run(*args: str, schedule: str = "eager") -> Completed:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_of_pyacl(name: str, schedule: str) -> None:
+def test_acl_example_under_each_schedule_verifies_every_byte(name: str, schedule: str) -> None:
     args, told = PROGRAMS[name]
     for profile in ["ascend-a2"] if schedule != "eager" else ["ascend-a2", "default"]:
         done = run(
@@ -70,7 +70,7 @@ def test_a_program_of_pyacl(name: str, schedule: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_says_what_it_cannot_do(name: str) -> None:
+def test_acl_example_with_bad_device_names_code_and_valid_devices(name: str) -> None:
     options = (
         ["--devices", "0", "7"] if name in ("acl_notify_ping_pong", "acl_kv_cache") else ["--device", "7"]
     )
@@ -94,7 +94,7 @@ HIP_PROGRAMS = {
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", HIP_PROGRAMS)
-def test_a_program_of_hip_python(name: str, schedule: str) -> None:
+def test_hip_example_under_each_schedule_verifies_every_byte(name: str, schedule: str) -> None:
     args, told = HIP_PROGRAMS[name]
     command = ["-m", "peerlane", "run", "--devices", "2", str(EXAMPLES / f"{name}.py"), *args]
     done = run(*command, schedule=schedule)
@@ -102,7 +102,7 @@ def test_a_program_of_hip_python(name: str, schedule: str) -> None:
     assert re.fullmatch(f"{told}\n", done.stdout), done.stdout
 
 
-def test_a_program_of_hip_python_says_what_it_cannot_do() -> None:
+def test_hip_example_with_bad_device_or_memory_prints_error() -> None:
     done = run("-m", "peerlane", "run", str(EXAMPLES / "hip_vmm_growth.py"), "--device", "7")
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert done.stderr == "hipErrorInvalidDevice (101): invalid device ordinal\n"
@@ -115,7 +115,7 @@ def test_a_program_of_hip_python_says_what_it_cannot_do() -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_neutral_cache(schedule: str) -> None:
+def test_kv_cache_example_under_each_schedule_verifies_every_byte(schedule: str) -> None:
     done = run(str(EXAMPLES / "kv_cache.py"), "--blocks", "2000", schedule=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     told = r"3 x 2,000 blocks of 4,096 bytes moved by one launch each, every byte verified: \d+\.\d GB/s\n"

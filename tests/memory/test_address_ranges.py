@@ -22,7 +22,7 @@ def _noise(nbytes: int) -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, nbytes, dtype=np.uint8)
 
 
-def test_no_bytes_lie_in_no_block(node: Node) -> None:
+def test_export_of_empty_range_part_raises(node: Node) -> None:
     (d, *_) = node()
     with pl.AddressRange(d, 2 * G) as rng:
         rng.map(pl.Physical(d, G), at=0)
@@ -32,7 +32,7 @@ def test_no_bytes_lie_in_no_block(node: Node) -> None:
         rng[0:1].export().close()
 
 
-def test_copies_cross_seams(node: Node) -> None:
+def test_copy_across_mappings_moves_every_byte(node: Node) -> None:
     d0, d1 = node()
     with pl.AddressRange(d0, 4 * G) as rng:
         for i in range(4):
@@ -53,7 +53,7 @@ def test_copies_cross_seams(node: Node) -> None:
         assert bytes(rng[G - 4 : G + 4].view()) == bytes(data[8:16])
 
 
-def test_views_are_one_array_over_seams(node: Node) -> None:
+def test_view_over_two_mappings_is_one_array_and_keeps_bytes(node: Node) -> None:
     devices = node()
     rng = pl.AddressRange(devices[0], 2 * G)
     for at in (0, G):
@@ -68,7 +68,7 @@ def test_views_are_one_array_over_seams(node: Node) -> None:
     assert tuple(view[G - 1 : G + 1]) == (9, 9)
 
 
-def test_one_block_twice_is_the_same_bytes(node: Node) -> None:
+def test_block_mapped_twice_shows_the_same_bytes(node: Node) -> None:
     devices = node()
     block = pl.Physical(devices[0], G)
     with pl.AddressRange(devices[0], 2 * G) as rng:
@@ -84,7 +84,7 @@ def test_one_block_twice_is_the_same_bytes(node: Node) -> None:
         assert rng.mappings == ((0, G), (G, G))
 
 
-def test_rights_are_checked_on_every_operation(node: Node) -> None:
+def test_operation_without_access_right_raises_access_denied(node: Node) -> None:
     d0, d1 = node()
     rng = pl.AddressRange(d0, G)
     rng.map(pl.Physical(d0, G), access={d1: "r"})
@@ -134,7 +134,7 @@ def test_rights_are_checked_on_every_operation(node: Node) -> None:
     assert rng.access(d1) == "none"
 
 
-def test_blocks_of_several_devices_lie_side_by_side(node: Node) -> None:
+def test_range_of_blocks_of_two_devices_copies_whole(node: Node) -> None:
     d0, d1 = node()
     rng = pl.AddressRange(d0, 2 * G)
     rng.map(pl.Physical(d0, G), at=0, access="rw")
@@ -146,7 +146,7 @@ def test_blocks_of_several_devices_lie_side_by_side(node: Node) -> None:
     assert np.array_equal(target.view(), data)
 
 
-def test_a_range_grows_where_it_is(node: Node) -> None:
+def test_range_grow_keeps_address_and_bytes(node: Node) -> None:
     devices = node()
     rng = pl.AddressRange(devices[0], G)
     address = rng.address
@@ -166,7 +166,7 @@ def test_a_range_grows_where_it_is(node: Node) -> None:
     assert rng.size == 3 * G
 
 
-def test_physical_memory_is_charged_until_its_last_use(node: Node) -> None:
+def test_physical_memory_in_use_after_close_is_still_charged(node: Node) -> None:
     devices = node()
     device = devices[0]
     before = device.free_bytes
@@ -187,7 +187,7 @@ def test_physical_memory_is_charged_until_its_last_use(node: Node) -> None:
     assert device.free_bytes == before
 
 
-def test_parts_find_what_is_mapped_when_they_are_used(node: Node) -> None:
+def test_part_of_range_uses_the_mapping_of_the_moment(node: Node) -> None:
     devices = node()
     rng = pl.AddressRange(devices[0], 2 * G)
     part = rng[G : G + 8]
@@ -205,7 +205,7 @@ def test_parts_find_what_is_mapped_when_they_are_used(node: Node) -> None:
         part.fill(1)
 
 
-def test_addresses_of_a_range_that_is_gone_are_named(node: Node) -> None:
+def test_address_of_closed_range_error_names_the_range(node: Node) -> None:
     devices = node()
     rng = pl.AddressRange(devices[0], G)
     rng.map(pl.Physical(devices[0], G))
@@ -215,7 +215,7 @@ def test_addresses_of_a_range_that_is_gone_are_named(node: Node) -> None:
         pl.raw.fill(address, 0, count=4)
 
 
-def test_leaving_the_node_closes_both(node: Node) -> None:
+def test_leave_node_closes_ranges_and_physical_memory(node: Node) -> None:
     devices = node()
     block, rng = pl.Physical(devices[0], G), pl.AddressRange(devices[0], G)
     rng.map(block)
@@ -232,7 +232,7 @@ def test_leaving_the_node_closes_both(node: Node) -> None:
 
 
 @pytest.mark.parametrize("blocks", [200])
-def test_many_blocks_side_by_side(node: Node, blocks: int) -> None:
+def test_range_of_200_mappings_writes_each_block(node: Node, blocks: int) -> None:
     devices = node()
     rng = pl.AddressRange(devices[0], blocks * G)
     for i in range(blocks):
@@ -246,7 +246,7 @@ def test_many_blocks_side_by_side(node: Node, blocks: int) -> None:
     assert (view[:, 10] == 6).all()
 
 
-def test_views_have_the_rights_of_the_mapping(node: Node) -> None:
+def test_view_of_mapping_has_its_access_right(node: Node) -> None:
     d0, d1 = node()
     with pl.AddressRange(d0, G) as rng, pl.Physical(d1, G) as block:
         rng.map(block, access="r")
@@ -263,7 +263,7 @@ def test_views_have_the_rights_of_the_mapping(node: Node) -> None:
         rng.map(block)  # the refused view holds nothing
 
 
-def test_what_does_not_fit_is_said_in_the_range_s_terms(node: Node) -> None:
+def test_map_beyond_range_error_names_offset_in_range(node: Node) -> None:
     devices = node()
     with pl.AddressRange(devices[0], 2 * G) as rng, pl.Physical(devices[0], G) as block:
         for at in (5, 2 * G, (1 << 63) - G):
@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_said_in_the_range_s_terms(node: Node) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_views_while_streams_let_go_of_unmapped_blocks(node: Node) -> None:
+def test_view_beside_streams_releasing_unmapped_blocks_works(node: Node) -> None:
     devices = node()
     blocks = [pl.Physical(devices[0], G) for _ in range(2)]
     over = threading.Event()
@@ -314,7 +314,7 @@ def _refusal(target: pl.Buffer, source: pl.Buffer | pl.AddressRange) -> str:
 
 
 @pytest.mark.parametrize("is_peer", [False, True])
-def test_memory_of_a_picky_profile_must_be_peer(node: Node, is_peer: bool) -> None:
+def test_direct_copy_of_mapped_or_imported_memory_needs_peer_flag(node: Node, is_peer: bool) -> None:
     spec = f"name=picky-{os.getpid()},devices=2,profile=ascend-310p,memory=16MiB"
     d0, d1 = node(spec)
     d0.peers.add(d1)
@@ -332,7 +332,7 @@ def test_memory_of_a_picky_profile_must_be_peer(node: Node, is_peer: bool) -> No
         assert ("peer=True" in _refusal(target, pl.Buffer.open(buffer))) is not is_peer
 
 
-def test_allocations_leave_ranges_room_to_grow(node: Node) -> None:
+def test_range_grow_beside_allocations_succeeds(node: Node) -> None:
     device = node("devices=1,memory=256MiB")[0]
     ranges = [pl.AddressRange(device, 8 * G) for _ in range(4)]
     kept = [device.allocate(nbytes) for nbytes in (G, 8 * G, 3 * G, 1000) for _ in range(3)]

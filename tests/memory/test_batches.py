@@ -29,7 +29,7 @@ def as_list(dsts: list[pl.Buffer], srcs: list[pl.Buffer]) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("run", [pl.copy_batch, as_list])
-def test_parts_of_several_allocations_in_any_order_arrive_whole(node: Node, run: Run) -> None:
+def test_batch_of_parts_in_any_order_moves_every_byte(node: Node, run: Run) -> None:
     d0, d1 = node()
     sources, targets = [d0.allocate(64 * KIB) for _ in range(3)], [d1.allocate(64 * KIB) for _ in range(3)]
     contents = np.random.default_rng(1).integers(0, 256, (3, 64 * KIB), np.uint8)
@@ -48,7 +48,7 @@ def test_parts_of_several_allocations_in_any_order_arrive_whole(node: Node, run:
 
 
 @pytest.mark.timeout(60)
-def test_a_closed_part_of_an_allocation_that_is_held_is_found(node: Node) -> None:
+def test_batch_with_closed_part_raises_closed_naming_entry(node: Node) -> None:
     d0, _ = node()
     src, dst = filled(d0, 4 * KIB, 1), filled(d0, 4 * KIB, 2)
     for end in (0, 1):
@@ -60,7 +60,7 @@ def test_a_closed_part_of_an_allocation_that_is_held_is_found(node: Node) -> Non
 
 
 @pytest.mark.timeout(60)
-def test_after_a_refusal_nothing_is_held(node: Node) -> None:
+def test_batch_refused_keeps_no_memory(node: Node) -> None:
     (d0,) = node("devices=1,memory=64MiB,cache_bytes=0")
     before = d0.free_bytes
     src, dst = filled(d0, 4 << 20, 1), filled(d0, 4 << 20, 2)
@@ -84,7 +84,7 @@ def test_after_a_refusal_nothing_is_held(node: Node) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_an_allocation_that_is_closed_while_its_batch_is_queued_lives_until_it_ran(node: Node) -> None:
+def test_batch_queued_keeps_closed_source_until_it_ran(node: Node) -> None:
     d0, _ = node()
     src, dst = filled(d0, 8 * KIB, 5), filled(d0, 8 * KIB, 6)
     gate = d0.create_notify()

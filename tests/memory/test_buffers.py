@@ -19,7 +19,7 @@ import peerlane as pl
 Node = Callable[..., tuple[pl.Device, ...]]
 
 
-def test_bytes_travel_through_devices(node: Node) -> None:
+def test_copy_host_device_peer_device_host_keeps_bytes(node: Node) -> None:
     d0, d1 = node()
     data = np.random.default_rng(7).integers(0, 256, 3_000_001, dtype=np.uint8)
     with d0.allocate(data.nbytes) as a, d1.allocate(data.nbytes) as b:
@@ -37,7 +37,7 @@ def test_bytes_travel_through_devices(node: Node) -> None:
     assert b.is_closed
 
 
-def test_every_kind_of_host_object_is_taken(node: Node) -> None:
+def test_copy_of_each_host_object_type_moves_bytes(node: Node) -> None:
     d0, _ = node()
     device = d0.allocate(8)
     for source in (
@@ -56,7 +56,7 @@ def test_every_kind_of_host_object_is_taken(node: Node) -> None:
         assert bytes(memoryview(target)) == b"12345678"
 
 
-def test_parts_share_the_bytes(node: Node) -> None:
+def test_part_of_buffer_shares_its_bytes(node: Node) -> None:
     d0, _ = node()
     whole = d0.allocate(100)
     whole.fill(0)
@@ -72,7 +72,7 @@ def test_parts_share_the_bytes(node: Node) -> None:
     pl.copy(whole[40:40], b"")
 
 
-def test_overlapping_parts_behave_as_memmove(node: Node) -> None:
+def test_copy_between_overlapping_parts_acts_as_memmove(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(1000)
     data = bytes(np.random.default_rng(1).integers(0, 256, 1000, dtype=np.uint8))
@@ -81,7 +81,7 @@ def test_overlapping_parts_behave_as_memmove(node: Node) -> None:
     assert bytes(a.view()) == data[:100] + data[:900]
 
 
-def test_views_are_the_memory(node: Node) -> None:
+def test_view_with_dtype_and_shape_reads_and_writes_the_buffer(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(48)
     view = a.view(np.float32, (3, -1))
@@ -99,7 +99,7 @@ def test_views_are_the_memory(node: Node) -> None:
     assert pl.raw.locate(host_address).ordinal == 0
 
 
-def test_dlpack_goes_both_ways(node: Node) -> None:
+def test_dlpack_export_and_import_share_bytes(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(16)
     a.fill(3)
@@ -125,7 +125,7 @@ def test_dlpack_goes_both_ways(node: Node) -> None:
     assert np.array_equal(a.view(np.int32), source)
 
 
-def test_host_buffers_keep_their_object_alive() -> None:
+def test_host_buffer_and_its_part_keep_the_object_alive() -> None:
     source = np.arange(10, dtype=np.uint8)
     alive = weakref.ref(source)
     buffer = pl.as_buffer(source)
@@ -143,7 +143,7 @@ def test_host_buffers_keep_their_object_alive() -> None:
     assert alive() is None
 
 
-def test_pinned_memory_is_the_hosts(node: Node) -> None:
+def test_pinned_buffer_is_located_as_pinned_and_copied(node: Node) -> None:
     d0, _ = node()
     pinned = pl.Host().allocate(1 << 20)
     pinned.view()[:] = 7
@@ -155,7 +155,7 @@ def test_pinned_memory_is_the_hosts(node: Node) -> None:
     assert a.route_to(pinned).kind == "host"
 
 
-def test_memory_goes_back_when_nobody_holds_it(node: Node) -> None:
+def test_buffer_dropped_gives_memory_back(node: Node) -> None:
     d0, _ = node()
     before = d0.free_bytes
     for _ in range(100):
@@ -164,7 +164,7 @@ def test_memory_goes_back_when_nobody_holds_it(node: Node) -> None:
     assert d0.free_bytes == before
 
 
-def test_rectangles_between_buffers_and_arrays(node: Node) -> None:
+def test_copy_2d_between_buffers_and_arrays_moves_rectangle(node: Node) -> None:
     d0, d1 = node()
     image = np.arange(40 * 30, dtype=np.uint16).reshape(40, 30)
     a, b = d0.allocate(40 * 64), d1.allocate(40 * 60)
@@ -177,7 +177,7 @@ def test_rectangles_between_buffers_and_arrays(node: Node) -> None:
 
 
 @pytest.mark.parametrize("pattern", [0, 255, b"\x01", b"\x01\x02", b"\x01\x02\x03\x04"])
-def test_fills_repeat(node: Node, pattern: int | bytes) -> None:
+def test_fill_with_each_pattern_repeats_it(node: Node, pattern: int | bytes) -> None:
     d0, _ = node()
     unit = bytes([pattern]) if isinstance(pattern, int) else pattern
     for size in (4, 4096, 3 << 20):
@@ -186,7 +186,7 @@ def test_fills_repeat(node: Node, pattern: int | bytes) -> None:
         assert bytes(a.view()) == unit * (size // len(unit))
 
 
-def test_devices_are_themselves(node: Node) -> None:
+def test_device_lookup_and_pickle_give_the_same_object(node: Node) -> None:
     d0, d1 = node("devices=2,profile=ascend-a2,memory=4MiB")
     assert pl.Device("virtual:0") is d0
     assert pl.devices()[1] is d1
@@ -201,7 +201,7 @@ def test_devices_are_themselves(node: Node) -> None:
     assert d0.info.name == "Ascend910B1"
 
 
-def test_peers_are_a_set(node: Node) -> None:
+def test_peers_act_as_a_mutable_set(node: Node) -> None:
     devices = node("devices=4")
     peers = devices[0].peers
     peers |= {devices[1], devices[3]}
@@ -215,7 +215,7 @@ def test_peers_are_a_set(node: Node) -> None:
     assert repr(peers) == "PeerSet({})"
 
 
-def test_repr_shows_the_state(node: Node) -> None:
+def test_buffer_repr_shows_size_address_and_closed(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(1000)
     assert repr(a) == f"<Buffer 1,000 bytes at {a.address:#x} on virtual:0>"
@@ -225,7 +225,7 @@ def test_repr_shows_the_state(node: Node) -> None:
         pass
 
 
-def test_memory_of_a_picky_profile_must_be_peer(node: Node) -> None:
+def test_direct_copy_of_non_peer_memory_on_ascend_310p_raises(node: Node) -> None:
     d0, d1 = node("devices=2,profile=ascend-310p,memory=8MiB")
     d0.peers.add(d1)
     plain, peer0, peer1 = d0.allocate(64), d0.allocate(64, peer=True), d1.allocate(64, peer=True)
@@ -237,7 +237,7 @@ def test_memory_of_a_picky_profile_must_be_peer(node: Node) -> None:
     pl.raw.copy(peer1.address, peer0.address, 64, direct=True)
 
 
-def test_a_route_is_what_a_copy_does_also_of_other_devices_blocks(node: Node) -> None:
+def test_route_to_agrees_with_direct_copy_for_mapped_blocks(node: Node) -> None:
     d0, d1 = node()
     size = d0.granularity
     rng = pl.AddressRange(d0, 2 * size)
@@ -265,13 +265,13 @@ def test_a_route_is_what_a_copy_does_also_of_other_devices_blocks(node: Node) ->
     assert rng[:0].route_to(x0).kind == "local"
 
 
-def test_host_access_map_hands_out_touchable_addresses(node: Node) -> None:
+def test_buffer_with_host_access_map_has_host_address(node: Node) -> None:
     d0, _ = node("devices=2,profile=mi300x,memory=4MiB")
     a = d0.allocate(64)
     assert a.view().ctypes.data == a.address
 
 
-def test_poison_fills_fresh_and_freed_memory(node: Node) -> None:
+def test_poison_fills_new_memory_and_spares_viewed_memory(node: Node) -> None:
     d0, _ = node("devices=2,poison=true")
     a, keep = d0.allocate(1000), d0.allocate(1000)
     assert (a.view() == 0xCB).all()
@@ -284,7 +284,7 @@ def test_poison_fills_fresh_and_freed_memory(node: Node) -> None:
     assert all((buffer.view() == 0xCB).all() for buffer in again)
 
 
-def test_ctrl_c_as_a_part_goes_is_not_lost(node: Node) -> None:
+def test_ctrl_c_while_a_part_is_dropped_is_raised(node: Node) -> None:
     """Python drops what is raised in a __del__; the loop that makes and drops parts would go on."""
     buffer = node()[0].allocate(64)
     with pytest.raises(KeyboardInterrupt):

@@ -84,7 +84,9 @@ HOLDING = [ctypes.py_object, ctypes.py_object * 2, Inner, Inner * 2, Inherited, 
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
-def test_plain_bytes_travel(node: Node, kind: type[ctypes.Structure]) -> None:
+def test_ctypes_object_copied_to_device_and_back_keeps_bytes(
+    node: Node, kind: type[ctypes.Structure]
+) -> None:
     source, target = kind(), kind()
     size = ctypes.sizeof(kind)
     there = pl.as_buffer(source)
@@ -104,20 +106,20 @@ def test_plain_bytes_travel(node: Node, kind: type[ctypes.Structure]) -> None:
 
 
 @pytest.mark.parametrize("kind", HOLDING, ids=lambda kind: kind.__name__)
-def test_references_to_python_objects_are_refused(kind: type[ctypes.Structure]) -> None:
+def test_as_buffer_of_ctypes_object_holding_python_objects_raises(kind: type[ctypes.Structure]) -> None:
     held = kind()
     for obj in (held, memoryview(held)):
         with pytest.raises(TypeError, match="holds Python objects"):
             pl.as_buffer(obj)
 
 
-def test_a_strided_view_is_refused() -> None:
+def test_as_buffer_of_strided_view_raises_with_strides() -> None:
     with pytest.raises(pl.InvalidValue, match=r"not contiguous.*strides \(8,\)"):
         pl.as_buffer(memoryview((ctypes.c_int * 4)())[::2])
     with pytest.raises(pl.InvalidValue, match=r"strides \(-1,\)"):
         pl.as_buffer(memoryview(b"abc")[::-1])
 
 
-def test_what_is_read_only_stays_so() -> None:
+def test_fill_of_read_only_ctypes_view_raises_access_denied() -> None:
     with pytest.raises(pl.AccessDenied, match="read-only"):
         pl.fill(memoryview((ctypes.c_wchar * 2)()).toreadonly(), 1)

@@ -44,7 +44,7 @@ TYPES = [
 
 @pytest.mark.parametrize("version", [(1, 0), (1, 7), None], ids=["1.0", "1.7", "unversioned"])
 @pytest.mark.parametrize("element", TYPES, ids=str)
-def test_bytes_of_every_type_travel_both_ways(
+def test_tensor_of_each_element_type_copies_both_ways(
     node: Node, element: tuple[int, int, int], version: tuple[int, int] | None
 ) -> None:
     d0, _ = node()
@@ -62,7 +62,7 @@ def test_bytes_of_every_type_travel_both_ways(
 
 
 @pytest.mark.parametrize("version", [(1, 0), None])
-def test_the_memory_itself_is_taken(version: tuple[int, int] | None) -> None:
+def test_as_buffer_of_tensor_shares_its_memory(version: tuple[int, int] | None) -> None:
     held = memory(bytes(range(24)))
     lender = Producer(held, (4, 5), byte_offset=4, strides=(5, 1), version=version)
     buffer = pl.as_buffer(lender)
@@ -90,13 +90,15 @@ def test_the_memory_itself_is_taken(version: tuple[int, int] | None) -> None:
         ((3,), None, (0, 12, 1), 0, 6),
     ],
 )
-def test_sizes(shape: Any, strides: Any, element: tuple[int, int, int], flags: int, nbytes: int) -> None:
+def test_as_buffer_of_tensor_shape_has_expected_size(
+    shape: Any, strides: Any, element: tuple[int, int, int], flags: int, nbytes: int
+) -> None:
     held = memory(bytes(range(32)))
     buffer = pl.as_buffer(Producer(held, shape, strides=strides, element=element, flags=flags))
     assert (buffer.size, bytes(buffer.view())) == (nbytes, bytes(range(nbytes)))
 
 
-def test_nothing_at_a_null_pointer_can_be_copied(node: Node) -> None:
+def test_copy_of_empty_tensor_at_null_succeeds(node: Node) -> None:
     d0, _ = node()
     buffer, stream = d0.allocate(8), d0.create_stream()
     for where in (None, stream):
@@ -108,11 +110,11 @@ def test_nothing_at_a_null_pointer_can_be_copied(node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", [1, 3, 11])
-def test_memory_that_another_library_pinned_is_host_memory(kind: int) -> None:
+def test_as_buffer_of_foreign_pinned_tensor_is_host_memory(kind: int) -> None:
     assert bytes(pl.as_buffer(Producer(memory(b"abc"), (3,), device=(kind, 0))).view()) == b"abc"
 
 
-def test_producers_are_asked_for_a_version_and_no_copy() -> None:
+def test_as_buffer_asks_producer_for_version_and_no_copy() -> None:
     lender = Producer(memory(b"abc"), (3,))
     pl.as_buffer(lender)
     assert lender.options["max_version"] >= (1, 0)
@@ -120,7 +122,7 @@ def test_producers_are_asked_for_a_version_and_no_copy() -> None:
     assert bytes(pl.as_buffer(OldProducer(memory(b"abc"), (3,), version=None)).view()) == b"abc"
 
 
-def test_what_is_lent_is_given_back_once_when_nobody_needs_it() -> None:
+def test_tensor_lent_is_given_back_once_after_last_use() -> None:
     lender = Producer(memory(bytes(range(8))), (8,))
     whole = pl.as_buffer(lender)
     part, view = whole[2:4], whole.view()
@@ -136,7 +138,7 @@ def test_what_is_lent_is_given_back_once_when_nobody_needs_it() -> None:
     assert lender.given_back == 1
 
 
-def test_a_queued_copy_keeps_what_is_lent(node: Node) -> None:
+def test_tensor_lent_to_queued_copy_is_kept_until_it_ran(node: Node) -> None:
     d0, _ = node()
     stream, buffer = d0.create_stream(), d0.allocate(4)
     lender, target = Producer(memory(b"abcd"), (4,)), Producer(memory(bytes(4)), (4,))
@@ -152,7 +154,7 @@ def test_a_queued_copy_keeps_what_is_lent(node: Node) -> None:
     assert (lender.given_back, target.given_back) == (1, 1)
 
 
-def test_what_is_lent_is_given_back_after_a_refusal(node: Node) -> None:
+def test_tensor_lent_to_refused_call_is_given_back_once(node: Node) -> None:
     d0, _ = node()
     buffer = d0.allocate(4)
     calls: list[tuple[type[Exception], Callable[[Any], object]]] = [
@@ -172,7 +174,7 @@ def test_what_is_lent_is_given_back_after_a_refusal(node: Node) -> None:
             assert lender.given_back == 1
 
 
-def test_what_has_no_deleter_is_not_given_back() -> None:
+def test_tensor_without_deleter_is_read_and_not_given_back() -> None:
     for version in ((1, 0), None):
         lender = Producer(memory(b"abc"), (3,), version=version, deletes=False)
         assert bytes(pl.as_buffer(lender).view()) == b"abc"
@@ -180,7 +182,7 @@ def test_what_has_no_deleter_is_not_given_back() -> None:
         assert lender.given_back == 0
 
 
-def test_another_thread_may_give_it_back() -> None:
+def test_tensor_lent_is_given_back_by_another_thread() -> None:
     lender = Producer(memory(b"abc"), (3,))
     held = [pl.as_buffer(lender)]
     thread = threading.Thread(target=held.clear)
@@ -205,7 +207,7 @@ buffer = pl.as_buffer(lender)
 
 
 @pytest.mark.parametrize("body", ["", "view = buffer.view()", "part = buffer[:1]", "raise SystemExit(0)"])
-def test_what_is_held_at_the_exit_is_given_back_once(body: str) -> None:
+def test_tensor_held_at_exit_is_given_back_once(body: str) -> None:
     program = _AT_EXIT.format(tests=str(Path(__file__).parents[1]), body=body)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "\1\n", "")
@@ -227,7 +229,7 @@ class _Mute(pl.raw.Exporter):
         return self._lender.__dlpack__(**options)
 
 
-def test_what_cannot_say_that_it_is_read_only_is_taken_for_it_where_the_buffer_protocol_refuses() -> None:
+def test_unversioned_tensor_without_buffer_protocol_is_read_only() -> None:
     for version, may_write in ((None, False), ((1, 0), True)):
         held = memory(b"dlpack")
         lender = Producer(held, (6,), version=version)
@@ -242,7 +244,7 @@ class _Both(_Mute):
         return b"buffer"
 
 
-def test_the_buffer_protocol_comes_first_unless_it_refuses() -> None:
+def test_as_buffer_prefers_buffer_protocol_over_dlpack() -> None:
     lender = Producer(memory(b"dlpack"), (6,))
     assert bytes(pl.as_buffer(_Both(lender, ValueError)).view()) == b"buffer"
     for error in (ValueError, BufferError, TypeError):
@@ -252,11 +254,11 @@ def test_the_buffer_protocol_comes_first_unless_it_refuses() -> None:
         def _exported(self) -> object:
             raise ValueError("mmap closed")
 
-    with pytest.raises(pl.InvalidValue, match="the Closed does not give its bytes: mmap closed"):
+    with pytest.raises(pl.InvalidValue, match="the Closed does not export its bytes: mmap closed"):
         pl.as_buffer(Closed())
 
 
-def test_every_operation_takes_what_is_lent(node: Node) -> None:
+def test_each_operation_takes_a_lent_tensor(node: Node) -> None:
     d0, _ = node()
     stream = d0.create_stream()
     source, target = memory(bytes(range(8))), memory(bytes(8))
@@ -276,7 +278,7 @@ def test_every_operation_takes_what_is_lent(node: Node) -> None:
         assert bytes(target) == bytes(range(0, 16, 2))
 
 
-def test_read_only_memory_is_a_source(node: Node) -> None:
+def test_read_only_tensor_is_copied_as_source(node: Node) -> None:
     d0, _ = node()
     lender = Producer(memory(b"abcd"), (4,), flags=READ_ONLY)
     buffer = d0.allocate(4)
@@ -285,7 +287,7 @@ def test_read_only_memory_is_a_source(node: Node) -> None:
     assert memoryview(pl.as_buffer(lender)).readonly
 
 
-def test_the_guide_runs(node: Node) -> None:
+def test_arrays_and_tensors_guide_program_runs(node: Node) -> None:
     node()
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "arrays-and-tensors.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)

@@ -15,7 +15,7 @@ from peerlane.diagnostics import allocations
 from peerlane.diagnostics.observers import Recorder
 
 
-def test_views_parts_and_copies_keep_a_host_object(node: Node) -> None:
+def test_host_object_of_closed_buffer_is_kept_by_views_and_parts(node: Node) -> None:
     d0, _ = node()
     host = pl.as_buffer(np.ones(64 << 20, np.uint8))  # large: freed means unmapped
     view, part = host.view(), host[:10]
@@ -27,7 +27,7 @@ def test_views_parts_and_copies_keep_a_host_object(node: Node) -> None:
         pl.copy(d0.allocate(64 << 20), host)
 
 
-def test_a_view_held_across_nodes_spoils_no_account(node: Node) -> None:
+def test_view_held_across_leave_node_leaves_free_bytes_right(node: Node) -> None:
     d0, _ = node("name=across,devices=2,memory=64MiB")
     view = filled(d0, 4 << 20, 5).view()
     pl.leave_node()
@@ -39,7 +39,7 @@ def test_a_view_held_across_nodes_spoils_no_account(node: Node) -> None:
     d0.allocate(64 << 20).close()
 
 
-def test_an_operation_meets_its_own_buffer_or_nobody(node: Node) -> None:
+def test_fill_racing_close_never_writes_a_new_allocation(node: Node) -> None:
     """Close and allocate again at the same address while other threads fill the old buffer."""
     d0, _ = node()
     size, rounds = 2 << 20, 300
@@ -71,7 +71,7 @@ def test_an_operation_meets_its_own_buffer_or_nobody(node: Node) -> None:
             thread.join(30)
 
 
-def test_texts_survive_frees_by_others(node: Node) -> None:
+def test_locate_of_freed_address_racing_frees_raises_bad_address(node: Node) -> None:
     d0, _ = node()
     stop = threading.Event()
     other: list[BaseException] = []
@@ -99,7 +99,7 @@ def test_texts_survive_frees_by_others(node: Node) -> None:
     assert not other
 
 
-def test_a_buffer_closed_long_ago_says_so(node: Node) -> None:
+def test_buffer_closed_5000_frees_ago_says_so(node: Node) -> None:
     d0, _ = node()
     old = d0.allocate(64)
     old.close()
@@ -109,7 +109,7 @@ def test_a_buffer_closed_long_ago_says_so(node: Node) -> None:
         old.fill(1)
 
 
-def test_devices_are_the_same_for_all_threads(node: Node) -> None:
+def test_devices_asked_by_threads_at_once_are_one_object(node: Node) -> None:
     for _ in range(20):
         node("devices=64")
         barrier, found = threading.Barrier(8), []
@@ -126,7 +126,7 @@ def test_devices_are_the_same_for_all_threads(node: Node) -> None:
         assert len({id(device) for device in found}) == 1
 
 
-def test_nothing_lives_on_a_node_that_was_left(node: Node) -> None:
+def test_leave_node_racing_allocate_closes_every_buffer(node: Node) -> None:
     for _ in range(60):
         d0, _ = node()
         got: list[pl.Buffer] = []
@@ -150,7 +150,7 @@ def test_nothing_lives_on_a_node_that_was_left(node: Node) -> None:
             allocations.forget(record.id, "the test")
 
 
-def test_an_error_names_the_operand_at_fault(node: Node) -> None:
+def test_raw_copy_and_allocate_errors_name_the_operand_at_fault(node: Node) -> None:
     d0, _ = node("devices=2")
     good = np.zeros(8, np.uint8).ctypes.data
     with pytest.raises(pl.BadAddress, match="destination host range"):
@@ -163,7 +163,7 @@ def test_an_error_names_the_operand_at_fault(node: Node) -> None:
         pl.raw.copy(d0.allocate(64).address, view.ctypes.data, 64)
 
 
-def test_a_view_that_ends_while_an_exception_passes_leaves_it_alone(node: Node) -> None:
+def test_view_released_during_exception_keeps_the_exception(node: Node) -> None:
     buffer = node()[0].allocate(8)
     pl.set_observer(Recorder())
     try:

@@ -62,7 +62,9 @@ _THENS = {
         *((submit, "meets") for submit in _SUBMITS if submit != "a write"),
     ],
 )
-def test_a_rank_that_polls_its_window_ends(tmp_path: Path, schedule: str, submit: str, then: str) -> None:
+def test_rank_polling_its_window_sees_queued_write_in_time(
+    tmp_path: Path, schedule: str, submit: str, then: str
+) -> None:
     program = tmp_path / "ranks.py"
     seen = "(view[0] == 7 and view[-1] == 7)"
     program.write_text(_RANKS.format(submit=_SUBMITS[submit], then=_THENS[then], seen=seen))
@@ -100,7 +102,7 @@ with Rendezvous.from_environment() as met:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_process_that_polls_imported_memory_ends(tmp_path: Path, schedule: str) -> None:
+def test_process_polling_imported_memory_sees_queued_fill_in_time(tmp_path: Path, schedule: str) -> None:
     program = tmp_path / "ranks.py"
     program.write_text(_IMPORTED)
     environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
@@ -138,7 +140,7 @@ with device.create_stream() as stream:
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:5"])
-def test_forked_children_and_their_parents_end(tmp_path: Path, schedule: str) -> None:
+def test_forked_child_and_parent_polling_memory_end(tmp_path: Path, schedule: str) -> None:
     program = tmp_path / "forks.py"
     program.write_text(_FORKED.format(most=ENDS_WITHIN))
     done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
@@ -172,7 +174,7 @@ with device.create_stream() as stream:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_process_with_nothing_queued_is_not_woken(tmp_path: Path, schedule: str) -> None:
+def test_process_with_nothing_queued_is_not_woken(tmp_path: Path, schedule: str) -> None:
     program = tmp_path / "idle.py"
     program.write_text(_IDLE)
     done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
@@ -180,7 +182,7 @@ def test_a_process_with_nothing_queued_is_not_woken(tmp_path: Path, schedule: st
     assert int(done.stdout) <= 1
 
 
-def test_a_process_ends_while_others_rest(tmp_path: Path) -> None:
+def test_process_exit_with_fills_queued_is_clean(tmp_path: Path) -> None:
     program = tmp_path / "exit.py"
     program.write_text(
         "import time\nimport peerlane as pl\n"

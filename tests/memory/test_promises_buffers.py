@@ -13,12 +13,12 @@ from helpers.promises import Node, filled, parked, untouched
 from peerlane.errors import Fault
 
 
-def test_buffer_is_made() -> None:
+def test_buffer_class_called_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"made by Device\.allocate"):
         pl.Buffer(0x1000, 8, False, True)  # type: ignore[call-arg]
 
 
-def test_as_buffer_mapped_file(node: Node, tmp_path: Path) -> None:
+def test_as_buffer_of_mapped_file_refuses_write_and_cut_pages(node: Node, tmp_path: Path) -> None:
     d0, _ = node()
     page = mmap.PAGESIZE
     a, s = filled(d0, 2 * page, 1), d0.create_stream()
@@ -53,11 +53,11 @@ def test_as_buffer_mapped_file(node: Node, tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(a.view())
     gone = mmap.mmap(-1, page)
     gone.close()
-    with pytest.raises(pl.InvalidValue, match=r"the mmap does not give its bytes.*take it anew"):
+    with pytest.raises(pl.InvalidValue, match=r"the mmap does not export its bytes.*open it again"):
         pl.as_buffer(gone)
 
 
-def test_enter_closed(node: Node) -> None:
+def test_enter_closed_buffer_raises_closed(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(8)
     a.close()
@@ -65,7 +65,7 @@ def test_enter_closed(node: Node) -> None:
         pass
 
 
-def test_export_closed(node: Node) -> None:
+def test_buffer_protocol_of_closed_buffer_raises_closed(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(8)
     a.close()
@@ -74,7 +74,7 @@ def test_export_closed(node: Node) -> None:
             export()
 
 
-def test_close_in_the_order_of_a_stream(node: Node) -> None:
+def test_close_with_stream_frees_in_stream_order(node: Node) -> None:
     device = node()[0]
     with device.create_stream() as first, device.create_stream() as second:
         a, b = device.allocate(64, stream=first), device.allocate(64)
@@ -98,7 +98,7 @@ def test_close_in_the_order_of_a_stream(node: Node) -> None:
     assert c.is_closed
 
 
-def test_close_twice(node: Node) -> None:
+def test_buffer_close_twice_does_nothing_more(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(64)
     a.close()
@@ -108,7 +108,7 @@ def test_close_twice(node: Node) -> None:
     assert not b.is_closed
 
 
-def test_close_keeps_views(node: Node) -> None:
+def test_buffer_close_with_live_view_keeps_bytes(node: Node) -> None:
     d0, _ = node()
     for nbytes in (64, 4 << 20):
         a = filled(d0, nbytes, 5)
@@ -121,7 +121,7 @@ def test_close_keeps_views(node: Node) -> None:
         del others
 
 
-def test_copy_from_sizes_differ(node: Node) -> None:
+def test_copy_from_sizes_differ_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 8, 1)
     with pytest.raises(pl.InvalidValue):
@@ -129,7 +129,7 @@ def test_copy_from_sizes_differ(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_to_closed(node: Node) -> None:
+def test_copy_to_from_closed_buffer_raises_closed(node: Node) -> None:
     d0, _ = node()
     a, target = d0.allocate(8), bytearray(b"12345678")
     a.close()
@@ -138,13 +138,13 @@ def test_copy_to_closed(node: Node) -> None:
     assert target == b"12345678"
 
 
-def test_buffer_fill_not_a_byte(node: Node) -> None:
+def test_buffer_fill_not_a_byte_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.InvalidValue, match="300 is not a byte"):
         d0.allocate(8).fill(300)
 
 
-def test_view_does_not_fit(node: Node) -> None:
+def test_view_that_does_not_fit_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(10)
     with pytest.raises(pl.InvalidValue, match="10 bytes are not a whole number of float32"):
@@ -155,7 +155,7 @@ def test_view_does_not_fit(node: Node) -> None:
         a.view(object)
 
 
-def test_view_never_waits(node: Node) -> None:
+def test_view_beside_queued_fill_never_waits(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 8, 1)
     with d0.create_stream() as s:
@@ -167,7 +167,7 @@ def test_view_never_waits(node: Node) -> None:
         assert untouched(a, 2)
 
 
-def test_view_closed(node: Node) -> None:
+def test_view_of_closed_buffer_raises_closed(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(10)
     a.close()
@@ -176,7 +176,7 @@ def test_view_closed(node: Node) -> None:
             export()
 
 
-def test_route_to_wrong(node: Node) -> None:
+def test_route_to_wrong_buffer_raises(node: Node) -> None:
     d0, _ = node()
     old = d0.allocate(8)
     d0, _ = node()
@@ -193,7 +193,7 @@ def test_route_to_wrong(node: Node) -> None:
     assert nowhere.value.fault is Fault.UNKNOWN_ADDRESS
 
 
-def test_address_closed(node: Node) -> None:
+def test_address_of_closed_buffer_raises_closed(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(8)
     part = a[2:4]
@@ -203,7 +203,7 @@ def test_address_closed(node: Node) -> None:
             closed.address  # noqa: B018
 
 
-def test_part_out_of_bounds(node: Node) -> None:
+def test_part_out_of_bounds_raises_bad_address(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(100)
     with pytest.raises(pl.BadAddress, match="ends 20 bytes beyond") as refused:
@@ -220,7 +220,7 @@ def test_part_out_of_bounds(node: Node) -> None:
         a[1.5:3]  # type: ignore[misc]
 
 
-def test_part_of_closed(node: Node) -> None:
+def test_part_of_closed_buffer_raises_closed(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 16, 1)
     part = a[4:8]

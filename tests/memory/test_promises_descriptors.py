@@ -15,18 +15,18 @@ pytestmark = pytest.mark.timeout(60)
 HEADER, ENTRY = struct.Struct("<8sIIQQ"), struct.Struct("<QQQQ")
 
 
-def test_descriptor_bad_table(node: Node) -> None:
+def test_descriptor_with_bad_table_raises(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(128)
     with pytest.raises(pl.InvalidValue, match="31 bytes; a header needs 32"):
         pl.CopyDescriptor(a[:31])
-    with pytest.raises(pl.InvalidValue, match="no multiple of 8"):
+    with pytest.raises(pl.InvalidValue, match="not a multiple of 8"):
         pl.CopyDescriptor(a[4:100])
     with pytest.raises(TypeError, match="must be a Buffer, not bytearray"):
         pl.CopyDescriptor(bytearray(64))  # type: ignore[arg-type]
 
 
-def test_size_for_negative() -> None:
+def test_size_for_negative_count_raises_invalid_value() -> None:
     assert pl.CopyDescriptor.size_for(0) == 32
     assert pl.CopyDescriptor.size_for(3) == 128
     with pytest.raises(pl.InvalidValue, match="entries is -1"):
@@ -35,7 +35,7 @@ def test_size_for_negative() -> None:
         pl.CopyDescriptor.size_for(1.5)  # type: ignore[arg-type]
 
 
-def test_encode_bad_pair(node: Node) -> None:
+def test_encode_bad_pair_raises_naming_the_pair(node: Node) -> None:
     d0, _ = node()
     a, b, gone = d0.allocate(8), d0.allocate(8), d0.allocate(8)
     gone.close()
@@ -52,7 +52,7 @@ def test_encode_bad_pair(node: Node) -> None:
             pl.CopyDescriptor.encode([(a, b), pair])
 
 
-def test_encode_no_pair(node: Node) -> None:
+def test_encode_of_what_is_not_a_pair_raises(node: Node) -> None:
     d0, _ = node()
     a, b = d0.allocate(8), d0.allocate(8)
     for few in ((), (a,), (a, b, a)):
@@ -73,7 +73,7 @@ def test_encode_no_pair(node: Node) -> None:
     assert pl.CopyDescriptor.encode([[a, b]]) == pl.CopyDescriptor.encode(iter([(a, b)]))  # type: ignore[list-item]
 
 
-def test_encode_bad_address(node: Node) -> None:
+def test_encode_bad_address_raises_naming_the_entry(node: Node) -> None:
     d0, _ = node()
     a, b = d0.allocate(8), d0.allocate(8)
     for entry in ((-1, 1, 1), (1, 1 << 64, 1), (1, 1, -1)):
@@ -93,7 +93,7 @@ def test_encode_bad_address(node: Node) -> None:
     assert len(pl.CopyDescriptor.encode_addresses([(0x40, 0x80, 8)])) == pl.CopyDescriptor.size_for(1)
 
 
-def test_build_too_small(node: Node) -> None:
+def test_build_in_too_small_table_raises_and_writes_nothing(node: Node) -> None:
     d0, _ = node()
     a, b, table = filled(d0, 8, 1), filled(d0, 8, 2), filled(d0, 95, 5)
     with pytest.raises(pl.InvalidValue, match="2 entries need 96 bytes; the table has 95"):
@@ -107,7 +107,7 @@ def test_build_too_small(node: Node) -> None:
     assert untouched(table, 5)
 
 
-def test_launch_closed(node: Node) -> None:
+def test_launch_on_closed_table_or_stream_raises_closed(node: Node) -> None:
     d0, _ = node()
     a, b, s, t = filled(d0, 8, 1), filled(d0, 8, 2), d0.create_stream(), d0.create_stream()
     descriptor = pl.CopyDescriptor.build(d0.allocate(64), [(a, b)])
@@ -128,7 +128,7 @@ def _run(descriptor: pl.CopyDescriptor, stream: pl.Stream | None) -> None:
         stream.sync(timeout=20)
 
 
-def test_launch_bad_list(node: Node) -> None:
+def test_launch_of_bad_list_raises_bad_descriptor(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 8, 1), filled(d0, 8, 2)
     good = ENTRY.pack(a.address, b.address, 8, 0)
@@ -163,7 +163,7 @@ def test_launch_bad_list(node: Node) -> None:
             assert untouched(a, 1)
 
 
-def test_launch_bad_entry(node: Node) -> None:
+def test_launch_of_list_naming_freed_memory_raises_bad_address(node: Node) -> None:
     d0, d1 = node()
     a, b, gone = filled(d0, 8, 1), filled(d1, 8, 2), d1.allocate(8)
     for stream in (None, d0.create_stream()):
@@ -180,7 +180,7 @@ def test_launch_bad_entry(node: Node) -> None:
     gone.close()
 
 
-def test_raw_launch_bad(node: Node) -> None:
+def test_raw_launch_at_bad_address_or_size_raises(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(128)
     s = d0.create_stream()
@@ -196,7 +196,7 @@ def test_raw_launch_bad(node: Node) -> None:
     assert s.submitted == 0
 
 
-def test_raw_launch_elsewhere(node: Node) -> None:
+def test_raw_launch_on_other_device_or_without_route_raises(node: Node) -> None:
     d0, d1 = node()
     a, b, c = filled(d0, 8, 1), filled(d1, 8, 2), filled(d0, 8, 3)
     table = pl.CopyDescriptor.build(d0.allocate(128), [(a, c), (a, b)]).table

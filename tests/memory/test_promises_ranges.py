@@ -11,7 +11,7 @@ from peerlane.errors import Fault
 G = 2 << 20
 
 
-def test_range_bad_arguments(node: Node) -> None:
+def test_range_bad_arguments_raise(node: Node) -> None:
     device = node()[0]
     for size in (0, -1):
         with pytest.raises(pl.InvalidValue):
@@ -30,13 +30,13 @@ def test_range_bad_arguments(node: Node) -> None:
     assert pl.AddressRange(device, G + 1, alignment=1 << 30).address % (1 << 30) == 0
 
 
-def test_range_no_room(node: Node) -> None:
+def test_range_beyond_address_windows_raises_out_of_memory(node: Node) -> None:
     with pytest.raises(pl.OutOfMemory) as refused:
         pl.AddressRange(node()[0], 1 << 62)
     assert refused.value.fault is Fault.OUT_OF_RESOURCES
 
 
-def test_range_used_closed(node: Node) -> None:
+def test_range_used_after_close_raises_closed(node: Node) -> None:
     device = node()[0]
     rng, block = pl.AddressRange(device, G), pl.Physical(device, G)
     rng.map(block)
@@ -57,7 +57,7 @@ def test_range_used_closed(node: Node) -> None:
             use()
 
 
-def test_range_size(node: Node) -> None:
+def test_range_size_after_close_is_known(node: Node) -> None:
     rng = pl.AddressRange(node()[0], 3)
     assert rng.size == len(rng) == G
     rng.close()
@@ -65,7 +65,7 @@ def test_range_size(node: Node) -> None:
     assert rng
 
 
-def test_range_mappings(node: Node) -> None:
+def test_range_mappings_list_offset_and_size(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, 3 * G)
     assert rng.mappings == ()
@@ -76,7 +76,7 @@ def test_range_mappings(node: Node) -> None:
     assert rng.mappings == ()
 
 
-def test_map_does_not_fit(node: Node) -> None:
+def test_map_that_does_not_fit_raises_and_maps_nothing(node: Node) -> None:
     device = node()[0]
     rng, block = pl.AddressRange(device, 2 * G), pl.Physical(device, 2 * G)
     for at in (G, 2 * G, 1 << 62, 1):
@@ -103,7 +103,7 @@ def test_map_does_not_fit(node: Node) -> None:
     assert rng.mappings == ((G, G),)
 
 
-def test_map_twice(node: Node) -> None:
+def test_map_over_mapping_or_live_view_raises_busy(node: Node) -> None:
     device = node()[0]
     rng, block = pl.AddressRange(device, 2 * G), pl.Physical(device, G)
     rng.map(block)
@@ -119,7 +119,7 @@ def test_map_twice(node: Node) -> None:
     assert rng.mappings == ((0, G),)
 
 
-def test_map_bad_access(node: Node) -> None:
+def test_map_with_bad_access_raises_and_maps_nothing(node: Node) -> None:
     device = node()[0]
     rng, block = pl.AddressRange(device, G), pl.Physical(device, G)
     for access in ("w", "", {device: "x"}, {device: 3}):
@@ -131,7 +131,7 @@ def test_map_bad_access(node: Node) -> None:
     assert rng.mappings == ()
 
 
-def test_unmap_nothing(node: Node) -> None:
+def test_unmap_without_whole_mapping_raises_bad_address(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, 4 * G)
     rng.map(pl.Physical(device, 2 * G))
@@ -145,7 +145,7 @@ def test_unmap_nothing(node: Node) -> None:
     assert rng.mappings == ()
 
 
-def test_set_access_bad(node: Node) -> None:
+def test_set_access_bad_raises_and_changes_nothing(node: Node) -> None:
     d0, d1 = node()
     rng = pl.AddressRange(d0, 2 * G)
     rng.map(pl.Physical(d0, G), access={d0: "r"})
@@ -157,7 +157,7 @@ def test_set_access_bad(node: Node) -> None:
     assert (rng.access(d0), rng.access(d1)) == ("r", "none")
 
 
-def test_no_access_refuses(node: Node) -> None:
+def test_operation_without_access_raises_no_access(node: Node) -> None:
     d0, d1 = node()
     rng = pl.AddressRange(d0, G)
     rng.map(pl.Physical(d0, G))
@@ -174,7 +174,7 @@ def test_no_access_refuses(node: Node) -> None:
     assert d1 is not d0
 
 
-def test_access_nowhere(node: Node) -> None:
+def test_access_of_unmapped_offset_raises_bad_address(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, 2 * G)
     rng.map(pl.Physical(device, G))
@@ -185,7 +185,7 @@ def test_access_nowhere(node: Node) -> None:
         assert refused.value.fault is Fault.UNKNOWN_ADDRESS
 
 
-def test_grow_in_the_way(node: Node) -> None:
+def test_grow_into_used_addresses_raises_out_of_memory(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, G)
     pl.AddressRange(device, G, address=rng.address + G)  # dropped at once
@@ -208,7 +208,7 @@ def test_grow_in_the_way(node: Node) -> None:
     assert rng.size == G
 
 
-def test_range_close(node: Node) -> None:
+def test_range_close_keeps_bytes_of_queued_work_and_views(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, G)
     rng.map(pl.Physical(device, G))
@@ -221,7 +221,7 @@ def test_range_close(node: Node) -> None:
     assert bytes(view) == b"\t" * 4
 
 
-def test_range_part_outside(node: Node) -> None:
+def test_range_part_out_of_bounds_raises_bad_address(node: Node) -> None:
     rng = pl.AddressRange(node()[0], G)
     for part in (slice(0, G + 1), slice(5, 4), slice(-G - 1, 3)):
         with pytest.raises(pl.BadAddress, match="addressrange's"):

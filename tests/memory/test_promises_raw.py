@@ -12,7 +12,7 @@ from peerlane.errors import Fault
 from peerlane.testing.procs import run_python
 
 
-def test_raw_copy_unknown(node: Node) -> None:
+def test_raw_copy_unknown_address_raises_naming_the_nearest(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(4 << 20)
     with pytest.raises(pl.BadAddress, match=r"nearest is allocation \d+ .* [0-9,]+ bytes below") as refused:
@@ -20,7 +20,7 @@ def test_raw_copy_unknown(node: Node) -> None:
     assert refused.value.fault is Fault.UNKNOWN_ADDRESS
 
 
-def test_raw_copy_freed(node: Node) -> None:
+def test_raw_copy_freed_address_raises_naming_the_close(node: Node) -> None:
     d0, _ = node()
     a, b = d0.allocate(4096), d0.allocate(4096)
     address = a.address
@@ -32,7 +32,7 @@ def test_raw_copy_freed(node: Node) -> None:
     assert refused.value.fault is Fault.FREED_ADDRESS
 
 
-def test_raw_copy_beyond(node: Node) -> None:
+def test_raw_copy_beyond_allocation_raises_out_of_bounds(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 1000, 1), filled(d0, 2000, 2)
     with pytest.raises(
@@ -43,7 +43,7 @@ def test_raw_copy_beyond(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_copy_null(node: Node) -> None:
+def test_raw_copy_null_address_raises_bad_address(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(8)
     with pytest.raises(pl.BadAddress, match="NULL") as refused:
@@ -51,7 +51,7 @@ def test_raw_copy_null(node: Node) -> None:
     assert refused.value.fault is Fault.NULL_ADDRESS
 
 
-def test_raw_copy_wild(node: Node) -> None:
+def test_raw_copy_wild_host_address_raises_host_fault(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 4 << 20, 1)
     for wild in (0x1000, 0xDEAD << 48, (1 << 64) - 4096):
@@ -67,7 +67,7 @@ def test_raw_copy_wild(node: Node) -> None:
     assert refused.value.fault is Fault.HOST_FAULT
 
 
-def test_raw_copy_negative(node: Node) -> None:
+def test_raw_copy_negative_number_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(8).address
     for arguments in ((-1, a, 8), (a, 1 << 64, 8), (a, a, -8)):
@@ -77,7 +77,7 @@ def test_raw_copy_negative(node: Node) -> None:
         pl.raw.copy(a, a, "8")  # type: ignore[arg-type]
 
 
-def test_raw_copy_without_route(node: Node) -> None:
+def test_raw_copy_direct_without_route_raises_access_denied(node: Node) -> None:
     d0, d1 = node()
     a, b = filled(d0, 64, 1), filled(d1, 64, 2)
     with pytest.raises(pl.AccessDenied, match="virtual:0 and virtual:1 have no peer access") as refused:
@@ -89,7 +89,7 @@ def test_raw_copy_without_route(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_raw_copy_2d_beyond(node: Node) -> None:
+def test_raw_copy_2d_beyond_allocation_raises_out_of_bounds(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 100, 1), filled(d0, 1000, 2)
     with pytest.raises(pl.BadAddress, match="1 bytes beyond") as refused:
@@ -98,7 +98,7 @@ def test_raw_copy_2d_beyond(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_copy_2d_wraps(node: Node) -> None:
+def test_raw_copy_2d_span_that_wraps_raises_out_of_bounds(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(100).address
     with pytest.raises(pl.InvalidValue) as refused:
@@ -106,7 +106,7 @@ def test_raw_copy_2d_wraps(node: Node) -> None:
     assert refused.value.fault is Fault.OUT_OF_BOUNDS
 
 
-def test_raw_fill_bad(node: Node) -> None:
+def test_raw_fill_bad_width_value_or_range_raises(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 64, 1)
     with pytest.raises(pl.InvalidValue, match="width is 3"):
@@ -119,7 +119,7 @@ def test_raw_fill_bad(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_view_nowhere(node: Node) -> None:
+def test_raw_view_of_unusable_address_raises_bad_address(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(64)
     address = a.address
@@ -144,7 +144,7 @@ def test_raw_view_nowhere(node: Node) -> None:
         pl.raw.view("x", 1)  # type: ignore[arg-type]
 
 
-def test_locate_freed(node: Node) -> None:
+def test_locate_freed_or_unknown_address_raises_bad_address(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(64)
     address = a.address
@@ -160,7 +160,7 @@ def test_locate_freed(node: Node) -> None:
         pl.raw.locate("x")  # type: ignore[arg-type]
 
 
-def test_fork_ends_views() -> None:
+def test_fork_makes_child_access_to_views_crash() -> None:
     code = """
 import os, peerlane as pl
 d = pl.devices()[0]
@@ -178,7 +178,7 @@ for views in ([b.view(), memoryview(b)] for b in (a, big, r[:8], host)):
     assert done.stdout.split() == ["-11"] * 6 + ["0"] * 2
 
 
-def test_fork_refuses() -> None:
+def test_fork_after_use_refuses_calls_of_the_child() -> None:
     code = """
 import os, peerlane as pl
 if os.fork() == 0:                      # before the first call: harmless
@@ -211,7 +211,7 @@ assert (view[:] == view[0]).all() and d.free_bytes == d.total_bytes - (2 << 20) 
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_fork_joins() -> None:
+def test_fork_before_use_lets_the_child_join_the_node() -> None:
     code = """
 import os, peerlane as pl
 d = pl.devices()[0]
@@ -236,7 +236,7 @@ assert os.wait()[1] == 0 and d.free_bytes == asked[2]
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_ctrl_c_stops_a_copy() -> None:
+def test_ctrl_c_during_copies_stops_them_soon() -> None:
     code = """
 import os, signal, threading, time, peerlane as pl
 d0, d1 = pl.devices()
@@ -264,7 +264,7 @@ print(bytes(b[:2].view()) == b"\\1\\1")
     assert works == "True"
 
 
-def test_a_host_range_without_an_end_is_not_begun(node: Node) -> None:
+def test_raw_copy_host_range_with_unmapped_end_writes_nothing(node: Node) -> None:
     d0 = node()[0]
     buffer = filled(d0, 4096, 7)
     pinned = [pl.Host().allocate(4 << 20) for _ in range(4)]
@@ -284,7 +284,7 @@ def test_a_host_range_without_an_end_is_not_begun(node: Node) -> None:
     assert (buffer.view() == 7).all()
 
 
-def test_the_nearest_allocation_is_of_the_same_window(node: Node) -> None:
+def test_raw_copy_unknown_address_names_nearest_of_same_window(node: Node) -> None:
     d0 = node("devices=2,memory=64MiB")[0]
     buffer, host = d0.allocate(4096), pl.Host().allocate(4096)
     with pytest.raises(pl.BadAddress, match=r"the nearest is .*\(4,096 bytes at " + f"{buffer.address:#x}"):

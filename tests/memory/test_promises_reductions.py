@@ -17,7 +17,7 @@ MIB = 1 << 20
 G = 2 << 20
 
 
-def test_reduce_sizes_differ(node: Node) -> None:
+def test_reduce_sizes_differ_raises_invalid_value(node: Node) -> None:
     d0, d1 = node()
     a, b = filled(d0, 100, 1), filled(d1, 60, 2)
     s = d0.create_stream()
@@ -27,7 +27,7 @@ def test_reduce_sizes_differ(node: Node) -> None:
         ):
             pl.reduce(a, b, dtype="int8", stream=stream)
         with pytest.raises(
-            pl.InvalidValue, match="60 bytes are no whole number of elements of 8; 4 are left"
+            pl.InvalidValue, match="60 bytes are not a whole number of elements of 8 bytes; 4 are left"
         ) as bad:
             pl.reduce(a[:60], b, dtype="int64", stream=stream)
         assert bad.value.call == "reduce"
@@ -35,7 +35,7 @@ def test_reduce_sizes_differ(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_reduce_misaligned(node: Node) -> None:
+def test_reduce_misaligned_end_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, b, s = filled(d0, 64, 1), filled(d0, 64, 2), d0.create_stream()
     host = np.zeros(64, np.uint8)
@@ -45,16 +45,18 @@ def test_reduce_misaligned(node: Node) -> None:
             (a[:32], b[1:33], "source"),
             (a[:32], host[1:33], "source"),
         ):
-            with pytest.raises(pl.InvalidValue, match=rf"the {end} address 0x[0-9a-f]+ is no multiple of 4"):
+            with pytest.raises(
+                pl.InvalidValue, match=rf"the {end} address 0x[0-9a-f]+ is not a multiple of 4"
+            ):
                 pl.reduce(dst, src, dtype="float32", stream=stream)
-        with pytest.raises(pl.InvalidValue, match=f"{a.address + 1:#x} is no multiple of 2"):
+        with pytest.raises(pl.InvalidValue, match=f"{a.address + 1:#x} is not a multiple of 2"):
             pl.raw.reduce(a.address + 1, b.address, 4, dtype="float16", stream=stream)
         pl.reduce(a[1:2], b[3:4], dtype="int8", stream=stream)
     s.sync()
     assert bytes(a.view()) == bytes([1, 5]) + bytes([1]) * 62
 
 
-def test_reduce_overlaps_in_part(node: Node) -> None:
+def test_reduce_partly_overlapping_ends_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 4 * MIB, 1), d0.create_stream()
     block = pl.Physical(d0, G)
@@ -73,7 +75,9 @@ def test_reduce_overlaps_in_part(node: Node) -> None:
                 (rng[G - 32 : G], rng[2 * G - 48 : 2 * G - 16]),
                 (rng[: 2 * G], rng[2 * G - 4 : 4 * G - 4]),
             ):
-                with pytest.raises(pl.InvalidValue, match="overlap and are not the same; take the very same"):
+                with pytest.raises(
+                    pl.InvalidValue, match="overlap and are not the same; use one address for both"
+                ):
                     pl.reduce(dst, src, dtype="int32", stream=stream)
             pl.reduce(a[:64], a[64:128], dtype="int8", stream=stream)
             pl.reduce(rng[:64], rng[G : G + 64], dtype="int8", stream=stream)  # the very same bytes
@@ -84,7 +88,7 @@ def test_reduce_overlaps_in_part(node: Node) -> None:
     assert bytes(a[:65].view()) == bytes([3]) * 64 + bytes([1])
 
 
-def test_reduce_of_what(node: Node) -> None:
+def test_reduce_unknown_type_or_operation_raises(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 64, 1), d0.create_stream()
     wrong: list[Any] = [
@@ -123,7 +127,7 @@ def test_reduce_of_what(node: Node) -> None:
     assert untouched(a, 64)
 
 
-def test_reduce_closed_or_read_only(node: Node) -> None:
+def test_reduce_closed_or_read_only_end_raises(node: Node) -> None:
     d0, _ = node()
     a, gone, s = filled(d0, 4, 1), filled(d0, 4, 2), d0.create_stream()
     gone.close()
@@ -144,7 +148,7 @@ def test_reduce_closed_or_read_only(node: Node) -> None:
     assert target == b"abcd" and untouched(a, 1)
 
 
-def test_reductions_take_turns(node: Node) -> None:
+def test_reduce_from_threads_and_streams_at_once_loses_nothing(node: Node) -> None:
     d0, d1 = node()
     words = (3 * MIB) // 4 + 7
     total, one = d0.allocate(4 * words), np.ones(words, np.uint32)
@@ -170,7 +174,7 @@ def test_reductions_take_turns(node: Node) -> None:
     assert (total.view(np.uint32) == rounds * (len(streams) + len(threads))).all()
 
 
-def test_raw_reduce_nowhere(node: Node) -> None:
+def test_raw_reduce_unusable_address_raises(node: Node) -> None:
     d0, _ = node()
     a, gone, s = filled(d0, 64, 1), d0.allocate(64), d0.create_stream()
     freed = gone.address
@@ -198,7 +202,7 @@ def test_raw_reduce_nowhere(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_reduce_wild(node: Node) -> None:
+def test_raw_reduce_wild_host_address_raises_host_fault(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 4 * MIB, 1), d0.create_stream()
     for count in (2, MIB):
@@ -216,7 +220,7 @@ def test_raw_reduce_wild(node: Node) -> None:
             s.sync()
 
 
-def test_raw_reduce_without_route(node: Node) -> None:
+def test_raw_reduce_direct_without_route_raises_access_denied(node: Node) -> None:
     d0, d1 = node()
     a, b, s = filled(d0, 4 * MIB, 1), filled(d1, 4 * MIB, 2), d0.create_stream()
     for nbytes in (64, 4 * MIB):
@@ -236,13 +240,13 @@ def test_raw_reduce_without_route(node: Node) -> None:
     assert untouched(a, 7)
 
 
-def test_raw_reduce_of_nothing(node: Node) -> None:
+def test_raw_reduce_of_no_elements_looks_at_no_address(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 64, 1), d0.create_stream()
     for stream in (None, s):
         pl.raw.reduce(0, 0, 0, dtype="int64", stream=stream)
         pl.raw.reduce(0x1000, 1 << 63, 0, dtype="int64", stream=stream)
-        with pytest.raises(pl.InvalidValue, match="no multiple of 8"):
+        with pytest.raises(pl.InvalidValue, match="not a multiple of 8"):
             pl.raw.reduce(0, 4, 0, dtype="int64", stream=stream)
         with pytest.raises(pl.InvalidValue, match="op is"):
             pl.raw.reduce(0, 0, 0, dtype="int64", op="", stream=stream)
@@ -253,7 +257,7 @@ def test_raw_reduce_of_nothing(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_what_waits_keeps_its_memory_and_is_cancelled(node: Node) -> None:
+def test_reduce_queued_keeps_closed_source_and_abort_cancels(node: Node) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     total, late = filled(d0, 8, 1), filled(d0, 8, 2)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(60)
     ("kind", "name"),
     [(2, "kDLCUDA"), (8, "kDLMetal"), (10, "kDLROCM"), (12, "kDLExtDev"), (13, "kDLCUDAManaged")],
 )
-def test_as_buffer_tensor_of_a_device(kind: int, name: str) -> None:
+def test_as_buffer_of_device_tensor_raises_type_error(kind: int, name: str) -> None:
     told = Producer(memory(bytes(4)), (4,), device=(kind, 3))
     untold = Producer(memory(bytes(4)), (4,), device=(kind, 3), claimed=(1, 0))
     for lender in (told, untold):
@@ -74,7 +74,7 @@ FALSE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FALSE)
-def test_as_buffer_false_tensor(node: Node, name: str) -> None:
+def test_as_buffer_of_false_tensor_raises_and_gives_back(node: Node, name: str) -> None:
     d0, _ = node()
     buffer = filled(d0, 4, 7)
     changed, text = FALSE[name]
@@ -92,7 +92,7 @@ def test_as_buffer_false_tensor(node: Node, name: str) -> None:
     assert untouched(buffer, 7)
 
 
-def test_as_buffer_wild_tensor(node: Node) -> None:
+def test_copy_with_tensor_at_wild_address_raises_host_fault(node: Node) -> None:
     d0, _ = node()
     buffer = filled(d0, 4, 7)
     for copy in (buffer.copy_from, buffer.copy_to):
@@ -101,7 +101,7 @@ def test_as_buffer_wild_tensor(node: Node) -> None:
         assert refused.value.fault is Fault.HOST_FAULT
 
 
-def test_as_buffer_opaque_tensor() -> None:
+def test_as_buffer_of_opaque_tensor_raises_type_error() -> None:
     with pytest.raises(TypeError, match="Producer holds opaque handles"):
         pl.as_buffer(Producer(memory(bytes(8)), (1,), element=(3, 64, 1)))
 
@@ -120,7 +120,7 @@ class _Capsules:
         return found
 
 
-def test_as_buffer_no_capsule() -> None:
+def test_as_buffer_without_untaken_capsule_raises() -> None:
     lender = Producer(memory(b"abcd"), (4,))
     capsule = lender.__dlpack__()
     given: Iterator[object] = iter((None, 5, b"dltensor"))
@@ -143,7 +143,7 @@ def test_as_buffer_no_capsule() -> None:
     assert old.given_back == 1
 
 
-def test_as_buffer_unwilling() -> None:
+def test_as_buffer_of_unlent_tensor_raises_with_its_cause() -> None:
     for error in (BufferError("not now"), RuntimeError("not now"), ValueError("not now")):
         with pytest.raises(
             pl.InvalidValue, match="_Capsules does not lend its bytes by DLPack: not now"
@@ -159,7 +159,7 @@ def test_as_buffer_unwilling() -> None:
         pl.as_buffer(twice)
 
 
-def test_as_buffer_requires_grad() -> None:
+def test_as_buffer_of_tensor_with_grad_says_detach() -> None:
     class Parameter(_Capsules):
         requires_grad = True
 
@@ -170,7 +170,7 @@ def test_as_buffer_requires_grad() -> None:
         pl.as_buffer(parameter)
 
 
-def test_as_buffer_negated() -> None:
+def test_as_buffer_of_negated_tensor_says_resolve_neg() -> None:
     lender = Producer(memory(bytes(8)), (2,), element=(2, 32, 1))
     lender.is_neg = lambda: True  # type: ignore[attr-defined]
     with pytest.raises(pl.InvalidValue, match=r"negative bit set.*write producer.resolve_neg\(\) instead"):
@@ -179,14 +179,14 @@ def test_as_buffer_negated() -> None:
     assert lender.given_back == 1
 
 
-def test_as_buffer_strided_tensor_says_contiguous() -> None:
+def test_as_buffer_of_strided_tensor_says_contiguous() -> None:
     lender = Producer(memory(bytes(8)), (2, 2), strides=(1, 2))
     lender.contiguous = lambda: None  # type: ignore[attr-defined]
     with pytest.raises(pl.InvalidValue, match=r"for instance with \.contiguous\(\)"):
         pl.as_buffer(lender)
 
 
-def test_as_buffer_read_only_tensor(node: Node) -> None:
+def test_copy_to_read_only_tensor_raises_access_denied(node: Node) -> None:
     d0, _ = node()
     held = memory(b"abcd")
     for copy in (filled(d0, 4, 7).copy_to, lambda lender: pl.fill(lender, 0)):
@@ -216,7 +216,7 @@ print(buffer.view("float16").size)
 """
 
 
-def test_view_of_what(node: Node) -> None:
+def test_view_of_unknown_type_raises(node: Node) -> None:
     done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -242,7 +242,7 @@ def test_view_of_what(node: Node) -> None:
             buffer.view(dtype)
 
 
-def test_export_elsewhere(node: Node) -> None:
+def test_dlpack_export_to_other_device_or_stream_raises(node: Node) -> None:
     d0, _ = node()
     buffer = filled(d0, 8, 5)
     wrong: list[dict[str, Any]] = [{"stream": 1}, {"dl_device": (2, 0)}, {"dl_device": (1, 1)}]

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 @pytest.mark.parametrize("op", OPERATIONS)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_every_type_and_operation_byte_for_byte(node: Node, dtype: str, op: str) -> None:
+def test_reduce_of_each_type_and_operation_gives_expected_bytes(node: Node, dtype: str, op: str) -> None:
     d0, _ = node()
     stream = d0.create_stream()
     width = special(dtype).itemsize
@@ -40,7 +40,7 @@ def test_every_type_and_operation_byte_for_byte(node: Node, dtype: str, op: str)
 
 
 @pytest.mark.parametrize("nbytes", [48, 4096, 3 << 20])
-def test_host_arrays_pinned_memory_and_devices_mix(node: Node, nbytes: int) -> None:
+def test_reduce_between_each_pair_of_memory_kinds_gives_expected_bytes(node: Node, nbytes: int) -> None:
     d0, d1 = node()
     a, b = material("bfloat16", nbytes // 2, 5)
     result = expected("bfloat16", "sum", a, b).tobytes()
@@ -57,7 +57,7 @@ def test_host_arrays_pinned_memory_and_devices_mix(node: Node, nbytes: int) -> N
                 assert bytes(dst.view() if isinstance(dst, pl.Buffer) else dst) == result
 
 
-def test_imported_memory_may_be_read_and_not_combined_into(shared: tuple[pl.Device, pl.Device, Peer]) -> None:
+def test_reduce_into_imported_memory_needs_write_right(shared: tuple[pl.Device, pl.Device, Peer]) -> None:
     d0, _, other = shared
     other.run(
         "block = pl.Physical(pl.devices()[0], G); r = pl.AddressRange(pl.devices()[0], G); r.map(block)\n"

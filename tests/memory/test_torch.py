@@ -28,7 +28,7 @@ def _dtype(name: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support", "ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("name", DTYPES)
-def test_tensors_of_every_type_are_copied(node: Node, name: str) -> None:
+def test_torch_tensor_of_each_type_is_copied_or_refused(node: Node, name: str) -> None:
     d0, _ = node()
     stream = d0.create_stream()
     dtype = _dtype(name)
@@ -52,7 +52,7 @@ def test_tensors_of_every_type_are_copied(node: Node, name: str) -> None:
             assert bytes(buffer.view()) == bytes(target.untyped_storage()) == content.tobytes()
 
 
-def test_parameters_say_what_to_write_instead(node: Node) -> None:
+def test_torch_parameter_error_says_detach(node: Node) -> None:
     d0, _ = node()
     buffer = filled(d0, 8, 1)
     parameter = torch.nn.Parameter(torch.zeros(4, dtype=torch.bfloat16))
@@ -70,7 +70,7 @@ def test_parameters_say_what_to_write_instead(node: Node) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-def test_tensors_that_are_no_plain_bytes_are_refused() -> None:
+def test_torch_tensor_without_plain_bytes_raises_invalid_value() -> None:
     square = torch.zeros(4, 4, dtype=torch.complex64)
     cases = [
         (square.t(), r"not contiguous in C order \(shape \(4, 4\), strides \(1, 4\).*with \.contiguous\(\)"),
@@ -87,14 +87,14 @@ def test_tensors_that_are_no_plain_bytes_are_refused() -> None:
             pl.as_buffer(tensor)
 
 
-def test_tensors_of_no_and_of_one_element() -> None:
+def test_torch_tensor_of_none_or_one_element_has_right_size() -> None:
     assert pl.as_buffer(torch.tensor(3.0)).size == 4
     assert pl.as_buffer(torch.zeros(0, 4).t()).size == 0
     assert pl.as_buffer(torch.zeros(4, 1)[:, :1]).size == 16
     assert pl.as_buffer(torch.arange(8, dtype=torch.uint8)[2:5]).view().tolist() == [2, 3, 4]
 
 
-def test_a_buffer_keeps_its_tensor() -> None:
+def test_torch_tensor_of_live_buffer_is_kept() -> None:
     tensor = torch.arange(1 << 16, dtype=torch.uint8)
     storage = torch.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
     buffer = pl.as_buffer(tensor)
@@ -106,7 +106,7 @@ def test_a_buffer_keeps_its_tensor() -> None:
     assert storage.expired()
 
 
-def test_torch_takes_a_buffer_as_bytes(node: Node) -> None:
+def test_torch_from_dlpack_of_buffer_shares_bytes(node: Node) -> None:
     d0, _ = node()
     buffer = filled(d0, 8, 5)
     tensor = torch.from_dlpack(buffer)
@@ -119,7 +119,7 @@ def test_torch_takes_a_buffer_as_bytes(node: Node) -> None:
     assert buffer.view()[0] == 9
 
 
-def test_reductions_and_views_take_its_types(node: Node) -> None:
+def test_torch_types_are_accepted_by_reduce_and_view(node: Node) -> None:
     d0, _ = node()
     ones = torch.ones(4, dtype=torch.bfloat16)
     with d0.allocate(8) as buffer:

@@ -13,7 +13,7 @@ from helpers.promises import Node
 from peerlane.errors import Fault
 
 
-def test_a_view_is_the_memory(node: Node) -> None:
+def test_raw_view_reads_and_writes_the_memory(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(100)
     a.fill(1)
@@ -26,7 +26,7 @@ def test_a_view_is_the_memory(node: Node) -> None:
         assert bytes(pinned) == b"12345678"
 
 
-def test_a_view_keeps_the_bytes(node: Node) -> None:
+def test_raw_view_of_closed_buffer_keeps_bytes_until_release(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(4 << 20)
     view = pl.raw.view(a.address, a.size)
@@ -39,7 +39,7 @@ def test_a_view_keeps_the_bytes(node: Node) -> None:
     assert d0.free_bytes == d0.total_bytes - (4 << 20)
 
 
-def test_a_view_over_several_mappings(node: Node) -> None:
+def test_raw_view_over_mappings_has_their_least_right(node: Node) -> None:
     d0, _ = node()
     with (
         pl.AddressRange(d0, 6 << 20) as place,
@@ -73,7 +73,7 @@ class NoBuffer(pl.raw.Exporter):
     pass
 
 
-def test_an_exporter_gives_the_inner_buffer() -> None:
+def test_exporter_memoryview_is_the_inner_buffer() -> None:
     inner = bytearray(8)
     lender = Lender(memoryview(inner).cast("I", (2, 1)))
     view = memoryview(lender)
@@ -83,7 +83,7 @@ def test_an_exporter_gives_the_inner_buffer() -> None:
     assert memoryview(Lender(b"abc")).readonly
 
 
-def test_an_export_keeps_the_inner_object_alone() -> None:
+def test_exporter_memoryview_keeps_only_the_inner_object() -> None:
     inner = np.arange(4)
     lender = Lender(inner)
     view, lent = memoryview(lender), weakref.ref(lender)
@@ -92,7 +92,7 @@ def test_an_export_keeps_the_inner_object_alone() -> None:
     assert lent() is None and view.tolist() == [0, 1, 2, 3]
 
 
-def test_an_exporter_without_a_buffer_is_refused() -> None:
+def test_exporter_without_inner_buffer_raises() -> None:
     with pytest.raises(NotImplementedError, match="NoBuffer has no _exported"):
         memoryview(NoBuffer())
     with pytest.raises(TypeError, match="bytes-like"):

@@ -30,7 +30,9 @@ ENDS_WITHIN = 5.0  # five times the rest after which queued operations run
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("nbytes", [8, LARGE])
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_look_shows_what_is_there(node: Node, schedule: str, nbytes: int, look: str) -> None:
+def test_view_beside_parked_fill_shows_present_bytes(
+    node: Node, schedule: str, nbytes: int, look: str
+) -> None:
     d0, _ = node(f"devices=2,schedule={schedule}")
     see = LOOKS[look]
     with d0.create_stream() as s:
@@ -44,7 +46,7 @@ def test_a_look_shows_what_is_there(node: Node, schedule: str, nbytes: int, look
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_look_waits_for_no_list_or_batch(node: Node, schedule: str) -> None:
+def test_view_beside_parked_batch_shows_present_bytes(node: Node, schedule: str) -> None:
     d0, _ = node(f"devices=2,schedule={schedule}")
     with d0.create_stream() as s:
         a, b = filled(d0, 8, 1), filled(d0, 8, 2)
@@ -58,7 +60,7 @@ def test_a_look_waits_for_no_list_or_batch(node: Node, schedule: str) -> None:
         assert bytes(a) == b"\2" * 8
 
 
-def test_a_callback_may_look_at_what_its_own_stream_will_write(node: Node) -> None:
+def test_view_in_callback_shows_bytes_before_the_next_fill(node: Node) -> None:
     d0, _ = node()
     seen = []
     with d0.create_stream() as s:
@@ -69,7 +71,7 @@ def test_a_callback_may_look_at_what_its_own_stream_will_write(node: Node) -> No
         assert seen == [b"\1" * 8] and bytes(buffer) == b"\2" * 8
 
 
-def test_lazy_shows_a_missing_wait_whatever_the_size(node: Node) -> None:
+def test_view_without_sync_under_lazy_shows_old_bytes(node: Node) -> None:
     d0, _ = node("devices=2,schedule=lazy")
     with d0.create_stream() as s:
         for nbytes in (1, 8, 4096, 70_000, LARGE):
@@ -117,7 +119,7 @@ POLLS: dict[str, Callable[[pl.Buffer], Callable[[], bool]]] = {
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("how", POLLS)
-def test_a_program_that_polls_memory_ends(node: Node, schedule: str, how: str) -> None:
+def test_polled_memory_shows_queued_fill_in_time(node: Node, schedule: str, how: str) -> None:
     d0, _ = node(f"devices=2,schedule={schedule}")
     called: list[int] = []
     with d0.create_stream() as s, d0.create_stream() as t:
@@ -132,7 +134,7 @@ def test_a_program_that_polls_memory_ends(node: Node, schedule: str, how: str) -
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_what_a_callback_queues_while_the_program_rests_runs_too(node: Node, schedule: str) -> None:
+def test_polled_memory_shows_fill_queued_by_callback(node: Node, schedule: str) -> None:
     d0, _ = node(f"devices=2,schedule={schedule}")
     with d0.create_stream() as s, d0.create_stream() as t:
         buffer = filled(d0, 8, 1)
@@ -142,7 +144,7 @@ def test_what_a_callback_queues_while_the_program_rests_runs_too(node: Node, sch
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_callback_may_poll_what_another_stream_writes(node: Node, schedule: str) -> None:
+def test_polled_memory_in_callback_shows_other_streams_fill(node: Node, schedule: str) -> None:
     d0, _ = node(f"devices=2,schedule={schedule}")
     seen: list[bool] = []
     with d0.create_stream() as s, d0.create_stream() as t:
@@ -158,7 +160,7 @@ def test_a_callback_may_poll_what_another_stream_writes(node: Node, schedule: st
         assert seen == [True]
 
 
-def test_another_thread_may_poll_while_the_program_waits(node: Node) -> None:
+def test_polled_memory_in_thread_shows_fill_while_main_waits(node: Node) -> None:
     d0, _ = node("devices=2,schedule=lazy")
     with d0.create_stream() as s, d0.create_stream() as t:
         buffer, gate = filled(d0, 8, 1), d0.create_notify()
@@ -177,7 +179,7 @@ def test_another_thread_may_poll_while_the_program_waits(node: Node) -> None:
         assert view[0] == 9
 
 
-def test_calls_keep_lazy_from_running_what_nobody_asked_for(node: Node) -> None:
+def test_lazy_stream_beside_busy_stream_does_not_run_unasked(node: Node) -> None:
     d0, _ = node("devices=2,schedule=lazy")
     with d0.create_stream() as s, d0.create_stream() as t:
         buffer, other = filled(d0, 8, 1), filled(d0, 8, 1)
@@ -194,7 +196,7 @@ def test_calls_keep_lazy_from_running_what_nobody_asked_for(node: Node) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:5"])
-def test_failures_at_rest_are_told_by_the_next_wait(node: Node, schedule: str) -> None:
+def test_failure_while_polling_is_raised_by_next_sync(node: Node, schedule: str) -> None:
     d0, _ = node(f"devices=2,schedule={schedule}")
     with d0.create_stream() as s:
         buffer = filled(d0, 8, 1)
@@ -207,7 +209,7 @@ def test_failures_at_rest_are_told_by_the_next_wait(node: Node, schedule: str) -
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_one_thread_that_does_not_rest_repeats_its_seed(node: Node, seed: int) -> None:
+def test_seeded_schedule_of_busy_thread_repeats(node: Node, seed: int) -> None:
     def run() -> list[bytes]:
         d0, _ = node(f"devices=2,schedule=seeded:{seed}")
         seen = []

@@ -42,13 +42,13 @@ class _Executables:
 
     @pytest.mark.timeout(BUILD_SECONDS + RUN_SECONDS)
     @pytest.mark.parametrize("name", SOURCES)
-    def test_native(self, build: Path, name: str) -> None:
+    def test_native_executable_under_sanitizer_passes(self, build: Path, name: str) -> None:
         _run(build, name, RUN_SECONDS)
 
     @pytest.mark.soak
     @pytest.mark.timeout(BUILD_SECONDS + SOAK_SECONDS)
     @pytest.mark.parametrize("name", CAMPAIGNS)
-    def test_native_campaign(self, build: Path, name: str) -> None:
+    def test_native_soak_under_sanitizer_passes(self, build: Path, name: str) -> None:
         _run(build, name, SOAK_SECONDS, PEERLANE_SOAK="1")
 
 
@@ -69,9 +69,9 @@ def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
     _command(str(build / name), seconds=seconds, **options, **extra)
 
 
-def test_every_source_was_found() -> None:
+def test_native_sources_are_found() -> None:
     assert len(SOURCES) >= 7, SOURCES
 
 
-def test_every_tree_is_built() -> None:
+def test_native_trees_cover_each_sanitizer() -> None:
     assert {each.tree for each in _Executables.__subclasses__()} == set(SANITIZERS)

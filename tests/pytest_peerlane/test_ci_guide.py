@@ -1,4 +1,4 @@
-"""The guide to tests without devices: its files are run as they stand, and say what it shows."""
+"""The guide docs/guides/ci-without-devices.md: its files run as they stand, and print what it shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
     return project.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=SECONDS)
 
 
-def test_every_file_is_here() -> None:
+def test_ci_guide_files_are_all_found() -> None:
     assert set(FILES) == {
         *(
             "pyproject.toml",
@@ -46,25 +46,25 @@ def test_every_file_is_here() -> None:
     assert len(FILES) == len(re.findall("```(?:python|toml)", GUIDE))
 
 
-def test_it_is_ten_lines() -> None:
+def test_ci_guide_setup_takes_at_most_ten_lines() -> None:
     new = [*FILES["pyproject.toml"].splitlines(), *FILES["conftest.py"].splitlines()]
     assert len([line for line in new if line and not line.startswith("#")]) <= 10
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
-def test_the_tests_pass(project: pytest.Pytester, schedule: str) -> None:
+def test_ci_guide_tests_pass_under_each_schedule(project: pytest.Pytester, schedule: str) -> None:
     done = run(project, "test_exchange.py", "test_neutral.py", "-n", "2", f"--peerlane-schedule={schedule}")
     done.assert_outcomes(passed=4)
 
 
-def test_the_tests_find_the_mistake_that_a_mock_does_not(project: pytest.Pytester) -> None:
+def test_ci_guide_tests_of_wrong_exchange_fail(project: pytest.Pytester) -> None:
     wrong = FILES["exchange.py"].replace("(second, spare)", "(second, first)")
     assert wrong != FILES["exchange.py"]
     (project.path / "exchange.py").write_text(wrong)
     run(project, "test_exchange.py").assert_outcomes(passed=1, failed=1)
 
 
-def test_the_list_is_what_the_guide_shows(project: pytest.Pytester) -> None:
+def test_ci_guide_leak_list_is_what_plugin_prints(project: pytest.Pytester) -> None:
     done = run(project, "test_leaky.py")
     done.assert_outcomes(passed=1, errors=1)
     shown = re.sub(r"process \d+ \(python", "process * (*python", LEAKS)
@@ -72,5 +72,5 @@ def test_the_list_is_what_the_guide_shows(project: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)#]+)", GUIDE))
-def test_links_lead_somewhere(link: str) -> None:
+def test_ci_guide_link_leads_to_a_file(link: str) -> None:
     assert (ROOT / "docs" / "guides" / link).exists()

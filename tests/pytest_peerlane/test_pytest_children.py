@@ -1,4 +1,4 @@
-"""Processes that a test starts: they are in its node, and those that it leaves behind are listed and killed."""
+"""Processes that a test starts join its node; those that it leaves behind are listed and killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
-def test_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
+def test_plugin_subprocess_of_test_joins_its_node(pytester: pytest.Pytester) -> None:
     passes(
         pytester,
         """
@@ -28,7 +28,7 @@ def test_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_forked_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
+def test_plugin_forked_children_of_test_join_its_node(pytester: pytest.Pytester) -> None:
     passes(
         pytester,
         """
@@ -67,7 +67,7 @@ def test_forked_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) ->
     )
 
 
-def test_a_server_of_forked_children_keeps_no_node(pytester: pytest.Pytester) -> None:
+def test_plugin_forkserver_children_join_node_of_present_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         work="""
         import multiprocessing, os, subprocess, sys
@@ -150,7 +150,9 @@ def test_a_server_of_forked_children_keeps_no_node(pytester: pytest.Pytester) ->
     ],
     ids=["subprocess", "spawn", "fork", "forkserver"],
 )
-def test_a_process_is_listed_and_killed(pytester: pytest.Pytester, start: str, command: str) -> None:
+def test_plugin_process_left_by_test_is_listed_and_killed(
+    pytester: pytest.Pytester, start: str, command: str
+) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -172,7 +174,7 @@ def test_next(peerlane_node):
     done.stdout.fnmatch_lines([f"  process * ({command}), started at {place}; it was killed"])
 
 
-def test_a_process_that_nobody_saw_start_and_its_own_children(pytester: pytest.Pytester) -> None:
+def test_plugin_posix_spawned_process_and_its_child_are_killed(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -194,7 +196,9 @@ def test_next():
 
 
 @pytest.mark.parametrize("session", [False, True])
-def test_orphans_are_listed_killed_and_waited_for(pytester: pytest.Pytester, session: bool) -> None:
+def test_plugin_orphans_of_test_are_listed_killed_and_reaped(
+    pytester: pytest.Pytester, session: bool
+) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -247,7 +251,7 @@ def test_both_are_gone():
     )
 
 
-def test_processes_that_end_by_themselves_are_no_leak(pytester: pytest.Pytester) -> None:
+def test_plugin_processes_that_end_by_themselves_are_not_leaks(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}

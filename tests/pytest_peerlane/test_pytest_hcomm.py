@@ -10,7 +10,7 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
-def test_a_test_uses_hcomm_on_a_fresh_node(pytester: pytest.Pytester) -> None:
+def test_hcomm_fixture_gives_dialect_on_a_fresh_node(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -35,7 +35,7 @@ def test_a_test_uses_hcomm_on_a_fresh_node(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=3)
 
 
-def test_communicators_that_are_left_fail_the_test(pytester: pytest.Pytester) -> None:
+def test_hcomm_fixture_communicator_left_fails_its_test(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -50,7 +50,7 @@ def test_communicators_that_are_left_fail_the_test(pytester: pytest.Pytester) ->
     assert "Communicators end with HcclCommDestroy" in text
 
 
-def test_a_failing_test_shows_what_its_calls_meant(pytester: pytest.Pytester) -> None:
+def test_hcomm_fixture_of_failing_test_shows_failed_calls(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """

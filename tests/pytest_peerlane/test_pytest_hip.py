@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
-def test_a_test_uses_hip_on_a_fresh_node(pytester: pytest.Pytester) -> None:
+def test_hip_fixture_gives_dialect_on_a_fresh_node(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -40,7 +40,7 @@ def test_a_test_uses_hip_on_a_fresh_node(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=3)
 
 
-def test_both_dialects_in_one_test(pytester: pytest.Pytester) -> None:
+def test_hip_and_acl_fixtures_in_one_test_both_work(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -52,7 +52,7 @@ def test_both_dialects_in_one_test(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=1)
 
 
-def test_leaks_fail_the_test(pytester: pytest.Pytester) -> None:
+def test_hip_fixture_leaks_fail_their_test_with_lines(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -81,7 +81,7 @@ def test_leaks_fail_the_test(pytester: pytest.Pytester) -> None:
     assert "Memory of hipMalloc ends with hipFree" in text
 
 
-def test_a_failure_shows_what_the_failed_calls_meant(pytester: pytest.Pytester) -> None:
+def test_hip_fixture_of_failing_test_shows_failed_calls(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -99,7 +99,7 @@ def test_a_failure_shows_what_the_failed_calls_meant(pytester: pytest.Pytester) 
     )
 
 
-def test_what_a_pool_keeps_of_freed_memory_is_not_left_behind(pytester: pytest.Pytester) -> None:
+def test_hip_fixture_freed_memory_kept_by_pool_is_not_a_leak(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """

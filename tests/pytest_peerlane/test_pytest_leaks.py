@@ -1,4 +1,4 @@
-"""What a test leaves behind fails it, by kind, size and line; what is nobody's fault does not."""
+"""Objects that a test leaves behind fail it, with kind, size and line; objects that it did not make do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers.inner_pytest import HEAD, here, run
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
-# What a test does, and what the list says of it.
+# The code of a test, and the line of the list for what it leaves.
 KINDS = {
     "memory": ("kept.append(d0.allocate(4096))", "memory: 4,096 bytes on virtual:0"),
     "pinned memory": (
@@ -54,7 +54,7 @@ KINDS = {
 
 
 def file_of(kinds: dict[str, tuple[str, str]], before: str) -> str:
-    """Return a test for each kind."""
+    """Return a file with a test for each kind."""
     return HEAD + "".join(
         f"\ndef test_{name.replace(' ', '_')}({before}\n    {code}  # {name}\n"
         for name, (code, _) in kinds.items()
@@ -64,7 +64,7 @@ def file_of(kinds: dict[str, tuple[str, str]], before: str) -> str:
 def all_are_told(
     pytester: pytest.Pytester, done: pytest.RunResult, kinds: dict[str, tuple[str, str]]
 ) -> None:
-    """Check that each test passed, and then failed by what it left behind alone, with its line."""
+    """Check that each test passed, and that its teardown failed with the one object left, and its line."""
     done.assert_outcomes(passed=len(kinds), errors=len(kinds))
     for name, (_, text) in kinds.items():
         done.stdout.fnmatch_lines(
@@ -76,12 +76,12 @@ def all_are_told(
         )
 
 
-def test_each_kind(pytester: pytest.Pytester) -> None:
+def test_leaks_of_each_kind_fail_their_test_with_line(pytester: pytest.Pytester) -> None:
     done = run(pytester, file_of(KINDS, "peerlane_node):\n    d0, d1 = peerlane_node"))
     all_are_told(pytester, done, KINDS)
 
 
-def test_a_handle_is_listed_with_what_it_stands_for(pytester: pytest.Pytester) -> None:
+def test_leaks_of_handle_name_its_memory_too(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -100,7 +100,7 @@ def test_it(peerlane_node):
     )
 
 
-# What a test of pyACL does after init and set_device(0), and what the list says of it.
+# The code of a test of pyACL after init and set_device(0), and the line of the list for what it leaves.
 ACL = {
     "memory": ("assert rt.malloc(4096, 0)[1] == 0", "memory: 4,096 bytes on virtual:0"),
     "pinned memory": ("assert rt.malloc_host(1)[1] == 0", "pinned memory: 1 byte on host"),
@@ -123,7 +123,7 @@ ACL = {
 }
 
 
-def test_each_kind_of_pyacl(pytester: pytest.Pytester) -> None:
+def test_leaks_of_each_pyacl_kind_fail_their_test_with_line(pytester: pytest.Pytester) -> None:
     done = run(
         pytester, file_of(ACL, "acl):\n    rt = acl.rt\n    assert acl.init() == 0 and rt.set_device(0) == 0")
     )
@@ -131,7 +131,7 @@ def test_each_kind_of_pyacl(pytester: pytest.Pytester) -> None:
     assert done.stdout.str().count("\nMemory of acl.rt.malloc ends with acl.rt.free, or when ") == len(ACL)
 
 
-def test_what_the_vendor_makes_by_itself_is_no_leak(pytester: pytest.Pytester) -> None:
+def test_leaks_leave_out_objects_that_acl_makes_itself(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -158,7 +158,7 @@ def test_the_last_reset_frees(acl):
     done.assert_outcomes(passed=2)
 
 
-def test_the_line_of_the_test_stands_beside_that_of_what_it_called(pytester: pytest.Pytester) -> None:
+def test_leaks_made_in_called_function_show_both_lines(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(pool="def take(device):\n    return device.allocate(5)\n")
     done = run(
         pytester,
@@ -183,7 +183,7 @@ def test_it(peerlane_node):
     )
 
 
-def test_a_failing_test_fails_for_its_own_reason(pytester: pytest.Pytester) -> None:
+def test_leaks_of_failing_test_keep_its_own_reason(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -224,18 +224,18 @@ def test_after(peerlane_node):
     done.assert_outcomes(passed=2, failed=1, errors=2, xfailed=1, skipped=1)
     text = done.stdout.str()
     assert all(f"RuntimeError: broken {reason}" in text for reason in ("setup", "call", "teardown"))
-    for nbytes in (33, 22):  # pytest shows nothing of a teardown whose setup had failed
+    for nbytes in (33, 22):  # pytest shows no report of a teardown whose setup failed
         assert f"memory: {nbytes} bytes on virtual:0, made at test_it.py" in text
     assert text.count("It did not run to its end") == 2
     assert "Failed: the test left" not in text and "ExceptionGroup" not in text
 
 
-def test_fixtures_of_the_test_may_tidy_up(pytester: pytest.Pytester) -> None:
+def test_leaks_leave_out_objects_closed_by_fixture_teardown(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
 @pytest.fixture
-def pool():  # does not ask for the node, and is torn down before it all the same
+def pool():  # does not ask for the node, and is nevertheless torn down before it
     made = []
     yield made
     for each in made:
@@ -274,7 +274,7 @@ def test_entered_by_itself(peerlane_node):
 
 
 @pytest.mark.parametrize("how", ["option", "ini", "marker"])
-def test_leaks_may_be_warnings_or_ignored(pytester: pytest.Pytester, how: str) -> None:
+def test_leaks_setting_turns_failure_into_warning_or_nothing(pytester: pytest.Pytester, how: str) -> None:
     for fate, shown in (("warn", 1), ("ignore", 0)):
         pytester.makeini("[pytest]\n" + (f"peerlane_leaks = {fate}\n" if how == "ini" else ""))
         done = run(
@@ -296,7 +296,7 @@ def test_it_was_not_killed():
         assert done.stdout.str().count("PytestWarning: the test left behind 2 things") == shown
 
 
-def test_memory_that_another_process_had_is_not_the_test_s(pytester: pytest.Pytester) -> None:
+def test_leaks_leave_out_memory_that_ended_child_held(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -320,7 +320,7 @@ def test_it(peerlane_node):
     done.assert_outcomes(passed=1)
 
 
-def test_memory_that_only_a_range_holds(pytester: pytest.Pytester) -> None:
+def test_leaks_list_memory_held_only_by_address_range(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -363,7 +363,7 @@ def test_nothing_is_mapped_any_more(peerlane_node):
     )
 
 
-def test_what_lived_in_a_node_that_the_test_left(pytester: pytest.Pytester) -> None:
+def test_leaks_list_objects_of_node_that_test_left(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -407,7 +407,7 @@ def test_dropped(peerlane_node):
     )
 
 
-def test_bytes_that_nothing_listed_holds(pytester: pytest.Pytester) -> None:
+def test_leaks_list_freed_bytes_that_are_still_held(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -428,7 +428,7 @@ def test_queued_and_dropped(peerlane_node):
     done.stdout.fnmatch_lines(["  4,194,304 bytes on virtual:0, freed and still held: by a *"])
 
 
-def test_an_interrupted_test_leaves_its_node(pytester: pytest.Pytester) -> None:
+def test_plugin_interrupted_test_leaves_its_node(pytester: pytest.Pytester) -> None:
     directory = pytester.mkdir("runtime")
     directory.chmod(0o700)
     source = f"""{HEAD}

@@ -1,4 +1,4 @@
-"""The pytest plugin: fresh nodes, settings, the acl fixture, and how it gets along with what else pytest does."""
+"""The pytest plugin: fresh nodes, settings, the acl fixture, and other plugins and styles of tests beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
-def test_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:
+def test_plugin_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:
     passes(
         pytester,
         """
@@ -47,7 +47,7 @@ def test_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_settings_from_markers_are_put_together(pytester: pytest.Pytester) -> None:
+def test_plugin_markers_of_module_class_and_test_are_merged(pytester: pytest.Pytester) -> None:
     passes(
         pytester,
         """
@@ -98,7 +98,7 @@ def test_settings_from_markers_are_put_together(pytester: pytest.Pytester) -> No
         ("", ("--peerlane-schedule=seeded:5",), "schedule='seeded'", "2 default seeded:5"),
     ],
 )
-def test_who_decides_on_the_node(
+def test_plugin_marker_overrides_option_which_overrides_ini(
     pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
     ini: str,
@@ -124,7 +124,9 @@ def test_who_decides_on_the_node(
     )
 
 
-def test_the_environment_is_the_base(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_node_of_environment_is_base_and_restored(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_NODE", "name=mine,devices=5")
     passes(
         pytester,
@@ -150,7 +152,7 @@ def test_the_environment_is_the_base(pytester: pytest.Pytester, monkeypatch: pyt
         ("leaks='no'", "peerlane: leaks is 'no'; valid are fail, warn, ignore"),
     ],
 )
-def test_a_wrong_marker_fails_its_test_only(pytester: pytest.Pytester, marker: str, text: str) -> None:
+def test_plugin_wrong_marker_fails_its_test_only(pytester: pytest.Pytester, marker: str, text: str) -> None:
     done = run(
         pytester,
         f"""
@@ -177,13 +179,15 @@ def test_a_wrong_marker_fails_its_test_only(pytester: pytest.Pytester, marker: s
         ("--peerlane-leaks=never", "peerlane: leaks is 'never'; valid are fail, warn, ignore"),
     ],
 )
-def test_a_wrong_option_ends_pytest_at_once(pytester: pytest.Pytester, word: str, text: str) -> None:
+def test_plugin_wrong_option_ends_pytest_with_usage_error(
+    pytester: pytest.Pytester, word: str, text: str
+) -> None:
     done = run(pytester, "def test_it():\n    pass", word)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([f"*{text}"])
 
 
-def test_acl_is_new_for_each_test(pytester: pytest.Pytester) -> None:
+def test_acl_fixture_is_new_for_each_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(tested="import acl\n\ndef count():\n    return acl.rt.get_device_count()\n")
     passes(
         pytester,
@@ -218,7 +222,7 @@ def test_acl_is_new_for_each_test(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_a_dialect_that_is_there_from_the_start(pytester: pytest.Pytester) -> None:
+def test_plugin_dialects_setting_installs_acl_before_imports(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\npeerlane_dialects = acl\npeerlane_devices = 4\n")
     pytester.makepyfile(
         tested="import acl\nfrom acl import rt\n\ndef count():\n    return rt.get_device_count()[0]\n"
@@ -247,7 +251,7 @@ def test_a_dialect_that_is_there_from_the_start(pytester: pytest.Pytester) -> No
     )
 
 
-def test_another_acl_is_refused_in_words(pytester: pytest.Pytester) -> None:
+def test_acl_fixture_other_acl_imported_is_refused(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -264,7 +268,7 @@ def test_another_acl_is_refused_in_words(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["cannot install dialect 'acl': 'acl' is imported already*"])
 
 
-def test_a_vendors_module_that_finds_a_device(
+def test_acl_fixture_vendor_module_with_device_needs_shadow_real(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = "def test_it(acl):\n    assert acl.rt.get_device_count() == (2, 0)"
@@ -278,7 +282,7 @@ def test_a_vendors_module_that_finds_a_device(
     passes(pytester, source, "--peerlane-shadow-real")
 
 
-def test_styles_of_tests(pytester: pytest.Pytester) -> None:
+def test_plugin_classes_unittest_and_coroutines_work(pytester: pytest.Pytester) -> None:
     passes(
         pytester,
         """
@@ -293,7 +297,7 @@ def test_styles_of_tests(pytester: pytest.Pytester) -> None:
 
         @pytest.fixture(params=[1, 2])
         def buffer(request, peerlane_node):
-            return peerlane_node[0].allocate(request.param)  # not closed: nobody holds it when the test is over
+            return peerlane_node[0].allocate(request.param)  # not closed: no reference to it is left after the test
 
         class TestClass:
             def setup_method(self):
@@ -335,7 +339,7 @@ def test_styles_of_tests(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_a_node_before_is_left_with_a_warning(pytester: pytest.Pytester) -> None:
+def test_plugin_node_entered_before_test_is_left_with_warning(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -356,7 +360,7 @@ def test_a_node_before_is_left_with_a_warning(pytester: pytest.Pytester) -> None
     )
 
 
-def test_the_seed_of_a_failure_is_told_and_repeats_it(pytester: pytest.Pytester) -> None:
+def test_plugin_failure_under_seeded_tells_seed_that_repeats_it(pytester: pytest.Pytester) -> None:
     source = """
         def test_order(peerlane_node):
             d0, d1 = peerlane_node
@@ -378,7 +382,7 @@ def test_the_seed_of_a_failure_is_told_and_repeats_it(pytester: pytest.Pytester)
     assert f"AssertionError: {order}" in again and f"schedule {seed} " in again
 
 
-def test_beside_xdist(pytester: pytest.Pytester) -> None:
+def test_plugin_under_xdist_gives_each_worker_its_nodes(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         """
@@ -390,7 +394,7 @@ def test_beside_xdist(pytester: pytest.Pytester) -> None:
         @pytest.mark.parametrize("number", range(8))
         def test_it(peerlane_node, acl, number, worker_id):
             assert worker_id in ("gw0", "gw1") and acl.init() == 0
-            buffer = peerlane_node[0].allocate(9 << 30)  # here; of 16 GiB: each worker has its own
+            buffer = peerlane_node[0].allocate(9 << 30)  # here; of 16 GiB, which each worker has for itself
             if number == 5:
                 held.append(buffer)
             if number == 6:
@@ -405,13 +409,13 @@ def test_beside_xdist(pytester: pytest.Pytester) -> None:
     assert len(re.findall(r"repeat it with --peerlane-schedule=seeded:\d+", done.stdout.str())) == 1
 
 
-def test_without_the_plugin(pytester: pytest.Pytester) -> None:
+def test_plugin_switched_off_has_no_fixture(pytester: pytest.Pytester) -> None:
     done = run(pytester, "def test_it(peerlane_node):\n    pass", "-p", "no:peerlane")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*fixture 'peerlane_node' not found"])
 
 
-def test_it_is_listed(pytester: pytest.Pytester) -> None:
+def test_plugin_marker_fixtures_and_options_are_listed(pytester: pytest.Pytester) -> None:
     source = "import pytest\n\n@pytest.mark.peerlane(devices=4)\ndef test_it():\n    pass"
     passes(pytester, source, "--strict-markers")
     run(pytester, source, "--markers").stdout.fnmatch_lines(["@pytest.mark.peerlane(devices=..., *"])
@@ -419,7 +423,7 @@ def test_it_is_listed(pytester: pytest.Pytester) -> None:
     run(pytester, source, "--help").stdout.fnmatch_lines(["*--peerlane-devices=N*", "*peerlane_dialects*"])
 
 
-def test_a_test_without_it_pays_nothing(pytester: pytest.Pytester) -> None:
+def test_plugin_unused_by_test_imports_nothing(pytester: pytest.Pytester) -> None:
     passes(
         pytester,
         """
@@ -441,7 +445,7 @@ def test_a_test_without_it_pays_nothing(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("before", [[], ["-m", "peerlane", "run"]], ids=["pytest", "peerlane run"])
-def test_warnings_may_be_errors(pytester: pytest.Pytester, before: list[str]) -> None:
+def test_plugin_with_warnings_as_errors_passes(pytester: pytest.Pytester, before: list[str]) -> None:
     pytester.makepyfile(
         test_it="""
         import subprocess, sys
@@ -453,14 +457,14 @@ def test_warnings_may_be_errors(pytester: pytest.Pytester, before: list[str]) ->
             subprocess.run([sys.executable, "-W", "error", "-c", "import peerlane; peerlane.devices()"], check=True)
         """
     )
-    # The build tool's own, where peerlane is installed for development.
+    # The build tool's import hook causes this warning where peerlane is installed for development.
     warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten; _editable"]
     words = [*before, "-m", "pytest", *warnings, "-p", "no:cacheprovider", "-n", "1", str(pytester.path)]
     done = run_python(words, timeout=SECONDS, cwd=pytester.path)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
 
 
-def test_peerlane_may_be_imported_before_pytest(pytester: pytest.Pytester) -> None:
+def test_plugin_after_peerlane_was_imported_works(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it="def test_it(acl):\n    assert acl.rt.get_device_count() == (3, 0)")
     words = ["run", "--devices", "3", "-m", "pytest", "-p", "no:cacheprovider", str(pytester.path)]
     done = run_python(["-m", "peerlane", *words], timeout=SECONDS, cwd=pytester.path)
@@ -472,7 +476,7 @@ def test_peerlane_may_be_imported_before_pytest(pytester: pytest.Pytester) -> No
 @pytest.mark.parametrize(
     "words", [(), ("-n", "1"), ("--timeout", "60"), ("--timeout", "60", "--timeout-method=thread")]
 )
-def test_test_that_cannot_go_on_fails_with_who_waits_for_what(
+def test_plugin_test_in_deadlock_fails_and_names_waits(
     pytester: pytest.Pytester, words: tuple[str, ...]
 ) -> None:
     done = run(

@@ -1,4 +1,4 @@
-"""Pools of processes that tests and fixtures make: whose leak they are, and that a run ends whatever is killed."""
+"""Process pools of tests and fixtures: which test is charged with one, and that the run ends whatever was killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WIDE = ("module", "session")
 
 @pytest.fixture(autouse=True)
 def work(pytester: pytest.Pytester) -> None:
-    """Give the inner tests a module that their workers can import."""
+    """Write a module that the workers of the inner tests can import."""
     pytester.makepyfile(work=WORK)
 
 
@@ -68,7 +68,7 @@ LEFT = {
     "short-lived workers": (
         "pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"
     ),
-    # One of which nobody knows yet is there when the test is over.
+    # When the test ends, one worker runs that multiprocessing has not recorded yet.
     "workers that start slowly": (
         "context.Process._Popen = slowly(context.Process._Popen)\n"
         "    pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"
@@ -85,7 +85,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_a_pool_that_a_test_left_is_ended_and_so_is_the_run(pytester: pytest.Pytester, what: str) -> None:
+def test_pool_left_by_test_is_listed_and_ended_with_the_run(pytester: pytest.Pytester, what: str) -> None:
     methods = METHODS if what == "idle Pool" else METHODS[:1]
     for method in methods:
         done = run(
@@ -111,7 +111,7 @@ def test_next(peerlane_node):
         assert "Close each" not in done.stdout.str()
 
 
-def test_an_executor_of_which_a_thread_notes_late_that_its_worker_ended_has_no_children(
+def test_executor_that_notes_late_its_worker_ended_has_no_children(
     pytester: pytest.Pytester,
 ) -> None:
     done = run(
@@ -134,7 +134,7 @@ def test_next(peerlane_node):
     done.assert_outcomes(passed=2, errors=1)
 
 
-def test_a_queue_and_a_manager_whose_processes_were_killed_do_not_hold_up_the_end(
+def test_queue_and_manager_of_killed_processes_do_not_block_the_end(
     pytester: pytest.Pytester,
 ) -> None:
     done = run(
@@ -154,7 +154,7 @@ def test_it(peerlane_node):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scope", WIDE)
-def test_the_pool_of_a_wider_fixture_goes_on(pytester: pytest.Pytester, method: str, scope: str) -> None:
+def test_pool_of_wider_fixture_goes_on(pytester: pytest.Pytester, method: str, scope: str) -> None:
     passes(
         pytester,
         f"""{HEAD}
@@ -182,7 +182,7 @@ def test_a_worker_is_in_the_node_of_the_test_in_which_it_starts(pool, peerlane_n
 
 @pytest.mark.parametrize("scope", WIDE)
 @pytest.mark.parametrize("asked", ["pool", "request"])
-def test_the_executor_of_a_wider_fixture_goes_on(pytester: pytest.Pytester, scope: str, asked: str) -> None:
+def test_executor_of_wider_fixture_goes_on(pytester: pytest.Pytester, scope: str, asked: str) -> None:
     passes(
         pytester,
         f"""{HEAD}
@@ -204,7 +204,7 @@ def test_its_workers_are_the_first_ones():
     )
 
 
-def test_what_a_wider_fixture_starts_is_no_leak_of_the_test_that_asked_first(
+def test_processes_of_wider_fixture_are_not_leaks_of_first_test(
     pytester: pytest.Pytester,
 ) -> None:
     passes(
@@ -228,7 +228,7 @@ def test_it(peerlane_node, request, number):
     )
 
 
-def test_only_the_own_pool_is_ended(pytester: pytest.Pytester) -> None:
+def test_pool_of_test_is_ended_and_pool_of_fixture_is_kept(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -255,7 +255,7 @@ def test_next(pool, peerlane_node):
     )
 
 
-def test_nobody_is_charged_for_the_pool_of_an_earlier_test(pytester: pytest.Pytester) -> None:
+def test_pool_of_earlier_test_is_not_charged_to_later_tests(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -272,7 +272,7 @@ def test_next(peerlane_node, number):
     done.assert_outcomes(passed=4)
 
 
-def test_under_xdist_only_those_that_made_a_pool_fail(pytester: pytest.Pytester) -> None:
+def test_pool_under_xdist_fails_only_tests_that_made_one(pytester: pytest.Pytester) -> None:
     done = run(
         pytester,
         f"""{HEAD}

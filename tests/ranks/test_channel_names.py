@@ -1,4 +1,4 @@
-"""Channels made together: the notifies of each, names by which they meet, and memory that was opened otherwise."""
+"""Channels made together by ``Group.channels``: their notifies, their names, and buffers as ``memory``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.threads_as_ranks import run_ranks
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_names_meet_whatever_their_order(node: Callable[..., Any]) -> None:
+def test_group_channels_named_in_other_orders_meet_by_name(node: Callable[..., Any]) -> None:
     node()
 
     def body(group: pl.Group) -> None:
@@ -32,7 +32,7 @@ def test_names_meet_whatever_their_order(node: Callable[..., Any]) -> None:
     run_ranks(2, body)
 
 
-def test_what_cannot_be_given_for_each(node: Callable[..., Any]) -> None:
+def test_group_channels_bad_notifies_or_names_raises_invalid_value(node: Callable[..., Any]) -> None:
     node()
 
     def body(group: pl.Group) -> None:
@@ -43,7 +43,7 @@ def test_what_cannot_be_given_for_each(node: Callable[..., Any]) -> None:
     run_ranks(1, body)
 
 
-def test_memory_that_was_opened_otherwise(node: Callable[..., Any]) -> None:
+def test_channel_transfer_with_buffer_as_memory_moves_its_bytes(node: Callable[..., Any]) -> None:
     node()
 
     def body(group: pl.Group) -> None:

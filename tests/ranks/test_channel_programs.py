@@ -1,4 +1,4 @@
-"""Programs of ranks, started as users start them: the example, and by what launchers say."""
+"""Programs of ranks as users start them: the example, and programs under the environment of each launcher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with pl.Group() as group:
     channel.write(bytes([group.rank + 7]), notify=0)
     channel.wait(0, timeout=30)
     said = group.rank, group.size, group.device.ordinal, group.window.view()[0]
-    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write to one pipe
+    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # one write: two ranks share one pipe
     channel.notify(1)
     channel.wait(1, timeout=30)
 """
@@ -40,7 +40,7 @@ _LAUNCHED = {
     "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"}),
 }
 
-#: As MPICH's proxy of a machine: what it sets is the same for every job of a user.
+#: Starts two ranks as MPICH's proxy of a machine does: its variables are the same in each job of a user.
 _PROXY = f"""
 import os, subprocess, sys
 def start(rank):
@@ -52,7 +52,7 @@ sys.exit(max(each.wait() for each in [start(0), start(1)]))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_the_example(ranks: int) -> None:
+def test_channel_ring_example_under_launch_prints_each_rank(ranks: int) -> None:
     done = run_python(["-m", "peerlane", "launch", "-n", str(ranks), str(EXAMPLE)], timeout=SECONDS)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     wanted = [f"[{rank}] rank {rank} of {ranks}: {ranks} blocks" for rank in range(ranks)]
@@ -60,7 +60,7 @@ def test_the_example(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", _LAUNCHED)
-def test_what_a_launcher_says(launcher: str) -> None:
+def test_group_under_each_launcher_takes_its_rank_size_and_device(launcher: str) -> None:
     rank, size, local, more = _LAUNCHED[launcher]
     known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
     clean = {name: value for name, value in os.environ.items() if name not in known}
@@ -83,7 +83,7 @@ def test_what_a_launcher_says(launcher: str) -> None:
     assert [child.returncode for child in children] == [0, 0]
 
 
-def test_two_jobs_of_mpich_at_a_time() -> None:
+def test_group_of_two_mpich_jobs_at_once_meets_within_its_job() -> None:
     known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
     clean = {name: value for name, value in os.environ.items() if name not in known}
     jobs = [
@@ -107,7 +107,7 @@ def test_two_jobs_of_mpich_at_a_time() -> None:
     assert [job.returncode for job in jobs] == [0, 0]
 
 
-def test_rank_0_that_is_interrupted_in_the_making_ends_at_once(tmp_path: Path) -> None:
+def test_group_rank_0_interrupted_while_made_ends_process_in_time(tmp_path: Path) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(
         """

@@ -1,4 +1,4 @@
-"""Channels between ranks that are threads of one process: what each operation does, and refuses."""
+"""Operations of channels between ranks that are threads of one process: what they do, and what they refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = ("int8", "int16", "int32", "float16", "float32", "int64", "uint8", "floa
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("nbytes", [0, 1, 8, 4096, 1 << 20, 5 << 20])
-def test_bytes_written_before_a_notify_are_there_behind_its_wait(
+def test_channel_write_with_notify_bytes_are_there_after_wait(
     node: Node, nbytes: int, streamed: bool
 ) -> None:
     node("devices=4")
@@ -45,7 +45,7 @@ def test_bytes_written_before_a_notify_are_there_behind_its_wait(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_reads(node: Node, streamed: bool) -> None:
+def test_channel_read_into_device_and_host_gives_peer_bytes(node: Node, streamed: bool) -> None:
     node("devices=2")
 
     def rank(group: pl.Group) -> None:
@@ -68,7 +68,9 @@ def test_reads(node: Node, streamed: bool) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("op", ["sum", "max", "min"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_reductions(alone: pl.Channel, dtype: str, op: str, streamed: bool) -> None:
+def test_channel_reduce_of_each_type_and_op_equals_numpy(
+    alone: pl.Channel, dtype: str, op: str, streamed: bool
+) -> None:
     random = np.random.default_rng(7)
     there, mine = (random.integers(-50, 50, 64).astype(dtype) for _ in range(2))
     wanted = {"sum": np.add, "max": np.maximum, "min": np.minimum}[op](there, mine)
@@ -90,7 +92,7 @@ def test_reductions(alone: pl.Channel, dtype: str, op: str, streamed: bool) -> N
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_blocks(alone: pl.Channel, streamed: bool) -> None:
+def test_channel_blocks_written_and_read_lie_where_table_says(alone: pl.Channel, streamed: bool) -> None:
     device, window = alone.group.device, alone.group.window
     content = np.arange(4096, dtype=np.uint32).view(np.uint8)[:4096]
     source = device.allocate(4096)
@@ -110,7 +112,7 @@ def test_blocks(alone: pl.Channel, streamed: bool) -> None:
         s.sync()
 
 
-def test_memory_by_tag(node: Node) -> None:
+def test_group_register_tagged_memory_is_written_and_bad_tags_are_refused(node: Node) -> None:
     node("devices=2")
 
     def rank(group: pl.Group) -> None:
@@ -143,7 +145,7 @@ def test_memory_by_tag(node: Node) -> None:
     run_ranks(2, rank)
 
 
-def test_the_source_may_change_behind_the_write_in_the_stream(alone: pl.Channel) -> None:
+def test_channel_write_source_changed_later_in_stream_sends_old_bytes(alone: pl.Channel) -> None:
     device, window = alone.group.device, alone.group.window
     source = device.allocate(1024)
     with device.create_stream() as stream:
@@ -156,7 +158,7 @@ def test_the_source_may_change_behind_the_write_in_the_stream(alone: pl.Channel)
         stream.sync()
 
 
-def test_a_read_sees_what_its_stream_wrote_before(alone: pl.Channel) -> None:
+def test_channel_read_after_write_on_same_stream_gives_written_bytes(alone: pl.Channel) -> None:
     device = alone.group.device
     back = device.allocate(512)
     with device.create_stream() as stream:
@@ -167,8 +169,8 @@ def test_a_read_sees_what_its_stream_wrote_before(alone: pl.Channel) -> None:
             assert bytes(back.view()) == bytes([number]) * 512
 
 
-def test_waits_are_queued_before_the_records_that_end_them(node: Node) -> None:
-    """The official sample's order (facts/hcomm 3.2): one thread queues the waits of the main stream first."""
+def test_channel_waits_queued_before_their_records_complete(node: Node) -> None:
+    """This is the order of the vendor's sample (facts/hcomm 3.2): a thread queues the main stream's waits first."""
     node("devices=2")
 
     def rank(group: pl.Group) -> None:
@@ -193,7 +195,7 @@ def test_waits_are_queued_before_the_records_that_end_them(node: Node) -> None:
     run_ranks(2, rank, window=64)
 
 
-def test_nonblocking_operations_are_over_behind_a_fence(alone: pl.Channel) -> None:
+def test_channel_fence_after_nonblocking_transfers_completes_them(alone: pl.Channel) -> None:
     device, window = alone.group.device, alone.group.window
     sources = [device.allocate(64) for _ in range(32)]
     for number, source in enumerate(sources):
@@ -218,14 +220,14 @@ def test_nonblocking_operations_are_over_behind_a_fence(alone: pl.Channel) -> No
         alone.write(b"x", nonblocking=True, stream=device.create_stream())
 
 
-def test_a_notify_behind_a_nonblocking_write_tells_of_that_write(alone: pl.Channel) -> None:
+def test_channel_nonblocking_write_with_notify_bytes_are_there_after_wait(alone: pl.Channel) -> None:
     for number in range(1, 51):
         alone.write(bytes([number]) * 3000, at=0, notify=0, nonblocking=True)
         alone.wait(0, timeout=20)
         assert bytes(alone.group.window.view()[:3000]) == bytes([number]) * 3000
 
 
-def test_two_records_before_a_wait_are_one(alone: pl.Channel) -> None:
+def test_channel_binary_notify_recorded_twice_satisfies_one_wait(alone: pl.Channel) -> None:
     alone.notify(0)
     alone.notify(0)
     alone.wait(0, timeout=20)
@@ -237,7 +239,7 @@ def group_of(mode: str) -> pl.Group:
     return pl.Group(0, 1, rendezvous=lambda value: [value], notifies=mode)
 
 
-def test_fifo_notifies_count(node: Node) -> None:
+def test_channel_fifo_notify_recorded_three_times_satisfies_three_waits(node: Node) -> None:
     node()
     with group_of("fifo") as group, group.channel(0) as channel:
         for _ in range(3):
@@ -248,14 +250,14 @@ def test_fifo_notifies_count(node: Node) -> None:
             channel.wait(0, timeout=0.01)
 
 
-def test_an_error_in_the_with_is_not_hidden_by_what_is_left(node: Node) -> None:
+def test_channel_exit_with_unconsumed_notify_passes_on_body_exception(node: Node) -> None:
     node()
     with pytest.raises(ZeroDivisionError), group_of("strict") as group, group.channel(0) as channel:
         channel.notify(0)
         raise ZeroDivisionError
 
 
-def test_a_wait_of_the_program_lets_other_threads_run(alone: pl.Channel) -> None:
+def test_channel_wait_in_one_thread_lets_another_thread_notify(alone: pl.Channel) -> None:
     waiter = threading.Thread(target=alone.wait, args=(0,), kwargs={"timeout": 30})
     waiter.start()
     alone.notify(0)
@@ -263,7 +265,7 @@ def test_a_wait_of_the_program_lets_other_threads_run(alone: pl.Channel) -> None
     assert not waiter.is_alive()
 
 
-def test_threads_wait_for_notifies_of_one_channel_at_a_time(alone: pl.Channel) -> None:
+def test_channel_waits_of_four_threads_end_by_their_own_notifies(alone: pl.Channel) -> None:
     done: list[int] = []
 
     def wait(index: int) -> None:
@@ -280,7 +282,7 @@ def test_threads_wait_for_notifies_of_one_channel_at_a_time(alone: pl.Channel) -
     assert sorted(done) == [0, 1, 2, 3]
 
 
-def test_repr_and_route(node: Node) -> None:
+def test_channel_repr_and_route_open_and_closed_show_its_state(node: Node) -> None:
     node("devices=2,switch=1")
     with pl.Group(0, 1, rendezvous=lambda value: [value]) as group:
         with group.channel(0, notifies=2) as channel:
@@ -290,7 +292,7 @@ def test_repr_and_route(node: Node) -> None:
         assert repr(channel) == "<Channel of rank 0 to rank 0: closed>"
 
 
-def test_bytes_between_islands_are_staged(node: Node) -> None:
+def test_channel_write_between_switches_is_staged_and_arrives(node: Node) -> None:
     node("devices=2,switch=1")
 
     def rank(group: pl.Group) -> None:
@@ -305,7 +307,7 @@ def test_bytes_between_islands_are_staged(node: Node) -> None:
     run_ranks(2, rank, window=3 << 20)
 
 
-def test_a_rank_of_this_process_that_closes_its_end_ends_the_waits_of_the_other(node: Node) -> None:
+def test_channel_wait_after_thread_peer_closed_its_end_raises_peer_lost(node: Node) -> None:
     node("devices=2")
 
     def rank(group: pl.Group) -> None:
@@ -323,7 +325,7 @@ def test_a_rank_of_this_process_that_closes_its_end_ends_the_waits_of_the_other(
     run_ranks(2, rank)
 
 
-def test_an_error_in_the_with_is_not_hidden_by_a_failure_of_what_was_queued(node: Node) -> None:
+def test_channel_exit_with_failed_operation_passes_on_body_exception(node: Node) -> None:
     node()
     with pytest.raises(ZeroDivisionError), group_of("binary") as group, group.channel(0) as channel:
         channel.write(b"x", nonblocking=True)
@@ -332,7 +334,7 @@ def test_an_error_in_the_with_is_not_hidden_by_a_failure_of_what_was_queued(node
         raise ZeroDivisionError
 
 
-def test_numbers_may_be_numpys(alone: pl.Channel) -> None:
+def test_channel_numpy_integers_are_accepted_and_other_types_refused(alone: pl.Channel) -> None:
     channel = alone.group.channel(np.int64(0), notifies=np.int32(2))  # type: ignore[arg-type]
     channel.write(b"12345678", at=np.int64(8), notify=np.int8(1))  # type: ignore[arg-type]
     channel.wait(np.uint8(1), timeout=20)  # type: ignore[arg-type]
@@ -345,7 +347,7 @@ def test_numbers_may_be_numpys(alone: pl.Channel) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 3])
-def test_a_time_out_of_a_wait_of_the_program_names_the_call(index: int) -> None:
+def test_channel_wait_timeout_without_stream_names_call_notify_and_ranks(index: int) -> None:
     def work(group: pl.Group) -> str:
         channel = group.channel(1 - group.rank)
         with pytest.raises(pl.WaitTimeout) as late:

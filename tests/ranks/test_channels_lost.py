@@ -1,4 +1,4 @@
-"""Channels between processes: bytes, notifies, and what becomes of those whose peer dies."""
+"""Channels between processes: bytes, notifies, and what a rank gets when another rank dies or leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST_SECONDS = 0.5
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
-def test_bytes_go_both_ways() -> None:
+def test_channel_writes_between_processes_both_ways_arrive() -> None:
     with ranks(2, options="window=3 << 20") as peers:
         code = """
 me, other = grp.rank, 1 - grp.rank
@@ -35,7 +35,7 @@ result = [each.pid for each in grp.members]
         assert ask_all(peers, code) == [[peer.pid for peer in peers]] * 2
 
 
-def test_ranks_combine_into_a_peers_memory_in_turn() -> None:
+def test_channel_write_reduce_of_two_ranks_in_turn_adds_both() -> None:
     with ranks(3) as peers:
         code = """
 import numpy as np
@@ -53,7 +53,7 @@ result = True
         assert ask_all(peers, code) == [True] * 3
 
 
-def test_memory_is_shared_not_copied() -> None:
+def test_channel_window_of_another_process_is_imported_memory() -> None:
     with ranks(2) as (first, second):
         first.run("grp.window.fill(9)")
         code = "out = bytearray(1 << 20); ch[0].read(out); result = set(out) == {9}"
@@ -63,7 +63,7 @@ def test_memory_is_shared_not_copied() -> None:
 
 
 def lost(peer: Peer, began: float) -> tuple[str, float]:
-    """Return what a rank was told, and after how many seconds."""
+    """Return the text of the ``PeerLost`` that a rank got, and after how many seconds it came."""
     with pytest.raises(PeerError) as told:
         peer.receive()
     assert (told.value.kind, told.value.fault) == ("PeerLost", "PEER_LOST"), str(told.value)
@@ -71,14 +71,14 @@ def lost(peer: Peer, began: float) -> tuple[str, float]:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_who_waits_for_the_dead_is_told(streamed: bool) -> None:
+def test_channel_wait_peer_killed_raises_peer_lost_in_time(streamed: bool) -> None:
     with ranks(2) as (waiting, dying):
         waiting.send(
             "s = grp.device.create_stream(); ch[1].wait(2, stream=s); s.sync()"
             if streamed
             else "ch[1].wait(2)"
         )
-        time.sleep(0.2)  # it waits by now, most likely; else it is told all the same
+        time.sleep(0.2)  # most likely it waits by now; if not, it gets the same error
         began = time.monotonic()
         kill(dying.pid, signal.SIGKILL)
         text, seconds = lost(waiting, began)
@@ -87,7 +87,7 @@ def test_who_waits_for_the_dead_is_told(streamed: bool) -> None:
         assert seconds < 5 * LOST_SECONDS
 
 
-def test_a_death_ends_the_waits_for_others_too() -> None:
+def test_channel_wait_other_rank_killed_raises_peer_lost_naming_it() -> None:
     with ranks(4) as (a, b, dying, c):
         a.send("ch[1].wait(0)")
         b.send("ch[3].wait(3)")
@@ -105,7 +105,7 @@ def test_a_death_ends_the_waits_for_others_too() -> None:
             assert seconds < 5 * LOST_SECONDS
 
 
-def test_what_the_dead_recorded_counts() -> None:
+def test_channel_wait_notify_recorded_before_death_is_satisfied() -> None:
     with ranks(2) as (waiting, dying):
         dying.run("ch[0].write(b'last words', notify=1)")
         kill(dying.pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_what_the_dead_recorded_counts() -> None:
         lost(waiting, time.monotonic())
 
 
-def test_who_waits_for_a_closed_end_is_told() -> None:
+def test_channel_wait_peer_process_closed_its_end_raises_peer_lost() -> None:
     with ranks(3) as (a, b, c):
         a.send("ch[1].wait(0)")
         b.run("ch[0].close()")
@@ -127,7 +127,7 @@ def test_who_waits_for_a_closed_end_is_told() -> None:
         b.run("ch[2].wait(0, timeout=10)")
 
 
-def test_who_leaves_as_he_should_ends_only_the_waits_for_him() -> None:
+def test_channel_wait_other_rank_left_cleanly_goes_on() -> None:
     with ranks(3) as (a, b, leaving):
         a.send("ch[1].wait(0)")
         leaving.run("grp.close()")
@@ -139,10 +139,10 @@ def test_who_leaves_as_he_should_ends_only_the_waits_for_him() -> None:
         a.receive()
 
 
-def test_a_program_that_ends_without_closing_leaves_as_it_should() -> None:
+def test_channel_wait_other_rank_exited_without_close_goes_on() -> None:
     with ranks(3) as (a, b, leaving):
         a.send("ch[1].wait(0)")
-        leaving.close()  # its standard input ends, and so does it
+        leaving.close()  # the process ends when its standard input ends
         b.run("ch[0].notify(0)")
         a.receive()
 
@@ -164,7 +164,7 @@ while True:
 @pytest.mark.parametrize(
     "rounds", [20, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 )
-def test_ranks_that_are_killed_at_random(rounds: int) -> None:
+def test_channel_ring_rank_killed_at_random_survivors_raise_peer_lost(rounds: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)

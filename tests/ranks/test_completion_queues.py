@@ -1,4 +1,4 @@
-"""``notifies="fifo"``: the records of one end of a channel queue up, as those of a RoCE card do (facts/hcomm 3.9)."""
+"""``notifies="fifo"``: records of a channel's end form a queue, as those of a RoCE card do (facts/hcomm 3.9)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def queueing(**options: int) -> pl.Group:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_wait_takes_the_next_record_whoevers_it_is(node: Node, streamed: bool) -> None:
+def test_fifo_wait_next_record_of_other_notify_raises_busy_and_consumes_it(
+    node: Node, streamed: bool
+) -> None:
     node()
     with queueing() as group, group.channel(0, notifies=3) as channel:
         for index in (2, 0, 2):
@@ -45,7 +47,7 @@ def test_a_wait_takes_the_next_record_whoevers_it_is(node: Node, streamed: bool)
             channel.wait(2, timeout=0.01)
 
 
-def test_who_waits_already_fails_when_another_notify_is_recorded(node: Node) -> None:
+def test_fifo_wait_queued_then_other_notify_recorded_raises_busy(node: Node) -> None:
     node()
     with queueing() as group, group.channel(0, notifies=2) as channel, group.device.create_stream() as stream:
         channel.wait(0, stream=stream)
@@ -56,7 +58,7 @@ def test_who_waits_already_fails_when_another_notify_is_recorded(node: Node) -> 
         assert refused.value.fault is Fault.NOTIFY_ORDER
 
 
-def test_a_queue_is_full_and_goes_round(node: Node) -> None:
+def test_fifo_queue_full_refuses_records_and_wraps_when_drained(node: Node) -> None:
     node()
     with queueing() as group, group.channel(0, notifies=2) as channel, group.device.create_stream() as stream:
         for number in range(_MOST):
@@ -76,7 +78,7 @@ def test_a_queue_is_full_and_goes_round(node: Node) -> None:
             channel.wait(0, timeout=0.01)
 
 
-def test_drawn_records_and_waits_are_those_of_a_queue(node: Node) -> None:
+def test_fifo_random_records_and_waits_behave_as_a_deque(node: Node) -> None:
     seed = 20261122
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -104,7 +106,7 @@ def test_drawn_records_and_waits_are_those_of_a_queue(node: Node) -> None:
             stream.sync(20)
 
 
-def test_threads_record_at_a_time_and_nothing_is_lost(node: Node) -> None:
+def test_fifo_records_of_four_threads_at_once_are_all_received(node: Node) -> None:
     node("devices=2")
     counts = [0, 0, 0, 0]
 
@@ -136,7 +138,7 @@ def test_threads_record_at_a_time_and_nothing_is_lost(node: Node) -> None:
     assert counts == [0, 0, 0, 0]
 
 
-def test_between_processes() -> None:
+def test_fifo_between_processes_keeps_order_and_refuses_another() -> None:
     with ranks(2, options="notifies='fifo'") as peers:
         code = """
 me, other = grp.rank, 1 - grp.rank
@@ -166,7 +168,7 @@ else:
         assert ask_all(peers, code) == ["NOTIFY_ORDER"] * 2
 
 
-def test_collectives_of_such_a_group_have_notifies_of_their_own(node: Node) -> None:
+def test_all_reduce_in_fifo_group_gives_sum(node: Node) -> None:
     node("devices=3")
 
     def rank(group: pl.Group) -> list[int]:
@@ -178,7 +180,7 @@ def test_collectives_of_such_a_group_have_notifies_of_their_own(node: Node) -> N
     assert run_ranks(3, rank, notifies="fifo", workspace=1 << 16) == [[6] * 5] * 3
 
 
-def test_a_closed_end_ends_the_waits_of_the_other(node: Node) -> None:
+def test_fifo_wait_peer_closed_its_end_raises_peer_lost(node: Node) -> None:
     node("devices=2")
 
     def rank(group: pl.Group) -> None:
@@ -195,7 +197,7 @@ def test_a_closed_end_ends_the_waits_of_the_other(node: Node) -> None:
     run_ranks(2, rank, notifies="fifo", ends_together=False)
 
 
-def test_a_queue_wants_the_lines_that_it_has(node: Node) -> None:
+def test_completions_wrong_line_count_or_index_raises(node: Node) -> None:
     node()
     backend = pl.devices()[0].backend
     with pytest.raises(ValueError, match="so many lines"):

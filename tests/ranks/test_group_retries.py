@@ -1,4 +1,4 @@
-"""Ranks that come at different times, and try again."""
+"""Ranks that make their group at different times, and retry after a time-out."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _MEET = "ch = grp.channel(1 - grp.rank); ch.notify(0); ch.wait(0, timeout=30)"
 
 
 @pytest.mark.parametrize("early", [0, 1])
-def test_ranks_of_a_launcher(early: int) -> None:
-    """One gives up twice before the other comes."""
+def test_group_retried_after_timeouts_meets_late_rank_of_launcher(early: int) -> None:
     words = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": f"late-{os.getpid()}-{early}"}
     node = f"name=late-{os.getpid()}-{early},devices=2"
     with peer(node, RANK="0", **words) as first, peer(node, RANK="1", **words) as second:
@@ -44,7 +43,7 @@ def test_ranks_of_a_launcher(early: int) -> None:
 
 
 @pytest.mark.parametrize("early", [0, 1])
-def test_ranks_at_one_rendezvous(early: int) -> None:
+def test_group_retried_after_timeouts_meets_late_rank_at_rendezvous(early: int) -> None:
     with RendezvousServer(2) as server:
         lines = [Rendezvous(server.address, rank, 2) for rank in range(2)]
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""The area in which a channel holds back what it was given: places that are in use never overlap."""
+"""The area in which a channel holds back writes: places in use never overlap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import peerlane as pl
 from helpers.promises import Node
 from peerlane.ranks.late_delivery import Entry, HeldBack
 
-_NOTIFY = 3  # a kind that needs no memory of a peer's
+_NOTIFY = 3  # an entry of this kind names no memory of the peer
 
 
 def _span(entry: Entry) -> tuple[int, int]:
@@ -18,7 +18,7 @@ def _span(entry: Entry) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("largest", [100, 1 << 20, 16 << 20])
-def test_places_in_use_are_apart(node: Node, largest: int) -> None:
+def test_held_area_random_takes_and_drops_never_overlap(node: Node, largest: int) -> None:
     device, _ = node()
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -58,7 +58,7 @@ def test_places_in_use_are_apart(node: Node, largest: int) -> None:
     assert area.room((16 << 20) + 1) == 4096
 
 
-def test_memory_that_the_peer_did_not_offer_has_no_place(node: Node) -> None:
+def test_held_area_take_for_memory_not_offered_returns_none(node: Node) -> None:
     device, _ = node()
     offered, other = device.allocate(4096), device.allocate(4096)
     ranks = device.backend.ranks

@@ -1,4 +1,4 @@
-"""What a rank has given to a channel under ``seeded``, said is there, and not brought when it ends."""
+"""Held-back operations: under ``seeded`` a rank's writes and records reach the peer late, even after its end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ if grp.rank == 1:
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "raise SystemExit"])
-def test_what_a_stream_said_is_there_outlives_its_rank(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_writer_ends_after_sync_its_writes_arrive(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (ends, lives):
             ask_all([ends, lives], _PREPARE)
@@ -77,7 +79,7 @@ def test_what_a_stream_said_is_there_outlives_its_rank(end: str, monkeypatch: py
             assert lives.run("result = bytes(grp.window[:8].view()).hex()") == "00" * 8
 
 
-def test_a_wait_that_is_short_sees_what_the_dead_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_short_wait_after_death_sees_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (ends, lives):
             ends.send("import os; ch[1].write(b'last words', notify=2, stream=s); s.sync(); os._exit(0)")
@@ -86,7 +88,7 @@ def test_a_wait_that_is_short_sees_what_the_dead_gave(monkeypatch: pytest.Monkey
             assert lives.run("result = bytes(grp.window[:10].view()).decode()") == "last words"
 
 
-def test_a_stream_that_is_closed_sees_what_the_dead_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_stream_closed_after_death_sees_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
     with late(monkeypatch, 3) as (ends, lives):
         lives.run("ch[0].wait(2, stream=s)")
         ends.send("import os; ch[1].write(b'last words', notify=2, stream=s); s.sync(); os._exit(0)")
@@ -95,7 +97,9 @@ def test_a_stream_that_is_closed_sees_what_the_dead_gave(monkeypatch: pytest.Mon
         assert lives.run("result = bytes(grp.window[:10].view()).decode()") == "last words"
 
 
-def test_what_is_under_way_when_another_rank_dies_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_notify_under_way_when_other_rank_dies_satisfies_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed, 3) as (dies, gives, waits):
             gives.send(
@@ -104,7 +108,7 @@ def test_what_is_under_way_when_another_rank_dies_counts(monkeypatch: pytest.Mon
             os.waitid(os.P_PID, gives.pid, os.WSTOPPED | os.WNOWAIT)
             os.kill(dies.pid, signal.SIGKILL)
             waits.send("ch[1].wait(1)")
-            threading.Event().wait(0.3)  # several looks at who has died
+            threading.Event().wait(0.3)  # the waiting rank looks several times for dead ranks
             os.kill(gives.pid, signal.SIGCONT)
             waits.receive()
             with pytest.raises(PeerError) as told:
@@ -113,7 +117,7 @@ def test_what_is_under_way_when_another_rank_dies_counts(monkeypatch: pytest.Mon
             gives.receive()
 
 
-def test_who_outlives_the_receiver_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_receiver_killed_writer_syncs_and_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (lives, dies):
             lives.run("ch[1].write(b'one', notify=0, stream=s)")
@@ -138,7 +142,9 @@ s.sync(); os.kill(os.getpid(), signal.SIGSTOP)
 @pytest.mark.parametrize(
     "end", ["grp.deregister('kv')", "mem.close(); mem = grp.device.allocate(8192, peer=True)"]
 )
-def test_what_was_taken_back_gets_nothing_of_the_dead(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_memory_taken_back_gets_no_bytes_of_dead_rank(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (ends, lives):
             ask_all(
@@ -198,7 +204,7 @@ result = seen
 @pytest.mark.parametrize(
     "rounds", [30, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 )
-def test_ranks_that_are_killed_while_they_give(
+def test_held_back_writer_killed_at_random_its_synced_writes_arrive(
     rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
@@ -219,7 +225,7 @@ def test_ranks_that_are_killed_while_they_give(
             assert lives.run("import os; result = len(os.listdir('/proc/self/fd'))") < 64
 
 
-def test_entries_of_somebody_hostile_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_hostile_entries_change_no_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -274,7 +280,7 @@ def pages():
 """
 
 
-def test_what_is_held_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_large_writes_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with late(monkeypatch, 1) as (gives, takes):
         ask_all([gives, takes], "import os; big = grp.device.allocate(40 << 20); grp.register(big, 'big')")
         ask_all([gives, takes], "wide = grp.channel(1 - grp.rank)")
@@ -308,7 +314,7 @@ result = [max(most, pages()), pages()]
         )
 
 
-def test_a_stream_that_has_failed_gives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_stream_failed_its_later_write_still_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (gives, takes):
             takes.run("grp.window.fill(0)")
@@ -323,11 +329,13 @@ def test_a_stream_that_has_failed_gives_on(monkeypatch: pytest.MonkeyPatch) -> N
                 == (bytes(8) + b"found").hex()
             )
             assert takes.run("result = ch[0]._incoming[0].recorded") == 0
-            gives.run("grp.close()")  # what was told once is not told again
+            gives.run("grp.close()")  # a failure that was reported is not reported again
 
 
 @pytest.mark.parametrize("nbytes", [64, 1 << 20])
-def test_a_wait_that_is_missing_shows(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_read_without_wait_shows_old_bytes_under_some_seed(
+    nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = 0
     for seed in range(12):
         with late(monkeypatch, seed) as (gives, reads):

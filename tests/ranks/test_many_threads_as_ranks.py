@@ -1,4 +1,4 @@
-"""More ranks as threads of one process than a rendezvous lets one process wait by default."""
+"""128 ranks as threads of one process: more than a rendezvous lets one process wait by default."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print("fine")
 """
 
 
-def test_a_group() -> None:
+def test_group_of_128_threads_meets_writes_and_reduces() -> None:
     done = run_python(["-c", _GROUP], timeout=SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
 
@@ -78,7 +78,7 @@ print("fine")
 """
 
 
-def test_a_communicator() -> None:
+def test_hcomm_communicator_of_128_threads_reduces() -> None:
     env = {
         **os.environ,
         "PEERLANE_NODE": f"name=many-{os.getpid()},devices={RANKS},memory=1GiB",

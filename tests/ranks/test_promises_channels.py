@@ -25,7 +25,7 @@ def group_of(mode: str) -> pl.Group:
     return pl.Group(0, 1, rendezvous=lambda value: [value], notifies=mode)
 
 
-def test_blocks_outside(alone: pl.Channel) -> None:
+def test_channel_write_blocks_outside_memory_raises_bad_address(alone: pl.Channel) -> None:
     source = alone.group.device.allocate(64)
     alone.group.window.fill(5)
     with pytest.raises(pl.BadAddress, match=r"entry 1\b") as outside:
@@ -37,12 +37,12 @@ def test_blocks_outside(alone: pl.Channel) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 256, 5, None])
-def test_register_bad_tag(alone: pl.Channel, bad: object) -> None:
+def test_group_register_bad_tag_is_refused(alone: pl.Channel, bad: object) -> None:
     with pytest.raises(pl.InvalidValue if isinstance(bad, str) else TypeError, match="tag"):
         alone.group.register(alone.group.device.allocate(8), bad)  # type: ignore[arg-type]
 
 
-def test_register_bad_memory(alone: pl.Channel) -> None:
+def test_group_register_bad_memory_is_refused(alone: pl.Channel) -> None:
     with pytest.raises(pl.InvalidValue, match="is host memory"):
         alone.group.register(pl.Host().allocate(8), "host")
     with pytest.raises(TypeError):
@@ -53,7 +53,7 @@ def test_register_bad_memory(alone: pl.Channel) -> None:
         alone.group.register(gone, "gone")
 
 
-def test_write_outside(alone: pl.Channel) -> None:
+def test_channel_write_outside_memory_raises_bad_address(alone: pl.Channel) -> None:
     window = alone.group.window
     window.fill(5)
     with alone.group.device.create_stream() as stream:
@@ -71,7 +71,7 @@ def test_write_outside(alone: pl.Channel) -> None:
 
 
 @pytest.mark.parametrize("index", [4, -1, 1000])
-def test_write_unknown_notify(alone: pl.Channel, index: int) -> None:
+def test_channel_write_unknown_notify_raises_invalid_value(alone: pl.Channel, index: int) -> None:
     calls: list[Callable[[], None]] = [
         lambda: alone.notify(index),
         lambda: alone.wait(index),
@@ -86,7 +86,7 @@ def test_write_unknown_notify(alone: pl.Channel, index: int) -> None:
     assert (alone.group.window.view() == 5).all()
 
 
-def test_write_wrong_type(alone: pl.Channel) -> None:
+def test_channel_write_wrong_type_raises_type_error(alone: pl.Channel) -> None:
     alone.group.window.fill(5)
     calls: list[Callable[[], None]] = [
         lambda: alone.notify("1"),  # type: ignore[arg-type]
@@ -109,18 +109,18 @@ def test_write_wrong_type(alone: pl.Channel) -> None:
     assert (alone.group.window.view() == 5).all()
 
 
-def test_numbers_of_numpy_name_notifies(alone: pl.Channel) -> None:
+def test_channel_write_numpy_integer_as_notify_is_accepted(alone: pl.Channel) -> None:
     alone.write(b"x", notify=np.int64(2))  # type: ignore[arg-type]
     alone.wait(np.uint8(2), timeout=20)  # type: ignore[arg-type]
 
 
-def test_read_into_read_only(alone: pl.Channel) -> None:
+def test_channel_read_into_read_only_raises_access_denied(alone: pl.Channel) -> None:
     with pytest.raises(pl.AccessDenied):
         alone.read(b"constant")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_notify_doubled_on_channel(node: Node, streamed: bool) -> None:
+def test_channel_notify_strict_recorded_twice_raises_busy(node: Node, streamed: bool) -> None:
     node()
     with group_of("strict") as group, group.channel(0) as channel, group.device.create_stream() as stream:
         channel.notify(1)
@@ -132,7 +132,7 @@ def test_notify_doubled_on_channel(node: Node, streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_notify_queue_full(node: Node, streamed: bool) -> None:
+def test_channel_notify_fifo_queue_full_raises_busy(node: Node, streamed: bool) -> None:
     node()
     with group_of("fifo") as group, group.channel(0) as channel, group.device.create_stream() as stream:
         for _ in range(1024):
@@ -144,7 +144,7 @@ def test_notify_queue_full(node: Node, streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_wait_out_of_order(node: Node, streamed: bool) -> None:
+def test_channel_wait_fifo_out_of_order_raises_busy(node: Node, streamed: bool) -> None:
     node()
     with group_of("fifo") as group, group.channel(0) as channel, group.device.create_stream() as stream:
         channel.notify(1)
@@ -156,7 +156,7 @@ def test_wait_out_of_order(node: Node, streamed: bool) -> None:
         channel.wait(0, timeout=20)
 
 
-def test_channel_close_left(node: Node) -> None:
+def test_channel_close_with_unconsumed_notify_raises_busy(node: Node) -> None:
     node()
     group = group_of("strict")
     channel = group.channel(0)
@@ -176,7 +176,7 @@ def test_channel_close_left(node: Node) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_wait_in_vain(alone: pl.Channel, streamed: bool) -> None:
+def test_channel_wait_never_recorded_raises_wait_timeout(alone: pl.Channel, streamed: bool) -> None:
     with alone.group.device.create_stream() as stream:
         start = time.monotonic()
         with pytest.raises(pl.WaitTimeout, match=r"notify 2 from rank 0 to rank 0"):
@@ -185,7 +185,7 @@ def test_wait_in_vain(alone: pl.Channel, streamed: bool) -> None:
         assert 0.05 <= time.monotonic() - start < 5
 
 
-def test_write_closed(alone: pl.Channel) -> None:
+def test_channel_write_closed_raises_closed(alone: pl.Channel) -> None:
     group = alone.group
     stream = group.device.create_stream()
     other = group.channel(0)
@@ -217,7 +217,7 @@ def test_write_closed(alone: pl.Channel) -> None:
     group.close()
 
 
-def test_write_on_closed_stream(alone: pl.Channel) -> None:
+def test_channel_write_on_closed_stream_raises_closed(alone: pl.Channel) -> None:
     stream = alone.group.device.create_stream()
     stream.close()
     alone.group.window.fill(5)
@@ -229,12 +229,12 @@ def test_write_on_closed_stream(alone: pl.Channel) -> None:
     assert (alone.group.window.view() == 5).all()
 
 
-def test_channel_is_made() -> None:
+def test_channel_class_called_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"Group\.channel"):
         pl.Channel()
 
 
-def test_blocks_bad_table(alone: pl.Channel) -> None:
+def test_channel_write_blocks_bad_table_raises_invalid_value(alone: pl.Channel) -> None:
     alone.group.window.fill(5)
     source = alone.group.device.allocate(64)
     with pytest.raises(pl.InvalidValue, match=r"block 1 is \[0, -1, 8\]"):
@@ -246,7 +246,7 @@ def test_blocks_bad_table(alone: pl.Channel) -> None:
     assert (alone.group.window.view() == 5).all()
 
 
-def test_read_blocks_outside(alone: pl.Channel) -> None:
+def test_channel_read_blocks_outside_memory_raises_bad_address(alone: pl.Channel) -> None:
     target = alone.group.device.allocate(64)
     target.fill(5)
     for bad in ([(0, 4090, 8)], [(60, 0, 8)]):
@@ -255,7 +255,7 @@ def test_read_blocks_outside(alone: pl.Channel) -> None:
     assert (target.view() == 5).all()
 
 
-def test_write_unknown_memory(alone: pl.Channel) -> None:
+def test_channel_write_unknown_tag_raises_invalid_value(alone: pl.Channel) -> None:
     for call in (alone.write, alone.read):
         with pytest.raises(
             pl.InvalidValue, match="offered no memory with the tag 'nothing'; it offered 'window'"
@@ -263,7 +263,7 @@ def test_write_unknown_memory(alone: pl.Channel) -> None:
             call(bytearray(1), memory="nothing")
 
 
-def test_write_nonblocking_on_stream(alone: pl.Channel) -> None:
+def test_channel_write_nonblocking_on_stream_raises_invalid_value(alone: pl.Channel) -> None:
     with alone.group.device.create_stream() as stream:
         for call in (alone.write, alone.read):
             with pytest.raises(pl.InvalidValue, match="nonblocking operations are in no stream"):
@@ -274,7 +274,9 @@ def test_write_nonblocking_on_stream(alone: pl.Channel) -> None:
 @pytest.mark.parametrize(
     "options", [{"dtype": "complex64"}, {"dtype": "int8", "op": "mean"}, {"dtype": "int64"}]
 )
-def test_write_reduce_bad_type(alone: pl.Channel, options: dict[str, str]) -> None:
+def test_channel_write_reduce_bad_type_raises_invalid_value(
+    alone: pl.Channel, options: dict[str, str]
+) -> None:
     alone.group.window.fill(5)
     with pytest.raises(pl.InvalidValue):
         alone.write_reduce(bytearray(12), notify=0, **options)  # type: ignore[arg-type]
@@ -283,7 +285,7 @@ def test_write_reduce_bad_type(alone: pl.Channel, options: dict[str, str]) -> No
         alone.wait(0, timeout=0.01)
 
 
-def test_read_reduce_bad_type(alone: pl.Channel) -> None:
+def test_channel_read_reduce_bad_type_raises_invalid_value(alone: pl.Channel) -> None:
     target = bytearray(12)
     for options in ({"dtype": "complex64"}, {"dtype": "int8", "op": "mean"}, {"dtype": "int64"}):
         with pytest.raises(pl.InvalidValue):
@@ -291,7 +293,7 @@ def test_read_reduce_bad_type(alone: pl.Channel) -> None:
     assert target == bytes(12)
 
 
-def test_fence_reports(alone: pl.Channel) -> None:
+def test_channel_fence_after_failed_operation_raises_its_error(alone: pl.Channel) -> None:
     alone.write(b"x", nonblocking=True)
     for stream in alone._loose:
         fails(stream)
@@ -300,7 +302,7 @@ def test_fence_reports(alone: pl.Channel) -> None:
     alone.fence()
 
 
-def test_drain_in_time(alone: pl.Channel) -> None:
+def test_channel_drain_not_over_in_time_raises_wait_timeout(alone: pl.Channel) -> None:
     with alone.group.device.create_stream() as stream:
         alone.wait(0, stream=stream)
         with pytest.raises(pl.WaitTimeout):
@@ -313,20 +315,20 @@ def test_drain_in_time(alone: pl.Channel) -> None:
 
 
 @pytest.mark.parametrize("what", ["channel", "group"])
-def test_channel_route_closed(alone: pl.Channel, what: str) -> None:
+def test_channel_route_closed_raises_closed(alone: pl.Channel, what: str) -> None:
     (alone if what == "channel" else alone.group).close()
     with pytest.raises(pl.Closed):
         alone.route  # noqa: B018 - it raises
 
 
-def test_channel_enter_closed(alone: pl.Channel) -> None:
+def test_channel_enter_closed_raises_closed(alone: pl.Channel) -> None:
     alone.close()
     with pytest.raises(pl.Closed), alone:
         pass
 
 
-def test_wait_for_the_lost(shared: Shared) -> None:
-    """In one process; tests/ranks/test_channels_lost.py has all that can become of the others."""
+def test_channel_wait_for_lost_rank_raises_peer_lost(shared: Shared) -> None:
+    """The peer closes its end; tests/ranks/test_channels_lost.py has the deaths."""
     _, _, other = shared
     with RendezvousServer(2) as server:
         line = f"pl.rendezvous.Rendezvous({server.address!r}, 1, 2)"

@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on memory that is lent, among threads of one process."""
+"""The promises of docs/errors.md on memory that a rank offered and took back; ranks are threads here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers.threads_as_ranks import run_ranks
 
 
 def _uses(channel: pl.Channel, own: pl.Buffer, stream: pl.Stream | None) -> None:
-    """Let every operation on the memory ``kv`` be refused."""
+    """Check that every operation on the memory ``kv`` is refused."""
     blocks = [[0, 0, 8]]
     for use in (
         lambda: channel.write(own, memory="kv", stream=stream),
@@ -31,7 +31,7 @@ def _uses(channel: pl.Channel, own: pl.Buffer, stream: pl.Stream | None) -> None
 
 @pytest.mark.parametrize("how", ["deregister", "close", "group"])
 @pytest.mark.timeout(90)
-def test_write_taken_back(how: str) -> None:
+def test_channel_write_to_memory_taken_back_raises_closed(how: str) -> None:
     def work(group: pl.Group) -> None:
         memory = group.device.allocate(4096)
         group.register(memory, "kv")
@@ -45,7 +45,7 @@ def test_write_taken_back(how: str) -> None:
         if group.rank == 0:
             if how == "deregister":
                 group.deregister("kv")
-                memory.fill(9)  # the owner's own use is as before
+                memory.fill(9)  # the owner may go on using it
                 assert bytes(memory.view()[:8]) == bytes([9]) * 8
             elif how == "close":
                 memory.close()
@@ -70,7 +70,7 @@ def test_write_taken_back(how: str) -> None:
 
 
 @pytest.mark.timeout(90)
-def test_a_tag_may_be_registered_again() -> None:
+def test_group_register_tag_again_serves_new_channels_only() -> None:
     def work(group: pl.Group) -> None:
         memory = group.device.allocate(4096)
         old = None

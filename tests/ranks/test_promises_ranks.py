@@ -31,8 +31,8 @@ DEADLOCK_SECONDS = 2.0
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
-def test_wait_in_a_circle() -> None:
-    """Of two; tests/ranks/deadlock/test_deadlocks.py has all kinds."""
+def test_channel_wait_in_a_circle_raises_deadlock() -> None:
+    """The circle has two ranks; tests/ranks/deadlock/test_deadlocks.py has all kinds."""
     with ranks(2) as peers:
         for code in (
             "ch[1 - grp.rank].wait(0, timeout=60)",
@@ -87,7 +87,7 @@ def port() -> int:
         ({"rendezvous": 5}, TypeError),
     ],
 )
-def test_group_bad_argument(node: Node, options: dict[str, Any], kind: type[Exception]) -> None:
+def test_group_bad_argument_is_refused(node: Node, options: dict[str, Any], kind: type[Exception]) -> None:
     node()
     with pytest.raises(kind):
         pl.Group(**{"rank": 0, "size": 1, "rendezvous": alone, **options})
@@ -98,7 +98,7 @@ def test_group_bad_argument(node: Node, options: dict[str, Any], kind: type[Exce
         assert group.members[0].device is group.device
 
 
-def test_group_who_am_i(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_without_rank_raises_invalid_value(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node()
     for names, _ in meet._LAUNCHERS:
         for name in names:
@@ -109,7 +109,7 @@ def test_group_who_am_i(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused.value.fault is Fault.BAD_CONFIG
 
 
-def test_group_other_rank_than_told(node: Node) -> None:
+def test_group_rank_unlike_rendezvous_raises_invalid_value(node: Node) -> None:
     node()
     with RendezvousServer(1) as server, Rendezvous(server.address, 0, 1) as line:
         with pytest.raises(pl.InvalidValue, match=r"rank 1 of 2 was asked for, .* rank 0 of 1"):
@@ -132,13 +132,13 @@ def test_group_other_rank_than_told(node: Node) -> None:
         "tcp://h:5/x",
     ],
 )
-def test_group_bad_address(node: Node, address: str) -> None:
+def test_group_bad_address_raises_invalid_value(node: Node, address: str) -> None:
     node()
     with pytest.raises(pl.InvalidValue, match=r"valid is tcp://host:port"):
         pl.Group(0, 2, rendezvous=address)
 
 
-def test_an_address_of_another_machine_and_one_that_is_taken(node: Node) -> None:
+def test_group_foreign_or_taken_address_is_refused(node: Node) -> None:
     node()
     with pytest.raises(pl.InvalidValue, match=r"cannot listen at tcp://192\.0\.2\.1:5000"):
         pl.Group(0, 2, rendezvous="tcp://192.0.2.1:5000")
@@ -149,7 +149,7 @@ def test_an_address_of_another_machine_and_one_that_is_taken(node: Node) -> None
 
 
 @pytest.mark.parametrize("found", [None, [], [b"", b""], [b"x"], [5], [b"peerlane rendezvous 1\n"]])
-def test_group_bad_exchange(node: Node, found: Any) -> None:
+def test_group_bad_exchange_is_refused(node: Node, found: Any) -> None:
     node()
     kind = pl.BadHandle if isinstance(found, list) and len(found) == 1 else pl.InvalidValue
     with pytest.raises(kind) as refused:
@@ -163,7 +163,7 @@ def test_group_bad_exchange(node: Node, found: Any) -> None:
         pl.Group(0, 1, rendezvous=raises)
 
 
-def test_group_rank_missing(node: Node, port: int) -> None:
+def test_group_rank_missing_raises_wait_timeout(node: Node, port: int) -> None:
     node()
     with pytest.raises(pl.WaitTimeout, match=r"ranks 1, 2 of 3 did not come to tcp://127\.0\.0\.1"):
         pl.Group(0, 3, rendezvous=f"tcp://127.0.0.1:{port}", timeout=0.1)
@@ -179,7 +179,7 @@ def test_group_rank_missing(node: Node, port: int) -> None:
         pl.Group(rendezvous=line, timeout=0.1)
 
 
-def test_ranks_meet_over_tcp_whatever_else_connects(node: Node, port: int) -> None:
+def test_group_over_tcp_with_stray_connections_meets(node: Node, port: int) -> None:
     node()
     address = f"tcp://127.0.0.1:{port}"
     sizes: list[int] = []
@@ -206,7 +206,7 @@ def test_ranks_meet_over_tcp_whatever_else_connects(node: Node, port: int) -> No
     assert sizes == [2, 2]
 
 
-def test_two_that_say_they_are_one_rank(node: Node, port: int) -> None:
+def test_group_over_tcp_same_rank_twice_is_refused_for_all(node: Node, port: int) -> None:
     node()
     address = f"tcp://127.0.0.1:{port}"
     refused: list[pl.Error] = []
@@ -227,7 +227,7 @@ def test_two_that_say_they_are_one_rank(node: Node, port: int) -> None:
     assert len(refused) == 2
 
 
-def test_group_disagrees(node: Node) -> None:
+def test_group_ranks_disagree_is_refused(node: Node) -> None:
     node()
     exchange, raised = Exchange(2), []
 
@@ -247,7 +247,7 @@ def test_group_disagrees(node: Node) -> None:
     assert any("'strict'" in str(error) and "'binary'" in str(error) for error in raised)
 
 
-def test_group_several_machines(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_on_several_machines_raises_unsupported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node()
     for name, value in {"RANK": "0", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
@@ -266,7 +266,7 @@ FIELDS = ("protocol", "node", "pid", "start", "device", "mode", "notifies", "ban
 
 @settings(max_examples=300, deadline=None)
 @given(content=st.binary(max_size=200) | WORDS.map(lambda value: json.dumps(value).encode()))
-def test_group_hostile_words(content: bytes) -> None:
+def test_group_hostile_message_raises_bad_handle(content: bytes) -> None:
     for kind in (wire.Hello, wire.Invitation):
         with pytest.raises(pl.BadHandle) as refused:
             kind.decode("Group", 3, content)
@@ -275,7 +275,7 @@ def test_group_hostile_words(content: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(fields=st.dictionaries(st.sampled_from(FIELDS), WORDS, max_size=len(FIELDS)))
-def test_words_with_any_fields_are_refused_or_whole(fields: dict[str, Any]) -> None:
+def test_group_message_with_random_fields_is_refused_or_round_trips(fields: dict[str, Any]) -> None:
     good = {
         "protocol": 1,
         "node": "ab",
@@ -297,7 +297,7 @@ def test_words_with_any_fields_are_refused_or_whole(fields: dict[str, Any]) -> N
         assert kind.decode("Group", 3, said.encode()) == said  # type: ignore[attr-defined]
 
 
-def test_deregister_unknown(node: Node) -> None:
+def test_group_deregister_unknown_tag_raises_invalid_value(node: Node) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
         group.register(group.device.allocate(8), "one")
@@ -307,7 +307,7 @@ def test_deregister_unknown(node: Node) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 1, 1024])
-def test_channel_bad_peer(node: Node, bad: int) -> None:
+def test_group_channel_bad_peer_is_refused(node: Node, bad: int) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
         with pytest.raises(pl.InvalidValue, match=f"{bad} is no rank of 1"):
@@ -323,7 +323,7 @@ def test_channel_bad_peer(node: Node, bad: int) -> None:
         assert group.channel(0, notifies=0).notifies == 0
 
 
-def test_channel_peer_missing(node: Node) -> None:
+def test_group_channel_peer_missing_raises_wait_timeout(node: Node) -> None:
     node()
     waited = threading.Event()
 
@@ -334,7 +334,7 @@ def test_channel_peer_missing(node: Node) -> None:
             assert repr(group).endswith("0 channels>")
             waited.set()
         assert waited.wait(20)
-        # What rank 0 gave up is not what rank 1 meets now.
+        # Rank 1 must meet rank 0's second try, not the one that it gave up.
         channel = group.channel(1 - group.rank, timeout=20)
         channel.write(bytes([group.rank + 5]), notify=0)
         channel.wait(0, timeout=20)
@@ -343,14 +343,14 @@ def test_channel_peer_missing(node: Node) -> None:
     run_ranks(2, rank)
 
 
-def test_channel_to_a_rank_that_has_left(node: Node) -> None:
+def test_group_channel_peer_left_raises_peer_lost(node: Node) -> None:
     node()
     begun = threading.Event()
 
     def rank(group: pl.Group) -> None:
         if group.rank == 0:
             assert begun.wait(20)
-            return  # its group is closed, its process lives
+            return  # its group is closed, and its process lives on
         begun.set()
         start = time.monotonic()
         with pytest.raises(pl.PeerLost, match="rank 0 did not come: it has closed its group"):
@@ -360,7 +360,7 @@ def test_channel_to_a_rank_that_has_left(node: Node) -> None:
     run_ranks(2, rank, ends_together=False)
 
 
-def test_a_group_that_is_closed_while_it_waits_for_a_channel(node: Node) -> None:
+def test_group_closed_while_its_channel_waits_raises_closed(node: Node) -> None:
     node()
     with RendezvousServer(2) as server, ThreadPoolExecutor(2) as pool:
         lines = [Rendezvous(server.address, rank, 2) for rank in range(2)]
@@ -373,7 +373,7 @@ def test_a_group_that_is_closed_while_it_waits_for_a_channel(node: Node) -> None
         second.close()
 
 
-def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
+def test_group_channel_given_up_while_peer_accepts_next_try_meets(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node()
@@ -401,7 +401,7 @@ def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
     run_ranks(2, rank)
 
 
-def test_channels_all_or_none(node: Node) -> None:
+def test_group_channels_one_bad_peer_makes_none(node: Node) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
         with pytest.raises(pl.InvalidValue, match="7 is no rank of 1"):
@@ -413,7 +413,7 @@ def test_channels_all_or_none(node: Node) -> None:
         assert b.peer == 0
 
 
-def test_group_close_left(node: Node) -> None:
+def test_group_close_with_unconsumed_notify_raises_busy(node: Node) -> None:
     node()
     group = pl.Group(0, 1, rendezvous=alone, notifies="strict")
     channel = group.channel(0)
@@ -426,7 +426,7 @@ def test_group_close_left(node: Node) -> None:
     group.close()
 
 
-def test_group_enter_closed(node: Node) -> None:
+def test_group_enter_closed_raises_closed(node: Node) -> None:
     node()
     group = pl.Group(0, 1, rendezvous=alone)
     group.close()
@@ -438,7 +438,7 @@ def test_group_enter_closed(node: Node) -> None:
         group.register(pl.devices()[0].allocate(8), "late")
 
 
-def test_a_group_after_its_node_was_left(node: Node) -> None:
+def test_group_after_leave_node_is_closed(node: Node) -> None:
     node()
     group = pl.Group(0, 1, rendezvous=alone)
     channel = group.channel(0)
@@ -450,7 +450,7 @@ def test_a_group_after_its_node_was_left(node: Node) -> None:
     group.close()
 
 
-def test_linger_serves_on() -> None:
+def test_rendezvous_server_linger_serves_until_all_have_left() -> None:
     server = RendezvousServer(2)
     first, second = (Rendezvous(server.address, rank, 2) for rank in range(2))
     first.put("key", b"value")

@@ -1,4 +1,4 @@
-"""The calls of a channel that native code serves: they do, and refuse, what the checked methods do."""
+"""The methods of a channel that native code serves do what the checked Python methods do, refusals included."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _outcome(channel: pl.Channel, call: Callable[..., object], stream: pl.Stream
     told = [(r - s, d - c) for (s, c), (r, d) in zip(before, after, strict=True)]
     for index, line in enumerate(channel._outgoing):
         while line.recorded != line.consumed:
-            with contextlib.suppress(pl.Busy):  # a queued one of another notify
+            with contextlib.suppress(pl.Busy):  # the next record is of another notify
                 channel.wait(index)
     return said, bytes(channel.window.view()), told
 
 
 @pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
-def test_the_quick_way_and_the_checked_one_do_the_same(node: Node, kind: str) -> None:
+def test_quick_write_random_arguments_does_what_checked_write_does(node: Node, kind: str) -> None:
     print(f"seed {_SEED}")
     draw = random.Random(_SEED)
     node("devices=2")
@@ -87,7 +87,7 @@ def test_the_quick_way_and_the_checked_one_do_the_same(node: Node, kind: str) ->
         ("write", [((), {}), ((b"", b""), {}), ((b"",), {"till": 3}), ((b"",), {"at": "0"})]),
     ],
 )
-def test_what_a_call_is_told_is_what_the_checked_method_tells(
+def test_quick_method_wrong_call_raises_what_checked_method_raises(
     node: Node, name: str, given: list[tuple[tuple[Any, ...], dict[str, Any]]]
 ) -> None:
     node()
@@ -106,7 +106,7 @@ def test_what_a_call_is_told_is_what_the_checked_method_tells(
                 assert "within 0 s" in str(quick[0]) and "called at test_quick_methods.py" in str(quick[0])
 
 
-def test_a_wait_with_a_timeout_that_is_none_consumes_no_record(node: Node) -> None:
+def test_quick_wait_bad_timeout_is_refused_and_consumes_no_record(node: Node) -> None:
     node()
     wrong = ["x", -1, -0.5, float("nan"), True, [], object()]
     right = [None, 0, 3, 0.0, 2.5, float("inf"), 10**30]
@@ -128,7 +128,7 @@ def test_a_wait_with_a_timeout_that_is_none_consumes_no_record(node: Node) -> No
 
 
 @pytest.mark.parametrize("name", ["write", "notify", "wait"])
-def test_a_quick_method_is_shown_as_a_method(node: Node, name: str) -> None:
+def test_quick_method_inspected_shows_checked_signature_and_docs(node: Node, name: str) -> None:
     node()
     with pl.Group(0, 1, rendezvous=lambda said: [said]) as group, group.channel(0) as channel:
         served = type(channel)
@@ -146,7 +146,7 @@ def test_a_quick_method_is_shown_as_a_method(node: Node, name: str) -> None:
         method(object(), x=1)
 
 
-def test_a_closed_channel_says_so(node: Node) -> None:
+def test_quick_method_closed_channel_raises_closed(node: Node) -> None:
     node()
     with pl.Group(0, 1, rendezvous=lambda said: [said]) as group:
         channel = group.channel(0, notifies=1)
@@ -159,18 +159,18 @@ def test_a_closed_channel_says_so(node: Node) -> None:
                 call()
 
 
-def test_what_is_no_channel_yet_is_none() -> None:
+def test_channel_method_before_init_raises_attribute_error() -> None:
     for call in (pl.Channel.write, pl.Channel.notify, pl.Channel.wait):
         with pytest.raises(AttributeError):
             call(pl.Channel.__new__(pl.Channel), 0)
 
 
-def test_a_quick_method_wants_a_way_that_there_is() -> None:
+def test_quick_method_unknown_way_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no way of this name: swim"):
         _core.QuickMethod("swim", print)
 
 
-def test_quick_methods_are_collected() -> None:
+def test_quick_method_in_a_cycle_is_garbage_collected() -> None:
     def count() -> int:
         gc.collect()
         return sum(type(each) is _core.QuickMethod for each in gc.get_objects())

@@ -1,4 +1,4 @@
-"""Who waits leaves the cores to others."""
+"""A waiting rank leaves the cores to others."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ result = [wall, spent]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_an_idle_waiter_costs_next_to_nothing(streamed: bool) -> None:
+def test_channel_wait_idle_takes_under_one_percent_of_a_core(streamed: bool) -> None:
     with ranks(2) as (waiting, slow):
-        waiting.run("ch[0].notify(3); ch[0].wait(3)")  # what comes once is not counted
+        waiting.run("ch[0].notify(3); ch[0].wait(3)")  # the costs of a first wait are not counted
         waiting.send(_WAIT.format(streamed=streamed))
         slow.run("import time; time.sleep(2.2); ch[0].notify(0)")
         wall, spent = waiting.receive()
@@ -66,7 +66,7 @@ with ThreadPoolExecutor(len(mine)) as pool:
 """
 
 
-def test_many_ranks_on_two_cores_go_on() -> None:
+def test_all_reduce_of_16_ranks_on_two_cores_completes() -> None:
     cores, node = sorted(os.sched_getaffinity(0))[:2], "name=many-ranks,devices=4"
     with RendezvousServer(SIZE) as server, ExitStack() as ended:
         peers = [ended.enter_context(peer(node)) for _ in range(PROCESSES)]

@@ -1,4 +1,4 @@
-"""Ranks that learn over TCP where the rendezvous is: many descriptors, and Ctrl-C."""
+"""Ranks learn over TCP where the rendezvous is: with many open descriptors, and under Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with socket.create_server(("127.0.0.1", 0)) as free: port = free.getsockname()[1
 """
 
 
-def test_meeting_over_tcp_needs_no_small_descriptors() -> None:
+def test_meeting_over_tcp_with_descriptors_above_1024_works() -> None:
     code = OVER_TCP + (
         "told = threading.Thread(target=by_tcp.tell, args=('Group', '127.0.0.1', port, 2, b'here', 20.0))\n"
         "told.start(); print(by_tcp.ask('Group', '127.0.0.1', port, 1, 2, 20.0)); told.join()"
@@ -33,7 +33,7 @@ def test_meeting_over_tcp_needs_no_small_descriptors() -> None:
 @pytest.mark.parametrize(
     "call", ["tell('Group', '127.0.0.1', port, 2, b'', 39.0)", "_received(line, 8, ends)"]
 )
-def test_ctrl_c_ends_a_meeting_over_tcp(how: str, call: str) -> None:
+def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
     code = OVER_TCP + (
         "line, other = socket.socketpair(); ends = time.monotonic() + 39; sent = []\n"
         f"def interrupt(): sent.append(time.monotonic()); {INTERRUPTS[how]}\n"

@@ -1,4 +1,4 @@
-"""The lines of docs/errors.md on the rendezvous."""
+"""The promises of docs/errors.md on the rendezvous."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ranks(server: RendezvousServer) -> Iterator[list[Rendezvous]]:
         one.close()
 
 
-def test_rendezvous_bad_rank(server: RendezvousServer) -> None:
+def test_rendezvous_bad_rank_is_refused(server: RendezvousServer) -> None:
     for rank, size in ((3, 3), (-1, 3), (0, 0), (0, 1 << 17)):
         with pytest.raises(pl.InvalidValue, match="valid are sizes of 1 to 65,536"):
             Rendezvous(server.address, rank, size)
@@ -42,7 +42,7 @@ def test_rendezvous_bad_rank(server: RendezvousServer) -> None:
         Rendezvous(server.address, 0, 4)
 
 
-def test_rendezvous_nobody(server: RendezvousServer) -> None:
+def test_rendezvous_unserved_address_raises_peer_lost(server: RendezvousServer) -> None:
     with pytest.raises(pl.PeerLost, match="nobody serves the rendezvous at /nowhere/at-all"):
         Rendezvous("/nowhere/at-all", 0, 3)
     server.close()
@@ -50,13 +50,13 @@ def test_rendezvous_nobody(server: RendezvousServer) -> None:
         Rendezvous(server.address, 0, 3)
 
 
-def test_rendezvous_was_lost(server: RendezvousServer) -> None:
+def test_rendezvous_rank_lost_before_raises_peer_lost(server: RendezvousServer) -> None:
     server.end_rank(1, "rank 1 was struck by lightning", lost=True)
     with pytest.raises(pl.PeerLost, match="struck by lightning and stays lost"):
         Rendezvous(server.address, 1, 3)
 
 
-def test_peer_lost_has_a_rank(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_peer_lost_of_a_rank_has_its_number(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
     server.end_rank(2, "rank 2 was struck by lightning", lost=True)
     with pytest.raises(pl.PeerLost) as told:
         ranks[0].get("never")
@@ -65,7 +65,7 @@ def test_peer_lost_has_a_rank(server: RendezvousServer, ranks: list[Rendezvous])
     assert pl.PeerLost("of nobody").rank is None
 
 
-def test_from_environment_incomplete(server: RendezvousServer) -> None:
+def test_rendezvous_incomplete_environment_raises_invalid_value(server: RendezvousServer) -> None:
     good = server.environment(2)
     for name in ("PEERLANE_RENDEZVOUS", "RANK", "WORLD_SIZE"):
         for value in ("", "1.5", "-1", "\uff19") if name != "PEERLANE_RENDEZVOUS" else ("",):
@@ -76,7 +76,7 @@ def test_from_environment_incomplete(server: RendezvousServer) -> None:
         assert (r.rank, r.size) == (2, 3)
 
 
-def test_put_bad(ranks: list[Rendezvous]) -> None:
+def test_rendezvous_put_bad_key_or_value_is_refused(ranks: list[Rendezvous]) -> None:
     r = ranks[0]
     for key in (1, None, b"k"):
         with pytest.raises(TypeError, match="must be a str"):
@@ -95,7 +95,7 @@ def test_put_bad(ranks: list[Rendezvous]) -> None:
     assert ranks[1].get("k" * 255) == bytes(16 << 20)
 
 
-def test_put_full(ranks: list[Rendezvous]) -> None:
+def test_rendezvous_put_beyond_room_raises_out_of_memory(ranks: list[Rendezvous]) -> None:
     for number in range(3):
         ranks[0].put(str(number), bytes(16 << 20))
     with pytest.raises(pl.OutOfMemory, match="no room for 16,777,216 bytes more") as refused:
@@ -103,14 +103,14 @@ def test_put_full(ranks: list[Rendezvous]) -> None:
     assert refused.value.fault is Fault.OUT_OF_RESOURCES
     assert "67,108,864" in str(refused.value) and "Rendezvous.delete" in str(refused.value)
     with pytest.raises(pl.OutOfMemory, match="no room for 16,777,216 bytes more"):
-        ranks[0].put("0", bytes(16 << 20))  # the old value is there until the new one has come
+        ranks[0].put("0", bytes(16 << 20))  # the old value takes room until the new one has come
     with pytest.raises(pl.OutOfMemory):
         ranks[0].gather("g", bytes(16 << 20))
     ranks[1].put("2nd", b"of another rank")
     assert ranks[0].get("2nd") == b"of another rank"
 
 
-def test_delete_bad(ranks: list[Rendezvous]) -> None:
+def test_rendezvous_delete_bad_key_is_refused(ranks: list[Rendezvous]) -> None:
     r = ranks[0]
     r.put("k", b"stays")
     for key in ("k" * 256, "\ud800"):
@@ -122,7 +122,7 @@ def test_delete_bad(ranks: list[Rendezvous]) -> None:
     assert ranks[1].get("k") == b"stays"
 
 
-def test_get_times_out(ranks: list[Rendezvous]) -> None:
+def test_rendezvous_get_missing_key_raises_wait_timeout(ranks: list[Rendezvous]) -> None:
     with pytest.raises(pl.WaitTimeout, match="nobody has put 'never'"):
         ranks[0].get("never", timeout=0.05)
     for bad in (-1, float("nan")):
@@ -132,7 +132,7 @@ def test_get_times_out(ranks: list[Rendezvous]) -> None:
         ranks[0].get("never", timeout="1")  # type: ignore[arg-type]
 
 
-def test_get_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_get_rank_lost_raises_peer_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
     ranks[0].put("there", b"is")
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(ranks[0].get, "never")
@@ -146,7 +146,9 @@ def test_get_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
         ranks[1].get("never")
 
 
-def test_get_left_alone(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_get_all_others_ended_raises_peer_lost(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(ranks[0].get, "late")
         server.end_rank(1, "rank 1 has ended", lost=False)
@@ -160,10 +162,12 @@ def test_get_left_alone(server: RendezvousServer, ranks: list[Rendezvous]) -> No
             wait.result(20)
 
 
-def test_barrier_times_out(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_barrier_rank_missing_raises_wait_timeout(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
     with pytest.raises(pl.WaitTimeout, match="ranks 1 and 2 of 3 did not come to 'here'"):
         ranks[0].barrier("here", timeout=0.05)
-    with ThreadPoolExecutor(3) as pool:  # whose time was over has not come: all three are needed
+    with ThreadPoolExecutor(3) as pool:  # rank 0 timed out, so it has not come: all three are needed
         waits = [pool.submit(ranks[rank].barrier, "here") for rank in (1, 2)]
         until(lambda: [len(it) for it in server._loop.meeting._rounds.values()] == [2])
         assert not any(wait.done() for wait in waits)
@@ -172,7 +176,9 @@ def test_barrier_times_out(server: RendezvousServer, ranks: list[Rendezvous]) ->
             wait.result(20)
 
 
-def test_barrier_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_barrier_rank_lost_raises_peer_lost(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(ranks[0].barrier)
         until(lambda: bool(server._loop.meeting._rounds))
@@ -184,7 +190,9 @@ def test_barrier_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None
     assert told.value.rank == 1
 
 
-def test_barrier_twice(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_barrier_entered_twice_raises_busy(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ranks[0].barrier)
         until(lambda: bool(server._loop.meeting._rounds))
@@ -195,7 +203,7 @@ def test_barrier_twice(server: RendezvousServer, ranks: list[Rendezvous]) -> Non
         assert first.result(20) is None
 
 
-def test_gather_fails_as_barrier(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_gather_fails_as_barrier_does(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
     with pytest.raises(pl.WaitTimeout, match="ranks 1 and 2 of 3 did not come to 'g'"):
         ranks[0].gather("g", bytes(1 << 20), timeout=0.05)
     with pytest.raises(TypeError, match="must be bytes"):
@@ -206,7 +214,7 @@ def test_gather_fails_as_barrier(server: RendezvousServer, ranks: list[Rendezvou
     until(lambda: all(it.charged == 0 for it in server._loop.meeting._ranks))
 
 
-def test_rendezvous_close_twice(ranks: list[Rendezvous]) -> None:
+def test_rendezvous_close_twice_does_nothing_and_calls_raise_closed(ranks: list[Rendezvous]) -> None:
     r = ranks[0]
     r.close()
     r.close()
@@ -224,7 +232,7 @@ def test_rendezvous_close_twice(ranks: list[Rendezvous]) -> None:
             call()
 
 
-def test_server_bad_size() -> None:
+def test_rendezvous_server_bad_size_is_refused() -> None:
     for bad in (0, -1, 1 << 17):
         with pytest.raises(pl.InvalidValue, match="valid are 1 to 65,536"):
             RendezvousServer(bad)
@@ -233,25 +241,27 @@ def test_server_bad_size() -> None:
             RendezvousServer(wrong)  # type: ignore[arg-type]
 
 
-def test_server_start_closed() -> None:
+def test_rendezvous_server_start_closed_raises_closed() -> None:
     server = RendezvousServer(1, start=False)
     server.close()
     with pytest.raises(pl.Closed):
         server.start()
 
 
-def test_server_no_such_rank(server: RendezvousServer) -> None:
+def test_rendezvous_server_environment_bad_rank_raises_invalid_value(server: RendezvousServer) -> None:
     for bad in (-1, 3):
         with pytest.raises(pl.InvalidValue, match="valid are 0 to 2"):
             server.environment(bad)
 
 
-def test_server_end_rank_unknown(server: RendezvousServer) -> None:
+def test_rendezvous_server_end_unknown_rank_raises_invalid_value(server: RendezvousServer) -> None:
     with pytest.raises(pl.InvalidValue, match="valid are 0 to 2"):
         server.end_rank(3, "rank 3 has ended", lost=True)
 
 
-def test_server_close_ends_waits(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+def test_rendezvous_server_close_ends_waits_with_peer_lost(
+    server: RendezvousServer, ranks: list[Rendezvous]
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(ranks[0].get, "never")
         until(lambda: bool(server._loop.meeting._wanted))

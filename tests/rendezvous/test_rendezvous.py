@@ -1,4 +1,4 @@
-"""The rendezvous between processes: deaths, deadlines, Ctrl-C, strangers, and peers that do not behave."""
+"""The rendezvous between processes: deaths, deadlines, Ctrl-C, other users, and hostile peers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"
 
 def answer_of(it: socket.socket) -> bytes:
     received = b""
-    with contextlib.suppress(
-        ConnectionResetError
-    ):  # closed with bytes of ours unread, once its own were read
+    with contextlib.suppress(ConnectionResetError):  # the server closed the connection with our bytes unread
         while chunk := it.recv(1 << 16):
             received += chunk
     it.close()
@@ -105,7 +103,7 @@ def _rank(address: str, rank: int, size: int, end: str) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_processes_started_by_multiprocessing_meet(method: str, end: str) -> None:
+def test_rendezvous_multiprocessing_workers_meet_and_learn_of_death(method: str, end: str) -> None:
     context = multiprocessing.get_context(method)
     with RendezvousServer(3, start=False) as server:
         workers = [context.Process(target=_rank, args=(server.address, rank, 3, end)) for rank in range(3)]
@@ -121,7 +119,7 @@ def test_processes_started_by_multiprocessing_meet(method: str, end: str) -> Non
     assert not Path(server.address).exists()
 
 
-def test_a_death_is_told_in_time_also_with_a_forked_child_alive(server: RendezvousServer) -> None:
+def test_rendezvous_wait_rank_killed_its_child_alive_raises_peer_lost(server: RendezvousServer) -> None:
     code = (
         "import os, signal, sys\nfrom peerlane.rendezvous import Rendezvous\n"
         f"r = Rendezvous({server.address!r}, 1, 3)\n"
@@ -158,7 +156,9 @@ def test_a_death_is_told_in_time_also_with_a_forked_child_alive(server: Rendezvo
 
 @pytest.mark.parametrize("call", ["r.get('never')", "r.barrier()", "r.gather('g', b'')"])
 @pytest.mark.parametrize("how", INTERRUPTS)
-def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(how: str, call: str, server: RendezvousServer) -> None:
+def test_rendezvous_wait_ctrl_c_ends_it_and_leaves_nothing(
+    how: str, call: str, server: RendezvousServer
+) -> None:
     code = (
         "import os, signal, threading, time\nfrom peerlane.rendezvous import Rendezvous\n"
         f"r = Rendezvous({server.address!r}, 1, 3)\nsent = []\n"
@@ -176,7 +176,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(how: str, call: str, server
     assert Rendezvous(server.address, 0, 3).get("after") == b"x"
 
 
-def test_the_server_dies(tmp_path: Path) -> None:
+def test_rendezvous_server_killed_waits_raise_peer_lost(tmp_path: Path) -> None:
     code = (
         "import os, sys\nfrom peerlane.rendezvous import RendezvousServer\n"
         "s = RendezvousServer(2, start=False)\n"
@@ -192,7 +192,7 @@ def test_the_server_dies(tmp_path: Path) -> None:
         wait = pool.submit(r.barrier)
         until(lambda: wait.running())
         started = time.monotonic()
-        child.kill()  # its child holds the socket open
+        child.kill()  # the server's forked child still holds the socket
         with pytest.raises(pl.PeerLost, match="its process has ended"):
             wait.result(20)
     assert time.monotonic() - started < 5 * PROMISED_SECONDS
@@ -216,13 +216,13 @@ def _refuses(path: Path) -> bool:
         return probe.connect_ex(str(path)) != 0
 
 
-def test_a_live_socket_is_not_taken_for_stale(server: RendezvousServer) -> None:
+def test_rendezvous_server_old_live_socket_is_kept(server: RendezvousServer) -> None:
     os.utime(server.address, (0, 0))
     with RendezvousServer(1):
         assert is_served(server)
 
 
-def test_the_socket_is_the_owners_alone_and_may_have_a_long_path(
+def test_rendezvous_server_socket_is_private_and_its_path_may_be_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("x" * 100) / ("y" * 100)
@@ -237,13 +237,15 @@ def test_the_socket_is_the_owners_alone_and_may_have_a_long_path(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendezvous_server_connection_of_other_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = Path("/tmp") / f"peerlane-test-{os.getpid()}"
     directory.mkdir(mode=0o700)
     monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(directory))
     try:
         with RendezvousServer(2) as server:
-            directory.chmod(0o711)  # what the modes would have refused already
+            directory.chmod(0o711)  # else the modes alone would refuse the other user
             Path(server.address).chmod(0o666)
             read_end, write_end = os.pipe()
             child = os.fork()
@@ -289,7 +291,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_frames_are_refused_with_a_reason(case: str, server: RendezvousServer) -> None:
+def test_rendezvous_server_bad_frame_is_refused_with_reason(case: str, server: RendezvousServer) -> None:
     it = raw(server)
     it.sendall(BAD[case])
     answer = answer_of(it)
@@ -299,7 +301,7 @@ def test_bad_frames_are_refused_with_a_reason(case: str, server: RendezvousServe
     assert is_served(server)
 
 
-def test_half_frames_and_silence_are_dropped(
+def test_rendezvous_server_half_frame_or_silence_is_dropped(
     server: RendezvousServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "STALL_SECONDS", 0.3)
@@ -314,7 +316,7 @@ def test_half_frames_and_silence_are_dropped(
     assert server._loop.meeting._ranks[0].charged == cost("probe", 3)
 
 
-def test_who_does_not_read_is_dropped_and_holds_up_nobody(
+def test_rendezvous_server_peer_that_never_reads_is_dropped(
     server: RendezvousServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "STALL_SECONDS", 0.3)
@@ -330,7 +332,7 @@ def test_who_does_not_read_is_dropped_and_holds_up_nobody(
         it.close()
 
 
-def test_a_flood_of_one_process_is_refused_and_others_are_served(server: RendezvousServer) -> None:
+def test_rendezvous_server_flood_is_refused_and_others_are_served(server: RendezvousServer) -> None:
     code = (
         "import socket, sys\nits = []\n"
         "for _ in range(300):\n"
@@ -351,7 +353,7 @@ def test_a_flood_of_one_process_is_refused_and_others_are_served(server: Rendezv
     until(lambda: not server._loop.connections)
 
 
-def test_a_rank_fills_only_its_own_room(server: RendezvousServer) -> None:
+def test_rendezvous_put_until_full_leaves_room_of_other_ranks(server: RendezvousServer) -> None:
     first, second, _ = ranks(server)
     with pytest.raises(pl.OutOfMemory, match="rank 0 has no room for") as refused:
         for number in range(10):
@@ -360,14 +362,14 @@ def test_a_rank_fills_only_its_own_room(server: RendezvousServer) -> None:
     assert refused.value.fault is pl.Fault.OUT_OF_RESOURCES
     second.put("of 1", bytes(MAX_VALUE))
     for number in range(3):
-        second.put(f"k{number}", b"")  # replaced: the room is free again
+        second.put(f"k{number}", b"")  # replaces the large value and frees its room
     first.put("again", bytes(MAX_VALUE))
     with pytest.raises(pl.OutOfMemory):
         for number in range(200_000):
             first.put("many" * 60 + str(number), bytes(MAX_VALUE // 4))
 
 
-def test_descriptors_do_not_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendezvous_server_without_descriptors_serves_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with RendezvousServer(3) as server:
         held = []
@@ -391,7 +393,7 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
     values = {Operation.PUT: b"value", Operation.GATHER: b"value", Operation.DELETE: b"\3key\1k"}
     whole = [request(operation, b"key", values.get(operation, b"")) for operation in Operation]
     for number in range(rounds):
-        if number % 32 == 0:  # or most would be refused, unread, as a flood
+        if number % 32 == 0:  # else the server refuses most frames unread, as a flood
             until(lambda: not server._loop.connections)
         frame = bytearray(it.choice(whole))
         for _ in range(it.choice((0, 0, 1, 1, 2, 8))):
@@ -400,7 +402,7 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
         peer = socket.socket(socket.AF_UNIX)
         peer.connect(server.address)
         peer.setblocking(False)
-        with contextlib.suppress(OSError):  # refused and closed meanwhile, or nothing to read yet
+        with contextlib.suppress(OSError):  # the server has closed it, or there is no answer yet
             peer.send(bytes(frame[:cut]) + it.randbytes(it.choice((0, 0, 0, 40))))
             peer.recv(100)
         peer.close()
@@ -421,24 +423,24 @@ def fuzz_and_look(rounds: int) -> None:
         assert threading.active_count() < 5
         grown = resident() - before
         print(f"{rounds} frames: grown by {grown:,} bytes")
-        assert grown < (16 << 20) + 3 * (64 << 20) * (rounds > 100_000)  # what the store may hold
+        assert grown < (16 << 20) + 3 * (64 << 20) * (rounds > 100_000)  # three ranks have 64 MiB each
 
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_malformed_frames() -> None:
+def test_rendezvous_server_malformed_frames_leave_it_serving() -> None:
     fuzz_and_look(10_000)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_malformed_frames_for_long() -> None:
+def test_rendezvous_server_million_malformed_frames_leave_it_serving() -> None:
     fuzz_and_look(1_000_000)
 
 
-def test_decoders_are_total() -> None:
+def test_frame_decoders_random_bytes_decode_or_raise_bad_frame() -> None:
     it = random.Random(4)
     for _ in range(20_000):
         head = bytearray(b"PLRV\x01" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
@@ -449,7 +451,7 @@ def test_decoders_are_total() -> None:
                 assert str(error)
 
 
-def test_an_answer_that_is_no_frame(tmp_path: Path) -> None:
+def test_rendezvous_foreign_server_answers_raises_invalid_value(tmp_path: Path) -> None:
     path = tmp_path / "other.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -468,14 +470,14 @@ def test_an_answer_that_is_no_frame(tmp_path: Path) -> None:
         thread.join(20)
 
 
-def test_importing_peerlane_does_not_import_it() -> None:
+def test_rendezvous_is_not_imported_with_peerlane_and_enters_no_node() -> None:
     done = run_python(["-c", "import sys, peerlane; print('peerlane.rendezvous' in sys.modules)"], timeout=40)
     assert done.stdout == "False\n"
     code = "import sys, peerlane.rendezvous, peerlane.backend.registry as r; print(r.is_entered())"
     assert run_python(["-c", code], timeout=40).stdout == "False\n"
 
 
-def test_who_closes_ends_its_own_waits(server: RendezvousServer) -> None:
+def test_rendezvous_close_ends_own_waits_only(server: RendezvousServer) -> None:
     first, second, third = ranks(server)
     with ThreadPoolExecutor(2) as pool:
         mine, theirs = (pool.submit(line.get, "never", timeout=30) for line in (first, second))
@@ -488,12 +490,12 @@ def test_who_closes_ends_its_own_waits(server: RendezvousServer) -> None:
         assert theirs.result(20) == b"after all"
 
 
-def test_a_server_that_lingers_ends_when_all_have_closed(server: RendezvousServer) -> None:
+def test_rendezvous_server_lingering_ends_when_all_have_closed(server: RendezvousServer) -> None:
     lines = ranks(server)
     server.linger(30)
     for line in lines[:2]:
         line.close()
-    with Rendezvous(server.address, 0, 3) as again:  # who has closed may come again
+    with Rendezvous(server.address, 0, 3) as again:  # a rank that has closed may come again
         again.put("here", b"")
         lines[2].close()
         assert not server._is_closing

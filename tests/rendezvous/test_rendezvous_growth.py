@@ -1,4 +1,4 @@
-"""A rendezvous that serves a program for months keeps what somebody may still ask for, and nothing else."""
+"""A rendezvous server may run for months: it keeps only what a rank may still ask for."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at_once(lines: list[Rendezvous], work: Callable[[Rendezvous], Any]) -> list[
         return [one.result(200) for one in [pool.submit(work, line) for line in lines]]
 
 
-def test_barriers_gathers_and_replaced_values_leave_nothing(
+def test_rendezvous_server_after_many_rounds_keeps_latest_values_only(
     server: RendezvousServer, lines: list[Rendezvous]
 ) -> None:
     rounds = 10_000 // RANKS
@@ -51,7 +51,7 @@ def test_barriers_gathers_and_replaced_values_leave_nothing(
     def work(line: Rendezvous) -> None:
         for number in range(rounds):
             line.put(f"latest of {line.rank}", b"%d" % number)
-            line.barrier(f"step {number}")  # a name of its own each time
+            line.barrier(f"step {number}")  # another name each time
             value = b"%d" % (number * 10 + line.rank)
             assert line.gather(f"sum {number}", value)[line.rank] == value
 
@@ -61,14 +61,14 @@ def test_barriers_gathers_and_replaced_values_leave_nothing(
     assert kept(server)[1] < RANKS * 1000
 
 
-def test_deleted_values_are_gone_and_their_room_is_free(
+def test_rendezvous_delete_removes_value_and_frees_its_room(
     server: RendezvousServer, lines: list[Rendezvous]
 ) -> None:
     big = bytes(16 << 20)
     for number in range(10):  # a rank has room for three of them
         lines[0].put(f"step/{number}", big)
         assert lines[1].get(f"step/{number}") == big
-        lines[2].delete(f"step/{number}", "was never there")  # whoever put it
+        lines[2].delete(f"step/{number}", "was never there")  # a rank may delete another rank's value
         with pytest.raises(pl.WaitTimeout, match="nobody has put 'step/"):
             lines[1].get(f"step/{number}", timeout=0)
     assert kept(server) == ([], 0)
@@ -76,8 +76,10 @@ def test_deleted_values_are_gone_and_their_room_is_free(
     assert lines[1].get("step/1") == b"anew"
 
 
-def test_many_keys_are_deleted_by_one_call(server: RendezvousServer, lines: list[Rendezvous]) -> None:
-    keys = [f"{number:0255}" for number in range(600)]  # more than one request takes
+def test_rendezvous_delete_of_600_keys_in_one_call_removes_all(
+    server: RendezvousServer, lines: list[Rendezvous]
+) -> None:
+    keys = [f"{number:0255}" for number in range(600)]  # more keys than one request takes
     for key in keys:
         lines[1].put(key, b"")
     lines[0].delete()
@@ -85,17 +87,19 @@ def test_many_keys_are_deleted_by_one_call(server: RendezvousServer, lines: list
     assert kept(server)[0] == [keys[0]]
 
 
-def test_who_waits_for_a_deleted_value_gets_the_next_one(lines: list[Rendezvous]) -> None:
+def test_rendezvous_get_of_deleted_key_waits_for_next_value(lines: list[Rendezvous]) -> None:
     lines[0].put("k", b"first")
     lines[0].delete("k")
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(lines[1].get, "k", timeout=20)
-        lines[2].delete("k")  # nothing is there, and the wait goes on
+        lines[2].delete("k")  # the key is not there, and the wait goes on
         lines[2].put("k", b"second")
         assert wait.result(20) == b"second"
 
 
-def test_groups_leave_nothing(server: RendezvousServer, lines: list[Rendezvous], node: Node) -> None:
+def test_rendezvous_server_after_forty_groups_keeps_nothing(
+    server: RendezvousServer, lines: list[Rendezvous], node: Node
+) -> None:
     node("devices=3")
     lines[0].put("of the program", b"")
     before = kept(server)
@@ -108,16 +112,16 @@ def test_groups_leave_nothing(server: RendezvousServer, lines: list[Rendezvous],
                 if number % 2 == 0:
                     others = [peer for peer in range(RANKS) if peer != line.rank]
                     group.channels(others, names=["a/b"] * len(others))
-                # a broadcast leaves channels that were offered and never made
+                # A broadcast leaves channels that one rank offered and no rank made.
                 part = group.device.allocate(64)
                 group.broadcast(part, root=0)
-                line.barrier(timeout=60)  # nobody leaves while others still use what it has
+                line.barrier(timeout=60)  # a rank that left earlier would end the others' work
 
     at_once(lines, work)
     assert kept(server) == before
 
 
-def test_channels_of_a_group_that_lives_on_leave_nothing(
+def test_rendezvous_server_after_channels_of_live_group_keeps_nothing(
     server: RendezvousServer, lines: list[Rendezvous], node: Node
 ) -> None:
     node("devices=3")
@@ -138,10 +142,10 @@ def test_channels_of_a_group_that_lives_on_leave_nothing(
     assert kept(server) == ([], 0)
 
 
-def test_a_rank_that_comes_late_to_a_channel_still_meets_the_next_one(
+def test_rendezvous_server_late_rank_meets_next_try_and_nothing_is_kept(
     server: RendezvousServer, lines: list[Rendezvous], node: Node
 ) -> None:
-    """Who gave up before leaves what the late one has to read, and no more once it has."""
+    """The tries that rank 0 gave up stay on the server until the late rank has read them, and no longer."""
     node("devices=3")
 
     def work(line: Rendezvous) -> None:
@@ -163,7 +167,9 @@ def test_a_rank_that_comes_late_to_a_channel_still_meets_the_next_one(
     at_once(lines, work)
 
 
-def test_what_launchers_are_told_is_not_kept(server: RendezvousServer, lines: list[Rendezvous]) -> None:
+def test_rendezvous_server_reports_to_launcher_are_passed_on_not_kept(
+    server: RendezvousServer, lines: list[Rendezvous]
+) -> None:
     shown: list[bytes] = []
     lost: list[tuple[int, int]] = []
     hears = server._reports
@@ -178,7 +184,7 @@ def test_what_launchers_are_told_is_not_kept(server: RendezvousServer, lines: li
     assert kept(server) == ([], 0)
 
 
-def test_keys_of_one_request_are_read_whole_or_refused() -> None:
+def test_frame_keys_cut_anywhere_are_read_whole_or_refused() -> None:
     keys = ["", "a", "k" * 255, "é" * 127, "/", "a/b"]
     (value,) = frames.encode_keys([key.encode() for key in keys])
     assert frames.decode_keys(value) == keys

@@ -63,7 +63,7 @@ def sealed(head: bytes) -> bytes:
 
 @given(WHOLE)
 @example(SAMPLE)
-def test_what_was_written_is_read(fields: HandleFields) -> None:
+def test_handle_text_and_int_round_trip(fields: HandleFields) -> None:
     text = encode_text(fields)
     assert len(text) == 64 and set(text.decode()) <= set(ALPHABET)
     assert decode(text) == decode(text.decode()) == decode(bytearray(text)) == fields
@@ -84,7 +84,7 @@ def test_what_was_written_is_read(fields: HandleFields) -> None:
         st.text(ALPHABET, min_size=64, max_size=64),
     )
 )
-def test_any_text_is_read_or_refused(handle: bytes | str) -> None:
+def test_decode_of_any_text_reads_or_raises_bad_handle(handle: bytes | str) -> None:
     try:
         fields = decode(handle)
     except BadHandle as error:
@@ -94,7 +94,7 @@ def test_any_text_is_read_or_refused(handle: bytes | str) -> None:
 
 
 @given(st.binary(min_size=41, max_size=41))
-def test_any_fields_with_a_right_checksum_are_read_or_refused(rest: bytes) -> None:
+def test_decode_of_any_sealed_fields_reads_or_raises_bad_handle(rest: bytes) -> None:
     text = sealed(b"PL\x01" + rest)
     with contextlib.suppress(BadHandle):
         assert encode_text(decode(text)) == text
@@ -106,7 +106,7 @@ def test_any_fields_with_a_right_checksum_are_read_or_refused(rest: bytes) -> No
 @example(2**63)
 @example(1 << 100_000)
 @example(1 << 28)
-def test_any_int_is_read_or_refused(handle: int) -> None:
+def test_decode_of_any_int_reads_or_raises_bad_handle(handle: int) -> None:
     try:
         assert encode_int(decode(handle)) == handle
     except BadHandle as error:
@@ -114,20 +114,22 @@ def test_any_int_is_read_or_refused(handle: int) -> None:
 
 
 @given(WHOLE, st.integers(0, 63), st.sampled_from(ALPHABET))
-def test_every_changed_character_is_noticed(fields: HandleFields, at: int, other: str) -> None:
+def test_decode_of_any_handle_with_one_changed_character_raises(
+    fields: HandleFields, at: int, other: str
+) -> None:
     text = encode_text(fields).decode()
     if text[at] != other:
         refusal(text[:at] + other + text[at + 1 :])
 
 
-def test_every_character_of_one_handle_counts() -> None:
+def test_decode_of_sample_handle_with_each_character_changed_raises() -> None:
     text = encode_text(SAMPLE).decode()
     for at in range(64):
         for other in set(ALPHABET + " =+/\n\0é") - {text[at]}:
             refusal(text[:at] + other + text[at + 1 :])
 
 
-def test_texts_say_what_is_wrong() -> None:
+def test_decode_error_says_what_is_wrong() -> None:
     text = encode_text(SAMPLE)
     raw = base64.urlsafe_b64decode(text)
     assert "63 characters" in str(refusal(text[:-1])) and "0 characters" in str(refusal(b""))
@@ -143,7 +145,7 @@ def test_texts_say_what_is_wrong() -> None:
     assert "0x8000000000000000 is no handle" in str(refusal(2**63))
 
 
-def test_a_handle_of_another_node() -> None:
+def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:
     here, there = NodeConfig({"name": "here"}), NodeConfig({"name": "there"})
     bigger = NodeConfig({"name": "here", "devices": 4})
     node = node_hash(here)
@@ -159,6 +161,6 @@ def test_a_handle_of_another_node() -> None:
 
 
 @pytest.mark.parametrize("other", [None, 1.0, True, [1], object()])
-def test_other_types_are_told_apart(other: object) -> None:
+def test_decode_of_other_type_raises_type_error(other: object) -> None:
     with pytest.raises(TypeError, match="a handle is an int, 64 bytes or a str"):
         decode(other)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ _ENDS = {
 
 
 @pytest.mark.parametrize("how", _ENDS)
-def test_every_operation_of_a_peer_is_refused(how: str) -> None:
+def test_peer_operation_after_owner_ended_memory_raises_closed(how: str) -> None:
     code, text = _ENDS[how]
     with ranks(2) as (owner, user):
         ask_all([owner, user], _MAKE)
@@ -89,7 +89,7 @@ _QUEUED = {
 
 
 @pytest.mark.parametrize("kind", _QUEUED)
-def test_what_was_queued_before_fails_at_the_synchronization(kind: str) -> None:
+def test_peer_operation_queued_before_deregister_fails_at_drain(kind: str) -> None:
     make = _MAKE.replace("4096", "1 << 20")
     if kind == "large write":
         make = make.replace("allocate(64)", "allocate(1 << 20)")
@@ -107,7 +107,7 @@ def test_what_was_queued_before_fails_at_the_synchronization(kind: str) -> None:
         assert owner.run("result = link._incoming[0].recorded") == 0, "what comes after it is cancelled"
 
 
-def test_a_tag_may_be_registered_again_and_again() -> None:
+def test_registered_tag_reused_works_and_old_channel_is_refused() -> None:
     with ranks(2) as (owner, user):
         ask_all([owner, user], _MAKE)
         for turn in range(3):
@@ -122,7 +122,7 @@ def test_a_tag_may_be_registered_again_and_again() -> None:
         assert user.run("link.read(own, memory='other'); result = bytes(own.view()).hex()") == "03" * 64
 
 
-def test_more_registrations_than_one_bank_has_lines() -> None:
+def test_registrations_beyond_1024_are_refused_one_by_one_after_deregister() -> None:
     with ranks(2) as (owner, user):
         ask_all([owner, user], _MAKE)
         owner.run("[grp.register(mem, f'm{i}') for i in range(1100)]; result = True")
@@ -133,7 +133,7 @@ def test_more_registrations_than_one_bank_has_lines() -> None:
         assert user.run("link.write(own, memory='m4'); link.write(own, memory='m1098'); result = True")
 
 
-def test_the_window_that_a_rank_closes() -> None:
+def test_peer_write_to_closed_window_raises_closed() -> None:
     with ranks(2) as (owner, user):
         ask_all([owner, user], _MAKE)
         owner.run("grp.window.close(); result = True")
@@ -142,7 +142,7 @@ def test_the_window_that_a_rank_closes() -> None:
         assert "freed it" in user.run("result = refused(lambda: link.write(b'12345678', notify=0))")
 
 
-def test_a_killed_owner_is_lost_as_before() -> None:
+def test_channel_wait_after_owner_was_killed_raises_peer_lost() -> None:
     with ranks(2) as (owner, user):
         ask_all([owner, user], _MAKE)
         owner.kill()

@@ -64,7 +64,7 @@ def true_name(node: Node) -> str:
     return name
 
 
-def test_a_descriptor_is_the_memory(node: Node) -> None:
+def test_open_fd_maps_the_same_memory_charged_once(node: Node) -> None:
     d0, d1 = node()[:2]
     with pl.Physical(d1, 2 * G) as physical, _mapped(physical) as here:
         fd = physical.export_fd()
@@ -78,7 +78,7 @@ def test_a_descriptor_is_the_memory(node: Node) -> None:
             assert d1.total_bytes - d1.free_bytes == 2 * G  # once
 
 
-def test_each_descriptor_is_a_new_one(node: Node) -> None:
+def test_export_fd_each_time_gives_new_private_descriptor(node: Node) -> None:
     with pl.Physical(node()[0], G) as physical:
         fds = [physical.export_fd() for _ in range(3)]
         assert len(set(fds)) == 3
@@ -161,7 +161,7 @@ def test_export_fd_outlives_its_maker(node: Node) -> None:
         os.close(fd)
 
 
-def test_opened_memory_outlives_a_killed_maker(node: Node) -> None:
+def test_open_fd_memory_outlives_killed_maker(node: Node) -> None:
     node()
     spec = _spec("killed")
     device = _enter(spec)
@@ -175,7 +175,7 @@ def test_opened_memory_outlives_a_killed_maker(node: Node) -> None:
             assert device.free_bytes == (16 << 20) - G
 
 
-def test_both_sides_see_and_pay_once(node: Node) -> None:
+def test_open_fd_in_other_process_shares_bytes_and_is_charged_once(node: Node) -> None:
     node()
     spec = _spec("both")
     device = _enter(spec)
@@ -193,13 +193,13 @@ def test_both_sides_see_and_pay_once(node: Node) -> None:
             assert process.wait(60) == 0
 
 
-def test_export_fd_bad_arguments(node: Node) -> None:
+def test_export_fd_bad_rights_raises_invalid_value(node: Node) -> None:
     with pl.Physical(node()[0], G) as physical:
         text = _refused(pl.InvalidValue, Fault.INVALID_VALUE, lambda: physical.export_fd(rights="w"))
         assert "'r' and 'rw'" in text
 
 
-def test_export_fd_read_only(node: Node) -> None:
+def test_export_fd_read_only_refuses_writes(node: Node) -> None:
     device = node()[0]
     with pl.Physical(device, G) as physical, _mapped(physical) as here:
         here.fill(3)
@@ -216,13 +216,13 @@ def test_export_fd_read_only(node: Node) -> None:
         assert (here.view() == 3).all()
 
 
-def test_export_fd_closed(node: Node) -> None:
+def test_export_fd_closed_raises_closed(node: Node) -> None:
     physical = pl.Physical(node()[0], G)
     physical.close()
     _refused(pl.Closed, Fault.CLOSED, physical.export_fd)
 
 
-def test_export_fd_no_descriptor_left(node: Node) -> None:
+def test_export_fd_no_descriptor_left_raises_out_of_resources(node: Node) -> None:
     device = node()[0]
     with pl.Physical(device, G) as physical:
         fd = physical.export_fd()
@@ -245,7 +245,7 @@ def test_export_fd_no_descriptor_left(node: Node) -> None:
         os.close(fd)
 
 
-def test_open_fd_no_int(node: Node) -> None:
+def test_open_fd_of_no_int_or_unused_number_raises(node: Node) -> None:
     node()
     for wrong in ("3", None, True, 3.0):
         with pytest.raises(TypeError, match="a descriptor is an int"):
@@ -256,7 +256,7 @@ def test_open_fd_no_int(node: Node) -> None:
         _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda fd=beyond: pl.Physical.open_fd(fd))  # type: ignore[misc]
 
 
-def test_open_fd_no_memory(node: Node, tmp_path: Path) -> None:
+def test_open_fd_of_other_file_raises_bad_handle(node: Node, tmp_path: Path) -> None:
     node()
     ends = os.pipe()
     pair = socket.socketpair()
@@ -278,7 +278,7 @@ def test_open_fd_no_memory(node: Node, tmp_path: Path) -> None:
             end.close()
 
 
-def test_open_fd_false_claim(true_name: str) -> None:
+def test_open_fd_of_false_claim_raises_and_charges_nothing(true_name: str) -> None:
     free = pl.devices()[0].free_bytes
     claims = {
         "seals": _file(true_name, seals=SEALS & ~2),
@@ -302,7 +302,7 @@ def test_open_fd_false_claim(true_name: str) -> None:
     assert pl.devices()[0].free_bytes == free
 
 
-def test_open_fd_of_huge_pages(true_name: str) -> None:
+def test_open_fd_of_huge_pages_raises_bad_handle(true_name: str) -> None:
     try:
         fd = os.memfd_create(true_name, os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
     except OSError:
@@ -313,7 +313,7 @@ def test_open_fd_of_huge_pages(true_name: str) -> None:
     os.close(fd)
 
 
-def test_a_forged_id_opens_what_it_is_given(true_name: str) -> None:
+def test_open_fd_of_forged_id_leaves_true_memory_alone(true_name: str) -> None:
     device = pl.devices()[0]
     prefix = true_name[:-16]
     with pl.Physical(device, G) as true, _mapped(true) as mine:
@@ -331,7 +331,7 @@ def test_a_forged_id_opens_what_it_is_given(true_name: str) -> None:
     assert device.free_bytes == device.total_bytes
 
 
-def test_open_fd_other_node(true_name: str) -> None:
+def test_open_fd_of_other_node_raises_node_mismatch(true_name: str) -> None:
     node, rest = true_name.split(":", 2)[1:]
     other = _file(f"peerlane:{int(node, 16) ^ 1:016x}:{rest}")
     text = _refused(pl.BadHandle, Fault.NODE_MISMATCH, lambda: pl.Physical.open_fd(other))
@@ -339,7 +339,7 @@ def test_open_fd_other_node(true_name: str) -> None:
     os.close(other)
 
 
-def test_open_fd_unreachable(node: Node) -> None:
+def test_open_fd_for_unreachable_device_raises_access_denied(node: Node) -> None:
     near, far = node("devices=4,switch=2,memory=16MiB")[::2]
     with pl.Physical(near, G) as physical:
         fd = physical.export_fd()
@@ -348,7 +348,7 @@ def test_open_fd_unreachable(node: Node) -> None:
     assert near.free_bytes == near.total_bytes
 
 
-def test_open_fd_takes_nothing(node: Node) -> None:
+def test_open_fd_leaves_the_descriptor_to_the_caller(node: Node) -> None:
     node()
     with pl.Physical(pl.devices()[0], G) as physical:
         fd = physical.export_fd()
@@ -364,7 +364,7 @@ def test_open_fd_takes_nothing(node: Node) -> None:
         assert closed.value.errno == errno.EBADF
 
 
-def test_opened_by_many_threads_at_once(node: Node) -> None:
+def test_open_fd_from_threads_at_once_leaks_nothing(node: Node) -> None:
     device = node()[0]
     failures: list[pl.Error] = []
     with pl.Physical(device, G) as physical:

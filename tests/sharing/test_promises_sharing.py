@@ -49,11 +49,11 @@ def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> 
     return str(refused.value)
 
 
-def test_granularity_is_a_number(node: Node) -> None:
+def test_granularity_of_device_is_2_mib(node: Node) -> None:
     assert node()[0].granularity == G
 
 
-def test_physical_bad_size(node: Node) -> None:
+def test_physical_bad_size_raises_and_charges_nothing(node: Node) -> None:
     device = node()[0]
     for size in (0, -G):
         with pytest.raises(pl.InvalidValue):
@@ -67,7 +67,7 @@ def test_physical_bad_size(node: Node) -> None:
     assert device.free_bytes == device.total_bytes
 
 
-def test_physical_over_capacity(node: Node) -> None:
+def test_physical_over_capacity_raises_out_of_memory(node: Node) -> None:
     device = node("devices=1,memory=8MiB")[0]
     with pl.Physical(device, 3 * G):
         text = _refused(pl.OutOfMemory, Fault.OUT_OF_MEMORY, lambda: pl.Physical(device, 2 * G))
@@ -77,7 +77,7 @@ def test_physical_over_capacity(node: Node) -> None:
     assert device.free_bytes == 4 * G
 
 
-def test_physical_used_closed(node: Node) -> None:
+def test_physical_used_after_close_raises_closed(node: Node) -> None:
     device = node()[0]
     block = pl.Physical(device, G)
     rng = pl.AddressRange(device, G)
@@ -95,7 +95,7 @@ def test_physical_used_closed(node: Node) -> None:
             use()
 
 
-def test_physical_close_keeps_mappings(node: Node) -> None:
+def test_physical_close_keeps_mapped_bytes(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, G)
     with pl.Physical(device, G) as block:
@@ -105,7 +105,7 @@ def test_physical_close_keeps_mappings(node: Node) -> None:
     assert bytes(rng[:4].view()) == b"kept"
 
 
-def test_export_bad_arguments(node: Node) -> None:
+def test_export_bad_arguments_raise(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     for bad in ({"rights": "w"}, {"rights": 3}, {"allow": "everybody"}, {"allow": [0]}, {"allow": [1 << 31]}):
         with pytest.raises(pl.InvalidValue):
@@ -121,7 +121,7 @@ def test_export_bad_arguments(node: Node) -> None:
             block.export(**unfit)
 
 
-def test_export_imported(shared: Shared) -> None:
+def test_export_imported_raises_unsupported(shared: Shared) -> None:
     imported = pl.Physical.open(_exported(shared[2]))
     assert imported.is_imported
     assert "0x0" not in _refused(pl.Unsupported, Fault.UNSUPPORTED, imported.export)
@@ -129,7 +129,7 @@ def test_export_imported(shared: Shared) -> None:
     _refused(pl.Unsupported, Fault.UNSUPPORTED, buffer.export)
 
 
-def test_open_no_handle(shared: Shared) -> None:
+def test_open_of_what_is_not_a_handle_raises_bad_handle(shared: Shared) -> None:
     _exported(shared[2])
     text: str = shared[2].run("result=bytes(handle).decode()")
     changed = text[:30] + ("A" if text[30] != "A" else "B") + text[31:]
@@ -151,7 +151,7 @@ def test_open_no_handle(shared: Shared) -> None:
     assert pl.Physical.open(text.encode()).size == G
 
 
-def test_open_guessed(shared: Shared) -> None:
+def test_open_guessed_number_raises_bad_handle(shared: Shared) -> None:
     number = _exported(shared[2])
     for guess in (number ^ 1, number ^ (1 << 27), number ^ (1 << 28), number ^ (1 << 44)):
         _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda guess=guess: pl.Physical.open(guess))
@@ -166,7 +166,7 @@ def test_open_guessed(shared: Shared) -> None:
     pl.Physical.open(number).close()
 
 
-def test_open_not_listed(shared: Shared) -> None:
+def test_open_from_unlisted_process_raises_not_listed(shared: Shared) -> None:
     number = _exported(shared[2], allow="[]")
     text = _refused(pl.AccessDenied, Fault.NOT_LISTED, lambda: pl.Physical.open(number))
     assert str(os.getpid()) in text
@@ -177,7 +177,7 @@ def test_open_not_listed(shared: Shared) -> None:
     _refused(pl.AccessDenied, Fault.NOT_LISTED, lambda: pl.Physical.open(number))
 
 
-def test_open_listed_early(shared: Shared) -> None:
+def test_open_listed_before_start_raises_listed_early(shared: Shared) -> None:
     number = _exported(shared[2], allow="[]")
     # As if the pid had been listed before this process was: no start time goes with it.
     shared[2].run(f"from peerlane import _core; _core.allow(*handle._ticket, {os.getpid()}, 0)")
@@ -188,14 +188,14 @@ def test_open_listed_early(shared: Shared) -> None:
     pl.Physical.open(number).close()
 
 
-def test_open_own(node: Node) -> None:
+def test_open_own_handle_raises_own_handle(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     handle = block.export(allow=[os.getpid()])
     for form in (handle, int(handle), bytes(handle), pickle.loads(pickle.dumps(handle))):
         _refused(pl.AccessDenied, Fault.OWN_HANDLE, lambda form=form: pl.Physical.open(form))
 
 
-def test_open_stale(shared: Shared) -> None:
+def test_open_stale_handle_raises_stale_handle(shared: Shared) -> None:
     number = _exported(shared[2])
     shared[2].run("thing.close()")
     _refused(pl.BadHandle, Fault.STALE_HANDLE, lambda: pl.Physical.open(number))
@@ -210,14 +210,14 @@ def test_open_stale(shared: Shared) -> None:
     rng[:].fill(1)
 
 
-def test_open_other_kind(shared: Shared) -> None:
+def test_open_handle_of_other_kind_raises_wrong_kind(shared: Shared) -> None:
     number = _exported(shared[2], what="devices[0].allocate(5)")
     _refused(pl.BadHandle, Fault.WRONG_KIND, lambda: pl.Physical.open(number))
     number = _exported(shared[2])
     _refused(pl.BadHandle, Fault.WRONG_KIND, lambda: pl.Buffer.open(number))
 
 
-def test_open_other_node(shared: Shared) -> None:
+def test_open_handle_of_other_node_raises_node_mismatch(shared: Shared) -> None:
     with peer(f"name=elsewhere-{os.getpid()},devices=2") as other:
         number = _exported(other)
         text = other.run("result=bytes(handle).decode()")
@@ -225,7 +225,7 @@ def test_open_other_node(shared: Shared) -> None:
             _refused(pl.BadHandle, Fault.NODE_MISMATCH, lambda form=form: pl.Physical.open(form))
 
 
-def test_open_dead(shared: Shared) -> None:
+def test_open_handle_of_dead_maker_raises_peer_lost(shared: Shared) -> None:
     number = _exported(shared[2])
     text = shared[2].run("result=bytes(handle).decode()")
     block = pl.Physical.open(number)
@@ -241,7 +241,7 @@ def test_open_dead(shared: Shared) -> None:
     assert bytes(rng[:4].view()) == b"here"
 
 
-def test_open_stopped(shared: Shared) -> None:
+def test_open_handle_of_stopped_maker_raises_wait_timeout(shared: Shared) -> None:
     number = _exported(shared[2])
     os.kill(shared[2].pid, signal.SIGSTOP)
     try:
@@ -258,7 +258,7 @@ def test_open_stopped(shared: Shared) -> None:
             pl.Physical.open(number, timeout=bad)
 
 
-def test_open_unreachable(node: Node) -> None:
+def test_open_for_unreachable_device_raises_access_denied(node: Node) -> None:
     spec = f"name=islands-{os.getpid()},devices=2,switch=1"
     d0, d1 = node(spec)
     assert not d1.can_access(d0)
@@ -271,7 +271,7 @@ def test_open_unreachable(node: Node) -> None:
             pl.Physical.open(number, device="virtual:0")  # type: ignore[arg-type]
 
 
-def test_what_was_opened_for_another_device_is_where_it_was_made(shared: Shared) -> None:
+def test_open_for_other_device_keeps_device_of_maker(shared: Shared) -> None:
     d0, d1, other = shared
     near, far = d0.allocate(8), d1.allocate(8)
     buffer = pl.Buffer.open(_exported(other, what="devices[0].allocate(4096)"), device=d1)
@@ -288,7 +288,7 @@ def test_what_was_opened_for_another_device_is_where_it_was_made(shared: Shared)
             assert [part.route_to(near).kind, part.route_to(far).kind] == ["local", "staged"]
 
 
-def test_buffer_export_in_use(node: Node) -> None:
+def test_buffer_export_in_use_raises_busy(node: Node) -> None:
     device = node()[0]
     buffer = filled(device, 5000, 3)
     view = buffer.view()
@@ -306,7 +306,7 @@ def test_buffer_export_in_use(node: Node) -> None:
     assert untouched(buffer, 3)
 
 
-def test_buffer_export_host(node: Node) -> None:
+def test_buffer_export_of_host_or_several_blocks_raises_unsupported(node: Node) -> None:
     device = node()[0]
     rng = pl.AddressRange(device, 2 * G)
     for at in (0, G):
@@ -320,7 +320,7 @@ def test_buffer_export_host(node: Node) -> None:
         buffer.export()
 
 
-def test_set_access_bad_of_what_is_only_read(shared: Shared) -> None:
+def test_set_access_rw_of_read_only_import_raises_and_changes_nothing(shared: Shared) -> None:
     imported = pl.Physical.open(_exported(shared[2], more=', rights="r"'))
     device = imported.device
     with pl.AddressRange(device, 2 * G) as rng, pl.Physical(device, G) as own:
@@ -335,7 +335,7 @@ def test_set_access_bad_of_what_is_only_read(shared: Shared) -> None:
         rng.set_access("rw")
 
 
-def test_buffer_open_fails(shared: Shared) -> None:
+def test_buffer_open_read_only_refuses_writes(shared: Shared) -> None:
     number = _exported(shared[2], what="devices[0].allocate(100)", more=', rights="r"')
     shared[2].run("thing.fill(7)")
     buffer = pl.Buffer.open(number)
@@ -357,7 +357,7 @@ def test_buffer_open_fails(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1000), (100, 900), (0, 1)])
-def test_buffer_open_bounds(shared: Shared, start: int, stop: int) -> None:
+def test_buffer_open_of_part_refuses_bytes_behind_it(shared: Shared, start: int, stop: int) -> None:
     d0, _, other = shared
     number = _exported(other, what=f"devices[0].allocate(1000)[{start}:{stop}]")
     other.run("thing.fill(7)")
@@ -379,22 +379,22 @@ def test_buffer_open_bounds(shared: Shared, start: int, stop: int) -> None:
     _refused(pl.BadAddress, Fault.FREED_ADDRESS, lambda: pl.raw.copy(own.address, buffer.last_address, 1))
 
 
-def test_an_empty_part_is_shared(shared: Shared) -> None:
+def test_buffer_open_of_empty_part_has_no_bytes(shared: Shared) -> None:
     with pl.Buffer.open(_exported(shared[2], what="devices[0].allocate(8)[:0]")) as buffer:
         assert bytes(buffer) == b""
 
 
-def test_buffer_is_imported(shared: Shared) -> None:
+def test_buffer_is_imported_only_when_opened(shared: Shared) -> None:
     assert pl.Buffer.open(_exported(shared[2], what="devices[0].allocate(8)")).is_imported
     assert not shared[0].allocate(8).is_imported
 
 
-def test_handle_not_made() -> None:
+def test_handle_class_called_raises_type_error() -> None:
     with pytest.raises(TypeError, match="export"):
         pl.Handle()
 
 
-def test_handle_close(shared: Shared) -> None:
+def test_handle_close_makes_it_stale_and_keeps_importers(shared: Shared) -> None:
     number = _exported(shared[2])
     block = pl.Physical.open(number)
     shared[2].run("handle.close(); handle.close(); thing.close()")
@@ -404,7 +404,7 @@ def test_handle_close(shared: Shared) -> None:
     rng[:4].copy_from(b"mine")
 
 
-def test_handle_counts(shared: Shared) -> None:
+def test_handle_importers_counts_processes(shared: Shared) -> None:
     number = _exported(shared[2])
     assert shared[2].run("result=handle.importers") == 0
     first, second = pl.Physical.open(number), pl.Physical.open(number)
@@ -414,7 +414,7 @@ def test_handle_counts(shared: Shared) -> None:
     _let_go(shared[2])
 
 
-def test_handle_used_closed(node: Node) -> None:
+def test_handle_enter_closed_raises_closed(node: Node) -> None:
     handle = pl.Physical(node()[0], G).export()
     with handle:
         assert handle.importers == 0
@@ -423,7 +423,7 @@ def test_handle_used_closed(node: Node) -> None:
         handle.__enter__()
 
 
-def test_allow_list_is_a_set(node: Node) -> None:
+def test_allow_list_acts_as_a_set(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     handle = block.export(allow=[os.getpid(), 1])
     assert handle.allow & {1, 5} == {1}
@@ -435,7 +435,7 @@ def test_allow_list_is_a_set(node: Node) -> None:
     assert len(handle.allow) == 2
 
 
-def test_handle_allow_is_live(node: Node) -> None:
+def test_handle_allow_assigned_raises_attribute_error(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     handle, other = block.export(), block.export()
     for value in ({1}, other.allow, None):
@@ -446,7 +446,7 @@ def test_handle_allow_is_live(node: Node) -> None:
     assert os.getpid() in kept
 
 
-def test_allow_bad_pid(node: Node) -> None:
+def test_allow_bad_pid_raises_and_lists_nothing(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     handle = block.export()
     for change in (handle.allow.add, handle.allow.discard):
@@ -460,7 +460,7 @@ def test_allow_bad_pid(node: Node) -> None:
     assert len(handle.allow) == 0
 
 
-def test_allow_everyone(shared: Shared) -> None:
+def test_allow_add_when_everyone_is_allowed_raises(shared: Shared) -> None:
     handle = pl.Physical(shared[0], G).export(allow="user")
     assert handle.allow.is_everyone
     with pytest.raises(pl.InvalidValue, match="user"):
@@ -468,7 +468,7 @@ def test_allow_everyone(shared: Shared) -> None:
     assert shared[2].run(f"result=pl.Physical.open({int(handle)}).size") == G
 
 
-def test_allow_closed(node: Node) -> None:
+def test_allow_add_on_closed_handle_raises_closed(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     handle, other = block.export(), block.export()
     handle.close()
@@ -481,7 +481,7 @@ def test_allow_closed(node: Node) -> None:
             over.allow.add(1)
 
 
-def test_open_of_a_listed_pid_in_the_child(shared: Shared) -> None:
+def test_open_read_only_in_listed_process_refuses_rw_map(shared: Shared) -> None:
     block = pl.Physical(shared[0], G)
     handle = block.export(allow=[shared[2].pid], rights="r")
     rng = pl.AddressRange(shared[0], G)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 Shared = tuple[pl.Device, pl.Device, Peer]
 
 
-def test_a_buffer_moves_beside_threads_that_copy_it(node: Node) -> None:
+def test_buffer_export_beside_copying_threads_keeps_bytes(node: Node) -> None:
     device = node()[0]
     ended, current = threading.Event(), [device.allocate(100_000)]
 
@@ -56,7 +56,7 @@ def test_a_buffer_moves_beside_threads_that_copy_it(node: Node) -> None:
     assert min(counts) > 30
 
 
-def test_one_handle_lives_while_another_is_open(shared: Shared) -> None:
+def test_handle_of_closed_block_is_open_while_another_importer_has_it(shared: Shared) -> None:
     d0, _, other = shared
     block = pl.Physical(d0, G)
     first, second = (int(block.export(allow=[other.pid])) for _ in range(2))
@@ -74,7 +74,7 @@ def test_one_handle_lives_while_another_is_open(shared: Shared) -> None:
         assert time.monotonic() < deadline, "the handle outlives its memory"
 
 
-def test_memory_opened_in_another_stay_is_charged_again(node: Node) -> None:
+def test_physical_opened_after_reentering_node_is_charged_after_maker_died(node: Node) -> None:
     spec = f"name=stays-{os.getpid()},devices=2,memory=64MiB"
     d0, _ = node(spec)
     with peer(spec) as maker, peer(spec) as other:
@@ -101,7 +101,7 @@ for _ in range(1024):
 """
 
 
-def test_one_process_cannot_take_every_place(shared: Shared) -> None:
+def test_open_beside_process_flooding_connections_succeeds(shared: Shared) -> None:
     d0, _, other = shared
     block = pl.Physical(d0, G)
     number = int(block.export(allow="user"))

@@ -232,10 +232,10 @@ def campaign(rounds: int, runtime: Path, growth: int) -> None:
 
 
 @pytest.mark.timeout(20 * SECONDS)
-def test_twenty_kills(runtime_directory: Path) -> None:
+def test_sharing_process_killed_20_times_leaves_survivor_whole(runtime_directory: Path) -> None:
     campaign(20, runtime_directory, 4 << 20)
 
 
 @pytest.mark.soak
-def test_five_hundred_kills(runtime_directory: Path) -> None:
+def test_sharing_process_killed_500_times_leaves_survivor_whole(runtime_directory: Path) -> None:
     campaign(500, runtime_directory, 4 << 20)

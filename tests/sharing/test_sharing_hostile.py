@@ -95,7 +95,7 @@ def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> 
     return str(refused.value)
 
 
-def test_an_exporter_that_lies(spec: str) -> None:
+def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
     device = pl.devices()[0]
     with peer(spec) as liar, peer(spec) as honest:
         number = liar.run(LIAR)
@@ -148,7 +148,7 @@ def _use(block: pl.Physical) -> None:
             rng[G + block.size : G + block.size + 1].fill(1)
 
 
-def test_sizes_that_no_honest_exporter_has(spec: str) -> None:
+def test_open_of_odd_sizes_works_or_raises_and_charges_right(spec: str) -> None:
     device = pl.devices()[0]
     free = device.free_bytes
     with peer(spec) as liar:
@@ -224,7 +224,7 @@ def _fails_for_want_of_room(other: Peer, code: str) -> None:
     assert refused.value.fault == "OUT_OF_RESOURCES", str(refused.value)
 
 
-def test_a_full_runtime_directory(small: Path) -> None:
+def test_export_in_full_runtime_directory_raises_and_works_after_room(small: Path) -> None:
     spec = "name=full,devices=2,memory=64MiB"
     filler = _fill(small)
     late = Peer({**os.environ, "PEERLANE_NODE": spec})
@@ -255,7 +255,9 @@ def test_a_full_runtime_directory(small: Path) -> None:
         late.kill()
 
 
-def test_another_user(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_by_other_user_raises_other_user(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     folder = Path("/tmp") / f"peerlane-user-{os.getpid()}"
@@ -302,7 +304,7 @@ class _Apart(Peer):
         )
 
 
-def test_another_pid_namespace(spec: str) -> None:
+def test_open_across_pid_namespaces_raises_foreign_namespace(spec: str) -> None:
     if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode != 0:
         pytest.skip("this system allows no pid namespace")
     device = pl.devices()[0]

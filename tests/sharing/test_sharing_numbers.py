@@ -73,13 +73,13 @@ def handles_alive(device: pl.Device, spec: str, count: int) -> None:
         assert after[0] <= before[0] + 8 and after[1] <= before[1] + 4
 
 
-def test_a_thousand_handles(node: Node) -> None:
+def test_thousand_handles_open_with_256_descriptors(node: Node) -> None:
     spec = _spec("handles")
     handles_alive(node(spec)[0], spec, 1000)
 
 
 @pytest.mark.soak
-def test_ten_thousand_handles(node: Node) -> None:
+def test_ten_thousand_handles_open_with_256_descriptors(node: Node) -> None:
     hard = Path("/proc/self/limits").read_text().split("Max open files")[1].split()[1]
     if hard != "unlimited" and int(hard) < 10_500:
         pytest.skip(f"the hard limit of open files is {hard}")
@@ -103,7 +103,7 @@ def _until_refused(other: Peer, code: str) -> int:
     return done
 
 
-def test_no_descriptor_left_to_make_memory(node: Node) -> None:
+def test_physical_without_descriptor_raises_and_charges_nothing(node: Node) -> None:
     spec = _spec("few")
     device = node(spec)[0]
     with peer(spec) as other:
@@ -128,7 +128,7 @@ def test_no_descriptor_left_to_make_memory(node: Node) -> None:
         assert device.free_bytes == device.total_bytes
 
 
-def test_no_descriptor_left_to_open_memory(node: Node) -> None:
+def test_open_without_descriptor_raises_and_opens_nothing(node: Node) -> None:
     spec = _spec("few")
     device = node(spec)[0]
     with peer(spec) as exporter, peer(spec) as importer:
@@ -211,16 +211,16 @@ def importers_of_one(node: Node, count: int) -> None:
     assert device.free_bytes == device.total_bytes
 
 
-def test_sixteen_importers_of_one_block(node: Node) -> None:
+def test_block_with_16_importers_is_shared_and_charged_once(node: Node) -> None:
     importers_of_one(node, 16)
 
 
 @pytest.mark.soak
-def test_two_hundred_importers_of_one_block(node: Node) -> None:
+def test_block_with_200_importers_is_shared_and_charged_once(node: Node) -> None:
     importers_of_one(node, 200)
 
 
-def test_a_thousand_blocks_side_by_side(node: Node) -> None:
+def test_range_of_1000_imported_blocks_copies_across_seams(node: Node) -> None:
     count, spec = 1000, _spec("blocks")
     device = node(spec)[0]
     with peer(spec) as exporter:

@@ -104,17 +104,17 @@ def _all_of(node: Node, orders: list[tuple[Step, ...]]) -> None:
         release(device, spec, order, bytes((number, 1, 2, 3)))
 
 
-def test_every_order_of_five_ends(node: Node) -> None:
+def test_memory_released_in_each_order_of_five_steps_goes_with_last_user(node: Node) -> None:
     assert len(FULL) == 20
     _all_of(node, FULL)
 
 
 @pytest.mark.soak
-def test_every_order_of_fewer_ends(node: Node) -> None:
+def test_memory_released_in_each_shorter_order_goes_with_last_user(node: Node) -> None:
     _all_of(node, [order for order in ALL if order not in FULL])
 
 
-def test_unopened_memory_goes_with_its_owner(node: Node) -> None:
+def test_memory_exported_and_not_opened_goes_with_its_owner(node: Node) -> None:
     """Nobody has opened it: the handle does not keep it, and neither does the list of who might."""
     spec = f"name=release-{os.getpid()},devices=2"
     device = node(spec)[0]

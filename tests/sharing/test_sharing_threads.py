@@ -71,7 +71,7 @@ result = [wrong, len(counts)]
 """
 
 
-def test_threads_share_and_let_go_of_the_same_objects(node: Node) -> None:
+def test_objects_shared_and_closed_by_threads_leak_nothing(node: Node) -> None:
     spec = f"name=threads-{os.getpid()},devices=2"
     device = node(spec)[0]
     seed = int(os.environ.get("PEERLANE_TEST_SEED", time.time_ns() % 1_000_000))
@@ -90,7 +90,7 @@ def test_threads_share_and_let_go_of_the_same_objects(node: Node) -> None:
         assert device.free_bytes == device.total_bytes - 3 * G
 
 
-def test_ctrl_c_while_the_exporter_is_stopped(node: Node) -> None:
+def test_ctrl_c_during_open_from_stopped_exporter_is_raised_soon(node: Node) -> None:
     spec = f"name=stopped-{os.getpid()},devices=2"
     device = node(spec)[0]
     with peer(spec) as exporter, peer(spec) as importer:
@@ -153,7 +153,7 @@ assert os.wait()[1] == 0
 """
 
 
-def test_a_forked_child_shares_nothing(node: Node) -> None:
+def test_forked_child_sharing_is_refused_and_parent_keeps_all(node: Node) -> None:
     spec = f"name=forked-{os.getpid()},devices=2"
     device = node(spec)[0]
     block = pl.Physical(device, G)

@@ -12,7 +12,7 @@ from helpers.promises import Node
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_a_callback_that_raised_keeps_no_memory(node: Node) -> None:
+def test_callback_that_raised_keeps_no_device_memory(node: Node) -> None:
     d0 = node("devices=1,memory=64MiB")[0]
     free = d0.free_bytes
     with d0.create_stream() as stream:
@@ -30,7 +30,7 @@ def test_a_callback_that_raised_keeps_no_memory(node: Node) -> None:
     assert d0.free_bytes == free
 
 
-def test_a_callback_is_let_go_of_before_its_stream_goes_on(node: Node) -> None:
+def test_callback_is_released_before_its_stream_goes_on(node: Node) -> None:
     gone: list[int] = []
 
     class Held:

@@ -46,7 +46,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.timeout(120)
-def test_notifies_give_descriptors_back_and_say_when_none_is_left() -> None:
+def test_notifies_release_descriptors_and_error_names_the_limit() -> None:
     done = run_python(["-c", PROGRAM], timeout=100)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -79,7 +79,7 @@ except pl.OutOfMemory as error: print(error.fault.name, error)
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("more", range(3))
-def test_an_export_without_descriptors_says_so(more: int) -> None:
+def test_export_without_free_descriptor_raises_naming_the_limit(more: int) -> None:
     done = run_python(["-c", SHARING, str(more)], timeout=50)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(

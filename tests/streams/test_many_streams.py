@@ -60,7 +60,7 @@ Park = Callable[[pl.Device], list[pl.Stream]]
 
 
 @PARKED
-def test_parking_and_closing_thousands(node: Node, park: Park) -> None:
+def test_closing_thousands_of_parked_streams_is_fast(node: Node, park: Park) -> None:
     d0, _ = node()
     start = time.process_time()
     streams = park(d0)
@@ -76,7 +76,7 @@ def test_parking_and_closing_thousands(node: Node, park: Park) -> None:
 
 @PARKED
 @pytest.mark.filterwarnings("ignore:stream .* was dropped:ResourceWarning")
-def test_dropping_thousands(node: Node, park: Park) -> None:
+def test_dropping_thousands_of_parked_streams_is_fast(node: Node, park: Park) -> None:
     d0, _ = node()
     streams = park(d0)
     last = streams.pop()
@@ -90,7 +90,7 @@ def test_dropping_thousands(node: Node, park: Park) -> None:
 
 
 @PARKED
-def test_letting_one_run_among_thousands(node: Node, park: Park) -> None:
+def test_stream_beside_thousands_of_parked_ones_runs_fast(node: Node, park: Park) -> None:
     d0, _ = node()
     streams = park(d0)
     busy, target = d0.create_stream(), d0.allocate(64)
@@ -107,7 +107,7 @@ def test_letting_one_run_among_thousands(node: Node, park: Park) -> None:
         stream.close(wait=False)
 
 
-def test_a_circle_of_thousands_is_named(node: Node) -> None:
+def test_sync_in_circle_of_thousands_raises_deadlock_naming_some(node: Node) -> None:
     d0, _ = node()
     streams = _in_a_circle(d0)
     with pytest.raises(

@@ -175,19 +175,19 @@ def _run(code: str, schedule: str) -> float:
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
 @pytest.mark.parametrize("name", HANGS)
-def test_process_that_cannot_go_on_is_told(name: str, schedule: str) -> None:
+def test_sync_in_process_that_cannot_go_on_raises_deadlock(name: str, schedule: str) -> None:
     tail = f"\nseconds = time.monotonic() - began\nassert seconds < {LOADED}, seconds"
     print(f"the process ended after {_run(HANGS[name] + tail, schedule):.2f} s")
 
 
 @pytest.mark.parametrize("name", GOES_ON)
-def test_process_that_may_go_on_is_left_alone(name: str) -> None:
+def test_sync_in_process_that_may_go_on_waits_and_succeeds(name: str) -> None:
     setup = "c = None\ns, t, n = d.create_stream(), d.create_stream(), d.create_notify()\ns.wait(n)\n"
     _run(f"{setup}{GOES_ON[name]}\ns.sync()\nassert c is None or c.wait(20) == 0\n", "eager")
 
 
 @pytest.mark.parametrize("wait", ["s.wait(n, timeout=3); s.sync()", "s.wait(n); s.sync(timeout=3)"])
-def test_wait_that_ends_by_itself_ends_by_its_timeout(wait: str) -> None:
+def test_wait_with_timeout_raises_wait_timeout_and_no_deadlock(wait: str) -> None:
     code = f"""
     s, n = d.create_stream(), d.create_notify()
     try:

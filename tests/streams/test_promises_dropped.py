@@ -20,7 +20,7 @@ def _core_park(stream: int) -> str | None:
     return next((entry[3] for entry in _core.waiting() if entry[0] == stream), None)
 
 
-def test_stream_dropped_with_a_failure(node: Node) -> None:
+def test_stream_dropped_with_failure_warns_with_first_line(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     fails(s)
@@ -53,7 +53,7 @@ def test_stream_dropped_with_a_failure(node: Node) -> None:
     del s
 
 
-def test_stream_dropped_before_it_failed(node: Node) -> None:
+def test_stream_dropped_before_it_failed_warns_at_later_call(node: Node) -> None:
     d0, _ = node()
     s, t, a = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1)
     gate = parked(t)
@@ -74,7 +74,7 @@ def test_stream_dropped_before_it_failed(node: Node) -> None:
         t.sync(timeout=20)
 
 
-def test_what_a_dropped_stream_names_is_kept_until_it_has_run(node: Node) -> None:
+def test_stream_dropped_keeps_memory_until_its_queue_ran(node: Node) -> None:
     d0, _ = node()
     size = 4 << 20
     s, other, target = d0.create_stream(), d0.create_stream(), d0.allocate(64)

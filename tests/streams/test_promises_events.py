@@ -17,14 +17,14 @@ from peerlane.errors import Fault
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_create_event_after_leaving(node: Node) -> None:
+def test_create_event_after_leave_node_raises_closed(node: Node) -> None:
     d0, _ = node()
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         d0.create_event()
 
 
-def test_create_notify_bad(node: Node) -> None:
+def test_create_notify_of_bad_kind_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     for bad in ("Binary", "", "counter", [], None, 1, True):
         with pytest.raises(pl.InvalidValue, match="valid are binary, fifo, strict"):
@@ -38,7 +38,7 @@ def test_create_notify_bad(node: Node) -> None:
         d0.create_notify()
 
 
-def test_record_wrong_device(node: Node) -> None:
+def test_record_event_of_wrong_device_raises(node: Node) -> None:
     d0, d1 = node()
     s = d0.create_stream()
     with pytest.raises(pl.InvalidValue, match="belongs to virtual:1, the stream to virtual:0") as refused:
@@ -53,7 +53,7 @@ def test_record_wrong_device(node: Node) -> None:
         pl.devices()[0].create_stream().record(old)
 
 
-def test_record_closed(node: Node) -> None:
+def test_record_on_closed_stream_or_event_raises_closed(node: Node) -> None:
     d0, _ = node()
     s, t, event = d0.create_stream(), d0.create_stream(), d0.create_event()
     gone = d0.create_event()
@@ -69,12 +69,12 @@ def test_record_closed(node: Node) -> None:
     assert event.is_done
 
 
-def test_event_is_made() -> None:
+def test_event_class_called_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"made by Stream\.record"):
         pl.Event()
 
 
-def test_event_sync_not_recorded(node: Node) -> None:
+def test_event_sync_not_recorded_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     event = d0.create_event()
     uses = [event.sync, lambda: event.is_done, lambda: event.time_ns, event.fileno]
@@ -88,7 +88,7 @@ def test_event_sync_not_recorded(node: Node) -> None:
             use()
 
 
-def test_event_sync_times_out(node: Node) -> None:
+def test_event_sync_timeout_raises_naming_the_wait(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     gate = parked(s)
@@ -106,7 +106,7 @@ def test_event_sync_times_out(node: Node) -> None:
             event.sync(bad)  # type: ignore[arg-type]
 
 
-def test_event_sync_cancelled(node: Node) -> None:
+def test_event_sync_after_failure_raises_cancelled_with_cause(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     fails(s)
@@ -125,7 +125,7 @@ def test_event_sync_cancelled(node: Node) -> None:
     event.sync(timeout=20)
 
 
-def test_event_sync_deadlock(node: Node) -> None:
+def test_event_sync_in_deadlock_raises_naming_the_stream(node: Node) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify()
     s.wait(signal)
@@ -140,7 +140,7 @@ def test_event_sync_deadlock(node: Node) -> None:
     event.sync(timeout=20)
 
 
-def test_event_is_done_not_recorded(node: Node) -> None:
+def test_event_is_done_not_recorded_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.InvalidValue):
         d0.create_event().is_done  # noqa: B018
@@ -152,7 +152,7 @@ def test_event_is_done_not_recorded(node: Node) -> None:
     assert event.is_done
 
 
-def test_time_not_ready(node: Node) -> None:
+def test_event_time_before_it_is_over_raises_not_ready(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     gate = parked(s)
@@ -180,7 +180,9 @@ def no_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_fileno_no_descriptor(node: Node, request: pytest.FixtureRequest) -> None:
+def test_event_fileno_without_descriptor_raises_out_of_resources(
+    node: Node, request: pytest.FixtureRequest
+) -> None:
     d0, _ = node()
     s = d0.create_stream()
     event = s.record()
@@ -191,7 +193,7 @@ def test_fileno_no_descriptor(node: Node, request: pytest.FixtureRequest) -> Non
     event.sync(timeout=20)
 
 
-def test_event_close_keeps_waits(node: Node) -> None:
+def test_event_close_keeps_queued_waits(node: Node) -> None:
     d0, _ = node()
     s, t, a = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1)
     gate = parked(s)
@@ -207,7 +209,7 @@ def test_event_close_keeps_waits(node: Node) -> None:
     assert untouched(copied, 2)
 
 
-def test_difference_not_ready(node: Node) -> None:
+def test_event_difference_not_ready_raises_busy(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     first = s.record()
@@ -227,7 +229,7 @@ def test_difference_not_ready(node: Node) -> None:
     assert first - second == -(second - first)
 
 
-def test_event_enter_closed(node: Node) -> None:
+def test_event_enter_closed_raises_closed(node: Node) -> None:
     d0, _ = node()
     with d0.create_event() as event:
         pass
@@ -235,12 +237,12 @@ def test_event_enter_closed(node: Node) -> None:
         pass
 
 
-def test_notify_is_made() -> None:
+def test_notify_class_called_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"made by Device\.create_notify"):
         pl.Notify()
 
 
-def test_notify_promise_closed(node: Node) -> None:
+def test_notify_promise_keeps_wait_and_closed_raises(node: Node) -> None:
     d0, _ = node()
     kept, gone = d0.create_notify(), d0.create_notify()
     gone.close()
@@ -261,7 +263,7 @@ def test_notify_promise_closed(node: Node) -> None:
         t.close()
 
 
-def test_notify_record_doubled(node: Node) -> None:
+def test_notify_record_doubled_on_strict_raises_busy(node: Node) -> None:
     d0, _ = node()
     signal, loose = d0.create_notify("strict"), d0.create_notify()
     for each in (signal, loose, loose):
@@ -277,7 +279,7 @@ def test_notify_record_doubled(node: Node) -> None:
         signal.record()
 
 
-def test_notify_reset_closed(node: Node) -> None:
+def test_notify_reset_after_leave_node_raises_closed(node: Node) -> None:
     d0, _ = node()
     signal = d0.create_notify()
     pl.leave_node()
@@ -285,7 +287,7 @@ def test_notify_reset_closed(node: Node) -> None:
         signal.reset()
 
 
-def test_notify_close_keeps_waits(node: Node) -> None:
+def test_notify_close_keeps_queued_waits(node: Node) -> None:
     d0, _ = node()
     s, t, a, signal = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1), d0.create_notify()
     s.wait(signal)
@@ -299,7 +301,7 @@ def test_notify_close_keeps_waits(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_notify_enter_closed(node: Node) -> None:
+def test_notify_enter_closed_raises_closed(node: Node) -> None:
     d0, _ = node()
     with d0.create_notify() as signal:
         pass
@@ -320,7 +322,7 @@ class _Raises:
         raise ZeroDivisionError("noticed")
 
 
-def test_observer_incomplete() -> None:
+def test_observer_without_a_method_raises_type_error() -> None:
     present = pl.set_observer(None)
     assert pl.set_observer(present) is None
     for wrong in (5, print, object):
@@ -335,7 +337,9 @@ def test_observer_incomplete() -> None:
     assert pl.set_observer(None) is present
 
 
-def test_observer_raises(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observer_that_raises_is_reported_and_operation_happens(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     d0, _ = node()
     reported: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: reported.append(str(what.exc_value)))

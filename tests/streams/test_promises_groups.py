@@ -13,7 +13,7 @@ from helpers.promises import Node, fails, filled, parked, untouched
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_group_bad(node: Node) -> None:
+def test_group_with_bad_arguments_raises(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.InvalidValue, match="valid are"):
         pl.StreamGroup(d0, on_error="no")
@@ -24,7 +24,7 @@ def test_group_bad(node: Node) -> None:
         pl.StreamGroup(d0)
 
 
-def test_group_stream_bad(node: Node) -> None:
+def test_group_create_stream_bad_or_closed_raises(node: Node) -> None:
     d0, _ = node()
     group = pl.StreamGroup(d0)
     with pytest.raises(pl.InvalidValue, match="valid are"):
@@ -40,7 +40,7 @@ def test_group_stream_bad(node: Node) -> None:
         group.create_stream()
 
 
-def test_group_enter_closed(node: Node) -> None:
+def test_stream_group_enter_closed_raises_closed(node: Node) -> None:
     d0, _ = node()
     with pl.StreamGroup(d0) as group:
         assert not group.is_closed
@@ -55,7 +55,7 @@ def test_group_enter_closed(node: Node) -> None:
     other.close()
 
 
-def test_group_left_by_an_exception(node: Node) -> None:
+def test_group_left_by_exception_aborts_its_streams(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 8, 1)
     with pytest.raises(ZeroDivisionError), pl.StreamGroup(d0) as group:
@@ -67,7 +67,7 @@ def test_group_left_by_an_exception(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_group_close_closes_its_streams(node: Node) -> None:
+def test_group_close_waits_for_and_closes_its_streams(node: Node) -> None:
     d0, _ = node()
     group, other = pl.StreamGroup(d0), d0.create_stream()
     assert repr(group) == "<StreamGroup on virtual:0: 1 stream, 0 queued>"
@@ -97,7 +97,7 @@ def test_group_close_closes_its_streams(node: Node) -> None:
     assert untouched(a, 9)
 
 
-def test_a_group_is_idle_when_all_its_streams_are(node: Node) -> None:
+def test_group_is_idle_only_when_all_its_streams_are(node: Node) -> None:
     d0, _ = node()
     with pl.StreamGroup(d0) as group:
         stream, beside, a = group.create_stream(), d0.create_stream(), filled(d0, 8, 1)
@@ -116,7 +116,7 @@ def test_a_group_is_idle_when_all_its_streams_are(node: Node) -> None:
         assert untouched(a, 2)
 
 
-def test_group_close_reports(node: Node) -> None:
+def test_group_close_raises_failures_of_its_streams(node: Node) -> None:
     d0, _ = node()
     group = pl.StreamGroup(d0)
     first, second = group.create_stream(), group.create_stream()
@@ -130,7 +130,7 @@ def test_group_close_reports(node: Node) -> None:
     group.close()
 
 
-def test_closing_a_group_at_once_reports_later(node: Node) -> None:
+def test_group_close_without_wait_raises_failure_at_next_close(node: Node) -> None:
     d0, _ = node()
     group = pl.StreamGroup(d0)
     stream, a = group.create_stream(), filled(d0, 8, 1)
@@ -146,7 +146,7 @@ def test_closing_a_group_at_once_reports_later(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_a_callback_may_close_its_group(node: Node) -> None:
+def test_group_close_in_own_callback_raises_deadlock_and_closes(node: Node) -> None:
     d0, _ = node()
     group, a, raised = pl.StreamGroup(d0), filled(d0, 8, 1), list[BaseException]()
     stream = group.create_stream()
@@ -166,7 +166,7 @@ def test_a_callback_may_close_its_group(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_a_group_does_not_keep_streams_that_nobody_holds(node: Node) -> None:
+def test_group_stream_that_is_dropped_leaves_the_group(node: Node) -> None:
     d0, _ = node()
     group, a = pl.StreamGroup(d0), filled(d0, 8, 1)
     a.fill(3, stream=group.create_stream())
@@ -177,7 +177,7 @@ def test_a_group_does_not_keep_streams_that_nobody_holds(node: Node) -> None:
     assert untouched(a, 3)
 
 
-def test_streams_created_while_the_group_is_closed_are_closed(node: Node) -> None:
+def test_group_create_stream_racing_close_leaves_none_open(node: Node) -> None:
     d0, _ = node()
     for _ in range(20):
         group, start, made = pl.StreamGroup(d0), threading.Barrier(2), list[pl.Stream]()

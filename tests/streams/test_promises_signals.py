@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 Shared = tuple[pl.Device, pl.Device, Peer]
 
 
-def test_notify_export_closed(node: Node) -> None:
+def test_notify_export_bad_or_closed_raises(node: Node) -> None:
     notify = node()[0].create_notify()
     for bad in ("everybody", [0]):
         with pytest.raises(pl.InvalidValue):
@@ -29,7 +29,7 @@ def test_notify_export_closed(node: Node) -> None:
         notify.export()
 
 
-def test_notify_open_fails(shared: Shared) -> None:
+def test_notify_open_unlisted_or_of_wrong_kind_raises(shared: Shared) -> None:
     d0, _, other = shared
     number = other.run("n=devices[0].create_notify(); h=n.export(); result=int(h)")
     with pytest.raises(pl.AccessDenied) as refused:
@@ -44,7 +44,7 @@ def test_notify_open_fails(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "fifo", "strict"])
-def test_records_and_waits_cross_processes(shared: Shared, kind: str) -> None:
+def test_notify_of_each_kind_is_recorded_and_waited_for_across_processes(shared: Shared, kind: str) -> None:
     d0, d1, other = shared
     mine = d0.create_notify(kind)
     mine.record()  # goes with it
@@ -65,7 +65,7 @@ def test_records_and_waits_cross_processes(shared: Shared, kind: str) -> None:
     assert mine.recorded == 21
 
 
-def test_many_wait_and_nobody_is_forgotten(shared: Shared) -> None:
+def test_notify_waited_for_by_streams_of_two_processes_wakes_all(shared: Shared) -> None:
     d0, _, other = shared
     gate = d0.create_notify("fifo")
     number = int(gate.export(allow=[other.pid]))
@@ -84,7 +84,7 @@ def test_many_wait_and_nobody_is_forgotten(shared: Shared) -> None:
     assert gate.consumed == 40
 
 
-def test_notify_lost(shared: Shared) -> None:
+def test_notify_wait_after_recorder_was_killed_raises_peer_lost(shared: Shared) -> None:
     d0, _, other = shared
     mine = d0.create_notify("fifo")
     number = int(mine.export(allow=[other.pid]))
@@ -112,7 +112,7 @@ def test_notify_lost(shared: Shared) -> None:
     first.sync()
 
 
-def test_what_is_queued_runs_though_nobody_here_asks(shared: Shared) -> None:
+def test_queued_notify_and_record_run_for_other_process_without_sync(shared: Shared) -> None:
     d0, _, other = shared
     stream, notify, event = d0.create_stream(), d0.create_notify(), d0.create_event()
     buffer = d0.allocate(1 << 20)
@@ -129,7 +129,7 @@ def test_what_is_queued_runs_though_nobody_here_asks(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 17, 99])
-def test_a_seeded_process_that_waits_for_nothing_goes_on(node: Node, seed: int) -> None:
+def test_queued_notify_of_seeded_process_runs_without_its_sync(node: Node, seed: int) -> None:
     spec = f"name=seeded-{os.getpid()},devices=2"
     stream = node(spec)[0].create_stream()
     with peer(spec, PEERLANE_SCHEDULE=f"seeded:{seed}") as other:
@@ -142,7 +142,7 @@ def test_a_seeded_process_that_waits_for_nothing_goes_on(node: Node, seed: int) 
         stream.sync(timeout=20)
 
 
-def test_closing_a_stream_waits_for_other_processes(shared: Shared) -> None:
+def test_stream_close_waits_for_record_of_other_process(shared: Shared) -> None:
     d0, _, other = shared
     notify = d0.create_notify()
     number = int(notify.export(allow=[other.pid]))
@@ -164,14 +164,14 @@ def test_closing_a_stream_waits_for_other_processes(shared: Shared) -> None:
         stream.close()
 
 
-def test_event_export_closed(node: Node) -> None:
+def test_event_export_closed_raises_closed(node: Node) -> None:
     event = node()[0].create_event()
     event.close()
     with pytest.raises(pl.Closed):
         event.export()
 
 
-def test_event_open_fails(shared: Shared) -> None:
+def test_event_open_bad_or_not_recorded_raises(shared: Shared) -> None:
     d0, _, other = shared
     number = other.run(f"e=devices[0].create_event(); result=int(e.export(allow=[{os.getpid()}]))")
     with pytest.raises(pl.BadHandle):
@@ -184,7 +184,7 @@ def test_event_open_fails(shared: Shared) -> None:
         assert refused.value.fault is Fault.NOT_RECORDED
 
 
-def test_an_event_is_shared_by_devices_that_cannot_reach_each_other(node: Node) -> None:
+def test_event_between_unreachable_devices_is_shared(node: Node) -> None:
     spec = f"name=islands-{os.getpid()},devices=2,switch=1"
     d0, d1 = node(spec)
     assert not d1.can_access(d0)
@@ -200,7 +200,7 @@ def test_an_event_is_shared_by_devices_that_cannot_reach_each_other(node: Node) 
             assert other.run("e.sync(timeout=20); result=e.is_done")
 
 
-def test_an_event_orders_work_of_two_processes(shared: Shared) -> None:
+def test_event_shared_orders_copies_of_two_processes(shared: Shared) -> None:
     d0, d1, other = shared
     buffer = d0.allocate(1 << 16)
     stream = d0.create_stream()
@@ -230,7 +230,7 @@ def test_an_event_orders_work_of_two_processes(shared: Shared) -> None:
     far.sync()
 
 
-def test_event_cancelled_elsewhere(shared: Shared) -> None:
+def test_event_cancelled_by_other_process_raises_cancelled(shared: Shared) -> None:
     d0, _, other = shared
     event = d0.create_event()
     number = int(event.export(allow=[other.pid]))
@@ -249,7 +249,7 @@ def test_event_cancelled_elsewhere(shared: Shared) -> None:
         _ = event.time_ns
 
 
-def test_event_sync_foreign(shared: Shared) -> None:
+def test_event_sync_of_other_process_raises_timeout_or_peer_lost(shared: Shared) -> None:
     d0, _, other = shared
     event = d0.create_event()
     number = int(event.export(allow=[other.pid]))
@@ -280,7 +280,7 @@ def test_event_sync_foreign(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("records", [31, 32, 33, 100])
-def test_a_record_stands_for_itself_however_often_others_follow(shared: Shared, records: int) -> None:
+def test_event_wait_after_many_later_records_keeps_its_record(shared: Shared, records: int) -> None:
     d0, _, other = shared
     event, source = d0.create_event(), d0.allocate(4096)
     source.fill(0)
@@ -307,7 +307,7 @@ def test_a_record_stands_for_itself_however_often_others_follow(shared: Shared, 
 
 
 @pytest.mark.parametrize("how", ["result", "pl.leave_node()"])
-def test_waits_for_who_left_are_given_up(shared: Shared, how: str) -> None:
+def test_notify_wait_after_peer_left_raises_peer_lost(shared: Shared, how: str) -> None:
     """Whoever leaves in order is as lost to those who wait as who was killed."""
     d0, _, other = shared
     stream, back = d0.create_stream(), d0.create_stream()
@@ -331,7 +331,7 @@ def test_waits_for_who_left_are_given_up(shared: Shared, how: str) -> None:
     assert time.monotonic() - began < 5 * LOST_SECONDS
 
 
-def test_who_let_go_and_lives_is_not_lost(shared: Shared) -> None:
+def test_notify_wait_after_live_peer_let_go_is_not_peer_lost(shared: Shared) -> None:
     d0, _, other = shared
     mine, stream = d0.create_notify(), d0.create_stream()
     number = int(mine.export(allow=[other.pid]))
@@ -343,7 +343,7 @@ def test_who_let_go_and_lives_is_not_lost(shared: Shared) -> None:
     stream.sync(timeout=5)
 
 
-def test_a_process_counts_once_however_often_it_opens(shared: Shared) -> None:
+def test_signal_opened_100_times_by_one_process_works(shared: Shared) -> None:
     d0, _, other = shared
     event, notify = d0.create_event(), d0.create_notify()
     numbers = [int(each.export(allow=[other.pid])) for each in (event, notify)]
@@ -362,7 +362,7 @@ SIGNALS = {"event": pl.Event, "notify": pl.Notify}
 
 
 @pytest.mark.parametrize("what", SIGNALS)
-def test_signal_close_ends_handles(shared: Shared, what: str) -> None:
+def test_signal_close_makes_its_handles_stale(shared: Shared, what: str) -> None:
     other = shared[2]
     for is_open in (False, True):
         number = other.run(f"t=devices[0].create_{what}(); h=t.export(allow=[{os.getpid()}]); result=int(h)")
@@ -380,7 +380,7 @@ def test_signal_close_ends_handles(shared: Shared, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", SIGNALS)
-def test_signal_close_lets_go(shared: Shared, what: str) -> None:
+def test_signal_close_of_opened_one_drops_importer_and_keeps_waits(shared: Shared, what: str) -> None:
     d0, _, other = shared
     number = other.run(f"t=devices[0].create_{what}(); h=t.export(allow=[{os.getpid()}]); result=int(h)")
     opened, waiting = SIGNALS[what].open(number), d0.create_stream()

@@ -16,7 +16,7 @@ from peerlane.errors import Fault
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_create_stream_bad(node: Node) -> None:
+def test_create_stream_bad_or_after_leaving_raises(node: Node) -> None:
     d0, _ = node()
     for bad in ("ignore", "", "STOP", [], None):
         with pytest.raises(pl.InvalidValue, match="valid are 'stop' and 'continue'"):
@@ -26,12 +26,12 @@ def test_create_stream_bad(node: Node) -> None:
         d0.create_stream()
 
 
-def test_stream_is_made() -> None:
+def test_stream_class_called_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"made by Device\.create_stream"):
         pl.Stream()
 
 
-def test_wait_not_recorded(node: Node) -> None:
+def test_wait_for_event_not_recorded_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     with pytest.raises(pl.InvalidValue, match=r"never recorded.*stream\.record") as refused:
@@ -40,7 +40,7 @@ def test_wait_not_recorded(node: Node) -> None:
     assert s.submitted == 0
 
 
-def test_wait_closed(node: Node) -> None:
+def test_wait_on_closed_end_raises_closed(node: Node) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     event, signal = t.record(), d0.create_notify()
@@ -59,7 +59,7 @@ def test_wait_closed(node: Node) -> None:
             s.wait(never)
 
 
-def test_wait_bad_timeout(node: Node) -> None:
+def test_wait_with_bad_timeout_raises(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     for bad in (-1, float("nan"), -1e-9, -(10**400)):
@@ -72,7 +72,7 @@ def test_wait_bad_timeout(node: Node) -> None:
     s.sync(10**400)  # more than a float holds: for ever
 
 
-def test_wait_ends_at_its_deadline(node: Node) -> None:
+def test_wait_past_its_deadline_raises_wait_timeout_at_sync(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 8, 1)
     signal = d0.create_notify()
@@ -89,7 +89,7 @@ def test_wait_ends_at_its_deadline(node: Node) -> None:
     assert (signal.recorded, signal.consumed) == (1, 0)
 
 
-def test_wait_inherits_failures(node: Node) -> None:
+def test_wait_for_failed_stream_is_cancelled_with_first_cause(node: Node) -> None:
     d0, d1 = node()
     s, t, a = d0.create_stream(), d1.create_stream(), filled(d1, 8, 1)
     fails(s)
@@ -102,7 +102,7 @@ def test_wait_inherits_failures(node: Node) -> None:
         s.sync()
 
 
-def test_notify_closed(node: Node) -> None:
+def test_notify_on_closed_end_raises_closed(node: Node) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify()
     with pytest.raises(TypeError, match="needs a Notify, not Event"):
@@ -118,7 +118,7 @@ def test_notify_closed(node: Node) -> None:
     assert fresh.recorded == 0
 
 
-def test_notify_doubled(node: Node) -> None:
+def test_notify_strict_doubled_raises_busy_at_sync(node: Node) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify("strict")
     s.notify(signal)
@@ -129,7 +129,7 @@ def test_notify_doubled(node: Node) -> None:
     assert signal.recorded == 1
 
 
-def test_notify_not_after_a_failure(node: Node) -> None:
+def test_notify_behind_failure_is_not_recorded(node: Node) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify()
     fails(s)
@@ -145,7 +145,7 @@ class _Kept:
     def __call__(self, *_: object) -> None: ...
 
 
-def test_callback_not_callable(node: Node) -> None:
+def test_callback_not_callable_raises_type_error(node: Node) -> None:
     d0, _ = node()
     s, function = d0.create_stream(), _Kept()
     with pytest.raises(TypeError, match="int cannot be called"):
@@ -159,7 +159,7 @@ def test_callback_not_callable(node: Node) -> None:
     assert alive() is None
 
 
-def test_a_failure_has_the_number_of_its_operation(node: Node) -> None:
+def test_failure_has_number_of_its_operation(node: Node) -> None:
     d0, _ = node()
     s, buffer = d0.create_stream(), d0.allocate(8)
 
@@ -178,7 +178,7 @@ def test_a_failure_has_the_number_of_its_operation(node: Node) -> None:
     assert closed.value.operation is None
 
 
-def test_callback_failed(node: Node) -> None:
+def test_callback_that_raises_is_device_fault_with_cause(node: Node) -> None:
     d0, _ = node()
     s, t, called = d0.create_stream(), d0.create_stream(), []
     error = ZeroDivisionError("by hand")
@@ -201,7 +201,7 @@ def test_callback_failed(node: Node) -> None:
     assert called == [2, 3]
 
 
-def test_callback_waits_for_itself(node: Node) -> None:
+def test_callback_that_waits_for_itself_raises_deadlock(node: Node) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     seen = []
@@ -221,7 +221,7 @@ def test_callback_waits_for_itself(node: Node) -> None:
     assert seen == [Fault.DEADLOCK] * 3
 
 
-def test_callback_waits_for_another(node: Node) -> None:
+def test_callback_that_waits_for_another_raises_deadlock(node: Node) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     seen, called = [], []
@@ -248,7 +248,7 @@ def test_callback_waits_for_another(node: Node) -> None:
     assert called == [1, 2, 3]
 
 
-def test_callback_cancelled(node: Node) -> None:
+def test_callback_cancelled_is_not_called_and_released(node: Node) -> None:
     d0, _ = node()
     s, called, kept = d0.create_stream(), [], _Kept()
     alive = weakref.ref(kept)
@@ -263,7 +263,7 @@ def test_callback_cancelled(node: Node) -> None:
     assert alive() is None
 
 
-def test_sync_reports_once(node: Node) -> None:
+def test_sync_reports_first_failure_once(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(on_error="continue"), filled(d0, 8, 1)
     a.fill(1, stream=s)
@@ -278,7 +278,7 @@ def test_sync_reports_once(node: Node) -> None:
     assert untouched(a, 4)
 
 
-def test_sync_stop_and_continue(node: Node) -> None:
+def test_sync_mode_stop_cancels_and_continue_runs_what_follows(node: Node) -> None:
     d0, _ = node()
     for mode, behind in (("stop", 1), ("continue", 2)):
         s, a = d0.create_stream(on_error=mode), filled(d0, 8, 0)
@@ -293,7 +293,7 @@ def test_sync_stop_and_continue(node: Node) -> None:
         assert untouched(a, 3)
 
 
-def test_sync_times_out(node: Node) -> None:
+def test_sync_timeout_raises_naming_the_wait(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 8, 1)
     gate = parked(s)
@@ -309,14 +309,12 @@ def test_sync_times_out(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_sync_waits_for_nothing(node: Node) -> None:
+def test_sync_waiting_for_unrecorded_notify_raises_deadlock(node: Node) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify()
     s.wait(signal)
     start = time.monotonic()
-    with pytest.raises(
-        pl.Deadlock, match=rf"nothing that was submitted records notify {signal.id}"
-    ) as refused:
+    with pytest.raises(pl.Deadlock, match=rf"no submitted operation records notify {signal.id}") as refused:
         s.sync()
     assert time.monotonic() - start < 5 * 2.0
     state = refused.value.detail
@@ -331,7 +329,7 @@ def test_sync_waits_for_nothing(node: Node) -> None:
     s.sync(timeout=20)
 
 
-def test_sync_names_what_failed_before(node: Node) -> None:
+def test_sync_deadlock_names_earlier_failure(node: Node) -> None:
     d0, _ = node()
     s, t, doubled, signal = (
         d0.create_stream(),
@@ -354,7 +352,7 @@ def test_sync_names_what_failed_before(node: Node) -> None:
     t.sync(timeout=20)
 
 
-def test_sync_deadlock(node: Node) -> None:
+def test_sync_in_circle_raises_deadlock_naming_streams(node: Node) -> None:
     d0, d1 = node()
     s, t, signal = d0.create_stream(), d1.create_stream(), d0.create_notify()
     s.wait(signal)
@@ -373,7 +371,7 @@ def test_sync_deadlock(node: Node) -> None:
     t.sync(timeout=20)
 
 
-def test_sync_bad_timeout(node: Node) -> None:
+def test_sync_with_bad_timeout_raises(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     with pytest.raises(pl.InvalidValue, match=r"Stream\.sync: timeout is -1"):
@@ -382,7 +380,7 @@ def test_sync_bad_timeout(node: Node) -> None:
         s.sync("1")  # type: ignore[arg-type]
 
 
-def test_stream_is_done_reports_nothing(node: Node) -> None:
+def test_stream_is_done_keeps_failure_for_sync(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     fails(s)
@@ -394,7 +392,7 @@ def test_stream_is_done_reports_nothing(node: Node) -> None:
         s.sync()
 
 
-def test_abort_cancels(node: Node) -> None:
+def test_abort_cancels_queue_and_waits_for_it(node: Node) -> None:
     d0, _ = node()
     s, t, a = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1)
     parked(s)
@@ -416,7 +414,7 @@ def test_abort_cancels(node: Node) -> None:
     s.abort()
 
 
-def test_stream_close_twice(node: Node) -> None:
+def test_stream_close_twice_does_nothing_more(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 8, 1)
     a.fill(2, stream=s)
@@ -428,7 +426,7 @@ def test_stream_close_twice(node: Node) -> None:
     s.sync()
 
 
-def test_stream_close_reports(node: Node) -> None:
+def test_stream_close_raises_failure_and_closes(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     fails(s)
@@ -438,7 +436,7 @@ def test_stream_close_reports(node: Node) -> None:
     s.close()
 
 
-def test_stream_close_cancels_waits(node: Node) -> None:
+def test_stream_close_cancels_wait_nothing_satisfies(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 8, 1)
     a.fill(2, stream=s)
@@ -450,7 +448,7 @@ def test_stream_close_cancels_waits(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_stream_close_by_its_callback(node: Node) -> None:
+def test_stream_close_by_own_callback_does_not_wait(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 8, 1)
     closed = []
@@ -467,7 +465,7 @@ def test_stream_close_by_its_callback(node: Node) -> None:
     assert untouched(a, 2)
 
 
-def test_on_error_bad(node: Node) -> None:
+def test_on_error_bad_mode_raises_and_keeps_mode(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     with pytest.raises(pl.InvalidValue, match="valid are 'stop' and 'continue'"):
@@ -477,7 +475,7 @@ def test_on_error_bad(node: Node) -> None:
     assert s.on_error == "continue"
 
 
-def test_stream_enter_closed(node: Node) -> None:
+def test_stream_enter_closed_raises_closed(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
     s.close()
@@ -485,7 +483,7 @@ def test_stream_enter_closed(node: Node) -> None:
         pass
 
 
-def test_stream_left_by_an_exception(node: Node) -> None:
+def test_stream_left_by_exception_is_aborted_and_closed(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 8, 1)
     with pytest.raises(ZeroDivisionError), d0.create_stream() as s:
@@ -496,7 +494,7 @@ def test_stream_left_by_an_exception(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_abort_and_close(node: Node) -> None:
+def test_abort_with_close_takes_no_more_operations(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 8, 1), d0.create_stream()
     parked(s)

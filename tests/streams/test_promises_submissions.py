@@ -13,7 +13,7 @@ from peerlane.testing.procs import run_python
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_copy_on_closed_stream(node: Node) -> None:
+def test_call_on_closed_stream_raises_closed(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 64, 1), filled(d0, 64, 2)
     table = pl.CopyDescriptor.build(d0.allocate(64), [(a, b)])
@@ -58,7 +58,7 @@ def test_copy_on_closed_stream(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_batch_counts_differ(node: Node) -> None:
+def test_copy_batch_counts_differ_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, b = filled(d0, 8, 1), filled(d0, 8, 2)
     for stream in (None, d0.create_stream()):
@@ -67,7 +67,7 @@ def test_copy_batch_counts_differ(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_batch_bad_pair(node: Node) -> None:
+def test_copy_batch_bad_pair_raises_and_writes_nothing(node: Node) -> None:
     d0, _ = node()
     a, b, gone = filled(d0, 8, 1), filled(d0, 8, 2), d0.allocate(8)
     gone.close()
@@ -85,7 +85,7 @@ def test_copy_batch_bad_pair(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_copy_batch_no_buffer(node: Node) -> None:
+def test_copy_batch_end_without_memory_raises_type_error(node: Node) -> None:
     d0, _ = node()
     a = filled(d0, 8, 1)
     with pytest.raises(TypeError, match="int has neither the buffer protocol nor DLPack"):
@@ -93,7 +93,7 @@ def test_copy_batch_no_buffer(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_allocate_in_stream_order(node: Node) -> None:
+def test_allocate_with_stream_frees_in_stream_order(node: Node) -> None:
     d0, d1 = node("devices=2,memory=4MiB")
     s = d0.create_stream()
     out = filled(d1, 2 << 20, 0)
@@ -119,7 +119,7 @@ def test_allocate_in_stream_order(node: Node) -> None:
     assert d0.free_bytes == 4 << 20
 
 
-def test_raw_null_on_a_stream(node: Node) -> None:
+def test_raw_null_address_on_stream_raises_and_queues_nothing(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 64, 1)
     calls = [
@@ -145,7 +145,7 @@ def test_raw_null_on_a_stream(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_copy_wild_on_a_stream(node: Node) -> None:
+def test_raw_copy_wild_on_stream_raises_host_fault_at_sync(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 2 << 20, 1)
     gone = d0.allocate(8)
@@ -187,7 +187,7 @@ def test_raw_copy_wild_on_a_stream(node: Node) -> None:
     assert (target == 9).all()
 
 
-def test_raw_2d_on_a_stream(node: Node) -> None:
+def test_raw_copy_2d_bad_on_stream_raises_and_queues_nothing(node: Node) -> None:
     d0, _ = node()
     s, a, b = d0.create_stream(), filled(d0, 100, 1), filled(d0, 1000, 2)
     with pytest.raises(pl.BadAddress, match="1 bytes beyond") as refused:
@@ -201,7 +201,7 @@ def test_raw_2d_on_a_stream(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_fill_on_a_stream(node: Node) -> None:
+def test_raw_fill_bad_on_stream_raises_and_queues_nothing(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 64, 1)
     for value, count, width in ((0, 4, 3), (300, 1, 1), (0, 17, 4), (0, 1 << 63, 4)):
@@ -211,7 +211,7 @@ def test_raw_fill_on_a_stream(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_fork_refuses_streams() -> None:
+def test_fork_after_use_refuses_stream_calls_of_the_child() -> None:
     code = """
 import os, sys, peerlane as pl
 from peerlane.diagnostics.observers import Recorder
@@ -262,7 +262,7 @@ owned.close(); s.sync(timeout=20)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
-def test_ctrl_c_stops_a_wait() -> None:
+def test_ctrl_c_during_stream_sync_stops_it_soon() -> None:
     code = """
 import os, signal, threading, time, peerlane as pl
 d = pl.devices()[0]

@@ -30,7 +30,7 @@ def _wanted(word: int, compare: str, value: int, mask: int, sign: int) -> bool:
 
 @pytest.mark.parametrize("width", [4, 8])
 @pytest.mark.parametrize("compare", ["geq", "eq", "and", "nor", "since"])
-def test_a_wait_ends_when_the_word_is_as_wanted(node: Node, compare: str, width: int) -> None:
+def test_wait_value_ends_only_when_comparison_holds(node: Node, compare: str, width: int) -> None:
     d0, _ = node()
     cases = [
         case
@@ -55,7 +55,7 @@ def test_a_wait_ends_when_the_word_is_as_wanted(node: Node, compare: str, width:
     assert over == [_wanted(word, compare, value, mask, 1 << 8 * width - 1) for word, value, mask in cases]
 
 
-def test_what_was_written_before_the_word_is_seen_behind_the_wait(node: Node) -> None:
+def test_wait_value_orders_copies_of_two_streams(node: Node) -> None:
     d0, d1 = node()
     word, a, b = d0.allocate(8), d1.allocate(5 << 20), d0.allocate(5 << 20)
     word.fill(0)
@@ -71,7 +71,7 @@ def test_what_was_written_before_the_word_is_seen_behind_the_wait(node: Node) ->
             assert (b.view() == turn).all()
 
 
-def test_the_host_may_write_the_word(node: Node) -> None:
+def test_wait_value_on_pinned_word_ends_when_host_writes_it(node: Node) -> None:
     d0, _ = node()
     word = pl.Host().allocate(8)
     word.fill(0)
@@ -83,7 +83,7 @@ def test_the_host_may_write_the_word(node: Node) -> None:
         s.sync(timeout=PATIENCE)
 
 
-def test_write_value_bad(node: Node) -> None:
+def test_write_value_bad_arguments_raise(node: Node) -> None:
     d0, _ = node()
     word = d0.allocate(16)
     with d0.create_stream() as s:
@@ -104,7 +104,7 @@ def test_write_value_bad(node: Node) -> None:
         assert s.submitted == 0
 
 
-def test_wait_value_bad(node: Node) -> None:
+def test_wait_value_bad_arguments_raise(node: Node) -> None:
     d0, _ = node()
     word = d0.allocate(16)
     host = np.zeros(2, np.uint64)
@@ -122,7 +122,7 @@ def test_wait_value_bad(node: Node) -> None:
         assert s.submitted == 0
 
 
-def test_wait_value_in_time(node: Node) -> None:
+def test_wait_value_past_timeout_raises_wait_timeout(node: Node) -> None:
     d0, _ = node()
     word, a = d0.allocate(8), d0.allocate(8)
     word.fill(0)
@@ -141,7 +141,7 @@ def test_wait_value_in_time(node: Node) -> None:
 
 
 @pytest.mark.parametrize("width", [4, 8])
-def test_wait_value_pageable(node: Node, width: int) -> None:
+def test_wait_value_on_pageable_word_ends_or_raises_host_fault(node: Node, width: int) -> None:
     d0, _ = node()
     host = np.zeros(2, np.uint64)
     with d0.create_stream() as s:

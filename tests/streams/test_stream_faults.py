@@ -33,7 +33,7 @@ def _deadlock(wait: Callable[[], None]) -> tuple[pl.Busy, float]:
     return refused.value, time.monotonic() - start
 
 
-def test_a_stream_that_waits_for_itself_is_named(node: Node) -> None:
+def test_sync_of_stream_waiting_for_itself_raises_deadlock_soon(node: Node) -> None:
     d0, _ = node()
     s, signal = d0.create_stream(), d0.create_notify()
     s.wait(signal)
@@ -46,7 +46,7 @@ def test_a_stream_that_waits_for_itself_is_named(node: Node) -> None:
     s.sync(timeout=20)
 
 
-def test_a_circle_of_three_streams_is_named(node: Node) -> None:
+def test_sync_in_circle_of_three_streams_names_all(node: Node) -> None:
     d0, d1 = node()
     s, t, u = d0.create_stream(), d1.create_stream(), d0.create_stream()
     signal = d1.create_notify()
@@ -66,7 +66,7 @@ def test_a_circle_of_three_streams_is_named(node: Node) -> None:
     t.sync(timeout=20)
 
 
-def test_waits_before_what_satisfies_them_from_one_thread_work(node: Node) -> None:
+def test_waits_submitted_before_their_notifies_end(node: Node) -> None:
     d0, d1 = node()
     s, t, a = d0.create_stream(), d1.create_stream(), filled(d0, 8, 1)
     there, back = d0.create_notify(), d1.create_notify()
@@ -83,7 +83,7 @@ def test_waits_before_what_satisfies_them_from_one_thread_work(node: Node) -> No
 
 
 @pytest.mark.parametrize("nbytes", [8, LARGE])
-def test_a_stream_nobody_holds_runs_what_is_queued(node: Node, nbytes: int) -> None:
+def test_dropped_stream_runs_its_queue(node: Node, nbytes: int) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, nbytes, 1)
     for value in range(2, 12):
@@ -95,7 +95,7 @@ def test_a_stream_nobody_holds_runs_what_is_queued(node: Node, nbytes: int) -> N
     assert untouched(a, 11)
 
 
-def test_a_stream_nobody_holds_with_a_wait_that_nothing_ends_is_cancelled(node: Node) -> None:
+def test_dropped_stream_with_endless_wait_is_cancelled(node: Node) -> None:
     d0, _ = node()
     s, t, a = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1)
     parked(s)
@@ -112,7 +112,7 @@ def test_a_stream_nobody_holds_with_a_wait_that_nothing_ends_is_cancelled(node: 
     assert untouched(a, 1)
 
 
-def test_a_stream_nobody_holds_with_a_wait_that_another_ends_runs(node: Node) -> None:
+def test_dropped_stream_with_wait_another_ends_runs(node: Node) -> None:
     d0, _ = node()
     s, t, a = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1)
     gate, signal = threading.Event(), d0.create_notify()
@@ -128,7 +128,7 @@ def test_a_stream_nobody_holds_with_a_wait_that_another_ends_runs(node: Node) ->
     assert untouched(a, 2)
 
 
-def test_a_callback_drops_the_last_reference_to_its_stream(node: Node) -> None:
+def test_dropped_stream_in_own_callback_runs_its_queue(node: Node) -> None:
     d0, _ = node()
     holder, a = [d0.create_stream()], filled(d0, 8, 1)
     freed = weakref.ref(holder[0])
@@ -151,7 +151,7 @@ def test_a_callback_drops_the_last_reference_to_its_stream(node: Node) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, ValueError])
-def test_callbacks_go_on_after_one_that_raises_anything(node: Node, error: type[BaseException]) -> None:
+def test_callback_after_one_that_raised_is_called(node: Node, error: type[BaseException]) -> None:
     d0, _ = node()
     s, t, called = d0.create_stream(), d0.create_stream(), []
 
@@ -169,7 +169,7 @@ def test_callbacks_go_on_after_one_that_raises_anything(node: Node, error: type[
 
 @pytest.mark.parametrize("nbytes", [8, LARGE])
 @pytest.mark.parametrize("mode", ["stop", "continue"])
-def test_a_failure_in_the_middle_of_a_queue(node: Node, mode: str, nbytes: int) -> None:
+def test_failure_within_queue_stops_or_continues_by_mode(node: Node, mode: str, nbytes: int) -> None:
     d0, d1 = node()
     s, t = d0.create_stream(on_error=mode), d1.create_stream()
     signal, called = d0.create_notify(), []
@@ -208,7 +208,7 @@ def test_a_failure_in_the_middle_of_a_queue(node: Node, mode: str, nbytes: int) 
 
 
 @pytest.mark.parametrize("nbytes", [100, 70_000, LARGE])
-def test_memory_freed_in_use_keeps_its_bytes_and_loses_its_address(node: Node, nbytes: int) -> None:
+def test_closed_source_of_queued_copies_keeps_bytes_and_loses_address(node: Node, nbytes: int) -> None:
     d0, d1 = node("devices=2,poison=true")
     s, out = d0.create_stream(), [filled(d1, nbytes, 0) for _ in range(4)]
     gate = parked(s)
@@ -261,7 +261,7 @@ def _until_closed(use: Callable[[], object]) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("what", ["stream", "buffer", "owned buffer", "event", "notify"])
-def test_two_threads_close_and_use_one_object(node: Node, what: str) -> None:
+def test_object_closed_and_used_by_threads_raises_closed_or_cancelled(node: Node, what: str) -> None:
     d0, _ = node()
     before = d0.free_bytes
     other = d0.create_stream()
@@ -292,7 +292,7 @@ def test_two_threads_close_and_use_one_object(node: Node, what: str) -> None:
     assert d0.free_bytes == before
 
 
-def test_host_objects_live_as_long_as_they_are_queued(node: Node) -> None:
+def test_host_objects_of_queued_copies_live_until_these_ran(node: Node) -> None:
     d0, _ = node()
     s, a, out = d0.create_stream(), filled(d0, 4096, 0), filled(d0, 4096, 0)
     gate = parked(s)
@@ -320,7 +320,7 @@ def test_host_objects_live_as_long_as_they_are_queued(node: Node) -> None:
     assert all(now < before for now, before in zip(after, counts, strict=True))
 
 
-def test_host_objects_of_what_was_cancelled_are_let_go(node: Node) -> None:
+def test_host_objects_of_cancelled_copies_are_released(node: Node) -> None:
     d0, _ = node()
     s, a, array = d0.create_stream(), filled(d0, 64, 1), np.full(64, 3, np.uint8)
     parked(s)
@@ -337,7 +337,7 @@ def test_host_objects_of_what_was_cancelled_are_let_go(node: Node) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.3])
-def test_timeouts_are_true(node: Node, seconds: float) -> None:
+def test_timeout_of_each_wait_ends_it_in_time(node: Node, seconds: float) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     parked(s)
@@ -367,7 +367,7 @@ def _waits_in_vain(event: pl.Event) -> None:
         event.sync(timeout=1.2)
 
 
-def test_an_idle_waiter_costs_nothing(node: Node) -> None:
+def test_waiting_threads_use_less_than_one_percent_of_a_core(node: Node) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     parked(s)
@@ -393,7 +393,7 @@ def test_an_idle_waiter_costs_nothing(node: Node) -> None:
             stream.sync(timeout=20)
 
 
-def test_a_busy_main_thread_delays_no_stream(node: Node) -> None:
+def test_streams_under_busy_main_thread_finish(node: Node) -> None:
     devices = node("devices=3,schedule=eager")
     streams = [device.create_stream() for device in devices]
     nbytes = 8 << 20
@@ -423,7 +423,7 @@ def test_a_busy_main_thread_delays_no_stream(node: Node) -> None:
     assert all(untouched(buffer, 0) for buffer in buffers)
 
 
-def test_asyncio_waits_for_events(node: Node) -> None:
+def test_event_fileno_wakes_asyncio(node: Node) -> None:
     d0, d1 = node()
 
     async def reached(event: pl.Event) -> None:

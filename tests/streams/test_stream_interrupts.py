@@ -72,7 +72,7 @@ assert queue.take(20.0) == 1; queue.finish(1, False); s.sync(20)""",
 
 @pytest.mark.parametrize("how", INTERRUPTS)
 @pytest.mark.parametrize("name", WAITS)
-def test_ctrl_c_is_seen_in_every_wait_and_leaves_the_object_usable(name: str, how: str) -> None:
+def test_ctrl_c_in_each_wait_is_raised_and_object_stays_usable(name: str, how: str) -> None:
     program = INTERRUPT.replace("SENT", INTERRUPTS[how]).replace("BODY", WAITS[name])
     done = run_python(["-c", program], timeout=120)
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ n.record(); s.sync(20); print("synced")
 """
 
 
-def test_ctrl_c_is_seen_while_a_wait_looks_whether_ranks_are_stuck() -> None:
+def test_ctrl_c_during_wait_hook_is_raised() -> None:
     done = run_python(["-c", LOOKED_AT], timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nsynced\n", "")
 
@@ -149,9 +149,7 @@ LET_GO = {
 
 
 @pytest.mark.parametrize("name", LET_GO)
-def test_ctrl_c_is_seen_by_a_wait_after_which_something_is_let_go(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_in_wait_that_releases_objects_is_raised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", "eager")  # workers go on while the wait is in its hook
     before, during, after = LET_GO[name]
     program = RELEASED.replace("BEFORE", before).replace("DURING", during).replace("AFTER", after)
@@ -175,7 +173,7 @@ print(sys.getrefcount(last) - before)
 """
 
 
-def test_the_end_of_a_wait_hook_may_set_another() -> None:
+def test_wait_hook_replaced_in_its_destructor_leaks_nothing() -> None:
     done = run_python(["-c", HOOKS], timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
@@ -224,7 +222,7 @@ c = d0.allocate(8, stream=x)""",
 
 
 @pytest.mark.parametrize("name", EXITS)
-def test_the_interpreter_ends_whatever_is_queued(name: str) -> None:
+def test_interpreter_exit_with_work_queued_is_clean(name: str) -> None:
     done = run_python(["-c", AT_EXIT.replace("BODY", EXITS[name])], timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stderr)
     assert done.stdout in ("end\n", "") if "exit in" in name else done.stdout == "end\n"
@@ -263,7 +261,7 @@ print(codes, b.view()[-1], waiter.is_alive())
 """
 
 
-def test_forks_while_streams_run() -> None:
+def test_fork_while_streams_run_refuses_child_and_keeps_parent() -> None:
     done = run_python(["-W", "ignore", "-c", FORK], timeout=120)
     assert (done.returncode, done.stdout) == (0, "[0, 0, 0, 0, 0] 1 False\n"), done.stderr
 
@@ -290,7 +288,7 @@ for s in streams: s.close()
 """
 
 
-def test_ten_thousand_idle_streams_have_no_threads() -> None:
+def test_ten_thousand_idle_streams_use_no_threads() -> None:
     done = run_python(["-c", MANY], timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -324,7 +322,7 @@ print(json.dumps({"native": queue(works["native"], 1_000_000),
 """
 
 
-def test_memory_comes_back_after_a_million_operations() -> None:
+def test_million_queued_operations_give_memory_back() -> None:
     done = run_python(["-c", MILLION], timeout=140)
     assert done.returncode == 0, done.stderr
     for what, (before, highest, after) in json.loads(done.stdout).items():

@@ -11,7 +11,9 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize(("dst_pitch", "src_pitch"), [(100, 70_000), (70_000, 100), (64, 300), (300, 64)])
-def test_queued_rectangles_let_go_of_what_they_held(node: Node, dst_pitch: int, src_pitch: int) -> None:
+def test_queued_copy_2d_with_unequal_spans_releases_its_memory(
+    node: Node, dst_pitch: int, src_pitch: int
+) -> None:
     d0, d1 = node("devices=2,memory=64MiB")
     s, height, width = d0.create_stream(), 40, 50
     for _ in range(20):

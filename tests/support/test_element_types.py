@@ -27,7 +27,7 @@ def _noise(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
-def test_arrays_of_every_type_of_ml_dtypes_are_copied(node: Node, name: str) -> None:
+def test_array_of_each_ml_dtypes_type_is_copied_both_ways(node: Node, name: str) -> None:
     d0, _ = node()
     stream = d0.create_stream()
     content = _noise(24)
@@ -49,7 +49,7 @@ def test_arrays_of_every_type_of_ml_dtypes_are_copied(node: Node, name: str) -> 
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
-def test_views_take_every_type_of_ml_dtypes(node: Node, name: str) -> None:
+def test_view_takes_each_ml_dtypes_type(node: Node, name: str) -> None:
     d0, _ = node()
     kind = getattr(ml_dtypes, name)
     with d0.allocate(24) as buffer:
@@ -78,7 +78,7 @@ class _Dtype:
 _Dtype.__module__, _Dtype.__name__ = "torch", "dtype"
 
 
-def test_views_take_the_types_of_torch(node: Node) -> None:
+def test_view_takes_torch_types_and_refuses_unknown(node: Node) -> None:
     buffer = node()[0].allocate(16)
     for name in (
         "bfloat16",
@@ -99,7 +99,7 @@ def test_views_take_the_types_of_torch(node: Node) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_reductions_take_the_types_of_torch(node: Node, dtype: str) -> None:
+def test_reduce_takes_each_torch_type(node: Node, dtype: str) -> None:
     d0, _ = node()
     a, b = material(dtype, 33, 1)
     result = expected(dtype, "sum", a, b).tobytes()
@@ -119,7 +119,7 @@ def test_reductions_take_the_types_of_torch(node: Node, dtype: str) -> None:
         assert bytes(left.view()) == result
 
 
-def test_reductions_refuse_types_that_no_kernel_has(node: Node) -> None:
+def test_reduce_of_type_without_kernel_raises_invalid_value(node: Node) -> None:
     buffer = node()[0].allocate(16)
     wrong: list[Any] = [
         *map(_Dtype, ("float8_e4m3fn", "bool", "complex64", "nonsense")),
@@ -132,7 +132,7 @@ def test_reductions_refuse_types_that_no_kernel_has(node: Node) -> None:
             pl.reduce(buffer, buffer, dtype=dtype)
 
 
-def test_channels_and_collectives_take_tensors_of_every_type(node: Node) -> None:
+def test_channels_and_collectives_take_bfloat16_tensors(node: Node) -> None:
     node("devices=2")
     parts = [_noise(64), _noise(64)[::-1].copy()]
     for each in parts:

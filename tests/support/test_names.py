@@ -15,7 +15,7 @@ from peerlane.dialects.hip import hip
 from peerlane.testing.procs import run_python
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_version_is_that_of_package_and_looked_up_late() -> None:
     assert peerlane.__version__ == importlib.metadata.version("peerlane")
     code = "import sys, peerlane; print('importlib.metadata' in sys.modules, peerlane.__version__)"
     slow, version = run_python(["-c", code], timeout=40).stdout.split()
@@ -26,7 +26,7 @@ def test_the_version_is_that_of_the_package() -> None:
     )  # importing peerlane does not look it up
 
 
-def test_the_command_line_tells_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_version_prints_package_and_python(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])
     assert ended.value.code == 0
@@ -34,7 +34,7 @@ def test_the_command_line_tells_the_version(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("command", ["topo", "ps", "demo", "bench", "run", "launch"])
-def test_unknown_words_show_the_usage_of_the_command(
+def test_command_with_unknown_option_shows_its_usage(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = {"bench": ["call"], "launch": ["-n", "1"]}.get(command, [])
@@ -47,7 +47,7 @@ def test_unknown_words_show_the_usage_of_the_command(
 
 
 @pytest.mark.parametrize("command", ["topo", "ps", "demo"])
-def test_the_unknown_word_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_with_unknown_option_names_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([command, "--bogus"])
     assert "error: unrecognized arguments: --bogus" in capsys.readouterr().err
@@ -65,7 +65,7 @@ def test_the_unknown_word_is_named(command: str, capsys: pytest.CaptureFixture[s
         (hip, "hipMemcpyPear", "hipMemcpyPeer"),
     ],
 )
-def test_names_that_are_meant_perhaps_are_told(module: object, name: str, meant: str) -> None:
+def test_missing_name_error_suggests_close_names(module: object, name: str, meant: str) -> None:
     assert not hasattr(module, name)
     with pytest.raises(AttributeError) as told:
         getattr(module, name)
@@ -74,7 +74,7 @@ def test_names_that_are_meant_perhaps_are_told(module: object, name: str, meant:
     assert told.value.name == name
 
 
-def test_names_that_are_like_none_are_refused_plainly() -> None:
+def test_missing_name_like_no_other_error_suggests_nothing() -> None:
     for name in ("xyzzy_plugh_0", "_private", "__path_of_nothing__", "x" * 1000):
         with pytest.raises(AttributeError) as told:
             getattr(peerlane, name)
@@ -84,7 +84,7 @@ def test_names_that_are_like_none_are_refused_plainly() -> None:
     assert getattr(peerlane, "memcpy", None) is None
 
 
-def test_star_imports_and_pickles_are_as_before() -> None:
+def test_star_import_pickle_and_deepcopy_of_package_work() -> None:
     names: dict[str, object] = {}
     exec("from peerlane import *", names)
     assert set(peerlane.__all__) <= set(names) and "__version__" not in names
@@ -92,7 +92,7 @@ def test_star_imports_and_pickles_are_as_before() -> None:
     assert copy.deepcopy(peerlane.InvalidValue) is peerlane.InvalidValue
 
 
-def test_help_shows_what_is_for_people() -> None:
+def test_help_of_package_hides_pytest_marker() -> None:
     shown = pydoc.render_doc(peerlane)
     assert "PYTEST_DONT_REWRITE" not in shown
     assert "virtual devices that need no hardware" in shown

@@ -1,4 +1,4 @@
-"""A test that fails tells the command that runs it again as it ran."""
+"""A failed test shows a command that runs it again under the same schedule and seeds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def again(pytester: pytest.Pytester, command: str) -> str:
 def test_command_of_a_failed_test_run_again_fails_alike(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
 ) -> None:
-    monkeypatch.setenv("PEERLANE_SCHEDULE", "seeded")  # whose seed is drawn
+    monkeypatch.setenv("PEERLANE_SCHEDULE", "seeded")  # the seed is drawn
     done = run(pytester, SOURCE, "-p", "helpers.again", *workers)
     done.assert_outcomes(passed=1, failed=3, errors=1)
     commands = told(done.stdout.str())

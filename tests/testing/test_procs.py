@@ -1,4 +1,4 @@
-"""The harness that runs Python children: its deadline, its survivors, and what it passes on."""
+"""``run_python``, which runs a child under a deadline and kills the processes that the child leaves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def child_in(text: str) -> int:
     return int(found[1])
 
 
-def test_it_returns_code_output_and_time() -> None:
+def test_run_python_child_ends_returns_code_output_and_time() -> None:
     done = run_python(
         ["-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"], timeout=20
     )
@@ -41,12 +41,12 @@ def test_it_returns_code_output_and_time() -> None:
     assert 0 < done.seconds < 20
 
 
-def test_a_child_that_dies_by_a_signal_has_its_negative() -> None:
+def test_run_python_child_killed_by_signal_returns_its_negative() -> None:
     done = run_python(["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], timeout=20)
     assert done.returncode == -signal.SIGKILL
 
 
-def test_input_environment_and_folder_reach_the_child(tmp_path: Path) -> None:
+def test_run_python_input_environment_and_folder_reach_child(tmp_path: Path) -> None:
     done = run_python(
         ["-c", "import os, sys; print(sys.stdin.read(), os.environ['HERE'], os.getcwd())"],
         timeout=20,
@@ -57,11 +57,11 @@ def test_input_environment_and_folder_reach_the_child(tmp_path: Path) -> None:
     assert done.stdout == f"é yes {tmp_path.resolve()}\n"
 
 
-def test_without_input_the_child_reads_an_end() -> None:
+def test_run_python_without_input_child_reads_end_of_file() -> None:
     assert run_python(["-c", "import sys; print(repr(sys.stdin.read()))"], timeout=20).stdout == "''\n"
 
 
-def test_the_deadline_kills_the_whole_session_and_shows_the_output() -> None:
+def test_run_python_past_deadline_kills_session_and_shows_output() -> None:
     program = START + REPORT + "print('bad', file=sys.stderr, flush=True); child.wait()"
     with pytest.raises(AssertionError) as caught:
         run_python(["-c", program], timeout=2)
@@ -70,7 +70,7 @@ def test_the_deadline_kills_the_whole_session_and_shows_the_output() -> None:
     assert state(child_in(text)) in ("gone", "Z")
 
 
-def test_survivors_are_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_python_survivors_are_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procs, "SETTLE_SECONDS", 0.1)
     with pytest.raises(AssertionError) as caught:
         run_python(["-c", START + REPORT], timeout=20)
@@ -81,7 +81,7 @@ def test_survivors_are_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None
     assert state(pid) in ("gone", "Z")
 
 
-def test_a_survivor_that_left_its_group_is_found_in_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_python_survivor_outside_its_group_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procs, "SETTLE_SECONDS", 0.1)
     program = START.replace("'-c',", "'-c', 'import os; os.setpgid(0, 0);' +") + REPORT
     with pytest.raises(AssertionError, match="left processes behind") as caught:
@@ -89,13 +89,13 @@ def test_a_survivor_that_left_its_group_is_found_in_the_session(monkeypatch: pyt
     assert state(child_in(str(caught.value))) in ("gone", "Z")
 
 
-def test_children_that_follow_at_once_are_no_survivors() -> None:
+def test_run_python_children_that_end_soon_are_not_survivors() -> None:
     program = "import multiprocessing as m; m.get_context('forkserver').Process(target=print).start()"
     assert run_python(["-c", program], timeout=20).returncode == 0
 
 
 class InterruptsStart(subprocess.Popen[bytes]):
-    """A child that is there, and nobody knows yet."""
+    """A child whose start is interrupted: it runs, and its ``Popen`` was not returned yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -103,7 +103,7 @@ class InterruptsStart(subprocess.Popen[bytes]):
 
 
 @pytest.mark.parametrize("when", ["it runs", "it starts"])
-def test_an_exception_in_the_waiting_test_kills_the_child(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_python_interrupted_while_waiting_kills_child(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
@@ -124,6 +124,6 @@ def test_an_exception_in_the_waiting_test_kills_the_child(when: str, monkeypatch
     assert state(sessions[0]) == "gone"
 
 
-def test_a_child_that_cannot_start() -> None:
+def test_run_python_child_cannot_start_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         run_python(["-c", "pass"], timeout=20, cwd="/nowhere")

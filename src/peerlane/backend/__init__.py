@@ -1,1 +1,1 @@
-"""Back-ends: what executes.  One file each; the neutral API speaks to them through ``interface``."""
+"""The seam between the neutral API and the back-ends, which execute its operations."""

@@ -1,12 +1,8 @@
-"""Default bodies: what a back-end need not write itself."""
+"""Default bodies of verbs, which a back-end need not write itself."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Copies, Memory
@@ -15,11 +11,9 @@ from peerlane.support import reductions
 
 _PIECE = 1 << 20  # bytes that a reduction reads at a time
 
-_UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-
 
 def copy_batch(backend: Copies, copies: Sequence[tuple[int, int, int]]) -> None:
-    """Copy one after the other."""
+    """Make the copies one after the other."""
     for dst, src, nbytes in copies:
         backend.copy(dst, src, nbytes)
 
@@ -33,7 +27,11 @@ def copy_2d(
 
 
 def reduce(backend: Copies, dst: int, src: int, count: int, dtype: str, op: str) -> None:
-    """Read both ends, combine them on the host, and write the result."""
+    """Read source and destination, combine them on the host, and write the result."""
+    import numpy as np
+
+    from peerlane.support.host_reductions import combined
+
     width = reductions.width_of(reductions.number_of("reduce", dtype, op))
     check_reduction(dst, src, count * width, width)
     step = _PIECE // width
@@ -47,7 +45,7 @@ def reduce(backend: Copies, dst: int, src: int, count: int, dtype: str, op: str)
 
 
 def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
-    """Refuse ends that are misaligned or overlap in part."""
+    """Refuse a source and destination that are misaligned or overlap in part."""
     for role, address in (("dst", dst), ("src", src)):
         if address % width:
             raise reductions.misaligned(role, address, width)
@@ -55,44 +53,20 @@ def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
         raise reductions.partly_overlapping(src, dst, nbytes)
 
 
-def combined(
-    mine: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], dtype: str, op: str
-) -> npt.NDArray[np.uint8]:
-    """Return the bytes of ``mine OP other``, computed as :func:`peerlane.reduce` says."""
-    with np.errstate(all="ignore"):
-        result: npt.NDArray[Any] = _UFUNCS[op](_values(mine, dtype), _values(other, dtype))
-        if dtype == "bfloat16":
-            return _rounded(result).view(np.uint8)
-        return result.astype(dtype, copy=False).view(np.uint8)
-
-
-def _values(raw: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
-    if dtype == "bfloat16":
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    found = raw.view(dtype)
-    return found.astype(np.float32) if dtype == "float16" else found
-
-
-def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round to bfloat16, to the nearest even; what is no number stays none."""
-    bits = values.view(np.uint32)
-    nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), (bits >> 16) | 0x40, nearest).astype(np.uint16)
-
-
 class BackendBase:
-    """A back-end whose devices do not reach each other, and which can do nothing beyond ``copy``, ``fill``, ``read``
-    and ``write``.  Inherit, and write the rest of :class:`~peerlane.backend.interface.Backend`.
+    """A back-end that has only ``copy``, ``fill``, ``read`` and ``write``, and whose devices do not reach each other.
+
+    Inherit from it, and write the rest of :class:`~peerlane.backend.interface.Backend`.
     """
 
     name: str
     caps = Caps.NONE
 
     def ready(self) -> None:
-        """Accept: it can always be used."""
+        """Do nothing: it can always be used."""
 
     def copy_batch(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        """Copy one after the other."""
+        """Make the copies one after the other."""
         copy_batch(self._copies(), copies)
 
     def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
@@ -108,17 +82,17 @@ class BackendBase:
         raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
 
     def can_access(self, ordinal: int, peer: int) -> bool:
-        """Deny it."""
+        """Return False."""
         return False
 
     def why_not(self, ordinal: int, peer: int) -> str:
-        """Say that there is no such thing."""
+        """Return the reason: the devices have no peers."""
         return (
             "it is the device itself" if ordinal == peer else f"devices of back-end {self.name} have no peers"
         )
 
     def link(self, ordinal: int, peer: int) -> str:
-        """Say that the host is between them."""
+        """Return the kind of link of devices that are joined by the host."""
         return "X" if ordinal == peer else "SYS"
 
     def peers(self, ordinal: int) -> Collection[int]:
@@ -138,8 +112,8 @@ class BackendBase:
         self.set_peer(ordinal, peer, enabled)
 
     def is_announced(self, ordinal: int, peer: int) -> bool:
-        """Deny it."""
+        """Return False."""
         return False
 
     def _copies(self) -> Copies:
-        return self  # type: ignore[return-value]  # what inherits has the verbs
+        return self  # type: ignore[return-value]  # subclasses have the verbs

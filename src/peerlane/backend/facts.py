@@ -1,4 +1,4 @@
-"""Facts that a back-end tells the neutral API: plain values, which mean the same for every back-end."""
+"""Facts that a back-end gives the neutral API: plain values with the same meaning for every back-end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Caps(enum.Flag):
 
     NONE = 0
     PEER = enum.auto()  #: ``set_peer``: ``Peers`` beyond the defaults
-    COPY_2D = enum.auto()  #: ``copy_2d`` of its own; else rectangles are copied row by row
+    COPY_2D = enum.auto()  #: a ``copy_2d`` of its own; else rectangles are copied row by row
     FILL = enum.auto()  #: ``fill``
     PINNED_HOST = enum.auto()  #: ``allocate_host``
     PHYSICAL = enum.auto()  #: ``VirtualMemory``
@@ -22,7 +22,7 @@ class Caps(enum.Flag):
 
 
 class HandleKind(enum.IntEnum):
-    """What a handle stands for."""
+    """The kind of object that a handle exports."""
 
     PHYSICAL = 1
     BUFFER = 2
@@ -32,7 +32,7 @@ class HandleKind(enum.IntEnum):
 
 
 class Kind(enum.Enum):
-    """What an address points at."""
+    """The kind of memory that an address points at."""
 
     DEVICE = "device"
     PINNED = "pinned host"
@@ -43,7 +43,7 @@ class Kind(enum.Enum):
 class DeviceInfo:
     """Facts of one device that do not change while its node lives.
 
-    ``total_bytes`` is its capacity; ``max_peers`` how many peers it may have at a time;
+    ``total_bytes`` is its capacity; ``max_peers`` is how many peers it may have at a time;
     ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly;
     ``is_host_mapped`` whether the host may touch its addresses;
     ``max_streams`` and ``max_notifies`` how many of them a dialect that has such limits gives out.
@@ -64,10 +64,10 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an address lies: ``base`` and ``size`` are those of the allocation (0 for pageable memory).
+    """The allocation that an address lies in.
 
-    ``allocation`` is a number unique in the process, drawn from ``peerlane.backend.host.next_allocation()``;
-    ``ordinal`` is the device, or -1 for host memory.
+    ``base`` and ``size`` are the allocation's (0 for pageable memory).  ``allocation`` is its number, unique in the
+    process, from ``peerlane.backend.host.next_allocation()``.  ``ordinal`` is the device, or -1 for host memory.
     """
 
     kind: Kind
@@ -79,7 +79,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a copy between two buffers goes: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
+    """The route of a copy between two buffers: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
 
     kind: str
     reason: str

@@ -1,22 +1,21 @@
-"""What a back-end owes the neutral API.
+"""The verbs that a back-end owes the neutral API.
 
-A back-end holds no policy.  Devices are ordinals, memory is integer addresses, and every refusal is one of the
-exceptions of :mod:`peerlane.errors`.  Every verb is synchronous: when it returns, the bytes have moved.  After a
-raise nothing was created and nothing half-made is left; the destination of a copy that failed *while running* is
-unspecified.
+A back-end has no policy.  Devices are ordinals, memory is integer addresses, and every refusal is an exception of
+:mod:`peerlane.errors`.  Every verb is synchronous: when it returns, the bytes have moved.  After a raise nothing was
+created and nothing half-made is left.  If a copy fails *while running*, its destination is unspecified.
 
 ========================  ==========================================================================================
-:class:`Memory`           address, size, close, capacity; ``host_view`` if the host may look
+:class:`Memory`           address, size, close, capacity; ``host_view`` if the host may access it
 :class:`Addresses`        locate
-:class:`VirtualMemory`    physical, reserve, where there is virtual memory (``Caps.PHYSICAL``)
+:class:`VirtualMemory`    physical, reserve, if it has virtual memory (``Caps.PHYSICAL``)
 :class:`Peers`            can access, enable, route
 :class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
 :class:`Queue`            submit, record, wait, sync, cancel; a back-end without queues gets the host's
-:class:`Share`            export to a plain record and, where there is one, a descriptor; open a record as memory
+:class:`Share`            export as a plain record and, if it has one, a descriptor; open a record as memory
 :class:`Signal`           record, wait
 ========================  ==========================================================================================
 
-:class:`Backend` is what each must be: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
+Each back-end implements :class:`Backend`: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
 :class:`peerlane.backend.base.BackendBase` has the default bodies.
 """
 
@@ -31,7 +30,7 @@ from peerlane.backend.ranks import Ranks
 
 @runtime_checkable
 class Memory(Protocol):
-    """One allocation.  ``close`` is idempotent; no verb finds its addresses afterwards."""
+    """One allocation.  ``close`` is idempotent; afterwards no verb accepts its addresses."""
 
     @property
     def address(self) -> int: ...
@@ -42,23 +41,23 @@ class Memory(Protocol):
 
 @runtime_checkable
 class VisibleMemory(Memory, Protocol):
-    """Memory that the host may look at: what ``Caps.HOST_VIEW`` obliges ``allocate`` to return."""
+    """Memory that the host may access: ``Caps.HOST_VIEW`` obliges ``allocate`` to return it."""
 
     def host_view(self) -> memoryview:
         """Return the bytes themselves, not a copy, as writable unsigned bytes.
 
-        The view keeps them after ``close``.
+        The view keeps them alive after ``close``.
         """
         ...
 
 
 class Addresses(Protocol):
-    """What integers mean."""
+    """The look-up of addresses."""
 
     def locate(self, address: int) -> Location:
-        """Tell what ``address`` points at; what is not this back-end's is ``Kind.PAGEABLE``.
+        """Return the location of ``address``; an address that is not this back-end's is ``Kind.PAGEABLE``.
 
-        Raises ``BadAddress`` for an address that only this back-end could have given out and where nothing lives.
+        Raises ``BadAddress`` for an address in this back-end's windows that lies in no allocation.
         """
         ...
 
@@ -71,11 +70,11 @@ class Peers(Protocol):
         ...
 
     def why_not(self, ordinal: int, peer: int) -> str:
-        """Return in words why ``can_access`` is False; empty if it is True."""
+        """Return the reason in words if ``can_access`` is False; else empty."""
         ...
 
     def link(self, ordinal: int, peer: int) -> str:
-        """Return what joins two devices, as ``peerlane topo`` names it; ``"X"`` for a device and itself."""
+        """Return the link between two devices, as ``peerlane topo`` names it; ``"X"`` for a device and itself."""
         ...
 
     def peers(self, ordinal: int) -> Collection[int]:
@@ -87,26 +86,27 @@ class Peers(Protocol):
         ...
 
     def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
-        """Say on the node whether this process enables the direction; opens no route, idempotent.
+        """Announce on the node whether this process enables the direction; idempotent.
 
-        A copy that is to be direct goes also where both directions are announced, each by any process.
+        It opens no route.  A copy that must be direct is also possible if both directions are announced, each by any
+        process.
         """
         ...
 
     def is_announced(self, ordinal: int, peer: int) -> bool:
-        """Tell whether a process of the node, this one or another, enables the direction."""
+        """Tell whether some process of the node has announced the direction."""
         ...
 
 
 class Copies(Protocol):
-    """What moves bytes.  Addresses are the back-end's own; host memory is an object with the buffer protocol.
+    """Verbs that move bytes.  Addresses are the back-end's own; host memory is an object with the buffer protocol.
 
-    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written, and names the
-    operand.
+    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written; the text names
+    the operand.
     """
 
     def copy(self, dst: int, src: int, nbytes: int) -> None:
-        """Copy ``nbytes`` between any two of its addresses; overlapping ranges behave as ``memmove``.
+        """Copy ``nbytes`` between any two of its addresses; overlapping ranges are copied as by ``memmove``.
 
         0 bytes are a no-op.
         """
@@ -117,7 +117,7 @@ class Copies(Protocol):
         ...
 
     def read(self, address: int, into: memoryview) -> None:
-        """Copy as many bytes as ``into`` has, from ``address`` to the host."""
+        """Fill ``into`` with the bytes at ``address``."""
         ...
 
     def write(self, address: int, data: memoryview) -> None:
@@ -125,7 +125,7 @@ class Copies(Protocol):
         ...
 
     def copy_batch(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        """Copy each (destination, source, bytes); they must not overlap one another, and run in any order."""
+        """Make the copies (destination, source, bytes), in any order; they must not overlap one another."""
         ...
 
     def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
@@ -133,30 +133,30 @@ class Copies(Protocol):
         ...
 
     def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
-        """Combine ``count`` elements at ``src`` into those at ``dst``; names as of :func:`peerlane.reduce`."""
+        """Combine ``count`` elements at ``src`` into those at ``dst``; names as for :func:`peerlane.reduce`."""
         ...
 
 
 class VirtualMemory(Protocol):
-    """Physical memory and addresses apart from each other: ``Caps.PHYSICAL``.
+    """Physical memory and addresses, separately: ``Caps.PHYSICAL``.
 
-    What is returned is opaque to the neutral API: a ``Physical`` and an ``AddressRange`` of the back-end's own.
+    The verbs return objects of the back-end's own classes, which are opaque to the neutral API.
     """
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> Any:
-        """Return a :class:`peerlane.Physical`: a multiple of the granularity, without an address."""
+        """Return a :class:`peerlane.Physical` of ``nbytes``, a multiple of the granularity."""
         ...
 
     def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> Any:
         """Return a :class:`peerlane.AddressRange`, at ``wanted`` if that is free.
 
-        Raises ``OutOfMemory`` when there are no addresses.
+        Raises ``OutOfMemory`` if there are not enough addresses.
         """
         ...
 
 
 class Queue(Protocol):
-    """Streams of the back-end's own: ``Caps.QUEUE``.  Not frozen until a second implementation stands on it.
+    """Streams of the back-end's own: ``Caps.QUEUE``.  May change until a second back-end implements it.
 
     ``create_stream`` returns a :class:`peerlane.Stream`: submit, record, wait, sync, cancel.
     """
@@ -171,10 +171,10 @@ class Queue(Protocol):
 
 
 class Signal(Protocol):
-    """What streams record and wait for.  Not frozen until a second implementation stands on it."""
+    """Events and notifies, which streams record and wait for.  May change until a second back-end implements it."""
 
     def create_event(self, device: Any) -> Any:
-        """Return a new :class:`peerlane.Event`, not recorded yet."""
+        """Return a new :class:`peerlane.Event` without a record."""
         ...
 
     def create_notify(self, device: Any, kind: int) -> Any:
@@ -183,44 +183,44 @@ class Signal(Protocol):
 
 
 class Share(Protocol):
-    """Memory and signals of other processes: ``Caps.SHARE``.  Not frozen until a second implementation stands on it.
+    """Memory and signals of other processes: ``Caps.SHARE``.  May change until a second back-end implements it.
 
     ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.
     """
 
-    node_hash: int  #: what tells this node from others
+    node_hash: int  #: identifies this node
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Any:
-        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); return its offer.
+        """Ask the exporter of a handle, for at most ``timeout`` seconds (negative: for ever); return its offer.
 
         Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
         """
         ...
 
     def open_file(self, fd: int) -> Any:
-        """Look at a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for what is none."""
+        """Return the offer of a block's file; ``fd`` stays the caller's.  ``BadHandle`` if it is not such a file."""
         ...
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
-        """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
+        """Return the pid of a handle's exporter, None if that has ended; ``BadHandle`` if it is not a handle."""
         ...
 
     @property
     def ranks(self) -> Ranks:
-        """What ranks that write into each other's memory need besides."""
+        """Return the further verbs, for ranks that write into each other's memory."""
         ...
 
 
 @runtime_checkable
 class Backend(Addresses, Peers, Copies, Protocol):
-    """The devices of one process's node, and what executes there."""
+    """The devices of one process's node, and the verbs that execute on them."""
 
     name: str  #: of the back-end: its devices are ``"<name>:<ordinal>"``
     caps: Caps
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was left."""
+        """Whether the process has left it."""
         ...
 
     def devices(self) -> tuple[DeviceInfo, ...]:
@@ -228,44 +228,44 @@ class Backend(Addresses, Peers, Copies, Protocol):
         ...
 
     def ready(self) -> None:
-        """Refuse where it cannot be used: ``Closed`` when it was left, or in a forked child that cannot have it."""
+        """Raise ``Closed`` if the process has left it, or is a forked child that cannot have it."""
         ...
 
     def free_bytes(self, ordinal: int) -> int:
-        """Return the bytes of capacity not charged to any allocation of any process of the node."""
+        """Return the bytes of capacity that no process of the node holds."""
         ...
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
         """Allocate device memory, aligned to at least 256 bytes; contents are unspecified.
 
-        ``peer``: for access from other devices, where that makes a difference.
+        ``peer``: allocate for access from other devices, if that makes a difference here.
         Raises ``OutOfMemory`` beyond the capacity and ``InvalidValue`` for ``nbytes < 1``.
         """
         ...
 
     def allocate_host(self, nbytes: int) -> Memory:
-        """Allocate pinned host memory (``Caps.PINNED_HOST``): its address may be dereferenced by the host."""
+        """Allocate pinned host memory (``Caps.PINNED_HOST``): the host may dereference its address."""
         ...
 
     def close(self) -> None:
-        """Leave: every allocation dies, later use of its address is a named ``BadAddress``."""
+        """Leave: all allocations end, and later use of their addresses raises ``BadAddress``."""
         ...
 
 
 class Factory(Protocol):
-    """How a back-end is entered: what is registered under its name."""
+    """Enters a back-end; it is registered under the back-end's name."""
 
     def configure(self, settings: str, source: str) -> object:
-        """Return what ``settings`` describe: ``"devices=2,..."`` without ``backend=``, or a TOML file's path.
+        """Return the configuration for ``settings``: ``"devices=2,..."`` without ``backend=``, or a TOML file's path.
 
-        ``source`` names where they stand, for the message of an ``InvalidValue`` (``BAD_CONFIG``).
+        ``source`` says where the settings are written, for the text of an ``InvalidValue`` (``BAD_CONFIG``).
         """
         ...
 
     def enter(self, config: Any, present: Any) -> Backend:
         """Return the back-end for a configuration.
 
-        ``present`` is the one of this name that the process is in, or None; it is returned if ``config`` is its own.
-        It stays as it is when the new one is refused.
+        ``present`` is the back-end of this name that the process has entered, or None; it is returned if ``config``
+        is its configuration.  It stays unchanged if the new one is refused.
         """
         ...

@@ -1,7 +1,7 @@
-"""What ranks that write into each other's memory need of a back-end, besides memory, streams, notifies and handles.
+"""Verbs for ranks that write into each other's memory, besides memory, streams, notifies and handles.
 
-A back-end that has it offers a :class:`Ranks`.  It is frozen when a second back-end has it; until then it may change.
-All objects are opaque: who got one from a back-end gives it back to that back-end only.
+A back-end that has them offers a :class:`Ranks`.  They may change until a second back-end implements them.  All
+objects are opaque: they go back to the back-end that made them, and to no other.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-# Objects of packages above this one: a Buffer, a Notify, a Stream, a Device; and what `open_handle` returned.
+# Objects of packages above this one: a Buffer, a Notify, a Stream, a Device; and the result of `open_handle`.
 Memory: TypeAlias = Any
 Notify: TypeAlias = Any
 Queue: TypeAlias = Any
@@ -20,7 +20,7 @@ C = TypeVar("C")
 
 
 class Lent(NamedTuple):
-    """Memory of another rank, for texts: whose it is, what it is called, and the call that takes it back."""
+    """Another rank's memory, for texts: the rank, the memory's name, and the call that takes the memory back."""
 
     whose: str
     what: str
@@ -28,78 +28,78 @@ class Lent(NamedTuple):
 
 
 class Bank(Protocol):
-    """Lines of memory that several processes have: notifies, leases, or what ranks say of themselves."""
+    """Lines of memory that several processes share: for notifies, leases, or the wait states of ranks."""
 
     def let_go(self) -> None:
-        """Offer it to nobody any more, and have it opened once less."""
+        """Withdraw its handle, and release one hold on it."""
         ...
 
 
 class Lease(Protocol):
-    """Whether memory that was lent to others may still be used."""
+    """The right of other ranks to use memory that was lent to them."""
 
     @property
     def id(self) -> int:
-        """Return its number, which no other one of this process has."""
+        """Return its number, unique in the process."""
         ...
 
     def begin(self) -> None:
-        """Begin it; its owner's, once."""
+        """Begin the lease; its owner calls this once."""
         ...
 
     def end_with(self, memory: Memory, /) -> None:
-        """End it when the memory is freed; its owner's."""
+        """Let the lease end when the memory is freed; its owner calls this."""
         ...
 
     def take_back(self) -> None:
-        """End it; its owner's."""
+        """End the lease; its owner calls this."""
         ...
 
     def lend(self, memory: Memory, mapped: bool, /) -> None:
-        """Refuse uses of a buffer once it has ended; ``mapped``: by address too."""
+        """Refuse uses of a buffer after the lease's end; ``mapped``: uses by address too."""
         ...
 
 
 class HeldArea(Protocol):
-    """Memory that two processes have, for what one of them has given to a channel and not brought.
+    """Memory of two processes for writes that one of them has submitted to a channel and holds back.
 
     It exports its bytes, ``HELD_ENTRIES`` entries first.
     """
 
     def discard(self) -> None:
-        """Give the pages behind the entries back."""
+        """Return the pages behind the entries to the system."""
         ...
 
 
 class Members(Protocol):
-    """The processes of a group, which are watched."""
+    """The watched processes of a group."""
 
 
 class WaitBoard(Protocol):
-    """What the ranks of a group say of themselves while nothing of them can run."""
+    """The shared board on which the ranks of a group report that they can only wait."""
 
     def begin(self, now_ns: int, awaited: Sequence[int], text: bytes, /) -> None:
-        """Say that this rank waits for these ranks from now on, and how it would tell it."""
+        """Report that this rank waits for these ranks from now on, with a text that describes the wait."""
         ...
 
     def renew(self, now_ns: int, /) -> None:
-        """Say that it was still so at this time."""
+        """Report that the wait still holds at this time."""
         ...
 
     def withdraw(self) -> None:
-        """Say that this rank goes on."""
+        """Withdraw the report: this rank goes on."""
         ...
 
     def circle(self, overlap_ns: int, /) -> list[int]:
-        """Return ranks, this one included, that wait for each other and did for so long at a time; else none."""
+        """Return ranks, this one included, that have waited for each other for so long at once; else none."""
         ...
 
     def in_vain(self) -> list[int]:
-        """Return the ranks whose waits nobody can end."""
+        """Return the ranks whose waits no rank can end."""
         ...
 
     def reached(self) -> list[int]:
-        """Return the ranks that this one waits for, those that they wait for, and so on."""
+        """Return the ranks that this one waits for, directly or through other ranks."""
         ...
 
     def condemn(self, ranks: Sequence[int], /) -> None:
@@ -108,27 +108,27 @@ class WaitBoard(Protocol):
 
     @property
     def is_condemned(self) -> bool:
-        """Return whether this rank was told that."""
+        """Return whether this rank was told that its wait is in vain."""
         ...
 
     def acknowledge(self) -> None:
-        """Say that this rank knows."""
+        """Report that this rank has seen it."""
         ...
 
     def have_acknowledged(self, ranks: Sequence[int], /) -> bool:
-        """Return whether all of them know."""
+        """Return whether all of these ranks have seen it."""
         ...
 
     def spell(self, rank: int, /) -> int:
-        """Return the number of a rank's wait, unlike that of its others."""
+        """Return the number of a rank's present wait; each of its waits has another one."""
         ...
 
     def text(self, rank: int, /) -> bytes:
-        """Return what a rank said last: any bytes."""
+        """Return the text of a rank's last report: any bytes."""
         ...
 
 
-# What the same back-end has made.
+# Objects that the same back-end made.
 OwnBank: TypeAlias = Any
 OwnLease: TypeAlias = Any
 OwnArea: TypeAlias = Any
@@ -137,32 +137,32 @@ OwnChannel: TypeAlias = Any
 
 
 class Ranks(Protocol):
-    """The verbs, by what they are for."""
+    """The verbs, grouped by purpose."""
 
     # Whether this process may use devices.
 
     def check_usable(self) -> None:
-        """Raise ``Closed`` in the child of a fork that may use none."""
+        """Raise ``Closed`` in the child of a fork that may not use devices."""
         ...
 
-    # Lines that several processes have.
+    # Lines that several processes share.
 
     def create_bank(self, lines: int) -> Bank:
-        """Return a new bank, all of whose lines are 0; ``OutOfMemory``."""
+        """Return a new bank whose lines are 0; raise ``OutOfMemory``."""
         ...
 
     def open_bank(self, offer: Offer, lines: int) -> Bank:
-        """Return the bank that another process offers; ``BadHandle`` if it has not so many lines."""
+        """Return the bank that another process offers; ``BadHandle`` if it has fewer lines."""
         ...
 
     # Notifies of the two ends of a channel.
 
     def lines_of_notifies(self, kind: int, count: int) -> int:
-        """Return how many lines so many notifies of a kind take."""
+        """Return how many lines ``count`` notifies of a kind take."""
         ...
 
     def notifies(self, device: Device, kind: int, count: int, bank: OwnBank | None) -> list[Notify]:
-        """Return the notifies of one end, in a bank, or of this process alone."""
+        """Return the notifies of one end: in a bank, or without one for this process alone."""
         ...
 
     def line(self, device: Device, kind: int, bank: OwnBank, index: int) -> Notify:
@@ -170,34 +170,34 @@ class Ranks(Protocol):
         ...
 
     def record(self, notify: Notify) -> None:
-        """Record it now, without asking whether it is open."""
+        """Record a notify now, without checking that it is open."""
         ...
 
     def record_on(self, stream: Queue, notify: Notify) -> None:
-        """Record it when the stream comes to it, without asking whether the notify is open."""
+        """Record a notify when the stream reaches the operation, without checking that the notify is open."""
         ...
 
     def abandon(self, notify: Notify) -> None:
-        """Say that only what is queued already will record it: waits in vain fail with ``PeerLost``."""
+        """Declare that only queued operations will still record it: other waits for it fail with ``PeerLost``."""
         ...
 
-    # Calls of a channel that cost no more than they must.
+    # Fast calls of a channel.
 
     def channel_type(self, neutral: type[C]) -> type[C]:
-        """Return the class of this back-end's channels: the neutral one, or one of its own that inherits from it.
+        """Return the class of this back-end's channels: the neutral one, or a faster subclass.
 
-        What it does faster does what the neutral methods do, errors included.
+        A faster method behaves as the neutral one, errors included.
         """
         ...
 
     def serve(
         self, channel: OwnChannel, window: Memory | None, incoming: list[Notify], outgoing: list[Notify]
     ) -> None:
-        """Let the faster ways serve a new channel; what they need is given, and what is None or empty they leave."""
+        """Set up the fast methods of a new channel; an argument that is None or empty leaves its methods off."""
         ...
 
     def serve_nothing(self, channel: OwnChannel) -> None:
-        """Let all calls of a channel come to the neutral methods."""
+        """Switch the fast methods of a channel off: all its calls take the neutral ones."""
         ...
 
     def put(self, stream: Queue | None, dst: Memory, at: int, src: Memory, /) -> None:
@@ -209,35 +209,35 @@ class Ranks(Protocol):
         ...
 
     def copy_blocks(self, stream: Queue | None, dst: Memory, src: Memory, table: Any, /) -> None:
-        """Copy rows of (first byte in ``dst``, first byte in ``src``, bytes), as one operation."""
+        """Copy blocks, as one operation; ``table`` has rows of (offset in ``dst``, offset in ``src``, bytes)."""
         ...
 
-    # Memory that is lent.
+    # Lent memory.
 
     def lease(self) -> Lease:
         """Return a lease of this process alone."""
         ...
 
     def lease_in(self, bank: OwnBank, line: int, number: int) -> Lease:
-        """Return the lease of a line, while that has this number."""
+        """Return the lease of a line, valid while the line has this number."""
         ...
 
     def name_lease(self, lease: OwnLease, lent: Lent) -> None:
-        """Let refusals name what is lent so."""
+        """Let refusals name the memory that the lease is for."""
         ...
 
     def forget_lease(self, lease: int) -> None:
-        """Forget the names of the lease with this number."""
+        """Forget the names of a lease, given by its number."""
         ...
 
-    # Who of a group lives, and what its ranks wait for.
+    # The processes of a group, and what its ranks wait for.
 
     def watch(self, bank: OwnBank, others: Sequence[tuple[int, int, int]]) -> Members:
         """Watch processes (rank, pid, start time); rank i records line i of the bank when it leaves."""
         ...
 
     def end_waits_with(self, members: OwnMembers, bank: OwnBank) -> None:
-        """Let waits for notifies of a bank end too when one of these processes is lost."""
+        """Let waits for notifies of a bank also end when one of these processes is lost."""
         ...
 
     def lines_of_board(self, ranks: int) -> int:
@@ -245,35 +245,38 @@ class Ranks(Protocol):
         ...
 
     def board(self, bank: OwnBank, rank: int) -> WaitBoard:
-        """Return a rank's view of the board that lies behind the first lines of a group's bank."""
+        """Return a rank's view of the board, which lies behind the first lines of a group's bank."""
         ...
 
-    # What a channel may put off.
+    # Late delivery: writes that a channel holds back.
 
     @property
     def is_late(self) -> bool:
-        """Return whether what is given to a channel may come later than its stream says (``schedule=seeded``)."""
+        """Return whether a write of a channel may arrive later than its stream reaches it (``schedule=seeded``)."""
         ...
 
-    HELD_LINES: int  #: of the bank of a held area
-    HELD_ENTRIES: int  #: of a held area
+    HELD_LINES: int  #: lines of the bank of a held area
+    HELD_ENTRIES: int  #: entries of a held area
 
     def held_area(self, bank: OwnBank) -> HeldArea:
         """Return the area of a bank."""
         ...
 
     def bring(self, bank: OwnBank, held: OwnBank, memories: Sequence[Memory]) -> None:
-        """Bring what the other end holds back, for these memories, if its process ends: it records in ``bank``."""
+        """If the other end's process ends, carry out the writes into these memories that it holds back.
+
+        Their records go to notifies of ``bank``.
+        """
         ...
 
     def record_held(self, stream: Queue, notify: Notify, area: OwnArea, entry: int) -> None:
-        """Record a notify once, whichever of the two processes does it, when the stream comes to it."""
+        """Record a notify when the stream reaches it; of the two processes only one does so."""
         ...
 
     def write_word(self, stream: Queue, memory: Memory, value: int, /) -> None:
-        """Write 8 bytes when the stream comes to it."""
+        """Write 8 bytes when the stream reaches the operation."""
         ...
 
     def follow(self, stream: Queue, before: Queue, operations: int) -> None:
-        """Let so many operations of a stream come after all that another one was given, unless that fails."""
+        """Run the next ``operations`` of a stream after all of another stream's, unless one of those fails."""
         ...

@@ -1,7 +1,7 @@
-"""Which back-ends there are, and which of them this process is in.
+"""The known back-ends, and those that this process has entered.
 
-The node of the process is one of them, chosen by ``backend=NAME`` in ``PEERLANE_NODE``; others may be entered
-beside it.  Nothing is entered before the first call that needs it.
+One of them is the node of the process, chosen by ``backend=NAME`` in ``PEERLANE_NODE``; others may be entered beside
+it.  No back-end is entered before the first call that needs one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ VARIABLE = "PEERLANE_NODE"
 DEFAULT = "virtual"
 GROUP = "peerlane.backends"
 
-# Names of modules, and no imports: a back-end stands above this package and imports it.  One that is never entered is
-# never loaded.
+# Names of modules, not imports: back-ends stand above this package and import it.  One that is never entered is never
+# loaded.
 _OWN = {
     "virtual": "peerlane.backends.virtual.factory:FACTORY",
     "reference": "peerlane.backends.reference:FACTORY",
@@ -33,15 +33,15 @@ _entered: dict[str, Backend] = {}  # by name
 _current: Backend | None = None
 _is_over = False
 
-#: What is called with a back-end before it is left; it must not raise.
+#: Functions to call with a back-end before the process leaves it; they must not raise.
 before_closing: list[Callable[[Backend], None]] = []
 
-#: The back-ends that the process is in and whose addresses native code does not know.
+#: The entered back-ends whose addresses native code does not know.
 foreign: tuple[Backend, ...] = ()
 
 
 def _after_fork() -> None:
-    # A thread that entered a node while another one forked does not exist in the child to let go of the lock.
+    # A thread may hold the lock while another one forks; in the child it does not exist and never releases the lock.
     global _lock
     _lock = threading.RLock()
 
@@ -50,17 +50,17 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def register(name: str, factory: Factory) -> None:
-    """Let a back-end be entered by a name: ``PEERLANE_NODE="backend=NAME"``, ``Device("NAME:0")``.
+    """Register a back-end under a name: ``PEERLANE_NODE="backend=NAME"`` and ``Device("NAME:0")`` then enter it.
 
-    An installed package does the same by an entry point of the group ``peerlane.backends``, whose object is the
+    An installed package does the same with an entry point of the group ``peerlane.backends``, whose object is the
     factory.
 
     Raises
     ------
     InvalidValue
-        It is no name: letters, digits, ``-`` and ``_``; or it is one of peerlane's own.
+        The name has characters other than letters, digits, ``-`` and ``_``; or it is one of peerlane's own.
     Busy
-        The process is in the back-end that has the name.
+        The process has entered the back-end of this name.
     """
     if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum() or name in _OWN:
         raise InvalidValue(
@@ -92,8 +92,8 @@ def factory_of(name: str, source: str) -> Factory:
         if made is not None:
             return _factories.setdefault(name, made)
     raise InvalidValue(
-        f"{source}: backend is {name!r}; valid are {', '.join(known())}, and what an installed package gives by an "
-        f"entry point of the group {GROUP!r}",
+        f"{source}: backend is {name!r}; valid are {', '.join(known())}, and the names that installed packages "
+        f"register as entry points of the group {GROUP!r}",
         fault=Fault.BAD_CONFIG,
     )
 
@@ -103,7 +103,7 @@ def _loaded(name: str) -> Factory | None:
         module, _, attribute = _OWN[name].partition(":")
         own: Factory = getattr(import_module(module), attribute)
         return own
-    from importlib.metadata import entry_points  # it takes as long as all of the rest
+    from importlib.metadata import entry_points  # this import takes as long as all the others
 
     for point in entry_points(group=GROUP, name=name):
         made: Factory = point.load()
@@ -112,12 +112,12 @@ def _loaded(name: str) -> Factory | None:
 
 
 def current() -> Backend:
-    """Return the back-end of this process's node, entering the one of ``PEERLANE_NODE`` at first.
+    """Return the back-end of this process's node; the first call enters the one that ``PEERLANE_NODE`` describes.
 
     Raises
     ------
     Closed
-        ``FORKED`` in the child of a fork that came after its parent had used devices; the process is ending.
+        ``FORKED``: the process is a forked child whose parent had used devices; or the process is ending.
     """
     if _current is None:
         return enter(os.environ.get(VARIABLE, ""), VARIABLE)
@@ -131,20 +131,20 @@ def is_entered() -> bool:
 
 
 def entered_as(name: str) -> Any:
-    """Return the back-end of a name if this process is in it, else None."""
+    """Return the back-end of a name if this process has entered it, else None."""
     return _entered.get(name)
 
 
 def entered() -> tuple[Backend, ...]:
-    """Return the back-ends that this process is in, its node's first."""
+    """Return the back-ends that this process has entered, its node's first."""
     with _lock:
         return tuple(sorted(_entered.values(), key=lambda each: each is not _current))
 
 
 def enter(spec: str, source: str) -> Backend:
-    """Enter the node that ``spec`` describes, leaving the present one if it is another one.
+    """Enter the node that ``spec`` describes, and leave the present one if it is another one.
 
-    The present node is kept when the new one is refused.
+    The process stays in its present node if the new one is refused.
     """
     global _current
     check_time()
@@ -161,9 +161,9 @@ def enter(spec: str, source: str) -> Backend:
 
 
 def enter_beside(name: str) -> Backend:
-    """Return the back-end of a name, entering it with its defaults if the process is not in it.
+    """Return the back-end of a name; enter it with its defaults if the process has not entered it.
 
-    Without a node of its own, the process gets that of ``PEERLANE_NODE`` first.
+    A process without a node first enters that of ``PEERLANE_NODE``.
     """
     mine = current()
     if mine.name == name:
@@ -205,7 +205,7 @@ def _note_foreign() -> None:
 
 
 def leave() -> None:
-    """Leave the present node and what was entered beside it: allocations die, objects become Closed.  Idempotent."""
+    """Leave the node and the back-ends beside it: allocations end, objects become Closed.  Idempotent."""
     global _current
     with _lock:
         left = entered()
@@ -215,14 +215,14 @@ def leave() -> None:
 
 
 def end() -> None:
-    """Leave the node, and enter none any more: destructors that run while the interpreter ends find none."""
+    """Leave the node for good: destructors that run while the interpreter ends must not enter one again."""
     global _is_over
     _is_over = True
     leave()
 
 
 def check_time() -> None:
-    """Refuse what comes after the exit handlers: ``Closed``."""
+    """Raise ``Closed`` after the exit handlers have run."""
     if _is_over:
         raise Closed(
             "the process is ending: its node was left by an exit handler",
@@ -232,7 +232,7 @@ def check_time() -> None:
 
 
 def split(spec: str, source: str) -> tuple[str, str]:
-    """Return the name of a node's back-end, and its settings without that."""
+    """Return the name of a node's back-end, and the other settings."""
     if is_file(spec):
         return _backend_of_file(spec), spec
     items = [item for item in spec.split(",") if item.strip()]
@@ -248,7 +248,7 @@ def split(spec: str, source: str) -> tuple[str, str]:
 
 
 def _backend_of_file(path: str) -> str:
-    """Return the back-end that a file names; what is wrong with the file the default back-end says."""
+    """Return the back-end that a file names; for a bad file the default one, which reports the mistake."""
     try:
         return str(read_toml(path).get("backend", DEFAULT))
     except InvalidValue:

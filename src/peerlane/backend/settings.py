@@ -1,7 +1,6 @@
 """The settings of a node: read from ``PEERLANE_NODE`` or a TOML file, and checked.
 
-Reading decides nothing about content: what the values mean and which are valid says each back-end, with
-:class:`Checks`.
+Each back-end decides which values are valid and what they mean, with :class:`Checks`.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ def read(
     Parameters
     ----------
     text, source : str
-        What :meth:`peerlane.backend.interface.Factory.configure` is given.
+        The arguments of :meth:`peerlane.backend.interface.Factory.configure`.
     values : mapping
-        The settings that there are, and what makes a value of the text of each.
+        For each known setting, a function that turns its text into a value.
 
     Raises
     ------
     InvalidValue
-        ``BAD_CONFIG``: it cannot be read, or has a setting that is not one of ``values``.
+        ``BAD_CONFIG``: the text cannot be read, or has a setting that is not in ``values``.
     """
     if is_file(text):
         source, found = text, read_toml(text)
@@ -59,12 +58,12 @@ def is_file(text: str) -> bool:
         return True
     try:
         return bool(text) and Path(text).exists()
-    except (OSError, ValueError):  # too long for a path, or not to be looked at: then not a file's name
+    except (OSError, ValueError):  # too long for a path, or a path that may not be read
         return False
 
 
 def read_inline(text: str, source: str, values: Mapping[str, Callable[[str], object]]) -> dict[str, object]:
-    """Read ``key=value,key=value``; ``values`` are what makes a value of the text of each that is more than text."""
+    """Read ``key=value,key=value``; ``values`` has a function for each key whose value is not a str."""
     settings: dict[str, object] = {}
     if not text.strip():
         return settings
@@ -136,7 +135,7 @@ def integer(text: str) -> object:
 
 
 def sizes(text: str) -> object:
-    """Read sizes between slashes."""
+    """Read sizes that are separated by slashes; other text stays text."""
     return text.split("/") if "/" in text else text
 
 
@@ -146,7 +145,7 @@ def bad_config(source: str, problem: str) -> InvalidValue:
 
 
 def shown(value: object) -> str:
-    """Return ``value`` for a message: bounded in length, and total (a huge integer has no ``repr``)."""
+    """Return ``value`` for a message: short, and for any value (a huge integer has no ``repr``)."""
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list | tuple):
@@ -177,25 +176,25 @@ class Checks:
         return bad_config(self.source, f"node.{key} is {shown(value)}; valid: {valid}")
 
     def integer(self, key: str, value: object, low: int, high: int) -> int:
-        """Return a whole number of ``low..high``."""
+        """Return ``value`` if it is a whole number of ``low..high``."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.refusal(key, value, f"a whole number from {low} to {high}")
         return value
 
     def flag(self, key: str, value: object) -> bool:
-        """Return true or false."""
+        """Return ``value`` if it is true or false."""
         if not isinstance(value, bool):
             raise self.refusal(key, value, "true or false")
         return value
 
     def choice(self, key: str, value: object, options: Sequence[str]) -> str:
-        """Return one of ``options``."""
+        """Return ``value`` if it is one of ``options``."""
         if not isinstance(value, str) or value not in options:
             raise self.refusal(key, value, ", ".join(options) + _suggestion(value, options))
         return value
 
     def size(self, key: str, value: object, low: int, high: int, step: int) -> int:
-        """Return bytes of ``low..high`` in multiples of ``step``, given as an integer or as ``"16GiB"``."""
+        """Return a size of ``low..high`` in multiples of ``step``, given as an integer or as ``"16GiB"``."""
         nbytes = parse_size(value) if isinstance(value, str) else value
         if isinstance(nbytes, bool) or not isinstance(nbytes, int):
             meant = meant_size(value) if isinstance(value, str) else None
@@ -211,7 +210,7 @@ class Checks:
         raise self.refusal(key, value, valid)
 
     def memory(self, value: object, devices: int, granularity: int) -> tuple[int, ...]:
-        """Return the bytes of each device, given once for all or as an array of one per device."""
+        """Return the bytes of each device, given as one size for all or as an array of one per device."""
         limits = granularity, UNITS["PiB"], granularity
         if not isinstance(value, list | tuple):
             return (self.size("memory", value, *limits),) * devices
@@ -219,7 +218,7 @@ class Checks:
         return tuple(self.size(f"memory[{i}]", each, *limits) for i, each in enumerate(value))
 
     def sequence(self, key: str, value: object, length: int, valid: str) -> Sequence[object]:
-        """Return an array of one value for each device."""
+        """Return ``value`` if it is an array of ``length`` values."""
         if not isinstance(value, list | tuple) or len(value) != length:
             raise self.refusal(key, value, f"{valid} (node.devices is {length})")
         return value

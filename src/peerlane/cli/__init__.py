@@ -1,4 +1,4 @@
-"""The command line: one module per command, loaded when asked for.
+"""The command line: one module per command, imported when that command is called.
 
 A command module has ``HELP`` (one line), ``add_arguments(parser)`` and ``run(args) -> int`` (the exit code).
 """
@@ -19,7 +19,7 @@ COMMANDS = ("run", "launch", "demo", "topo", "ps", "bench")
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only then."""
+    """Prints the version; looking it up takes time, so no other command does."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(
@@ -33,7 +33,7 @@ class _Version(argparse.Action):
 
 
 class _Command(argparse.ArgumentParser):
-    """Refuses unknown words itself: else the usage of ``peerlane`` is shown, not that of the command."""
+    """Refuses unknown words itself, so that the usage shown is the command's and not that of ``peerlane``."""
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         found, unknown = super().parse_known_args(args, namespace)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
     try:
         args = build_parser(chosen).parse_args(words)
-        if args.command in ("run", "launch"):  # standard output is the program's
+        if args.command in ("run", "launch"):  # standard output belongs to the program
             code: int = args.run(args)
             return code
         with collected_output():

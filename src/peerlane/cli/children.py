@@ -1,4 +1,4 @@
-"""Processes that work on behalf of a command: what must have a process of its own."""
+"""Child processes that do part of a command's work."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _END_SECONDS = 5.0
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Start processes that leave Ctrl-C to this one, and answer here only when they are started.
+    """Hide Ctrl-C from processes that are started inside; one that comes meanwhile is raised here at the end.
 
-    Ctrl-C reaches every process of a terminal.  Children inherit the mask; the handler is for threads of ours
-    (those of numpy) that do not have it.  The tracker comes first: starting it unblocks the signal.
+    A terminal sends Ctrl-C to all its processes, and only this one handles it.  Children inherit the mask.  The
+    handler is for threads of this process (NumPy's) that run without the mask.  The resource tracker is started
+    before, because starting it unblocks the signal.
     """
     resource_tracker.ensure_running()
     seen: list[int] = []
@@ -37,15 +38,15 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 class Child:
-    """A process that works when it is asked.
+    """A process that answers questions.
 
     Parameters
     ----------
     serve : callable
-        What it runs: ``serve(*arguments, pipe)``.  It answers each question on the pipe, with an error of ours if
-        there was one, and returns when the pipe ends.
+        The process runs ``serve(*arguments, pipe)``.  It answers each question on the pipe, with a
+        :class:`peerlane.Error` if one was raised, and returns when the pipe ends.
     name : str, optional
-        What errors call it.
+        The name that errors give it.
 
     Attributes
     ----------
@@ -54,11 +55,11 @@ class Child:
     Raises
     ------
     OutOfMemory
-        ``OUT_OF_RESOURCES``: the system starts no more processes.
+        ``OUT_OF_RESOURCES``: the system cannot start another process.
     """
 
     def __init__(
-        self, serve: Callable[..., None], *arguments: object, name: str = "a process that measured"
+        self, serve: Callable[..., None], *arguments: object, name: str = "a measuring process"
     ) -> None:
         context = get_context("spawn")
         self._name = name
@@ -78,12 +79,12 @@ class Child:
         self.pid: int = self._process.pid
 
     def ask(self, question: object, *, timeout: float | None = None) -> Any:
-        """Return the answer to a question: :meth:`tell`, then :meth:`answer`."""
+        """Send a question and return its answer: :meth:`tell`, then :meth:`answer`."""
         self.tell(question)
         return self.answer(timeout=timeout)
 
     def tell(self, question: object) -> None:
-        """Send a question.  One of a few KiB never waits, if the question before it was answered.
+        """Send a question.  If the question before it was answered, one of a few KiB never blocks.
 
         Raises
         ------
@@ -96,12 +97,12 @@ class Child:
             raise self._lost() from None
 
     def answer(self, *, timeout: float | None = None) -> Any:
-        """Return the answer to the question that was told; ``timeout`` is in seconds, None waits for ever.
+        """Return the answer to the question that was sent; ``timeout`` is in seconds, None waits for ever.
 
         Raises
         ------
         Error
-            The process met it; or ``PeerLost``, it died; or ``WaitTimeout``.
+            The error that the process raised; ``PeerLost`` if it died; ``WaitTimeout`` if it did not answer in time.
         """
         answered, answer = False, None
         try:
@@ -138,7 +139,7 @@ class Child:
 def gather_from(
     children: Sequence[Child], mine: Sequence[bytes] = (), *, timeout: float | None = None
 ) -> list[bytes]:
-    """Bring ranks together: take what each child sends by :func:`exchange_over`, behind ``mine``, and tell all of it.
+    """Return ``mine`` and what each child sends by :func:`exchange_over`, and send that whole list to each child.
 
     Raises
     ------
@@ -152,7 +153,7 @@ def gather_from(
 
 
 def exchange_over(pipe: Connection[Any, Any]) -> Callable[[bytes], list[bytes]]:
-    """Return a child's part of :func:`gather_from`: what a :class:`peerlane.Group` meets by."""
+    """Return a child's part of :func:`gather_from`, as the ``rendezvous`` of a :class:`peerlane.Group`."""
 
     def exchange(mine: bytes) -> list[bytes]:
         pipe.send(mine)

@@ -1,4 +1,4 @@
-"""What a measurement must say about the machine it was made on."""
+"""The facts about this machine that belong to every measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RESERVE = 256 << 20
 
 
 def room() -> int:
-    """Return the bytes that may be used without driving the system out of memory."""
+    """Return how many bytes a command may use before the system runs short of memory."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
@@ -32,7 +32,7 @@ def has_stream_copy() -> bool:
 
 
 def environment() -> dict[str, object]:
-    """Return the machine, the interpreter and the time in words and numbers, without names of hosts or users."""
+    """Return facts about the machine, the interpreter and the time; no host or user is named."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "processor": _processor(),

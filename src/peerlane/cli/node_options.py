@@ -1,4 +1,4 @@
-"""The arguments that name and change a virtual node, shared by the commands that use one."""
+"""The options that describe a virtual node, shared by the commands that use one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--devices", type=int, metavar="N", help="number of devices")
     group.add_argument("--switch", type=int, metavar="M", help="devices per switch")
-    group.add_argument("--profile", metavar="P", help=f"what machine to be: {', '.join(PROFILES)}")
+    group.add_argument("--profile", metavar="P", help=f"the machine to imitate: {', '.join(PROFILES)}")
 
 
 def node_from(args: argparse.Namespace) -> NodeConfig:
-    """Return the node that the arguments ask for: ``--node`` or the environment, then the other flags.
+    """Return the node that the options describe: that of ``--node`` or the environment, changed by the other options.
 
     Raises
     ------
     InvalidValue
-        The node, or what a flag makes of it, is not valid; ``fault`` is ``BAD_CONFIG``.
+        The node is not valid, perhaps only after an option changed it; ``fault`` is ``BAD_CONFIG``.
     """
     base = (
         NodeConfig.from_environment() if args.node is None else NodeConfig.resolve(args.node, source="--node")

@@ -1,4 +1,4 @@
-"""Where a command's results go: a table for people, ``--json`` for programs, ``--plot`` for papers."""
+"""The outputs of a command: a table for people, JSON for programs (``--json``), a picture (``--plot``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Refuse, before any work is done, what could not be written after it."""
+    """Refuse, before any work is done, an output that cannot be written."""
     if args.json != STDOUT:
         check_file("--json", args.json)
     check_file("--plot", args.plot)
@@ -57,7 +57,7 @@ def check_file(flag: str, target: str | None) -> None:
 
 @contextlib.contextmanager
 def unwritable(flag: str, target: str) -> Iterator[None]:
-    """Say of a file that could not be written which option named it."""
+    """Turn an ``OSError`` of writing ``target`` into an ``InvalidValue`` that names the option."""
     try:
         yield
     except OSError as error:
@@ -65,13 +65,13 @@ def unwritable(flag: str, target: str) -> Iterator[None]:
 
 
 def results_console(args: argparse.Namespace) -> Console:
-    """Return where tables go; a table is not squeezed into 80 columns where nobody watches."""
+    """Return the console for tables; without a terminal it is wide enough that no table is wrapped."""
     file = sys.stderr if args.json == STDOUT else sys.stdout
     return Console(file=file, highlight=False, width=None if file.isatty() else _UNWRAPPED)
 
 
 def show_progress() -> Progress:
-    """Return a progress line on standard error, where a redirected result stays clean; silent if nobody watches."""
+    """Return a progress line on standard error, so that redirected results stay clean; silent without a terminal."""
     console = Console(file=sys.stderr, highlight=False)
     return Progress(
         TextColumn("{task.description}"),
@@ -85,7 +85,7 @@ def show_progress() -> Progress:
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would obey or an encoding refuse."""
+    """Escape characters that a terminal would act on or an encoding lacks."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )

@@ -32,7 +32,7 @@ def save_matrix(
     bars: Mapping[str, float],
     bars_title: str,
 ) -> None:
-    """Draw a square of GB/s, sources down and destinations across (None is left blank), and bars below it."""
+    """Draw a matrix of GB/s, a row a source and a column a destination (None is blank), and bars below it."""
     height = max(3.5, 1.5 + 0.7 * len(names))
     below = 0.8 + 0.4 * len(bars)
     figure = _figure(max(5.0, 2 + 0.9 * len(names)), height + below)
@@ -58,7 +58,7 @@ def save_matrix(
 
 
 def save_ratios(path: str, series: Mapping[str, Mapping[int, float]], title: str) -> None:
-    """Draw speed over size, one line a contender; 1 is the reference."""
+    """Draw speed over size, one line for each contender; 1 is the reference."""
     figure = _figure(9, 4.5)
     axes = figure.add_subplot()
     for name, points in series.items():

@@ -1,4 +1,4 @@
-"""What ``run`` and ``launch`` have in common: the program's words, its node and its dialects."""
+"""The part that ``run`` and ``launch`` share: the program's words, its node and its dialects."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .node_options import add_node_arguments, node_from
 
 
 def add_program_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that stand before the program; all that follows it is the program's."""
+    """Declare the options that stand before the program; all words behind it are the program's."""
     parser.usage = "%(prog)s [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
-    parser.allow_abbrev = False  # else argparse refuses a program's "--d" as an ambiguous option of ours
+    parser.allow_abbrev = False  # else argparse takes a program's "--d" for an ambiguous option of peerlane
     add_node_arguments(parser)
     parser.add_argument(
         "--dialect",
@@ -30,7 +30,7 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
-    # PARSER is "one word, then anything": REMAINDER takes options before the word too, and stops at "--"
+    # PARSER means "one word, then anything"; REMAINDER would take options before the word too, and stop at "--"
     parser.add_argument(
         "program",
         nargs=argparse.PARSER,

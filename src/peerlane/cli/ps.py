@@ -1,4 +1,4 @@
-"""``peerlane ps``: which processes hold what of a node's devices.  It reads, and enters no node."""
+"""``peerlane ps``: the processes of each node, and what each holds of its devices.  It enters no node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from peerlane.errors import Fault, InvalidValue
 from peerlane.support.runtime_directory import existing_runtime_directory
 from peerlane.support.sizes import format_size
 
-HELP = "show which processes hold what of the devices of the nodes in use"
+HELP = "show the nodes in use, their processes, and what each process holds of the devices"
 
 _COMMAND_WIDTH = 48
 _SHOWN = 6
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print who holds what; return 1 if the file of a node could not be read."""
+    """Print what each process holds; return 1 if the file of a node could not be read."""
     directory = existing_runtime_directory()
     present = node_names(directory) if directory else ()
     names = present if args.node is None else (_chosen(args.node, present),)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_idle(census: Census) -> bool:
-    """Tell whether nobody is in a node: its file stays, for the next process that enters it."""
+    """Tell whether a node has no process; its file stays for the next process that enters it."""
     return not census.problem and not census.holders
 
 
@@ -162,7 +162,7 @@ def _device(index: int) -> str:
 
 def _command(holder: Holder) -> str:
     if holder.state == ENDED:
-        return "(ended; the next process of the node clears its place)"
+        return "(ended; the next process that enters the node clears its place)"
     if holder.state == FOREIGN:
         return "(of another pid namespace)"
     text = printable(holder.command)

@@ -1,7 +1,7 @@
 """``peerlane run``: run a program unmodified, with virtual devices behind the vendor's module names.
 
-The program gets this process as ``python`` would have given it: its own ``__main__``, arguments and
-``sys.path``, tracebacks of its own frames, and the interpreter's ways to end.
+The program finds this process as it would under ``python``: its own ``__main__``, arguments and ``sys.path``,
+tracebacks with its own frames only, and the interpreter's ways to end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOCATORS = ("runpy", "importlib.util", "importlib._bootstrap", "importlib._boot
 
 
 class _CannotStart(Exception):
-    """There is no such program; the text is the interpreter's."""
+    """There is no such program; the text is that of the interpreter."""
 
     exit_code = 1
 
@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set the node and the dialects, then be the program."""
+    """Set the node and the dialects, then run the program in this process."""
     set_up_program(args)
-    sys.modules.pop("peerlane.__main__", None)  # `-m peerlane` must find it as Python would: not imported
+    sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = builtins
     sys.modules["__main__"] = main
@@ -74,7 +74,7 @@ def _execute(main: ModuleType, load: Callable[[ModuleType], CodeType]) -> int:
 
 
 def _report(error: BaseException) -> None:
-    """Show an exception as if our frames, and those that located the program, were not there."""
+    """Show an exception without the frames of peerlane and of the modules that located the program."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, *_LOCATORS):
         trace = trace.tb_next
@@ -82,11 +82,11 @@ def _report(error: BaseException) -> None:
 
 
 def _die_of_interrupt() -> int:
-    """End by SIGINT, which a shell tells from an exit code, after what the interpreter does at its end."""
+    """Do what the interpreter does at its end, then end by SIGINT, which a shell tells from an exit code."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, broken or closed
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it is missing, broken or closed
             stream.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
@@ -121,7 +121,7 @@ def _text(main: ModuleType) -> CodeType:
     _set_first_path("")
     source, sys.argv[0] = sys.argv[0] + "\n", "-c"
     vars(main)["__loader__"] = BuiltinImporter
-    if sys.version_info >= (3, 13):  # from then on tracebacks show its lines
+    if sys.version_info >= (3, 13):  # since Python 3.13 tracebacks show the lines of -c
         linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
     return compile(source, "<string>", "exec", dont_inherit=True)
 
@@ -138,7 +138,7 @@ def _become(main: ModuleType, _name: str, spec: ModuleSpec, code: CodeType) -> C
 
 
 def _set_first_path(entry: str, *, always: bool = False) -> None:
-    """Put ``entry`` where Python put the folder that peerlane was started from, if it put any."""
+    """Replace the entry of ``sys.path`` that Python made for peerlane's own start, if it made one."""
     replaces = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
     if replaces:
         del sys.path[0]

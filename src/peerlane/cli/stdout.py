@@ -1,4 +1,4 @@
-"""Standard output of a command: written once, at its end, so that what cannot be written has one place to fail."""
+"""Standard output of a command: written once, at its end, so that a failure to write has one place."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TextIO
 
 
 class BrokenOutput(Exception):
-    """Standard output took not all of it.
+    """Standard output did not take all of the text.
 
     Attributes
     ----------
     is_quiet : bool
-        Whoever read it has gone (``| head``), which is nobody's mistake.
+        The reader has gone (``| head``), which is not an error to report.
     exit_code : int
     """
 
@@ -31,7 +31,7 @@ class BrokenOutput(Exception):
 
 
 class _Collected(io.StringIO):
-    """Text for a stream, which answers the questions that decide on colours and width."""
+    """Collects text for a stream, and answers for that stream the questions that decide on colours and width."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class _Collected(io.StringIO):
 
 @contextlib.contextmanager
 def collected_output() -> Iterator[None]:
-    """Collect what is printed, and write it at the end, also when an exception ends the command.
+    """Collect all printed text and write it at the end, also when an exception ends the command.
 
-    What the stream's encoding does not have is written as an escape.
+    Characters that the stream's encoding lacks are written as escapes.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _write(stream: TextIO, collected: _Collected) -> None:
 
 
 def _give_up(stream: TextIO) -> None:
-    """Let the rest go nowhere: the interpreter would fail again at its end, when it flushes the stream."""
+    """Send the rest to /dev/null: else the interpreter fails again when it flushes the stream at its end."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

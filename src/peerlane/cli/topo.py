@@ -1,4 +1,4 @@
-"""``peerlane topo``: how the devices of a node are joined, in the manner of ``nvidia-smi topo -m``."""
+"""``peerlane topo``: the links between the devices of a node, in the manner of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peerlane.support.sizes import format_size
 
 from .node_options import add_node_arguments, node_from
 
-HELP = "show the devices of a virtual node, their links and who reaches whom"
+HELP = "show the devices of a virtual node, their links and their peer access"
 
 _COLOURS = {"X": "dim", "OK": "green", "--": "red"}
 
@@ -91,7 +91,7 @@ def _table(console: Console, head: Sequence[str], rows: Iterator[list[str]]) -> 
 
 
 def _line(console: Console, cells: Sequence[str], widths: Sequence[int], style: str = "") -> None:
-    """Print one line whole: rich would otherwise wrap or crop what is wider than the terminal or 80."""
+    """Print one line whole; without ``soft_wrap`` rich wraps or crops a line wider than the terminal."""
     padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
     line = Text("  ".join(padded).rstrip(), style=style)
     if console.is_terminal:

@@ -50,7 +50,7 @@ class Weights:
     Parameters
     ----------
     path : str or path
-        The file.  It is opened once: replacing it by another does no harm afterwards.
+        The file.  It is opened once, so it may be replaced by another file afterwards.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Weights:
     Raises
     ------
     InvalidValue
-        The file cannot be read, or its header is not one; the text names the file and the tensor.
+        The file cannot be read, or its header is not valid; the text names the file and the tensor.
     """
 
     __slots__ = ("path", "tensors", "metadata", "nbytes", "_fd")
@@ -83,8 +83,8 @@ class Weights:
             if isinstance(error, InvalidValue):
                 raise
             reason = getattr(error, "strerror", None) or str(error)
-            if "\0" in os.fsdecode(self.path):  # Python's words for it differ by version
-                reason = "a path holds no NUL character"
+            if "\0" in os.fsdecode(self.path):  # Python's own text differs by version
+                reason = "a path cannot contain a NUL character"
             self._refuse(f"cannot be read: {reason}; give a safetensors file that exists and is readable")
         except BaseException:
             self.close()
@@ -96,7 +96,7 @@ class Weights:
         Raises
         ------
         InvalidValue
-            The range is not the tensor's, or the file was truncated since it was opened.
+            The range is not inside the tensor, or the file was truncated since it was opened.
         """
         size = target.nbytes
         if not 0 <= start <= tensor.nbytes - size:

@@ -1,7 +1,7 @@
 """The JSON of a safetensors header, decoded by its schema.
 
-A general JSON reader would build whatever a hostile header describes (deep nesting, hundreds of millions of
-empty lists) before anybody can object; this one accepts nothing but the format.
+A general JSON reader would build all that a hostile header describes (deep nesting, hundreds of millions of
+empty lists) before anything is checked; this one accepts only the format.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SHOWN = 60
 
 
 class HeaderError(Exception):
-    """The header is not one; the text says where and what is valid."""
+    """The header is not valid; the text says where, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a header says of one tensor; types are checked, ranges are not."""
+    """A header's entry for one tensor; types are checked, ranges are not."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Entry:
 
 
 def clipped(value: object) -> str:
-    """Return ``value`` as printable ASCII, and no more of it than a line holds."""
+    """Return ``value`` as printable ASCII, cut to the length of a line."""
     text = ascii(value[: _SHOWN + 1] if isinstance(value, (str, list)) else value)
     return text if len(text) <= _SHOWN + 2 else f"{text[:_SHOWN]}..."
 
@@ -50,7 +50,7 @@ def decode(header: bytes | bytearray) -> tuple[dict[str, Entry], dict[str, str]]
     Raises
     ------
     HeaderError
-        It is not UTF-8, not JSON, or not what the format asks for.
+        It is not UTF-8, not JSON, or not as the format demands.
     """
     try:
         text = header.decode("utf-8")
@@ -62,7 +62,7 @@ def decode(header: bytes | bytearray) -> tuple[dict[str, Entry], dict[str, str]]
 
 
 class _Decoder:
-    """A cursor over the text; every method leaves it behind what it read."""
+    """A cursor over the text; each method leaves the cursor behind the part that it read."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -75,10 +75,10 @@ class _Decoder:
         for name in self._keys("the header"):
             if name == METADATA:
                 if metadata is not None:
-                    self._fail(f"{METADATA} stands twice")
+                    self._fail(f"{METADATA} appears twice")
                 metadata = self._strings_by_key(METADATA)
             elif name in entries:
-                self._fail(f"tensor {clipped(name)} stands twice")
+                self._fail(f"tensor {clipped(name)} appears twice")
             else:
                 entries[name] = self._entry(f"tensor {clipped(name)}")
         if self._next() is not None:
@@ -93,7 +93,7 @@ class _Decoder:
             if field not in _FIELDS:
                 self._fail(f"{where}: unknown field {clipped(field)}; valid are {', '.join(_FIELDS)}")
             if field in seen:
-                self._fail(f"{where}: {field} stands twice")
+                self._fail(f"{where}: {field} appears twice")
             seen.add(field)
             if field == "dtype":
                 dtype = self._string(f"{where}: dtype")
@@ -111,7 +111,7 @@ class _Decoder:
         made: dict[str, str] = {}
         for key in self._keys(where):
             if key in made:
-                self._fail(f"{where}: {clipped(key)} stands twice")
+                self._fail(f"{where}: {clipped(key)} appears twice")
             made[key] = self._string(f"{where}: {clipped(key)}")
         return made
 
@@ -171,11 +171,11 @@ class _Decoder:
         self._at = space.end() if space else self._at
         found = _TOKEN.match(self._text, self._at)
         if found is None and self._at < len(self._text):
-            self._fail(f"{self._found()} is no JSON")
+            self._fail(f"{self._found()} is not JSON")
         return found[0] if found else None
 
     def _found(self) -> str:
-        """Show what stands at the cursor."""
+        """Return the character or token at the cursor, for a message."""
         if self._at >= len(self._text):
             return "the end"
         token = _TOKEN.match(self._text, self._at)

@@ -1,4 +1,4 @@
-"""What a device is, without what it makes."""
+"""Devices and the host without the objects that they make: names, facts, capabilities and links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from peerlane.errors import Fault, InvalidValue
 
 
 def checked_size(nbytes: int, what: str) -> int:
-    """Return ``nbytes`` if it is a positive integer that an address can span."""
+    """Return ``nbytes`` if it is an integer from 1 to 2**63 - 1."""
     if isinstance(nbytes, bool) or not hasattr(type(nbytes), "__index__"):
         raise TypeError(f"{what}: nbytes must be an int, not {type(nbytes).__name__}")
     value = nbytes.__index__()
@@ -22,7 +22,7 @@ def checked_size(nbytes: int, what: str) -> int:
 
 
 class DeviceBase:
-    """One device of a back-end that this process is in."""
+    """One device of a back-end that this process has entered."""
 
     __slots__ = ("_backend", "_info")
 
@@ -31,7 +31,7 @@ class DeviceBase:
 
     @property
     def name(self) -> str:
-        """The name of its back-end and its number there: ``"virtual:0"``."""
+        """The name of the back-end and the device's number there: ``"virtual:0"``."""
         return f"{self._backend.name}:{self._info.ordinal}"
 
     @property
@@ -45,8 +45,8 @@ class DeviceBase:
         return self._info
 
     @property
-    def backend(self) -> Any:  # a Backend, and what its caps oblige it to
-        """What executes for this device: one object for all devices of a node, closed when it is left."""
+    def backend(self) -> Any:  # a Backend, with the verbs that its caps oblige it to
+        """The back-end that executes for this device: one object for all devices of a node, closed with the node."""
         return self._backend
 
     @property
@@ -66,12 +66,12 @@ class DeviceBase:
 
     @property
     def free_bytes(self) -> int:
-        """Capacity not held by any process of the node; counted in blocks of 2 MiB."""
+        """Bytes that no process of the node holds; counted in blocks of 2 MiB."""
         return self._backend.free_bytes(self._info.ordinal)
 
     @property
     def granularity(self) -> int:
-        """Bytes of which physical blocks are multiples, and address ranges and their mappings begin at."""
+        """Bytes: sizes of physical blocks, and starts of address ranges and mappings, are multiples of it."""
         return self._info.granularity
 
     @property
@@ -85,14 +85,14 @@ class DeviceBase:
         return other != self._info.ordinal and self._backend.can_access(self._info.ordinal, other)
 
     def why_not(self, peer: DeviceBase) -> str:
-        """Return in words why ``peer`` cannot be reached, or ``""`` if it can."""
+        """Return the reason why this device cannot reach ``peer``, or ``""`` if it can."""
         other = self._checked(peer, "Device.why_not")
         return self._backend.why_not(self._info.ordinal, other)
 
     def link(self, peer: DeviceBase) -> str:
-        """Return what joins the two devices, as ``peerlane topo`` names it: ``"PIX"``, ``"HCCS"``, ``"SYS"``, ...
+        """Return the kind of link between the two devices, as ``peerlane topo`` names it: ``"PIX"``, ``"HCCS"``, ...
 
-        ``"X"`` for the device itself.
+        It is ``"X"`` for the device itself.
         """
         return self._backend.link(self._info.ordinal, self._checked(peer, "Device.link"))
 
@@ -114,7 +114,7 @@ class DeviceBase:
 
 
 class HostBase:
-    """The host, without what it makes: the device of host buffers."""
+    """The host without the objects that it makes: the device of host buffers."""
 
     __slots__ = ()
 
@@ -134,12 +134,12 @@ _devices: dict[Backend, tuple[Any, ...]] = {}
 _lock = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
 
-#: Makes the devices of a back-end, which the module above this one does.
+#: Makes the devices of a back-end; ``devices/device`` sets it.
 maker: Any = None
 
 
 def devices_of(backend: Backend) -> tuple[Any, ...]:
-    """Return the devices of a back-end, always the same objects, in order."""
+    """Return the devices of a back-end in order; they are always the same objects."""
     known = _devices.get(backend)
     if known is not None:
         return known

@@ -20,18 +20,18 @@ from peerlane.streams.stream import Stream, checked_stream, queues_of
 
 
 class Device(DeviceBase):
-    """One device of the node this process is in.
+    """One device of the node that this process is in.
 
     Parameters
     ----------
     name : str
-        The name of a back-end and a number from 0: ``"virtual:0"``.  The same device is always the same object.  A
-        back-end that this process is not in is entered with its defaults.
+        The name of a back-end and a number from 0: ``"virtual:0"``.  One device is always one object.  If this
+        process has not entered the back-end, it enters it with its defaults.
 
     Raises
     ------
     InvalidValue
-        ``INVALID_DEVICE``: no device of this name; the text lists the valid ones.
+        ``INVALID_DEVICE``: there is no device of this name; the text lists the valid ones.
 
     Notes
     -----
@@ -72,17 +72,18 @@ class Device(DeviceBase):
             raise AttributeError("a device's peers are a live set: change it with add, discard, |= or clear")
 
     def allocate(self, nbytes: int, *, stream: Stream | None = None, peer: bool = False) -> Buffer:
-        """Allocate device memory; usable at once.
+        """Allocate device memory; it is usable at once.
 
         Parameters
         ----------
         nbytes : int
-            Bytes, at least 1.  The bounds are exactly these; the capacity is charged in blocks of 2 MiB.
+            Bytes, at least 1.  Accesses are checked against exactly this size; the capacity is charged in blocks of
+            2 MiB.
         stream : Stream, optional
-            Free it in the order of this stream: ``close()`` is queued there.
+            Free the memory in the order of this stream: ``close()`` is queued there.
         peer : bool
-            Allocate for access from other devices.  Profiles with ``p2p_policy_required`` copy directly
-            between devices only memory that was allocated so (facts/acl 4.3).
+            Allocate for access from other devices.  Under a profile with ``p2p_policy_required``, only such memory
+            is copied directly between devices (facts/acl 4.3).
 
         Returns
         -------
@@ -92,13 +93,14 @@ class Device(DeviceBase):
         Raises
         ------
         InvalidValue, OutOfMemory, Closed
-            Nothing is allocated then.
+            Nothing was allocated.
         """
         nbytes = checked_size(nbytes, "Device.allocate")
         stream = checked_stream("Device.allocate", stream)
         if stream is not None and stream.is_closed:
             raise Closed(
-                f"Device.allocate: {stream!r} was closed; nothing could be freed in its order",
+                f"Device.allocate: {stream!r} was closed, so that nothing could be freed in its order; give an open "
+                "stream",
                 call="Device.allocate",
                 device=self.name,
             )
@@ -111,8 +113,8 @@ class Device(DeviceBase):
         Parameters
         ----------
         on_error : str
-            What a failing operation does to those behind it: ``"stop"`` cancels them until a synchronization
-            has reported it, ``"continue"`` runs them.
+            What happens to the operations behind a failed one: ``"stop"`` cancels them until a synchronization has
+            reported the failure, ``"continue"`` runs them.
 
         Raises
         ------
@@ -122,7 +124,7 @@ class Device(DeviceBase):
         return made
 
     def create_event(self) -> Event:
-        """Return an event that is not recorded yet; ``stream.record(event)`` records it."""
+        """Return an event without a record; ``stream.record(event)`` records it."""
         made: Event = queues_of(self).create_event(self)
         return made
 
@@ -132,8 +134,8 @@ class Device(DeviceBase):
         Parameters
         ----------
         kind : NotifyKind or str
-            ``"binary"``: records count as one until they are consumed; ``"fifo"``: each counts; ``"strict"``:
-            recording again before the last was consumed is a failure.
+            ``"binary"``: all records since the last wait count as one; ``"fifo"``: each record counts;
+            ``"strict"``: a record before the last one was consumed is a failure.
 
         Raises
         ------
@@ -154,10 +156,10 @@ class Device(DeviceBase):
 
 
 class PeerSet(MutableSet[Device]):
-    """The devices whose memory one device may reach: a set that is the back-end's own state.
+    """The devices whose memory one device may reach: a live set, the back-end's own state.
 
-    Adding opens the directed route ``device -> peer`` at once; a copy between two devices is direct when
-    a route is open in either direction, else it is staged through the host.
+    Adding a peer opens the directed route ``device -> peer`` at once.  A copy between two devices is direct if a
+    route is open in either direction; else it is staged through the host.
     """
 
     __slots__ = ("_device",)
@@ -171,11 +173,11 @@ class PeerSet(MutableSet[Device]):
         Raises
         ------
         InvalidValue
-            ``PEER_SELF``; ``WRONG_DEVICE`` for a device of another node.
+            ``PEER_SELF``: it is this device; ``WRONG_DEVICE``: it belongs to another node.
         AccessDenied
             ``PEER_UNREACHABLE``, with the reason (another switch, the chip, the node's matrix).
         OutOfMemory
-            ``OUT_OF_RESOURCES`` beyond the profile's number of peers.
+            ``OUT_OF_RESOURCES``: the device has as many peers as its profile allows.
         """
         device = self._device
         other = device._checked(peer, "peers.add")
@@ -207,7 +209,7 @@ class PeerSet(MutableSet[Device]):
         backend.set_peer(mine, other, True)
 
     def discard(self, peer: Device) -> None:
-        """Close the route to ``peer``; nothing happens if it is not open."""
+        """Close the route to ``peer``; do nothing if it is not open."""
         device = self._device
         other = device._checked(peer, "peers.discard")
         if other in device._backend.peers(device._info.ordinal):
@@ -239,22 +241,23 @@ class PeerSet(MutableSet[Device]):
 
 
 class Host(HostBase):
-    """The host: what pinned memory is allocated from, and the device of host buffers."""
+    """The host: pinned memory is allocated from it, and it is the device of host buffers."""
 
     __slots__ = ()
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Allocate pinned host memory: device copies know it by address and the host may touch it.
+        """Allocate pinned host memory: copies find it by its address, and the host may touch it.
 
         Parameters
         ----------
         nbytes : int
-            Bytes, at least 1.  "Pinned" is a kind here, not an ``mlock``: pages come at first touch.
+            Bytes, at least 1.  "Pinned" names a kind of memory here, not an ``mlock``: the system provides each page
+            at its first use.
 
         Raises
         ------
         InvalidValue, OutOfMemory
-            Nothing is allocated then.
+            Nothing was allocated.
         """
         nbytes = checked_size(nbytes, "Host.allocate")
         backend = registry.current()
@@ -279,29 +282,29 @@ base.maker = _make_devices
 
 
 def devices() -> tuple[Device, ...]:
-    """Return the devices of this process's node, in order, entering the node at the first call.
+    """Return the devices of this process's node, in order; the first call enters the node.
 
-    The node is described by ``PEERLANE_NODE`` (see ``docs/reference/node.md``); without it there are two
-    devices on one switch.
+    ``PEERLANE_NODE`` describes the node (see ``docs/reference/node.md``).  Without it the node has two devices on one
+    switch.
     """
     return base.devices_of(registry.current())
 
 
-#: What is called, without an argument, before a node is left: it must not raise.
+#: Functions to call, without an argument, before the process leaves a node: they must not raise.
 before_leaving: list[Callable[[], None]] = []
 
-#: What is called, without an argument, before it is counted what a test left: dialects give back what they keep of
-#: memory that the test freed.
+#: Functions to call, without an argument, before a test's leaks are counted: dialects release memory that the test
+#: freed and that they still keep.
 before_counting: list[Callable[[], None]] = []
 
 
-#: What is called, without an argument, when the process has left its node for good: exit handlers and destructors
-#: that come later find none.
+#: Functions to call, without an argument, when the process has left its node for good: exit handlers and destructors
+#: that run later find no node.
 at_end: list[Callable[[], None]] = []
 
 
 def leave_node() -> None:
-    """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
+    """Leave the node: its allocations end, and its devices and buffers become Closed.  Idempotent."""
     if observers.active and registry.is_entered():
         observers.tell_id("destroy", "Node", 0)
     if live_objects.active:
@@ -323,7 +326,7 @@ atexit.register(_end)
 
 
 def enter_node(spec: str) -> tuple[Device, ...]:
-    """Enter the node that ``spec`` describes (inline, or a TOML file), leaving the present one.
+    """Leave the present node and enter the one that ``spec`` describes, inline or as the path of a TOML file.
 
     Returns
     -------
@@ -332,7 +335,7 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     Raises
     ------
     InvalidValue
-        ``BAD_CONFIG`` or ``NODE_MISMATCH``; the present node is kept then.
+        ``BAD_CONFIG`` or ``NODE_MISMATCH``; the process stays in its present node.
     """
     if not isinstance(spec, str):
         raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
@@ -349,5 +352,5 @@ def enter_node(spec: str) -> tuple[Device, ...]:
 
 
 def trim() -> int:
-    """Give freed blocks that this process keeps for reuse back to the system; return their bytes."""
+    """Return to the system the freed blocks that this process keeps for reuse; return their bytes."""
     return host.trim()

@@ -1,4 +1,4 @@
-"""The errors of addresses and capacity that every back-end raises, with the lines of the allocations involved."""
+"""Errors about addresses and capacity, for every back-end, with the lines of the allocations involved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from peerlane.diagnostics import allocations
 from peerlane.diagnostics.allocations import Record, Sort
 from peerlane.errors import BadAddress, Fault, NoRoom, OutOfMemory
 
-_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
+_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # of the live allocations, for the text of an OutOfMemory
 
 
 def operand(role: str) -> str:
@@ -25,14 +25,14 @@ def freed(role: str, address: int, record: Record) -> BadAddress:
     """Return the error for an address in an allocation that has ended."""
     return BadAddress(
         f"{operand(role)}address {address:#x} is in {record}, which was {record.end}; "
-        f"use it before it is {record.sort.ended}, or get the memory anew",
+        f"use it before it is {record.sort.ended}, or get new memory",
         fault=Fault.FREED_ADDRESS,
         device=record.device,
     )
 
 
 def unknown(role: str, address: int, size: int, nearest: str) -> BadAddress:
-    """Return the error for a device address where nothing is allocated; ``nearest`` says what is near."""
+    """Return the error for a device address outside all allocations; ``nearest`` names the nearest one."""
     return BadAddress(
         f"{operand(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
         f"allocated; {nearest}",
@@ -41,7 +41,7 @@ def unknown(role: str, address: int, size: int, nearest: str) -> BadAddress:
 
 
 def distance(name: object, above: int, size: int) -> str:
-    """Say where the nearest allocation lies: its first byte is ``above`` bytes above the address, or below it."""
+    """Return a text with the nearest allocation, which starts ``above`` bytes above the address (negative: below)."""
     if above > 0:
         return f"the nearest is {name}, {above:,} bytes above"
     return f"the nearest is {name}, whose end is {-above - size:,} bytes below"
@@ -50,7 +50,7 @@ def distance(name: object, above: int, size: int) -> str:
 def out_of_bounds(
     role: str, address: int, size: int, base: int, extent: int, name: object, device: str
 ) -> BadAddress:
-    """Return the error for a range that ends beyond the ``extent`` bytes at ``base``, which are called ``name``."""
+    """Return the error for a range that ends beyond ``name``, the ``extent`` bytes at ``base``."""
     left = base + extent - address
     beyond = BadAddress(
         f"{operand(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
@@ -63,7 +63,7 @@ def out_of_bounds(
 
 
 def no_room(asked: int, free: int, capacity: int, held: str, device: str) -> OutOfMemory:
-    """Return the error for an allocation beyond the capacity; ``held`` says who has the rest."""
+    """Return the error for an allocation beyond the capacity; ``held`` tells which processes hold the rest."""
     cause = f"{device} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; {held}"
     return OutOfMemory(
         f"{cause}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
@@ -73,7 +73,7 @@ def no_room(asked: int, free: int, capacity: int, held: str, device: str) -> Out
 
 
 def held(count: int, device: str) -> str:
-    """Say how many allocations this process has on a device, and which are the largest."""
+    """Return a text with the number of this process's allocations on a device, and the largest."""
     looked_at = allocations.oldest_live(_LOOKED_AT)
     here = [each for each in looked_at if each.device == device and each.sort is Sort.ALLOCATION]
     largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)

@@ -1,4 +1,4 @@
-"""What bare addresses point at, for messages: looked at when something fails, put into words when somebody reads."""
+"""Descriptions of bare addresses for messages: looked up when a call fails, put into words when the text is read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from peerlane.diagnostics import allocations
 from peerlane.errors import Error, Fault
 
 
-class Pointee(NamedTuple):
-    """What an address pointed at when somebody looked: ``str()`` says it in words.
+class AddressDescription(NamedTuple):
+    """What an address pointed at when it was looked up; ``str()`` puts it into words.
 
-    ``what`` are those, or the record of an allocation, of which it is byte ``offset``.
-    ``ended`` tells who had freed it: it lives while a view, an operation or a pool of a dialect has it.
+    ``what`` is a text, or the record of an allocation, of which the address is byte ``offset``.  ``ended`` tells how
+    the allocation was freed; its memory lives on while a view, an operation or a pool of a dialect uses it.
     """
 
     address: int
@@ -30,25 +30,29 @@ class Pointee(NamedTuple):
         return f"{self.address:#x} ({where}{self.what}{ended})" if self.what else f"{self.address:#x}"
 
 
-def look(address: int) -> Pointee:
-    """Return what an address points at now; the process must not be a forked one."""
+def look(address: int) -> AddressDescription:
+    """Return what an address points at now; not for a forked child."""
     if not address:
-        return Pointee(address, "NULL")
+        return AddressDescription(address, "NULL")
     try:
         found = _core.locate(address)
     except Error as error:
         if error.fault is Fault.FREED_ADDRESS:
-            return Pointee(address, "freed memory")
+            return AddressDescription(address, "freed memory")
         if error.missing_address == address:
-            return Pointee(address, "reserved, and nothing is mapped there")
-        return Pointee(address, "nothing is allocated there")
+            return AddressDescription(address, "reserved, and nothing is mapped there")
+        return AddressDescription(address, "nothing is allocated there")
     if found is None:
-        return Pointee(address, "pageable host memory" if is_mapped(address) else "nothing is mapped there")
+        return AddressDescription(
+            address, "pageable host memory" if is_mapped(address) else "nothing is mapped there"
+        )
     _, base, size, allocation = found
     record = allocations.record_at(address, allocation)
     if record is None:
-        return Pointee(address, f"the {size:,} bytes at {base:#x}", address - base)
-    return Pointee(address, record, address - record.address, record.end if record.freed_by else "")
+        return AddressDescription(address, f"the {size:,} bytes at {base:#x}", address - base)
+    return AddressDescription(
+        address, record, address - record.address, record.end if record.freed_by else ""
+    )
 
 
 def is_mapped(address: int) -> bool:
@@ -57,7 +61,7 @@ def is_mapped(address: int) -> bool:
 
 
 def rights(address: int, size: int = 1) -> list[str]:
-    """Return the rights of each mapping that a range of the host meets, as ``"r-xp"``; none if nobody tells them."""
+    """Return the rights, such as ``"r-xp"``, of each host mapping that a range touches; none if they are unknown."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:

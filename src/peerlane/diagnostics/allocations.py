@@ -1,4 +1,4 @@
-"""The allocations of this process, live and lately ended: what each is, and where the program made and freed it."""
+"""The live and the last freed allocations of this process, with the lines that made and freed them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Protocol
 
 from peerlane import _core
 from peerlane.diagnostics.call_site import Site, call_site
-from peerlane.diagnostics.freed import Graves
+from peerlane.diagnostics.freed import FreedAllocations
 
 _REMEMBERED = 4096
-#: Who freed what lived when its node was left.
+#: ``freed_by`` of allocations that were live when their node was left.
 LEAVING = "leaving the node"
 
 
 class Memory(Protocol):
-    """What is told of memory that was made."""
+    """The facts of new memory."""
 
     @property
     def id(self) -> int: ...
@@ -28,8 +28,8 @@ class Memory(Protocol):
     def size(self) -> int: ...
 
 
-class Place(Protocol):
-    """What is told of addresses that were reserved."""
+class Reservation(Protocol):
+    """The facts of reserved addresses."""
 
     @property
     def id(self) -> int: ...
@@ -40,7 +40,7 @@ class Place(Protocol):
 
 
 class Sort(enum.Enum):
-    """What addresses are, and the words for it."""
+    """The kind of a record, with its words: noun, how it was made, how it ended, and a text for its closed buffer."""
 
     ALLOCATION = ("allocation", "allocated", "freed", "the buffer of {} was {}")
     RANGE = ("address range", "reserved", "closed", "the buffer is a part of {}, which was {}")
@@ -52,7 +52,7 @@ class Sort(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What is known of one allocation, live or dead."""
+    """The facts of one allocation, live or freed."""
 
     id: int
     address: int
@@ -63,9 +63,9 @@ class Record:
     freed_at: Site | None = None
     freed_by: str = field(default="")
     sort: Sort = Sort.ALLOCATION
-    before: int = 0  # bytes reserved around it, where nothing of it is
+    before: int = 0  # bytes reserved in front of it and behind it that are not part of it
     behind: int = 0
-    ended: int = 0  # the how-many-eth that ended
+    ended: int = 0  # its number in the order in which allocations ended; 0 while it lives
 
     def __str__(self) -> str:
         made = f", {self.sort.made} at {self.made_at}" if self.made_at else ""
@@ -73,36 +73,36 @@ class Record:
 
     @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """In words, how it ended."""
         where = f" at {self.freed_at}" if self.freed_at else ""
         return f"{self.sort.ended} by {self.freed_by}{where}" if self.freed_by else self.sort.ended
 
 
 _live: dict[int, Record] = {}
-_spread: dict[int, Record] = {}  # those of the live that have holes
-_dead: Graves[Record] = Graves(_REMEMBERED)
+_spread: dict[int, Record] = {}  # the live records that may have holes
+_dead: FreedAllocations[Record] = FreedAllocations(_REMEMBERED)
 
 
 def remember(memory: Memory, device: str) -> None:
-    """Note a new allocation and the caller's place."""
+    """Note a new allocation and the line of the call."""
     _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
 
 
 def given_again(allocation: int, address: int, size: int, device: str) -> None:
-    """Note that a dialect gives an allocation again that :func:`forget` was told of, and the caller's place."""
+    """Note that a dialect reuses an allocation that was passed to :func:`forget`, and the line of the call."""
     _remember(allocation, address, size, device, Sort.ALLOCATION)
 
 
-def remember_range(place: Place, device: str) -> None:
-    """Note new reserved addresses and the caller's place."""
-    _remember(place.id, place.address, place.size, device, Sort.RANGE)
+def remember_range(reserved: Reservation, device: str) -> None:
+    """Note new reserved addresses and the line of the call."""
+    _remember(reserved.id, reserved.address, reserved.size, device, Sort.RANGE)
 
 
-def remember_import(memory: Memory, place: Place, device: str) -> None:
-    """Note that all of a range is an imported buffer, and the caller's place."""
-    record = _remember(place.id, memory.last_address, memory.size, device, Sort.IMPORTED)
-    record.before = record.address - place.address
-    record.behind = place.size - record.before - record.size
+def remember_import(memory: Memory, reserved: Reservation, device: str) -> None:
+    """Note an imported buffer, which has reserved addresses to itself, and the line of the call."""
+    record = _remember(reserved.id, memory.last_address, memory.size, device, Sort.IMPORTED)
+    record.before = record.address - reserved.address
+    record.behind = reserved.size - record.before - record.size
 
 
 def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
@@ -115,18 +115,18 @@ def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -
 
 
 def _offset(address: int) -> int:
-    """Return the offset in its window; an address outside of the windows is its own."""
+    """Return the offset of an address in its window; outside of the windows, the address itself."""
     offset = _core.window_offset(address)
     return address if offset is None else offset
 
 
-def grown(place: Place) -> None:
-    """Note that reserved addresses have become more; who holds the old record has what was true before."""
-    _live[place.id] = _spread[place.id] = replace(_live[place.id], size=place.size)
+def grown(reserved: Reservation) -> None:
+    """Note that a reservation has grown; the old record stays as it was for those that hold it."""
+    _live[reserved.id] = _spread[reserved.id] = replace(_live[reserved.id], size=reserved.size)
 
 
 def forget(allocation: int, freed_by: str) -> None:
-    """Note that an allocation ended, by whom and where."""
+    """Note that ``freed_by`` ended an allocation, and the line of the call."""
     record = _live.pop(allocation, None)
     _spread.pop(allocation, None)
     if record is not None:
@@ -136,13 +136,13 @@ def forget(allocation: int, freed_by: str) -> None:
 
 
 def forget_node(allocations: Iterable[int]) -> None:
-    """Note that a node was left while these allocations lived."""
+    """Note that the process left a node in which these allocations were live."""
     for allocation in allocations:
         forget(allocation, LEAVING)
 
 
 def live_records() -> tuple[Record, ...]:
-    """Return what is known of every live allocation, oldest first."""
+    """Return the records of all live allocations, oldest first."""
     return tuple(sorted(_live.copy().values(), key=lambda record: record.id))
 
 
@@ -152,7 +152,7 @@ def live_record(allocation: int) -> Record | None:
 
 
 def oldest_live(most: int) -> list[Record]:
-    """Return up to ``most`` of the live allocations, in the order in which they were made."""
+    """Return the records of the ``most`` oldest live allocations."""
     while True:
         try:
             return list(itertools.islice(_live.values(), most))
@@ -161,12 +161,12 @@ def oldest_live(most: int) -> list[Record]:
 
 
 def spread_records() -> tuple[Record, ...]:
-    """Return the live address ranges and imported buffers: what may have holes."""
+    """Return the records of live address ranges and imported buffers, which may have holes."""
     return tuple(_spread.copy().values())
 
 
 def record_of(allocation: int) -> Record | None:
-    """Return the record of a live or lately freed allocation."""
+    """Return the record of a live or recently freed allocation."""
     found = _live.get(allocation)
     if found is not None:
         return found
@@ -174,7 +174,7 @@ def record_of(allocation: int) -> Record | None:
 
 
 def record_at(address: int, allocation: int) -> Record | None:
-    """Return the record of an allocation, or of the reserved addresses that it is mapped in."""
+    """Return the record of an allocation, or of the address range that maps it."""
     found = record_of(allocation)
     if found is not None:
         return found
@@ -183,13 +183,13 @@ def record_at(address: int, allocation: int) -> Record | None:
 
 
 def freed_at(address: int) -> Record | None:
-    """Return what ended last of all that was at a device address."""
-    # By offset: the address of a host view lies in the other window.
+    """Return the record of the last allocation that was at a device address and was freed."""
+    # By offset: the host's views lie in another window than the device's addresses.
     offset = _offset(address)
     window = address - offset
     return _dead.at(offset, lambda dead: dead.device != "host" or dead.address - dead.offset == window)
 
 
 def settle() -> None:
-    """Run what can run on all streams: it may hold memory that was closed."""
+    """Run all operations that can run on any stream: they may hold closed memory."""
     _core.drain()

@@ -1,4 +1,4 @@
-"""Places in the user's program, for messages and lists of what was left behind."""
+"""Places in the user's program, for messages and lists of live objects."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TypeAlias
 from peerlane import _core
 
 Place: TypeAlias = tuple[CodeType, int]
-place = _core.call_site  # cheaper than a Site, which :func:`at` makes of it
+place = _core.call_site  # cheaper than a Site; :func:`at` makes a Site of it
 
 _PACKAGE = __name__.partition(".")[0]
 
 
 class Site:
-    """A place in the user's program; the line is worked out only when somebody reads it.
+    """A place in the user's program; its line is computed when it is read.
 
     Attributes
     ----------
     callers : tuple of Site
-        From where it was called, innermost first; empty unless :data:`callers_kept` says otherwise.
+        Its callers, innermost first, at most :data:`callers_kept`.
     """
 
     __slots__ = ("_code", "_offset", "callers")
@@ -46,7 +46,7 @@ class Site:
         return f"{os.path.basename(self.path)}:{self.line}"  # noqa: PTH119 - no path is touched
 
 
-callers_kept = 0  #: how many callers each Site keeps
+callers_kept = 0  #: the most callers that a Site keeps
 
 
 def call_site(besides: Container[str] = ()) -> Site | None:
@@ -63,7 +63,7 @@ def call_site(besides: Container[str] = ()) -> Site | None:
 
 
 def is_own(frame: FrameType) -> bool:
-    """Tell whether a frame is peerlane's."""
+    """Tell whether a frame runs code of peerlane."""
     return _package_of(frame) == _PACKAGE
 
 
@@ -72,7 +72,7 @@ def _package_of(frame: FrameType) -> str:
 
 
 def at(place: Place | None) -> Site | None:
-    """Return what native code noted, None where it noted nothing."""
+    """Return the Site of a place that native code noted, or None."""
     return None if place is None else Site(*place)
 
 

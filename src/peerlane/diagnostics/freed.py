@@ -1,4 +1,4 @@
-"""The allocations that ended last, found by number or by address: for who asks why an address means nothing."""
+"""The last freed allocations, found by number or by address, for errors about addresses in freed memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-_STEP, _SMALLEST = 4, 12  # bits: sizes are sorted into orders 16 times as large as one another
+_STEP, _SMALLEST = 4, 12  # bits: pages of 4 KiB, and of 16 times the size for each further order
 
 
-class Grave(Protocol):
-    """What has to be known of an allocation."""
+class Freed(Protocol):
+    """The facts of an allocation that ended."""
 
     id: int
     offset: int
@@ -20,13 +20,14 @@ class Grave(Protocol):
     ended: int
 
 
-_G = TypeVar("_G", bound=Grave)
+_G = TypeVar("_G", bound=Freed)
 
 
-class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once many were taken out before it
-    """The last ``most`` that ended, by number, oldest first; the newest at an address in constant time.
+class FreedAllocations(OrderedDict[int, _G]):  # a plain dict finds its first entry slowly after many removals
+    """The last ``most`` freed allocations by number, oldest first; finds the newest at an address in constant time.
 
-    Each is listed where it begins and ends, in pages at least as large as itself, so in two pages at most.
+    Each is listed in the pages that its first and last byte lie in.  The pages are at least as large as the
+    allocation, so that two pages cover it.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,24 +37,24 @@ class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once 
         self._pages: dict[tuple[int, int], deque[_G]] = {}
         self._orders: dict[int, None] = {}
 
-    def add(self, grave: _G) -> None:
-        """Add one; beyond ``most`` the oldest is forgotten."""
-        grave.ended = next(self._count)
-        for page in _pages_of(grave):
+    def add(self, ended: _G) -> None:
+        """Add an allocation; beyond ``most``, forget the oldest."""
+        ended.ended = next(self._count)
+        for page in _pages_of(ended):
             self._orders.setdefault(page[0])
-            self._pages.setdefault(page, deque()).append(grave)
-        self[grave.id] = grave
+            self._pages.setdefault(page, deque()).append(ended)
+        self[ended.id] = ended
         while len(self) > self._most:
             self._forget_oldest()
 
     def at(self, offset: int, wanted: Callable[[_G], bool] = lambda _: True) -> _G | None:
-        """Return the newest of those ``wanted`` that was at an offset."""
+        """Return the newest allocation that was at an offset and for which ``wanted`` is true."""
         found: _G | None = None
         for order in tuple(self._orders):
             while True:
                 try:
                     each = self._newest(self._pages.get((order, offset >> order), ()), offset, wanted)
-                except RuntimeError:  # another thread, or the garbage collector, ended something meanwhile
+                except RuntimeError:  # another thread, or the garbage collector, added one meanwhile
                     continue
                 break
             if each is not None and (found is None or each.ended > found.ended):
@@ -68,7 +69,7 @@ class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once 
     def _forget_oldest(self) -> None:
         try:
             _, oldest = self.popitem(last=False)
-        except KeyError:  # as above: it has forgotten it
+        except KeyError:  # as above, it was forgotten meanwhile
             return
         for page in _pages_of(oldest):
             held = self._pages.get(page)
@@ -79,7 +80,7 @@ class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once 
                 self._pages.pop(page, None)
 
 
-def _pages_of(grave: Grave) -> set[tuple[int, int]]:
-    last = max(grave.size, 1) - 1
+def _pages_of(ended: Freed) -> set[tuple[int, int]]:
+    last = max(ended.size, 1) - 1
     order = max(_SMALLEST, -(-last.bit_length() // _STEP) * _STEP)
-    return {(order, grave.offset >> order), (order, grave.offset + last >> order)}
+    return {(order, ended.offset >> order), (order, ended.offset + last >> order)}

@@ -1,14 +1,14 @@
-"""What lives and where the program made it: for whoever asks what a test, or a long-running program, left behind.
+"""The live objects of this process and the lines that made them, to find what a test or a long program left behind.
 
-Memory and reserved addresses are always known with the place of their allocation.  Streams, events, notifies,
-physical memory, exported handles and views are noted between :func:`begin` and :func:`end` only; else their creation
-pays one branch.  Nothing is kept alive by being noted: what Python drops is gone, and is not listed.
+Memory and reserved addresses are always known, with the line of their allocation.  Streams, events, notifies,
+physical memory, exported handles and views are noted between :func:`begin` and :func:`end` only; at other times their
+creation costs one branch more.  A note keeps no object alive: an object that Python drops is not listed.
 
 Examples
 --------
->>> origins.begin()
+>>> live_objects.begin()
 >>> stream = device.create_stream()
->>> for each in origins.living():
+>>> for each in live_objects.living():
 ...     print(each.text, each.site)
 stream 1 on virtual:0: idle program.py:2
 """
@@ -27,7 +27,7 @@ from peerlane.diagnostics.call_site import Site
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-active = False  #: whether what is made is noted
+active = False  #: whether new objects are noted
 
 _CALLERS = 32
 _DIALECTS = "peerlane.dialects."
@@ -35,20 +35,20 @@ _DIALECTS = "peerlane.dialects."
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """Something that was made and has not ended.
+    """A live object.
 
     Attributes
     ----------
     kind : str
-        What to call several of it: ``memory``, ``pinned memory``, ``address range``, ``stream``, ``view``, ...
+        Its kind: ``memory``, ``pinned memory``, ``address range``, ``stream``, ``view``, ...
     text : str
-        Which one it is, and in what state.
+        Its number and its state.
     nbytes : int
-        How large it is, in bytes; 0 for what has no size.
+        Its size in bytes; 0 if it has none.
     where : str
-        Its device, or ``host``; empty for what needs neither.
+        Its device, or ``host``; empty if it has neither.
     site : Site or None
-        Where the program made it, with its callers; None where that is not known.
+        The line that made it, with its callers; None if it is not known.
     """
 
     kind: str
@@ -70,7 +70,7 @@ Source = Callable[[], Iterable[Living]]
 class _Noted:
     reference: weakref.ref[Any]
     site: Site | None
-    text: str = ""  # else it describes itself
+    text: str = ""  # if empty, the object's repr
     kind: str = ""
     nbytes: int = 0
     where: str = ""
@@ -102,21 +102,21 @@ class _Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What lived in a node that was left, and who may drop it still; None: nobody can."""
+    """An object that was live when its node was left; ``holder`` refers to the object that holds it, or is None."""
 
     living: Living
     holder: weakref.ref[Any] | None
 
 
 _noted: dict[object, _Noted] = {}
-_mapped: dict[tuple[int, int], _Mapped] = {}  # by the range's number and the offset
-_buffers: dict[int, weakref.ref[Any] | None] = {}  # by allocation; None: a dialect's
+_mapped: dict[tuple[int, int], _Mapped] = {}  # by the address range's number and the offset
+_buffers: dict[int, weakref.ref[Any] | None] = {}  # by allocation; None: it belongs to a dialect
 _lost: list[Lost] = []
 _sources: list[Source] = []
 
 
 def begin() -> None:
-    """Note from now on what is made; what was noted before is forgotten."""
+    """Note new objects from now on; forget those noted before."""
     global active
     _forget()
     call_site.callers_kept = _CALLERS
@@ -124,7 +124,7 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Note nothing any more, and forget what was noted; idempotent."""
+    """Stop noting objects, and forget those noted; idempotent."""
     global active
     active = False
     call_site.callers_kept = 0
@@ -137,15 +137,15 @@ def _forget() -> None:
 
 
 def add_source(source: Source) -> None:
-    """Let :func:`living` ask for more: a dialect knows what it gave out by number."""
+    """Add a function that :func:`living` asks for more objects: those that a dialect gave out by number."""
     _sources.append(source)
 
 
 def living() -> tuple[Living, ...]:
-    """Return what lives now, memory first.
+    """Return the live objects, memory first.
 
-    What belongs to a node that was left has ended: :func:`lost` has it.  A view is listed only if the buffer that
-    it looks into was closed: it then holds the bytes by itself.
+    Objects of a node that was left are not live: :func:`lost` has them.  A view is listed only if its buffer was
+    closed, so that the view alone keeps the bytes.
     """
     found = [living for _, living in _memory()]
     found += _mappings()
@@ -156,12 +156,12 @@ def living() -> tuple[Living, ...]:
 
 
 def lost() -> tuple[Living, ...]:
-    """Return what lived when its node was left, and would live still: nobody has dropped it since."""
+    """Return the objects that were live when their node was left, and that the program has not dropped since."""
     return tuple(each.living for each in _lost if each.holder is None or each.holder() is not None)
 
 
 def leaving() -> Sequence[Lost]:
-    """Return what lives in the node that may be left now, for :func:`node_left`."""
+    """Return the live objects of the present node, for :func:`node_left`."""
     holders = {record.id: _buffers.get(record.id) for record in allocations.live_records()}
     found = [Lost(living, holders[allocation]) for allocation, living in _memory()]
     found += [Lost(living, None) for living in _mappings()]
@@ -171,7 +171,7 @@ def leaving() -> Sequence[Lost]:
 
 
 def node_left(lost: Sequence[Lost]) -> None:
-    """Note that the node was left, and what lived there."""
+    """Note that the node was left while these objects were live."""
     _lost.extend(lost)
 
 
@@ -181,26 +181,26 @@ def _of_left_node(each: Living) -> Living:
 
 
 def buffer_made(buffer: Any) -> None:
-    """Note who holds a new allocation."""
+    """Note the buffer of a new allocation."""
     _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
 
 
 def mapped(place: int, at: int, physical: Any, size: int) -> None:
-    """Note that a range has bytes of a block at an offset, and the caller's place."""
+    """Note that an address range maps bytes of a block at an offset, and the line of the call."""
     where, site = physical.device.name, call_site.call_site()
     _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
 
 
 def unmapped(place: int, at: int) -> None:
-    """Note that it has them no more."""
+    """Note that an address range no longer maps a block at an offset."""
     _mapped.pop((place, at), None)
 
 
 def made(what: Any) -> None:
     """Note a new object of the neutral API.
 
-    A dialect's own streams and events serve something that it gave out by number, or that a program never asked for:
-    they are not noted.
+    Streams and events that a dialect makes are not noted: each serves an object that the dialect gave out by number,
+    or one that the program did not ask for.
     """
     if not _is_for_dialect():
         _note(id(what), what)
@@ -216,12 +216,12 @@ def _is_for_dialect() -> bool:
 
 
 def disown(what: object) -> None:
-    """Forget something: it serves another object, and the program did not ask for it."""
+    """Forget an object that serves another one, and that the program did not ask for."""
     _noted.pop(id(what), None)
 
 
 def exported(handle: Any, source: Any) -> None:
-    """Note a new handle.  Dropping it does not end it; closing it does, or closing what it stands for."""
+    """Note a new handle.  Dropping it does not end it; closing it, or the exported object, does."""
     text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
     _note(handle._ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
 
@@ -232,7 +232,7 @@ def withdrawn(handle: Any) -> None:
 
 
 def viewed(array: npt.NDArray[Any], buffer: Any) -> None:
-    """Note a new view; every array that is made of it keeps its base."""
+    """Note a new view, by its base: every array made from the view keeps that."""
     if buffer.id:
         nbytes, where = array.nbytes, buffer.device.name
         text = f"view of {in_bytes(nbytes)} on {where}, whose buffer was closed"
@@ -261,7 +261,7 @@ def _memory() -> Iterator[tuple[int, Living]]:
 
 
 def _mappings() -> Iterator[Living]:
-    """Physical memory that only its mappings hold: who made it has closed or dropped it."""
+    """Yield physical memory that only mappings keep: its object was closed or dropped."""
     live = {record.id for record in allocations.live_records()}
     seen: set[int] = set()
     for (place, _), each in list(_mapped.items()):

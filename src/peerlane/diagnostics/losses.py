@@ -1,7 +1,7 @@
-"""Ranks that have ended or left their group: what an error says of them, and what ``peerlane launch`` is told.
+"""Lost ranks, which ended or left their group: their errors, and the report to ``peerlane launch``.
 
-Launch names the rank that failed first.  A rank that closes its group because of an error may take longer to end
-than the ranks that fail over it, so launch has to know who lost whom.
+Launch names the rank that failed first.  A rank that closes its group because of an error may end later than the
+ranks that fail because of it, so each rank tells launch which rank it has lost.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Member:
     Attributes
     ----------
     name : str
-        For texts.
+        Its name in texts.
     rank : int
-        In its group.
+        Its number in its group.
     session : int
-        The session of the process: launch gives each of its ranks one, whose number is the rank's pid.
+        The process's session: launch starts each rank in a session of its own, whose number is the rank's pid.
     """
 
     name: str
@@ -33,15 +33,15 @@ class Member:
     session: int
 
 
-#: Called with the sessions of this process and of a rank that it has lost; set by the rendezvous.
+#: Called with the session of this process and that of a rank that it has lost; the rendezvous sets it.
 tell_launcher: Callable[[int, int], None] | None = None
 
 _members: dict[int, Member] = {}  # by pid
-_told: set[tuple[int, int]] = set()  # by whom, of which session: a forked child is another process
+_told: set[tuple[int, int]] = set()  # (pid, lost session): the pid, because a forked child inherits this set
 
 
 def note(pid: int, rank: int) -> None:
-    """Note that a process is a rank of a group of this one."""
+    """Note that a process is a rank of one of this process's groups."""
     name = "a rank of this process" if pid == os.getpid() else f"rank {rank}"
     try:
         session = os.getsid(pid)
@@ -51,7 +51,7 @@ def note(pid: int, rank: int) -> None:
 
 
 def lost(pid: int, text: str, *, call: str | None = None, device: str | None = None) -> PeerLost:
-    """Return the exception for a process that this one waited for, and tell launch of it."""
+    """Return the exception for a lost process that this one waited for, and tell launch."""
     made = PeerLost(text, call=call, device=device)
     member = _members.get(pid)
     if member is not None:
@@ -62,10 +62,10 @@ def lost(pid: int, text: str, *, call: str | None = None, device: str | None = N
 
 
 def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
-    """Return the exception for a record that only processes which have ended could have made."""
+    """Return the exception for a wait whose record only ended processes could have made."""
     member = _members.get(pid)
     if member is None:
-        text = f"process {pid} has ended, and no other one could still record what is waited for"
+        text = f"process {pid} has ended, and no other process could still make the record that is waited for"
     elif start_time(pid):
         text = f"{member.name} (process {pid}) has closed its end of the channel"
     else:

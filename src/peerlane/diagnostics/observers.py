@@ -1,8 +1,8 @@
-"""The seam where an observer sees every operation: what a race checker, a tracer or fault injection is made of.
+"""Observers, which see every operation: the ground for race checkers, tracers and fault injection.
 
-At most one observer is in place.  Without one each operation pays a single branch.  Whoever runs an operation
-never takes the interpreter's lock, so starts are kept natively and handed over, in order, with the next
-submission, synchronization or query, or by :func:`flush`; ``order`` tells what came before what.
+At most one observer is set.  Without one each operation costs one branch more.  Threads that run operations never
+take the GIL, so native code keeps the starts and hands them over, in order, with the next submission, synchronization
+or query, or by :func:`flush`; ``order`` tells which came first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, Protocol
 from peerlane import _core
 from peerlane.diagnostics import call_site
 
-active = False  #: whether an observer is in place
+active = False  #: whether an observer is set
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a block of device memory, whatever address they are mapped at; of the host where ``block`` is 0."""
+    """Bytes of a block of device memory, by their offset in it; with ``block`` 0, bytes of the host by address."""
 
     block: int
     offset: int
@@ -33,25 +33,25 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation at one of two moments.
+    """An operation when it is submitted, or when it starts.
 
     Attributes
     ----------
     order : int
-        Submissions, starts and notices of a process, counted in the order in which they happened.
+        Its number among the submissions, starts and notices of the process, in the order in which they happened.
     process, stream, sequence : int
-        Which operation it is; ``stream`` 0 is a call that was complete on return.
+        The operation's process, stream and number there; ``stream`` 0 is a call that was complete on return.
     kind : str
         ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
         ``wait``, ``notify``, ``wait_notify``, ``wait_value`` or ``callback``.
     spans : tuple of Span
-        What is read and written, as far as it is known at that moment: a descriptor names its copies when it
-        starts.  A wait starts when it is over; what is cancelled never does.
+        The bytes that it reads and writes, as far as they are known: those of a descriptor's copies are known when it
+        starts.  A wait starts when it is over; a cancelled operation never starts.
     signal, record : int
-        For ``record`` and ``wait`` the stream and the number of the recording operation; for notifies the
-        notify and, when it starts, the number of the record; else 0.
+        For ``record`` and ``wait``: the stream and the number of the recording operation.  For notifies: the notify
+        and, when it starts, the number of the record.  Else 0.
     site : str
-        Where the program submitted it; empty for starts.
+        The line that submitted it; empty for starts.
     """
 
     order: int
@@ -67,28 +67,28 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that is no operation.
+    """An observed fact that is not an operation.
 
     Attributes
     ----------
     order : int
-        As of operations.
+        As for operations.
     kind : str
         ``create``, ``destroy``, ``sync``, ``query``, ``abort``, ``reset``, ``view``, ``unview``, ``export`` or
-        ``import``; a sync or a query was successful.  What is closed or dropped is destroyed, once.  After an
-        ``export`` other processes may use what it names, and what they do is told to their observers only; a
-        channel exports each notify of its end.  An ``import`` names what another process exported and this one
+        ``import``.  A sync or a query was successful.  An object is destroyed once, when it is closed or dropped.
+        After an ``export`` other processes may use the object, and only their observers see their uses; a channel
+        exports each notify of its end.  An ``import`` names an object that another process exported and this one
         opened: an event or a notify, after its ``create``, or physical memory.
     what, id : str, int
         ``Stream``, ``Event``, ``Notify`` or ``Buffer`` and its number in this process; for ``export`` and
-        ``import`` also ``Physical``, whose number is unique in the node; ``Node`` 0 is destroyed, with all that
-        belongs to it, when it is left.
+        ``import`` also ``Physical``, whose number is unique in the node.  ``Node`` 0 is destroyed, with all its
+        objects, when the process leaves it.
     spans : tuple of Span
-        The bytes of a buffer that begins or ends, or that a view lets the host touch.
+        The bytes of a buffer that is created or destroyed, or that a view lets the host touch.
     stream, sequence : int
-        Of a sync or a query: the operation that is over, and with it all before it in that stream.  Of an abort:
-        the last operation that may be cancelled by it.  Of a reset, ``sequence`` only: the number of the last
-        record that it took back.
+        Of a sync or a query: an operation that is over, with all operations before it in the stream.  Of an abort:
+        the last operation that it may cancel.  Of a reset, ``sequence`` only: the number of the last record that it
+        discarded.
     """
 
     order: int
@@ -101,23 +101,26 @@ class Notice:
 
 
 class Observer(Protocol):
-    """What an observer is told.  Called by the thread that acts; what it raises is reported, not passed on."""
+    """The methods of an observer.
+
+    The thread that acts calls them.  An exception goes to ``sys.unraisablehook``, and does not reach the program.
+    """
 
     def submitted(self, operation: Operation) -> None:
-        """Take an operation that was accepted, with what it will touch."""
+        """Take an operation that was submitted, with the bytes that it will touch."""
         ...
 
     def started(self, operation: Operation) -> None:
-        """Take an operation that has started, with what it touches."""
+        """Take an operation that has started, with the bytes that it touches."""
         ...
 
     def noticed(self, notice: Notice) -> None:
-        """Take what is no operation."""
+        """Take a fact that is not an operation."""
         ...
 
 
 class Recorder:
-    """An observer that keeps everything it is told, in the order of ``order``."""
+    """An observer that keeps all operations and notices, sorted by ``order``."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, Operation | Notice]] = []
@@ -135,7 +138,7 @@ class Recorder:
         self.log.append(("noticed", notice))
 
     def operations(self, moment: str, kind: str | None = None) -> list[Operation]:
-        """Return the operations of one moment, by ``order``; of one kind if that is given."""
+        """Return the operations of one moment, by ``order``; only those of ``kind`` if it is given."""
         flush()
         found = [each for when, each in self.log if when == moment and isinstance(each, Operation)]
         return sorted((each for each in found if kind in (None, each.kind)), key=lambda each: each.order)
@@ -151,14 +154,14 @@ _observer: Observer | None = None
 
 
 def set_observer(observer: Observer | None) -> Observer | None:
-    """Put an observer in place, or None for none; return the one before.
+    """Set the observer, or None for none; return the one before.
 
-    Operations that are queued by then are told when they start.
+    It sees the starts of operations that are already queued, too.
 
     Raises
     ------
     TypeError
-        It lacks a method of :class:`Observer`.  The one before stays.
+        It lacks a method of :class:`Observer`.  The one before stays set.
     """
     global active, _observer
     _core.check_usable()
@@ -178,7 +181,7 @@ def set_observer(observer: Observer | None) -> Observer | None:
 
 
 def flush() -> None:
-    """Hand over the starts that were kept."""
+    """Hand the kept starts to the observer."""
     observer = _observer
     for started in _core.take_started():
         if observer is not None:
@@ -186,23 +189,23 @@ def flush() -> None:
 
 
 def tell(kind: str, what: Any, *, stream: int = 0, sequence: int = 0) -> None:
-    """Tell of something that is no operation."""
+    """Send the observer a notice about an object."""
     spans = _spans(what.spans) if isinstance(what, _core.Memory) else ()
     tell_id(kind, type(what).__name__, what.id, spans, stream, sequence)
 
 
-_ends: dict[tuple[str, int], Any] = {}  # how to tell, once, that something ends
+_ends: dict[tuple[str, int], Any] = {}  # finalizers that send, once, the notice of an object's end
 
 
 def created(what: Any) -> None:
-    """Tell that something begins and, when it is closed or gone, that it ends."""
+    """Send the notice of a new object and, when it is closed or dropped, that of its end."""
     tell("create", what)
     key = type(what).__name__, what.id
     _ends[key] = weakref.finalize(what, _ended, *key)
 
 
 def closed(what: Any) -> None:
-    """Tell that something ends whose beginning was told."""
+    """Send the notice of an object's end, if that of its beginning was sent."""
     end = _ends.get((type(what).__name__, what.id))
     if end is not None:
         end()
@@ -216,7 +219,7 @@ def _ended(what: str, number: int) -> None:
 def tell_id(
     kind: str, what: str, number: int, spans: tuple[Span, ...] = (), stream: int = 0, sequence: int = 0
 ) -> None:
-    """Tell of something of which only the number is left."""
+    """Send a notice about an object of which only the number is left."""
     flush()
     observer = _observer
     if observer is not None:
@@ -224,7 +227,7 @@ def tell_id(
 
 
 class _Raised(NamedTuple):
-    """What ``sys.unraisablehook`` is given."""
+    """The argument of ``sys.unraisablehook``."""
 
     exc_type: type[BaseException]
     exc_value: BaseException
@@ -234,15 +237,15 @@ class _Raised(NamedTuple):
 
 
 def _hand(take: Callable[[Any], object], seen: Operation | Notice) -> None:
-    """Tell an observer.  What happened has happened: what it raises must not look like a refusal."""
+    """Call a method of an observer.  Its exception must not look as if the observed call was refused."""
     try:
         take(seen)
-    except Exception as error:  # noqa: BLE001 - anything; it is reported
+    except Exception as error:  # noqa: BLE001 - an observer may raise anything
         sys.unraisablehook(_Raised(type(error), error, error.__traceback__, "Exception ignored in", take))  # type: ignore[arg-type]  # the same attributes
 
 
 def _told(seen: Any) -> None:
-    """Take what native code tells: hook of the native module."""
+    """Pass on a native notice or operation; a hook of the native module."""
     flush()
     observer = _observer
     if observer is None:

@@ -1,8 +1,9 @@
-"""Whether this process can still go on: found while its threads wait, and told to all of them when it cannot.
+"""Proves that this process can only wait, and ends its waits with `Deadlock`.
 
-A deadlock is told only where it is proved.  Every thread of the program waits for a stream, or for such a thread; no
-stream has anything to do; no wait ends by itself; only this process could record what is waited for; no handler of a
-signal, no callback and no other process is left that might.  All of that stays as it is for a while.
+A waiting thread looks.  A deadlock is reported only if it is proved: every thread of the program waits for a stream,
+or for such a thread; no stream has an operation that can run; no wait has a deadline; only this process could make
+the awaited records; no signal handler, callback or other process is left that could; and nothing of this changes for
+a while.
 """
 
 from __future__ import annotations
@@ -21,49 +22,47 @@ from peerlane import _core
 from peerlane.diagnostics import call_site, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
-_STEADY_NS = 500_000_000  # for so long nothing may have happened
-_KEPT = 64  # deadlocks, by number
-#: Threads of ours that serve others and never record anything.
+_STEADY_NS = 500_000_000  # the time for which nothing may change
+_KEPT = 64  # deadlocks
+#: Threads of peerlane that never record an event or a notify by themselves.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
-#: What runs tests has threads and handlers of signals that run none of the program's code, or only end it.
+#: Modules of test runners: their threads and signal handlers run no code of the program, or end it.
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
 
-_Other: TypeAlias = tuple[
-    int, int, bool
-]  # a thread, its time of a processor, whether its wait ends by itself
+_Other: TypeAlias = tuple[int, int, bool]  # a thread, its CPU time, whether its wait has a deadline
 _Parked: TypeAlias = "tuple[int, int, call_site.Place | None, bool, int, bool]"
 
-#: What was found, by number: the text, and who waited for what.
+#: The deadlocks found, by number: text and wait state.
 deadlocks: dict[int, tuple[str, WaitState]] = {}
 
-#: Looks whether the ranks of which this process is one can go on; true: there are some, and it has seen to them.
+#: Looks whether the ranks of this process's groups can go on; returns True if there are such ranks.
 look_at_ranks: Callable[[], bool] | None = None
 
-WaitBoard = _core.WaitBoard  #: where the ranks of a group say that they cannot go on
-put_off_losses = _core.put_off_losses  #: for a second no wait fails because a peer is lost
+WaitBoard = _core.WaitBoard  #: on it the ranks of a group report that they can only wait
+put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
 _numbers = itertools.count(1)
 _looking = threading.Lock()
-_seen: tuple[int, int] = (0, 0)  # the token of the last look, and since when it is that
+_seen: tuple[int, int] = (0, 0)  # the token of the last look, and the time since which it is the same
 
 
 class NoProgress:
-    """A moment in which nothing of this process could go on by itself.
+    """The state of this process at a moment at which no thread and no stream of it could go on.
 
     Attributes
     ----------
     native : int
         Native code's token.
     token : int
-        While it stays the same, nothing has happened.
+        Changes when anything happens.
     is_timed : bool
-        Whether a wait of a thread or a stream ends by itself some time.
+        Whether a wait of a thread or a stream has a deadline.
     hosts : list of (int, int)
-        Threads, and the streams that they wait for.
+        Threads, each with the stream that it waits for.
     notifies : list
-        (stream, operation, place, True, notify, whether only this process can record it), for each stream that waits
-        for one.
+        For each stream that waits for a notify: (stream, operation, place, True, notify, whether only this process
+        can record it).
     marks : dict of int to int
-        Streams that wait for others, and for which.
+        For each stream that waits for another stream: that one.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class NoProgress:
 
     @classmethod
     def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:
-        """Return it, None if anything may go on; threads that wait for other processes are given."""
+        """Return the present state, None if anything may go on; given: the threads that wait for other processes."""
         elsewhere = set(waiting_elsewhere)
         found = _core.no_progress(bool(elsewhere))
         if found is None:
@@ -86,17 +85,17 @@ class NoProgress:
         return cls(found, others) if others is not None else None
 
     def threads(self) -> tuple[ThreadWait, ...]:
-        """Return where the program's threads wait for streams."""
+        """Return the lines at which the program's threads wait for streams."""
         return tuple(
             ThreadWait(name_of(thread), place_of(thread), self.root(stream)) for thread, stream in self.hosts
         )
 
     def end(self, number: int, *, others_wait: bool) -> bool:
-        """Let the waits for notifies fail, for a reason that was kept; false if something has happened since."""
+        """Let the waits for notifies fail with a kept deadlock; False if something has happened since."""
         return _core.end_waits(self.native, number, others_wait)
 
     def root(self, stream: int) -> int:
-        """Return the stream at the end of those that a stream waits for."""
+        """Follow the streams that a stream waits for; return the last one."""
         seen = set()
         while stream in self.marks and stream not in seen:
             seen.add(stream)
@@ -105,7 +104,7 @@ class NoProgress:
 
 
 def keep(text: str, state: WaitState) -> int:
-    """Keep a deadlock until the waits that it ends are told; return its number."""
+    """Keep a deadlock for the waits that it ends; return its number."""
     number = next(_numbers)
     deadlocks[number] = text, state
     deadlocks.pop(number - _KEPT, None)
@@ -113,19 +112,19 @@ def keep(text: str, state: WaitState) -> int:
 
 
 def failed_before() -> tuple[FailedBefore, ...]:
-    """Return the failures of streams that nobody was told of."""
+    """Return the failures of streams that no synchronization has reported."""
     return tuple(_failed(each) for each in _core.untold())
 
 
 def _failed(failure: Any) -> FailedBefore:
-    while failure[5] is not None:  # cancelled because of that one
+    while failure[5] is not None:  # it was cancelled because of this other failure
         failure = failure[5]
     error, stream, operation, kind, _, _, _, place = failure[:8]
     return FailedBefore(stream, operation, kind.replace("_", " "), str(error), str(call_site.at(place) or ""))
 
 
 def look() -> None:
-    """Look whether this process can go on; end its waits if it cannot: native code's hook, in a waiting thread."""
+    """Look whether this process can go on, and end its waits if not; native code calls it in a waiting thread."""
     if not _looking.acquire(blocking=False):
         return
     try:
@@ -152,7 +151,7 @@ def _look_here() -> None:
 
 
 def _has_handlers() -> bool:
-    """Tell whether a signal might run code of the program, which may record a notify."""
+    """Tell whether a signal may run code of the program, which could record a notify."""
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
         if not callable(handler) or handler is signal.default_int_handler:
@@ -169,7 +168,7 @@ def name_of(thread: int) -> str:
 
 
 def place_of(thread: int) -> str:
-    """Return the line of the program that a thread is at."""
+    """Return the program's line that a thread runs."""
     frame = sys._current_frames().get(thread)
     while frame is not None and call_site.is_own(frame):
         frame = frame.f_back
@@ -177,10 +176,10 @@ def place_of(thread: int) -> str:
 
 
 def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
-    """Return who waits for other threads, and the time of a processor that each has had; None if a thread may go on.
+    """Return the threads that wait for other threads, with their CPU times; None if a thread may go on.
 
-    Who waits in peerlane is in ``waiting``, and runs none of the program's code, as a handler of a signal does.  A
-    thread that had no time of a processor has not run.
+    ``waiting`` has the threads that wait in peerlane, which run no code of the program but signal handlers.  A thread
+    whose CPU time stays the same has not run.
     """
     found = []
     threads = {each.ident: each for each in threading.enumerate()}
@@ -200,16 +199,16 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
 
 
 def _serves(thread: threading.Thread | None, frame: FrameType) -> bool:
-    """Tell whether a thread runs none of the program's code: one of ours, or of what runs tests."""
+    """Tell whether a thread runs no code of the program: it is peerlane's or a test runner's."""
     if thread is not None and thread.daemon and thread.name in _SERVING:
         return True
-    function = getattr(thread, "function", None)  # of a Timer
+    function = getattr(thread, "function", None)  # a Timer has one
     modules = (frame.f_globals.get("__name__"), getattr(function, "__module__", ""))
     return any(str(each).partition(".")[0] in _TEST_RUNNERS for each in modules)
 
 
 def _joins() -> set[CodeType]:
-    """Return the functions in which a thread waits for the end of others' work."""
+    """Return the functions in which a thread waits for the work of other threads."""
     found = {threading.Thread.join.__code__}
     futures = sys.modules.get("concurrent.futures._base")
     if futures is not None:
@@ -217,7 +216,7 @@ def _joins() -> set[CodeType]:
         found |= {futures.wait.__code__, futures.as_completed.__code__}
     pool = sys.modules.get("concurrent.futures.thread")
     if pool is not None:
-        found.add(pool._worker.__code__)  # has nothing to do
+        found.add(pool._worker.__code__)  # an idle worker
     ending = getattr(threading, "_shutdown", None)
     if ending is not None:
         found.add(ending.__code__)
@@ -231,7 +230,7 @@ def _join_of(frame: FrameType | None, joins: set[CodeType]) -> FrameType | None:
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Tell whether only another thread can wake it: of a daemon, which nobody waits for."""
+    """Tell whether only another thread can wake a daemon thread, for which no thread waits."""
     return frame.f_code is threading.Condition.wait.__code__ and frame.f_locals.get("timeout") is None
 
 

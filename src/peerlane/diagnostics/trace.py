@@ -1,8 +1,8 @@
-"""Timelines: what streams moved and when, as a file that Perfetto and Chrome's tracing page show.
+"""Timelines of the operations of streams, as files for Perfetto and Chrome's tracing page.
 
-Tracks are streams, grouped by device.  A wait for an event that was recorded by another stream is an arrow, from
-the last operation before the record to the first one behind the wait.  Times are those of the monotonic clock,
-as :attr:`Event.time_ns` has them.  Without a recording an operation pays one branch.
+Each stream is a track; tracks are grouped by device.  A wait for another stream's event is an arrow from the last
+operation before the record to the first one behind the wait.  Times are of the monotonic clock, as those of
+:attr:`Event.time_ns`.  Without a recording, each operation costs one branch more.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, Protocol, cast
 from peerlane import _core
 from peerlane.errors import Busy
 
-#: So many operations are kept for each stream until they are looked at; older ones are lost.
+#: The most operations that a stream keeps until they are read; older ones are lost.
 KEPT = 1 << 14
 
 
 class Stream(Protocol):
-    """What is known of a stream here."""
+    """The facts of a stream that a trace needs."""
 
     @property
     def id(self) -> int: ...
@@ -38,7 +38,7 @@ class Stream(Protocol):
 
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
-active: Trace | None = None  #: what is being recorded
+active: Trace | None = None  #: the trace that is being recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class TracedOperation:
     Attributes
     ----------
     device : str
-        Of the stream.
+        The stream's device.
     stream, sequence : int
-        Which operation it is.
+        The operation's stream, and its number there.
     kind : str
         ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``free``, ``batch`` or ``descriptor``.
     nbytes : int
-        Bytes moved, those between the rows of a rectangle included; 0 for ``free``.
+        Bytes moved, including those between the rows of a rectangle; 0 for ``free``.
     start_ns, end_ns : int
         Nanoseconds of the monotonic clock.
     """
@@ -70,7 +70,7 @@ class TracedOperation:
 
 @dataclass(frozen=True, slots=True)
 class _Track:
-    """Where a stream is drawn."""
+    """The track of a stream."""
 
     device: str
     process: int
@@ -87,14 +87,15 @@ class _Wait:
 
 
 class Trace:
-    """What streams did while it was recorded; made by :func:`recording`.
+    """The operations of streams during a recording; made by :func:`recording`.
 
-    A stream keeps its last 16,384 operations until somebody looks: read :attr:`operations` now and then in
-    recordings that are longer.
+    A stream keeps only its last 16,384 operations: in longer recordings, read :attr:`operations` now and then.
     """
 
     def __init__(self) -> None:
-        self._sources: dict[int, _core.StreamTrace] = {}  # while it is recorded: they keep streams' memory
+        self._sources: dict[
+            int, _core.StreamTrace
+        ] = {}  # only during the recording: they keep memory of the streams
         self._tracks: dict[int, _Track] = {}
         self._labels: dict[int, str] = {}
         self._operations: list[TracedOperation] = []
@@ -103,13 +104,13 @@ class Trace:
 
     @property
     def operations(self) -> tuple[TracedOperation, ...]:
-        """What is over by now, stream by stream in the order of its operations."""
+        """The operations that are over so far, stream by stream, each in its order."""
         self._collect()
         return tuple(sorted(self._operations, key=attrgetter("stream", "sequence")))
 
     @property
     def lost(self) -> int:
-        """How many operations were overwritten before anybody looked."""
+        """How many operations were overwritten before they were read."""
         self._collect()
         return self._lost
 
@@ -123,12 +124,12 @@ class Trace:
         Parameters
         ----------
         path : str or path
-            The file, which is replaced.
+            The file; an existing one is replaced.
 
         Raises
         ------
         OSError
-            It cannot be written.
+            The file cannot be written.
         """
         timeline = {
             "traceEvents": self._events(),
@@ -199,7 +200,7 @@ class Trace:
             if stream is not None:
                 self._follow(stream)
         for source in list(self._sources.values()):
-            source.take()  # what an earlier recording left
+            source.take()  # drop the operations of an earlier recording
         _core.set_tracing(True)
 
     def _end(self) -> None:
@@ -214,14 +215,14 @@ class Trace:
 
 @contextmanager
 def recording() -> Iterator[Trace]:
-    """Record what streams do while the block runs: those that exist, and those that are created meanwhile.
+    """Record the operations of all streams, present and new ones, while the block runs.
 
-    What is over when the block ends is in the trace; synchronize before, if everything should be.
+    The trace has the operations that are over when the block ends; synchronize before the end to have all of them.
 
     Raises
     ------
     Busy
-        A trace is being recorded already; nothing changed.
+        A trace is already being recorded; it goes on.
 
     Examples
     --------
@@ -249,7 +250,7 @@ def recording() -> Iterator[Trace]:
 
 
 def created(stream: Stream) -> None:
-    """Take note of a stream that was made."""
+    """Add a new stream to the recording, if there is one."""
     _streams[stream.id] = stream
     current = active
     if current is not None:
@@ -257,7 +258,7 @@ def created(stream: Stream) -> None:
 
 
 def waited(stream: int, sequence: int, other: int, record: int) -> None:
-    """Take note of a wait for an event, if a trace is recorded."""
+    """Add a wait for an event to the recording, if there is one."""
     current = active
     if current is not None and stream != other:
         current._waits.append(_Wait(stream, sequence, other, record))

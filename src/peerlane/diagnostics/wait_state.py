@@ -1,4 +1,4 @@
-"""What the streams of this process wait for, as records; :mod:`.wait_texts` makes texts of them."""
+"""The wait states of this process's streams, as records; :mod:`.wait_texts` makes texts of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from peerlane import _core
 from peerlane.diagnostics import call_site
 from peerlane.errors import StreamWait, WaitState
 
-#: What the notifies of channels are called, by id.
+#: The names of the notifies of channels, by id.
 notify_names: dict[int, str] = {}
 
 
 def of_stream(why: str, stream: int, operation: int = 0, seconds: float | None = None) -> WaitState:
-    """Return what a stream waits for at present, and what that waits for; then the other streams."""
+    """Return the wait state of a stream: itself, the streams that it waits for in turn, then the other streams."""
     waiting = {each.stream: each for each in streams()}
     ordered: list[StreamWait] = []
     at: StreamWait | None = waiting.pop(stream, None)
@@ -23,7 +23,7 @@ def of_stream(why: str, stream: int, operation: int = 0, seconds: float | None =
 
 
 def streams() -> tuple[StreamWait, ...]:
-    """Return what each stream waits for that is not done."""
+    """Return the wait of each stream that is not done."""
     return tuple(
         StreamWait(
             stream,

@@ -1,4 +1,4 @@
-"""The texts of what streams and threads wait for: the one place where they are made."""
+"""Makes all texts about waiting streams, threads and ranks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ _MOST_SHOWN = 16  # streams, threads or failures that a text names
 
 
 class Words:
-    """What a text calls streams and notifies; a dialect that has numbers of its own says so here."""
+    """The names of streams and notifies in texts; a dialect with numbers of its own overrides them."""
 
     def stream(self, number: int) -> str:
-        """Name a stream that is waited for."""
+        """Return the name of a stream that is waited for."""
         return f"stream {number}"
 
     def waiter(self, wait: StreamWait) -> str:
-        """Name a stream that waits, and where it is."""
+        """Return the name of a stream that waits, with its present operation."""
         return f"stream {wait.stream} at operation {wait.operation}"
 
     def queued(self, wait: StreamWait) -> str:
-        """Say how much is queued, and which line let the stream wait."""
+        """Return how many operations are queued, and the line that submitted the wait."""
         at = f", submitted at {wait.submitted_at}" if wait.submitted_at and wait.what else ""
         return f"{wait.queued:,} queued{at}"
 
     def notify(self, number: int, name: str = "") -> str:
-        """Name a notify."""
+        """Return the name of a notify."""
         return f"notify {number} ({name})" if name else f"notify {number}"
 
 
@@ -32,7 +32,7 @@ NEUTRAL = Words()
 
 
 def waits(state: WaitState, words: Words = NEUTRAL) -> str:
-    """Say what a stream waits for, and what that waits for; then the others, as far as there is room."""
+    """Return a text with the waits of `state.streams`, in their order, up to a number of streams."""
     shown = [_wait(each, words) for each in state.streams[:_MOST_SHOWN]]
     more = len(state.streams) - len(shown)
     if more > 0:
@@ -58,7 +58,7 @@ def _wait(wait: StreamWait, words: Words) -> str:
 
 
 def told(subject: str, state: WaitState, words: Words = NEUTRAL) -> str:
-    """Say why a wait for ``subject`` ended."""
+    """Return the reason why a wait for ``subject`` ended."""
     match state.why:
         case "circle":
             return _circle(state, words)
@@ -72,7 +72,7 @@ def told(subject: str, state: WaitState, words: Words = NEUTRAL) -> str:
 
 def _circle(state: WaitState, words: Words) -> str:
     return (
-        f"{words.stream(state.stream)} waits for itself, and nothing that was submitted ends that: "
+        f"{words.stream(state.stream)} waits for itself, and no submitted operation ends that: "
         f"{waits(state, words)}{''.join(f'; {failure(each, words)}' for each in state.failed[:_MOST_SHOWN])}"
     )
 
@@ -85,18 +85,18 @@ def _never(state: WaitState, words: Words) -> str:
     named = [words.notify(*each) for each in list(notifies.items())[:_MOST_SHOWN]]
     which = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
     return (
-        f"a deadlock: every thread of this process waits, and nothing that was submitted records {which}. Let what "
-        f"records it be submitted before the wait, or wait with a timeout.{''.join([*threads, *streams, *failed])}"
+        f"a deadlock: every thread of this process waits, and no submitted operation records {which}. Submit the "
+        f"record before the wait, or wait with a timeout.{''.join([*threads, *streams, *failed])}"
     )
 
 
 def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:
-    """Say where a thread waits, and for which stream."""
+    """Return a text with the line at which a thread waits, and the stream."""
     return f"{wait.thread} at {wait.place} waits for {words.stream(wait.stream)}"
 
 
 def rank_wait(wait: RankWait) -> str:
-    """Say what a rank waits for."""
+    """Return a text with what a rank waits for."""
     who = " and ".join(f"{each.thread} at {each.place}" for each in wait.threads)
     waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
     if wait.call:
@@ -109,7 +109,7 @@ def rank_wait(wait: RankWait) -> str:
 
 
 def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:
-    """Say what failed before, of which nobody was told."""
+    """Return a text with a failure that no synchronization reported."""
     at = f", submitted at {failed.submitted_at}," if failed.submitted_at else ""
     return (
         f"{words.stream(failed.stream)} failed before, and nobody synchronized it: operation {failed.operation} "

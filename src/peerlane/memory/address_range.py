@@ -18,38 +18,39 @@ Access: TypeAlias = "Mapping[Any, str] | str"
 
 
 class AddressRange:
-    """Reserved device addresses.  Blocks mapped side by side are one range to copies; one block may be mapped twice.
+    """Reserved device addresses, into which blocks of physical memory are mapped.
 
-    A part, ``rng[start:stop]``, is a :class:`Buffer`; what is mapped there is looked up when it is used.
+    For copies, blocks mapped side by side are one range.  One block may be mapped twice.  A part,
+    ``rng[start:stop]``, is a :class:`Buffer`; each use of it looks up the blocks that are mapped there.
 
     Parameters
     ----------
     device : Device
-        In whose address space: on the host its addresses are what those of its allocations are.
+        The device whose address space it lies in.
     nbytes : int
         Bytes; rounded up to a multiple of ``Device.granularity``.
     alignment : int, optional
-        Of the address, a power of two up to 1 GiB.
+        Alignment of its first address, a power of two up to 1 GiB.
     address : int, optional
-        Where it should begin.  A wish: another place is taken if that is not free.
+        The wanted first address.  If it is not free, the range begins elsewhere.
 
     Attributes
     ----------
     device : Device
     address : int
-        Where it begins.  Raises Closed.
+        Its first address.  Raises Closed.
 
     Raises
     ------
     InvalidValue, OutOfMemory, Closed
-        Nothing is reserved then.
+        Nothing was reserved.
     """
 
     __slots__ = ()
 
     @declared
     def device(self) -> Any:
-        """In whose address space it lies."""
+        """The device whose address space it lies in."""
         raise NotImplementedError
 
     def __new__(
@@ -62,11 +63,11 @@ class AddressRange:
             raise TypeError("AddressRange: alignment and address must be int")
         if not 0 <= alignment <= 1 << 30 or alignment & (alignment - 1):
             raise InvalidValue(
-                f"AddressRange: alignment {alignment:,} is no power of two up to {1 << 30:,}",
+                f"AddressRange: alignment {alignment:,} is not a power of two up to {1 << 30:,}",
                 call="AddressRange",
             )
         if not 0 <= address < 1 << 64:
-            raise InvalidValue(f"AddressRange: {address:#x} is no 64-bit address", call="AddressRange")
+            raise InvalidValue(f"AddressRange: {address:#x} is not a 64-bit address", call="AddressRange")
         if Caps.PHYSICAL not in device.caps:
             raise lacks("AddressRange", device.backend, Caps.PHYSICAL)
         made: AddressRange = device.backend.reserve(device, nbytes, alignment, address)
@@ -74,7 +75,7 @@ class AddressRange:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Its first address."""
         raise NotImplementedError
 
     @property
@@ -89,52 +90,52 @@ class AddressRange:
 
     @property
     def mappings(self) -> tuple[tuple[int, int], ...]:
-        """What is mapped: (offset, bytes) of each block, lowest first."""
+        """The mapped blocks: (offset, bytes) of each, lowest first."""
         raise NotImplementedError
 
     @owed
     def map(
         self, physical: Physical, at: int = 0, *, access: Access | None = None, size: int | None = None
     ) -> None:
-        """Map a block at an offset, the whole of it or its beginning; usable on return.
+        """Map a block, or its beginning, at an offset; usable on return.
 
-        The mapping holds the block: closing ``physical`` does not end it.
+        The mapping keeps the block: closing ``physical`` does not end the mapping.
 
         Parameters
         ----------
         physical : Physical
-            Any device's; blocks of several devices may lie side by side.
+            A block of any device; blocks of several devices may lie side by side.
         at : int
             Offset in bytes, a multiple of ``Device.granularity``.
         access : mapping of Device to str, or str, optional
-            Who may do what: ``"none"``, ``"r"`` or ``"rw"`` for each device; devices not named have none.  A str
-            is for all devices.  By default the device the block is on, the one it was opened for and the range's own
-            have ``"rw"`` (``"r"`` if it is read-only).
+            The rights of each device: ``"none"``, ``"r"`` or ``"rw"``; a device that is not named has none.  A str
+            gives all devices the same rights.  By default three devices have ``"rw"`` (``"r"`` if the block is
+            read-only): the block's, the one that it was opened for, and the range's.
         size : int, optional
-            How many bytes of the block, from its first on: a multiple of ``Device.granularity``.  By default all.
+            How many bytes to map, from the block's first: a multiple of ``Device.granularity``.  By default all.
 
         Raises
         ------
         InvalidValue, BadAddress
-            It does not fit there, or ``size`` is more than the block has (``OUT_OF_BOUNDS``).
+            The block does not fit there, or ``size`` is more than the block has (``OUT_OF_BOUNDS``).
         Busy
-            Something is mapped there, or a view still holds what was.
+            A block is mapped there, or a view still holds the block that was.
         AccessDenied
-            ``READ_ONLY``: more than reading was asked for, and the block was shared to be read.
+            ``READ_ONLY``: ``access`` has ``"rw"``, but the block was shared read-only.
         Closed, OutOfMemory
         """
         raise NotImplementedError
 
     @owed
     def unmap(self, at: int = 0, size: int | None = None) -> None:
-        """End mappings; what runs or is queued, and live views, keep the bytes until they end.
+        """End mappings; running and queued operations and live views keep the bytes until they end.
 
         Parameters
         ----------
         at : int
-            Where the mapping begins.
+            The offset at which the mapping begins.
         size : int, optional
-            Bytes, for several mappings that lie side by side; by default the one at ``at``.
+            Bytes, to end several mappings that lie side by side; by default only the one at ``at`` ends.
 
         Raises
         ------
@@ -146,14 +147,14 @@ class AddressRange:
 
     @owed
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
-        """Change who may do what; queued operations were checked when they were submitted.
+        """Change the rights of devices; queued operations keep the rights that they were submitted with.
 
         Parameters
         ----------
         access : mapping of Device to str, or str
             As for :meth:`map`; devices not named keep their rights.
         at, size : int
-            Whole mappings, as for :meth:`unmap`; by default all there are.
+            Whole mappings, as for :meth:`unmap`; by default all mappings.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class AddressRange:
 
     @owed
     def access(self, device: DeviceBase, at: int = 0) -> str:
-        """Return what a device may do at an offset: ``"none"``, ``"r"`` or ``"rw"``.
+        """Return the rights of a device at an offset: ``"none"``, ``"r"`` or ``"rw"``.
 
         Raises
         ------
@@ -181,23 +182,23 @@ class AddressRange:
         Raises
         ------
         OutOfMemory
-            ``OUT_OF_RESOURCES``: what lies behind is in use, or ends.  Reserve more to begin with: addresses cost
-            nothing.
+            ``OUT_OF_RESOURCES``: the addresses behind are in use, or the address space ends.  Reserve more from the
+            start: addresses cost nothing.
         InvalidValue, Closed
         """
         raise NotImplementedError
 
     @owed
     def close(self) -> None:
-        """Unmap everything and give the addresses back; idempotent.
+        """Unmap all blocks and give the addresses back; idempotent.
 
-        What runs or is queued, and live views, keep the bytes until they end.
+        Running and queued operations and live views keep the bytes until they end.
         """
         raise NotImplementedError
 
     @owed
     def __getitem__(self, index: slice) -> Buffer:
-        """Return a part, ``rng[start:stop]``, without a copy.  Unlike a list it is not clipped."""
+        """Return a part, ``rng[start:stop]``, without a copy; a slice beyond the end raises InvalidValue."""
         raise NotImplementedError
 
     @owed

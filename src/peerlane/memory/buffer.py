@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.devices.base import DeviceBase
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
 
 _DLPACK_CPU = (1, 0)
-_NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
-#: The module of the copies, which is made of buffers and puts itself here.
+#: The module ``memory/copy``: it imports this one, and sets itself here.
 copies: Any = None
 
-#: (what keeps the bytes, their address, bytes, read-only): a buffer on a host object; native code makes it.
+#: Makes a buffer on a host object, in native code: (object that keeps the bytes alive, address, bytes, read-only).
 wrap: Any = None
 
 
@@ -39,25 +37,26 @@ class Buffer:
     """Memory on a device or on the host.
 
     Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
-    bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view never waits for what is
-    queued, and keeps the bytes alive even after :meth:`close`.  In the child of a fork device memory is not mapped:
-    touching a view of it there ends the child with SIGSEGV.
+    bytes to the host through the buffer protocol and DLPack (as CPU memory).  Such a view never waits for queued
+    operations, and it keeps the bytes alive even after :meth:`close`.  Device memory is not mapped in the child of a
+    fork: a child that touches a view of it ends with SIGSEGV.
 
     Attributes
     ----------
     address : int
-        Where it starts.  A device address cannot be dereferenced by the host.  Raises Closed.
+        The address of its first byte.  The host cannot dereference a device address.  Raises Closed.
     size : int
         Bytes.
     device : Device or Host
-        Where it lives; of a part of an address range: the range's, whatever is mapped there.
+        The device that has the memory.  A part of an address range has the range's device, whatever memory is mapped
+        there.
     """
 
     __slots__ = ()
 
     @declared
     def device(self) -> Any:
-        """Where it lives; of a part of an address range: the range's, whatever is mapped there."""
+        """The device that has the memory; a part of an address range has the range's device."""
         raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
@@ -69,17 +68,17 @@ class Buffer:
 
     @property
     def address(self) -> int:
-        """Where it starts.  A device address cannot be dereferenced by the host.  Raises Closed."""
+        """The address of its first byte.  The host cannot dereference a device address.  Raises Closed."""
         raise NotImplementedError
 
     @declared
     def last_address(self) -> int:
-        """The address that it has, or had."""
+        """Its address, or the one that it had before it was closed."""
         raise NotImplementedError
 
     @declared
     def writable_address(self) -> int:
-        """Where it starts; raises Closed, or AccessDenied where it may only be read."""
+        """The address of its first byte; raises Closed, or AccessDenied if the memory is read-only."""
         raise NotImplementedError
 
     @declared
@@ -94,25 +93,25 @@ class Buffer:
 
     @owed
     def close(self, *, stream: Stream | None = None) -> None:
-        """Free the memory; idempotent.  Copies that run or are queued and live views keep the bytes until they end.
+        """Free the memory; idempotent.  Running and queued copies and live views keep the bytes until they end.
 
-        Memory that was allocated with a ``stream`` is freed in the order of that stream: what was submitted
-        there before may still name it by address.  ``stream`` chooses another one, also for memory that was
-        allocated without; one that was closed is as none.
+        Memory that was allocated with a ``stream`` is freed in the order of that stream, so that operations submitted
+        there before may still name it by address.  ``stream`` chooses another stream, also for memory that was
+        allocated without one; a closed stream counts as None.
 
-        Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
-        the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
+        Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until the
+        buffer, its views and its parts are gone.  In the child of a fork, closing does nothing.
         """
         raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
-        """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
+        """Whether this buffer, or the one that it is a part of, was closed, or its node was left."""
         raise NotImplementedError
 
     @property
     def is_imported(self) -> bool:
-        """Whether another process made it."""
+        """Whether another process allocated it."""
         raise NotImplementedError
 
     @classmethod
@@ -123,9 +122,9 @@ class Buffer:
         device: DeviceBase | None = None,
         timeout: float | None = 5.0,
     ) -> Buffer:
-        """Have the buffer that another process exported: the same bytes at an address of this process, no copy.
+        """Open a buffer that another process exported: the same bytes, without a copy, at an address of this process.
 
-        Parameters and errors are those of :meth:`Physical.open`.  :meth:`close` ends the hold on it.
+        Parameters and errors are those of :meth:`Physical.open`.  :meth:`close` ends this process's use of it.
         """
         offer, home = open_offer("Buffer.open", handle, HandleKind.BUFFER, device, timeout)
         made: Buffer = home.backend.open_buffer(offer, home, device)
@@ -133,11 +132,11 @@ class Buffer:
 
     @owed
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
-        """Return a handle by which other processes can have exactly these bytes.
+        """Return a handle with which other processes can open exactly these bytes.
 
-        A buffer of less than 2 MiB first moves into memory of its own, at the same address, so that no neighbour's
-        bytes travel; what is queued runs before.  The memory lives as long as the buffer or a process that has
-        opened it.
+        A buffer of less than 2 MiB first moves into a block of its own, at the same address, so that no neighbour's
+        bytes are shared; queued operations run before.  The memory lives until the buffer is closed and no process
+        has it open.
 
         Parameters
         ----------
@@ -147,9 +146,9 @@ class Buffer:
         Raises
         ------
         Busy
-            It would have to move, and a host view or an operation that cannot run yet uses it.
+            It would have to move, but a host view or an operation that cannot run yet uses it.
         Unsupported
-            It is host memory, was imported, or lies in several blocks of an address range.
+            It is host memory, was imported, or spans several blocks of an address range.
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
@@ -172,16 +171,16 @@ class Buffer:
             An int of 0..255 is one byte; bytes of length 1, 2 or 4 are the repeated pattern.  The size must
             be a multiple of the pattern's length.
         stream : Stream, optional
-            Where it is queued.
+            The stream to queue it on.
         """
         copies.fill(self, value, stream=stream)
 
     def view(
-        self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
+        self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None
     ) -> npt.NDArray[Any]:
         """Return a NumPy array on these bytes: no copy, writes are seen by the device.
 
-        It never waits: synchronize the streams that write here before you look.  The array shows later writes, too.
+        It never waits: synchronize the streams that write here before you read.  The array shows later writes, too.
 
         Do not touch the array in the child of a fork: device memory is not mapped there, and the child ends with
         SIGSEGV.
@@ -189,23 +188,25 @@ class Buffer:
         Parameters
         ----------
         dtype : dtype
-            Element type: what ``numpy.dtype()`` takes.  The types of the package ml_dtypes also go by their names
-            (``"bfloat16"``, ``"float8_e4m3fn"``), and types of torch are taken for those of NumPy and ml_dtypes; that
-            package is imported only for them.
+            Element type: anything that ``numpy.dtype()`` takes, the name of a type of the package ml_dtypes
+            (``"bfloat16"``, ``"float8_e4m3fn"``), or a type of torch, which stands for the type of NumPy or ml_dtypes
+            of that name.  ml_dtypes is imported only if one of its types is asked for.
         shape : int or sequence of int, optional
             One dimension over the whole buffer by default; one entry may be -1.
 
         Raises
         ------
         InvalidValue
-            When dtype and shape do not cover exactly ``size`` bytes.
+            Type and shape do not cover exactly ``size`` bytes.
         Unsupported
-            When the type is one of ml_dtypes, which is not installed.
+            The type is one of ml_dtypes, which is not installed.
         TypeError
-            When there is no such type.
+            There is no such type.
         Closed
-            When the buffer is closed.
+            The buffer is closed.
         """
+        import numpy as np
+
         try:
             element = np.dtype(dtype)
         except TypeError:
@@ -233,17 +234,17 @@ class Buffer:
             ) from None
 
     def route_to(self, dst: Buffer) -> Route:
-        """Tell how a copy from here to ``dst`` would go, and why.
+        """Return the route of a copy from here to ``dst``, with the reason.
 
-        What counts is where the bytes are: of an address range, each block that is mapped there.  A copy is staged as
-        a whole if that is needed between any two blocks of the two ends.
+        The route depends on the devices that have the bytes: in an address range, those of the blocks mapped there.
+        If any two blocks of the two ends need staging, the whole copy is staged.
 
         Raises
         ------
         InvalidValue
-            ``WRONG_DEVICE``: it is of another node.
+            ``WRONG_DEVICE``: ``dst`` belongs to another node.
         Closed, BadAddress
-            As for the copy: an end was closed, or nothing is mapped there.
+            As for the copy: an end is closed, or no memory is mapped there.
         """
         if not isinstance(dst, Buffer):
             raise TypeError(f"Buffer.route_to: the destination must be a Buffer, not {type(dst).__name__}")
@@ -251,31 +252,31 @@ class Buffer:
             return Route("host", "one end is host memory")
         mine, other = self.device.backend, dst.device.backend
         if mine.name != other.name:
-            self.address, dst.address  # noqa: B018 - raises the text that names who closed it
+            self.address, dst.address  # noqa: B018 - raises if it is closed
             text = f"between back-ends {mine.name} and {other.name} bytes go through the host"
             return Route("staged", text)
         self.device._checked(dst.device, "Buffer.route_to")
         return self._route_within(dst)
 
     def _route_within(self, dst: Buffer) -> Route:
-        """Tell how a copy to a buffer of the same back-end would go."""
+        """Return the route of a copy to a buffer of the same back-end."""
         self.address, dst.address  # noqa: B018 - as above
         return route_between(self.device, dst.device)
 
     @owed
     def _bytes(self) -> memoryview:
-        """Return the bytes as the host sees them; the view keeps them."""
+        """Return a host view of the bytes; the view keeps them alive."""
         raise NotImplementedError
 
     @owed
     def _part(self, first: int, nbytes: int) -> Buffer:
-        """Return the buffer of some of the bytes."""
+        """Return a buffer of ``nbytes`` of the bytes."""
         raise NotImplementedError
 
     def __getitem__(self, index: slice) -> Buffer:
-        """Return a part, ``buffer[start:stop]``, without a copy.  Unlike a list it is not clipped."""
+        """Return a part, ``buffer[start:stop]``, without a copy; a slice beyond the end raises InvalidValue."""
         first, last = checked_part("Buffer", index, self.size, self.device)
-        self.address  # noqa: B018 - raises the text that names who closed it
+        self.address  # noqa: B018 - raises if it is closed
         return self._part(first, last - first)
 
     def __len__(self) -> int:
@@ -285,7 +286,7 @@ class Buffer:
         return True
 
     def __enter__(self) -> Buffer:
-        self.address  # noqa: B018 - raises the text that names who closed it
+        self.address  # noqa: B018 - raises if it is closed
         return self
 
     def __exit__(
@@ -294,7 +295,7 @@ class Buffer:
         self.close()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return (1, 0): to the host, device memory of a virtual device is CPU memory."""
+        """Return (1, 0), the CPU: for the host, memory of a virtual device is CPU memory."""
         return _DLPACK_CPU
 
     def __dlpack__(
@@ -322,9 +323,9 @@ class Buffer:
         ------
         BufferError
             Another device or a stream is wanted, or the memory is read-only and ``max_version`` is below (1, 0),
-            which cannot say so.
+            which has no read-only tensors.
         Closed
-            When the buffer is closed.
+            The buffer is closed.
         """
         if stream is not None or (dl_device is not None and tuple(dl_device) != _DLPACK_CPU):
             raise BufferError(
@@ -332,7 +333,7 @@ class Buffer:
                 f"{_DLPACK_CPU}, for this is CPU memory to the host"
             )
         array = self.view()
-        if _NUMPY_KNOWS_VERSIONS:
+        if _numpy_knows_versions():
             return array.__dlpack__(max_version=max_version, copy=copy)
         return (array.copy() if copy else array).__dlpack__()
 
@@ -342,7 +343,7 @@ class Buffer:
 
 
 def route_between(a: Any, b: Any, is_for_peers: bool = True) -> Route:
-    """Tell how bytes go between two devices of a back-end; ``is_for_peers``: both ends were allocated so."""
+    """Return the route between two devices of a back-end; ``is_for_peers``: both ends have ``peer=True``."""
     if a is b:
         return Route("local", f"both ends are on {a.name}")
     backend = a.backend
@@ -355,7 +356,7 @@ def route_between(a: Any, b: Any, is_for_peers: bool = True) -> Route:
 
 
 def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int, int]:
-    """Return the first byte of a slice and the one after its last; refuse what is not inside."""
+    """Return the first byte of a slice and the one after its last; refuse a slice that leaves the buffer."""
     if not isinstance(index, slice):
         raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
     if index.step not in (None, 1):
@@ -381,27 +382,35 @@ def as_buffer(obj: Any) -> Buffer:
     Parameters
     ----------
     obj : object
-        In this order: a Buffer (returned as it is); an exporter of the buffer protocol (bytes, bytearray,
-        memoryview, array, NumPy array, any ctypes object); a tensor in host memory, of any library that lends it by
-        DLPack (PyTorch, JAX, ...).  It must be contiguous.  It is kept alive by the result.  The elements' type does
-        not matter: of bfloat16, float8, packed float4, wide characters, bit fields or C pointers (device addresses,
-        say) the bytes are taken as they are.
+        A Buffer (returned as it is); else an exporter of the buffer protocol (bytes, bytearray, memoryview, array,
+        NumPy array, any ctypes object); else a tensor in host memory of a library that exports DLPack (PyTorch, JAX,
+        ...).  It must be contiguous.  The result keeps it alive.  Its element type does not matter: the bytes are
+        taken as they are, also those of bfloat16, float8, packed float4, wide characters, bit fields or C pointers
+        (device addresses, for example).
 
     Raises
     ------
     TypeError
-        For anything else, for references to Python objects, and for a tensor that lives on a device.
+        The object is of another kind, holds references to Python objects, or is a tensor on a device.
     InvalidValue
-        For memory that is not contiguous (the text says what to call first), or is not given: an mmap that was
-        closed, a tensor that requires grad (write ``parameter.detach()``), a sparse one.
+        The memory is not contiguous (the text says what to call first), or the object does not export it: a closed
+        mmap, a sparse tensor, a tensor that requires grad (write ``parameter.detach()``).
 
     Notes
     -----
-    A file that was mapped to be read makes a read-only Buffer (``AccessDenied``, ``READ_ONLY``, as a destination).
-    One that is cut while it is mapped is ``BadAddress`` (``HOST_FAULT``) when a copy touches the missing pages.
+    A file that is mapped for reading makes a read-only Buffer (``AccessDenied``, ``READ_ONLY``, as a destination).
+    If a file is truncated while it is mapped, a copy that touches the missing pages raises ``BadAddress``
+    (``HOST_FAULT``).
     """
     if isinstance(obj, Buffer):
         return obj
     kept, address, size, read_only = host_objects.bytes_of(obj)
     made: Buffer = wrap(kept, address, size, read_only)
     return made
+
+
+@functools.cache
+def _numpy_knows_versions() -> bool:
+    import numpy as np
+
+    return np.lib.NumpyVersion(np.__version__) >= "2.1.0"

@@ -1,12 +1,10 @@
-"""Copies, fills and reductions of buffers.  Without a stream complete on return; a stream makes them asynchronous."""
+"""Copies, fills and reductions of buffers: complete on return, or asynchronous with ``stream=``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
 from peerlane.errors import InvalidValue
@@ -16,6 +14,9 @@ from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
 from peerlane.support.words import checked_pitch, checked_words
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _copy_memory = host.copy_memory
 _submit_copy = host.submit_copy
@@ -29,18 +30,19 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
     Parameters
     ----------
     dst, src : Buffer or host object
-        Anything :func:`as_buffer` takes, of any type of elements; both of the same size in bytes.  Overlapping parts
-        of one buffer behave as ``memmove``.  Between devices without peer access the bytes are staged through the
-        host; ``src.route_to(dst)`` says so.
+        Anything that :func:`as_buffer` takes, of any element type; both of the same size in bytes.  Overlapping parts
+        of one buffer are copied as by ``memmove``.  Between devices without peer access the bytes are staged through
+        the host; ``src.route_to(dst)`` tells the route.
     stream : Stream, optional
-        Where it is queued.  Both ends are kept until it is over; host memory must not be changed before.
+        The stream to queue it on.  Both ends are kept until the copy is over; do not change host memory before.
 
     Raises
     ------
     InvalidValue
         The sizes differ.  Nothing was written.
     Closed, AccessDenied, BadAddress
-        An end, or the stream, is closed, read-only, or no longer there.  Nothing was written or queued.
+        An end or the stream is closed, the destination is read-only, or an end's memory is no longer mapped.  Nothing
+        was written or queued.
     KeyboardInterrupt
         Ctrl-C during a long copy (seen within 0.1 s): the destination's bytes are unspecified.
     """
@@ -68,33 +70,34 @@ def reduce(
     Parameters
     ----------
     dst, src : Buffer or host object
-        Anything :func:`as_buffer` takes; both of the same size in bytes, a whole number of elements, and at addresses
-        that are multiples of an element's size.  They may be the same place, and must not overlap otherwise.
+        Anything that :func:`as_buffer` takes; both of the same size in bytes, a whole number of elements, and at
+        addresses that are multiples of an element's size.  They may be the same memory, and must not overlap in part.
     dtype : str, numpy dtype or torch dtype
-        Of the elements: ``"int8"`` to ``"int64"``, ``"uint8"`` to ``"uint64"``, ``"float16"``, ``"bfloat16"``,
-        ``"float32"`` or ``"float64"``, what ``numpy.dtype()`` makes one of these, or the type of torch of that name.
+        Type of the elements: ``"int8"`` to ``"int64"``, ``"uint8"`` to ``"uint64"``, ``"float16"``, ``"bfloat16"``,
+        ``"float32"`` or ``"float64"``; anything that ``numpy.dtype()`` turns into one of these; or the type of torch
+        of that name.
     op : {"sum", "prod", "max", "min"}
-        Integers wrap.  float16 and bfloat16 are computed in float32 and rounded once, to the nearest even.  Maxima
-        and minima of what is no number are no number, as those of ``numpy.maximum``.  Where both are none, that of
-        ``dst`` counts.
+        Integers wrap.  float16 and bfloat16 are computed in float32 and rounded once, to the nearest even.  As with
+        ``numpy.maximum``, a maximum or minimum with a NaN is NaN.  If both elements are NaN, the result is that of
+        ``dst``.
     stream : Stream, optional
-        Where it is queued; without one it is complete on return.  Both ends are kept until it is over; host memory
-        must not be changed before.
+        The stream to queue it on; without one it is complete on return.  Both ends are kept until it is over; do not
+        change host memory before.
 
     Raises
     ------
     InvalidValue
-        The sizes differ or are no whole number of elements, an address is misaligned, the ends overlap in part;
-        an unknown type or operation.  Nothing was written or queued.
+        The sizes differ or are not a whole number of elements, an address is misaligned, the ends overlap in part,
+        or the type or operation is unknown.  Nothing was written or queued.
     Closed, AccessDenied, BadAddress
         As :func:`copy`.
     KeyboardInterrupt
-        Ctrl-C during a long one (seen within 0.1 s): some elements have been combined, others not.
+        Ctrl-C during a long reduction (seen within 0.1 s): some elements have been combined, others not.
 
     Notes
     -----
-    Reductions of one process into the same elements, from whatever threads and streams, take turns: none is lost, in
-    an order that only streams and events determine.  Those of several processes do not.
+    Reductions of one process into the same elements take turns, from whatever threads and streams: no update is lost,
+    and only streams and events determine the order.  Reductions of several processes do not take turns.
     """
     number = reductions.number_of("reduce", dtype, op)
     if stream is None:
@@ -114,20 +117,20 @@ def reduce(
 
 
 def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | None = None) -> None:
-    """Copy each source to the destination of the same place, as one operation.
+    """Copy each source to the destination with the same index, as one operation.
 
     Parameters
     ----------
     dsts, srcs : iterable of Buffer or host object
-        As many of one as of the other; each pair of the same size in bytes.  Pairs run in any order and must
-        not overlap one another.
+        As many destinations as sources; both ends of a pair of the same size in bytes.  Pairs run in any order and
+        must not overlap one another.
     stream : Stream, optional
-        Where it is queued; without one it is complete on return.
+        The stream to queue it on; without one it is complete on return.
 
     Raises
     ------
     InvalidValue
-        The numbers, or the sizes of a pair, differ.
+        The numbers of destinations and sources differ, or the sizes of a pair.
     Closed, AccessDenied, BadAddress
         As :func:`copy`; the text names the pair.  Nothing was written or queued.
     """
@@ -135,7 +138,8 @@ def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | Non
     targets, sources = list(dsts), list(srcs)
     if len(targets) != len(sources):
         raise InvalidValue(
-            f"copy_batch: {len(targets):,} destinations and {len(sources):,} sources; give as many of each",
+            f"copy_batch: {len(targets):,} destinations and {len(sources):,} sources; give one source for each "
+            "destination",
             call="copy_batch",
         )
     try:
@@ -165,10 +169,10 @@ def copy_2d(
     dst, src : Buffer or host object
         Each must hold ``(height - 1) * pitch + width`` bytes.
     dst_pitch, src_pitch, width, height : int
-        Bytes, bytes, bytes, rows.  A pitch is at least ``width``.  No rows or no bytes: nothing happens.
-        Rows of rectangles that overlap with different pitches are unspecified.
+        Bytes, bytes, bytes, rows.  A pitch is at least ``width``.  0 rows or 0 bytes are a no-op.  If the rectangles
+        overlap and their pitches differ, the result is unspecified.
     stream : Stream, optional
-        Where it is queued; without one it is complete on return.
+        The stream to queue it on; without one it is complete on return.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Copy lists in device memory: built by the host, rewritten by copies, read when they are launched."""
+"""Copy lists in device memory: the host or copies write them, a launch reads them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _VERSION = 1
 
 
 class CopyDescriptor:
-    """A list of copies that lies in device memory.
+    """A list of copies in device memory.
 
     Layout, little-endian: a header of 32 bytes (the magic ``PLCOPIES``, u32 version 1, u32 entry size 32,
     u64 number of entries, u64 0), then 32 bytes an entry (u64 destination, u64 source, u64 bytes, u64 0).
     Addresses are those of device or pinned memory.  An entry of 0 bytes is skipped.
 
-    The list is read, checked and resolved when a launch *starts*: a copy that was queued before may have
-    written it.  Entries run in any order, and must not overlap one another.
+    The list is read, checked and resolved when a launch *starts*, so that a copy queued before may write it.
+    Entries run in any order, and must not overlap one another.
 
     Parameters
     ----------
     table : Buffer
-        Device memory that holds, or will hold, a list.
+        Device memory that holds the list, or will hold it.
 
     Raises
     ------
     InvalidValue
-        The table cannot hold a header, or does not start at a multiple of 8.
+        The table cannot hold a header, or its address is not a multiple of 8.
     """
 
     __slots__ = ("_table",)
@@ -56,7 +56,7 @@ class CopyDescriptor:
             )
         if table.address % 8:
             raise InvalidValue(
-                f"CopyDescriptor: the table starts at {table.address:#x}, which is no multiple of 8",
+                f"CopyDescriptor: the table starts at {table.address:#x}, which is not a multiple of 8",
                 call="CopyDescriptor",
             )
         self._table = table
@@ -68,7 +68,7 @@ class CopyDescriptor:
         Raises
         ------
         InvalidValue, TypeError
-            ``entries`` is negative, beyond 64 bits, or no int.
+            ``entries`` is negative, exceeds 64 bits, or is not an int.
         """
         (count,) = checked_words("CopyDescriptor.size_for", entries=entries)
         return _HEADER.size + count * _ENTRY.size
@@ -80,24 +80,27 @@ class CopyDescriptor:
         Raises
         ------
         InvalidValue
-            The sizes of a pair differ, or it does not have two ends; the text names the pair, also below.
+            The sizes of a pair differ, or it does not have two ends.
         BadAddress
-            An end is memory of the host that is not pinned.
+            An end is host memory that is not pinned.
         Closed
             An end is closed.
         TypeError
-            A pair is no pair, or an end no memory.
+            An item is not a pair, or an end is not memory.
+
+        Each text names the pair.
         """
         return _of_pairs("CopyDescriptor.encode", pairs)
 
     @staticmethod
     def encode_addresses(entries: Iterable[tuple[int, int, int]]) -> bytes:
-        """Return the bytes of a list of (destination, source, bytes), as addresses; a launch looks what is there.
+        """Return the bytes of a list of (destination address, source address, bytes); a launch checks the addresses.
 
         Raises
         ------
         InvalidValue, TypeError
-            A number is negative, beyond 64 bits, or no int, or an entry does not have three; the text names it.
+            A number is negative, exceeds 64 bits or is not an int, or an entry does not have three; the text names
+            it.
         """
         call = "CopyDescriptor.encode_addresses"
         names = ("destination", "source", "bytes")
@@ -117,12 +120,12 @@ class CopyDescriptor:
         table : Buffer
             At least ``size_for(number of pairs)`` bytes.
         pairs : iterable of (Buffer, Buffer)
-            Of equal sizes, on any devices of the node.
+            Both ends of a pair have the same size; on any devices of the node.
 
         Raises
         ------
         InvalidValue, BadAddress, Closed, TypeError
-            As :meth:`encode`, or the table is too small.  Nothing was written, nor when ``pairs`` raises.
+            As :meth:`encode`, or the table is too small.  Nothing was written; nor if ``pairs`` itself raises.
         """
         made = cls(table)
         content = _of_pairs("CopyDescriptor.build", pairs)
@@ -146,15 +149,15 @@ class CopyDescriptor:
         Parameters
         ----------
         stream : Stream, optional
-            Where it is queued; without one it is complete on return.
+            The stream to queue it on; without one it is complete on return.
 
         Raises
         ------
         Closed
             The table or the stream is closed.  Nothing was queued.
         InvalidValue, BadAddress
-            ``BAD_DESCRIPTOR``, or an entry's address: names the entry and what is wrong with it; raised here
-            without a stream, else at the synchronization.  No byte was copied.
+            ``BAD_DESCRIPTOR``, or an entry has a bad address; the text names the entry and the mistake.  Without a
+            stream it is raised here, else by the synchronization.  No byte was copied.
         """
         host.launch_descriptor(
             checked_stream("launch", stream), self._table.address, self._table.size, False, 0
@@ -177,7 +180,7 @@ def _of_pairs(call: str, pairs: Any) -> bytes:
 def _entries(
     call: str, what: str, names: tuple[str, ...], entries: Any
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield each entry with its number; what is not made of ``names`` is refused.  What ``entries`` raises passes."""
+    """Yield each entry with its number; refuse one without an item for each of ``names``."""
     valid = f"({', '.join(names)})"
     for number, entry in enumerate(_iterator(f"{call}: needs an iterable of {valid}", entries)):
         found = tuple(_iterator(f"{call}: {what} {number} must be {valid}", entry))
@@ -190,7 +193,7 @@ def _entries(
 
 def _iterator(needs: str, obj: Any) -> Iterator[Any]:
     try:
-        if not isinstance(obj, Buffer):  # one can be sliced, and has no items
+        if not isinstance(obj, Buffer):  # a Buffer has slices, and no items
             return iter(obj)
     except TypeError:
         pass
@@ -208,7 +211,7 @@ def _entry(call: str, number: int, dst: Any, src: Any) -> tuple[int, int, int]:
 
 
 def _end(call: str, name: str, end: Any) -> tuple[Buffer, int]:
-    """Return an end and its address; an exception names it."""
+    """Return an end of a pair and its address; an exception names the end."""
     try:
         found = as_buffer(end)
         if isinstance(found, PlainBuffer):

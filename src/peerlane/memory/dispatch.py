@@ -1,7 +1,7 @@
-"""Copies that native code does not recognise: those of other back-ends, and between two of them.
+"""Copies that native code does not recognise: those of other back-ends, and between two back-ends.
 
-Within a back-end its own verbs are called.  Between two, and to and from the host, bytes go through the host in
-pieces.  On a stream such an operation is a host function: it runs in order, on the thread that makes callbacks.
+Within a back-end its own verbs are called.  Between two back-ends, and to and from the host, bytes go through the
+host in pieces.  On a stream such an operation is a host function: it runs in order, on the thread of the callbacks.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from peerlane.backend import host, registry
-from peerlane.backend.base import check_reduction, combined
+from peerlane.backend.base import check_reduction
 from peerlane.backend.facts import Caps, Kind
 from peerlane.backend.interface import Backend
 from peerlane.diagnostics import address_errors, allocations
@@ -28,7 +26,7 @@ PIECE = 1 << 20  #: bytes that go through the host at a time
 class End(Protocol):
     """One end of an operation."""
 
-    backend: Backend | None  #: whose verbs reach it; None: the host sees it, or native code does
+    backend: Backend | None  #: the back-end whose verbs reach it; None if the host or native code does
 
     def read(self, at: int, into: memoryview) -> None: ...
     def write(self, at: int, data: memoryview) -> None: ...
@@ -36,7 +34,7 @@ class End(Protocol):
 
 
 class _Foreign:
-    """Memory of a back-end, by its address; what ``hold`` returned keeps it."""
+    """Memory of a back-end, by its address; ``hold`` keeps it until ``let_go``."""
 
     def __init__(self, backend: Backend, address: int, hold: Any = None) -> None:
         self.backend: Backend | None = backend
@@ -57,7 +55,7 @@ class _Foreign:
 
 
 class _Seen:
-    """Memory that the host sees; the view keeps it."""
+    """Memory that the host can read and write; the view keeps it."""
 
     backend: Backend | None = None
 
@@ -84,7 +82,7 @@ class _Seen:
 
 
 class _Native:
-    """Memory by an address that native code knows, or of the host."""
+    """Memory of the host, or of a virtual device, by its address."""
 
     backend: Backend | None = None
 
@@ -125,7 +123,7 @@ def _ends(dst: Buffer, src: Buffer) -> tuple[_Foreign | _Seen, _Foreign | _Seen]
 
 
 def _run(stream: Stream | None, ends: Sequence[End], work: Callable[[], None]) -> None:
-    """Do it now, or in the order of a stream; then let go of the ends."""
+    """Do the work now, or in the order of a stream; then let go of the ends."""
 
     def run() -> None:
         try:
@@ -146,7 +144,7 @@ def _run(stream: Stream | None, ends: Sequence[End], work: Callable[[], None]) -
 
 
 def _move(dst: End, src: End, pieces: Iterable[tuple[int, int, int]]) -> None:
-    """Move each (place in ``dst``, place in ``src``, bytes)."""
+    """Move each (offset in ``dst``, offset in ``src``, bytes)."""
     if isinstance(dst, _Foreign) and isinstance(src, _Foreign) and dst.backend is src.backend:
         for to, origin, nbytes in pieces:
             dst._backend.copy(dst.address + to, src.address + origin, nbytes)
@@ -168,7 +166,7 @@ def copy(dst: Buffer, src: Buffer, stream: Stream | None = None) -> None:
 
 
 def copy_batch(dsts: Sequence[Buffer], srcs: Sequence[Buffer], stream: Stream | None = None) -> None:
-    """Copy each source to the destination of the same place; at least one end is not native."""
+    """Copy each source to the destination with the same index; at least one end is not native."""
     pairs: list[tuple[End, End, int]] = []
     ends: list[End] = []
     try:
@@ -198,7 +196,7 @@ def copy_2d(
     height: int,
     stream: Stream | None = None,
 ) -> None:
-    """Copy a rectangle that both ends have room for; at least one end is not native."""
+    """Copy a rectangle, for which both ends have room; at least one end is not native."""
     to, origin = _ends(dst, src)
     _run(stream, (to, origin), lambda: _rectangle(to, dst_pitch, origin, src_pitch, width, height))
 
@@ -230,6 +228,10 @@ def reduce(dst: Buffer, src: Buffer, number: int, stream: Stream | None = None) 
 
 
 def _combine(to: End, origin: End, count: int, number: int) -> None:
+    import numpy as np
+
+    from peerlane.support.host_reductions import combined
+
     dtype, op = reductions.names_of(number)
     if isinstance(to, _Foreign) and isinstance(origin, _Foreign) and to.backend is origin.backend:
         to._backend.reduce(to.address, origin.address, count, dtype, op)
@@ -257,7 +259,7 @@ def backend_at(address: int) -> Backend | None:
 
 
 def _ends_at(*addresses: int) -> list[_Foreign | _Native] | None:
-    """Return the ends at addresses, None if all of them are for native code."""
+    """Return the ends at addresses; None if native code knows all of them."""
     found = [backend_at(address) for address in addresses]
     if not any(found):
         return None
@@ -314,7 +316,7 @@ def reduce_at(dst: int, src: int, count: int, number: int, stream: Stream | None
 
 
 def _check_spans(*spans: tuple[_Foreign | _Native, int]) -> None:
-    """Refuse ranges of the destination, and of the source, that leave their allocation, before anything is done."""
+    """Refuse a destination, then a source, that leaves its allocation."""
     for role, (end, nbytes) in zip(("dst", "src"), spans, strict=False):
         if isinstance(end, _Foreign):
             place = end._backend.locate(end.address)
@@ -339,6 +341,6 @@ def refuse_foreign(call: str, address: int, cap: Caps) -> None:
 
 
 def lacks(call: str, backend: Backend, cap: Caps) -> Unsupported:
-    """Return the exception for what a back-end cannot do."""
+    """Return the exception for a call whose capability the back-end lacks."""
     has = "|".join(str(each.name) for each in Caps if each in backend.caps) or "none"
     return Unsupported(f"{call}: needs {cap.name}; back-end {backend.name} has {has}", call=call)

@@ -1,4 +1,4 @@
-"""Tensors of other libraries, as DLPack lends them: who is asked, and the texts of what is refused."""
+"""Tensors of other libraries, borrowed by DLPack, and the texts of the refusals."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _VERSION = (1, 3)
 
 
 def is_producer(obj: object) -> bool:
-    """Return whether an object says that it lends its memory by DLPack."""
+    """Return whether an object exports its memory by DLPack."""
     return hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__")
 
 
 def borrow(obj: Any) -> Any:
-    """Return the bytes of a tensor in host memory, which are given back when the result goes.
+    """Borrow the bytes of a tensor in host memory; they are given back when the result is dropped.
 
     Raises
     ------
     TypeError
-        It is no producer, lives on a device, or holds references.
+        It does not export DLPack, lives on a device, or holds references.
     InvalidValue
-        It does not lend its bytes, they are not contiguous, or what it says of them cannot be.
+        It refuses to export its bytes, they are not contiguous, or their description is impossible.
     """
     try:
         kind, number = obj.__dlpack_device__()
@@ -50,7 +50,7 @@ def borrow(obj: Any) -> Any:
         )
     if lent.flaw:
         raise _explain(obj, lent)
-    # torch lends what such a view stands for with the other sign.
+    # torch exports the bytes of such a view without the negation.
     is_negated = getattr(obj, "is_neg", None)
     if is_negated is not None and is_negated() is True:
         raise _negated(obj)
@@ -86,7 +86,7 @@ def _elsewhere(obj: object, kind: int, number: object) -> TypeError:
 
 
 def _explain(obj: Any, lent: Any) -> Exception:
-    """Return the exception of a native refusal."""
+    """Return the exception for a flaw that native code found."""
     name = type(obj).__name__
     match lent.flaw:
         case "device":

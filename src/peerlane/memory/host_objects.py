@@ -1,30 +1,32 @@
-"""Objects of the host whose bytes are copied: arrays, what has the buffer protocol, tensors."""
+"""Host objects that copies accept: arrays, objects with the buffer protocol, tensors."""
 
 from __future__ import annotations
 
 import ctypes
 import re
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+import sys
+from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
 from peerlane.errors import InvalidValue
 from peerlane.memory import dlpack
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 _FIELD_NAME = re.compile(":[^:]*:")
 
 
 def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
-    """Return what keeps an object's bytes, their address, how many they are, and whether they may only be read.
+    """Return the object that keeps the bytes alive, their address, their number, and whether they are read-only.
 
     Raises
     ------
     TypeError, InvalidValue
         As :func:`peerlane.as_buffer`.
     """
-    if isinstance(obj, np.ndarray):
+    numpy = sys.modules.get("numpy")  # where nobody imported it nothing is an array
+    if numpy is not None and isinstance(obj, numpy.ndarray):
         _check_plain(obj, obj, objects=obj.dtype.hasobject, contiguous=obj.flags.c_contiguous)
         return obj, *_exported(obj)
     try:
@@ -37,13 +39,13 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
             ) from error
         return _lent(obj)
     except (ValueError, BufferError) as error:
-        if dlpack.is_producer(obj):  # the buffer protocol has no letter for the type of its elements
+        if dlpack.is_producer(obj):  # the buffer protocol has no format for its element type
             kept, address, size, read_only = _lent(obj)
-            # JAX's arrays never change, and a capsule of before version 1 cannot say so.
+            # JAX's arrays are immutable, and a capsule older than version 1 cannot say so.
             return kept, address, size, read_only or kept[1].version < (1, 0)
         raise InvalidValue(
-            f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}; if it was closed or "
-            "released, take it anew",
+            f"as_buffer: the {type(obj).__name__} does not export its bytes: {error}; if it was closed or "
+            "released, open it again",
             call="as_buffer",
         ) from error
     if type(obj) is not bytearray and type(obj) is not bytes:
@@ -52,7 +54,7 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
 
 
 def _exported(obj: memoryview | npt.NDArray[Any]) -> tuple[int, int, bool]:
-    found = host.buffer_of(obj)  # of any type of elements, for it asks for no format
+    found = host.buffer_of(obj)  # any element type: it asks for no format
     assert found is not None
     return found
 

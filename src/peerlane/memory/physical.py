@@ -1,4 +1,4 @@
-"""Physical memory: bytes of a device without an address, which address ranges map and processes share."""
+"""Physical memory: blocks of a device without an address, which address ranges map and processes share."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ class Physical:
     Parameters
     ----------
     device : Device
-        Whose memory it is, and whose capacity it takes.
+        The device that has the memory, and whose capacity is charged.
     nbytes : int
         Bytes, a multiple of ``Device.granularity``.
     peer : bool
-        Allocate for access from other devices, as for :meth:`Device.allocate`; who opens it has it so too.
+        Allocate for access from other devices, as for :meth:`Device.allocate`; it holds in processes that open the
+        memory, too.
 
     Attributes
     ----------
     device : Device
-        Whose memory it is.
+        The device that has the memory.
     size : int
         Bytes.
     id : int
-        Unique in the node, the same in every process that has it.
+        Unique in the node, and the same in every process that has the memory.
 
     Raises
     ------
     InvalidValue, OutOfMemory, Closed
-        Nothing is allocated then.
+        Nothing was allocated.
     """
 
     __slots__ = ()
 
     @declared
     def device(self) -> Any:
-        """Whose memory it is."""
+        """The device that has the memory."""
         raise NotImplementedError
 
     @declared
     def id(self) -> int:
-        """Unique in the node, the same in every process that has it."""
+        """Unique in the node, and the same in every process that has the memory."""
         raise NotImplementedError
 
     @declared
@@ -85,29 +86,30 @@ class Physical:
         device: DeviceBase | None = None,
         timeout: float | None = 5.0,
     ) -> Physical:
-        """Have the memory that another process exported: the same bytes, no copy.
+        """Open memory that another process exported: the same bytes, without a copy.
 
         Parameters
         ----------
         handle : Handle, bytes, str or int
             Either form of the handle.
         device : Device, optional
-            Which device will use it, if not the one that it is on.  It must be able to reach that one.
+            The device that will use the memory, by default the one that has it.  It must be able to reach that one.
         timeout : float, optional
-            Seconds to wait for the other process's answer; None waits for ever.
+            Seconds to wait for the exporter's answer; None waits for ever.
 
         Raises
         ------
         BadHandle
-            What is no handle (``BAD_HANDLE``), one that is over (``STALE_HANDLE``), of another version, node or kind,
-            or whose maker's claims are not true (``FALSE_CLAIM``).
+            ``handle`` is not a handle (``BAD_HANDLE``), is no longer valid (``STALE_HANDLE``), or belongs to another
+            version, node or kind; or the exporter's claims about it are false (``FALSE_CLAIM``).
         AccessDenied
-            The maker does not let this process have it (``NOT_LISTED``, ``PID_REUSED``, ``LISTED_EARLY``,
-            ``OTHER_USER``, ``FOREIGN_NAMESPACE``), made it itself (``OWN_HANDLE``), or ``device`` cannot reach it.
+            The exporter does not allow this process (``NOT_LISTED``, ``PID_REUSED``, ``LISTED_EARLY``,
+            ``OTHER_USER``, ``FOREIGN_NAMESPACE``); this process is the exporter (``OWN_HANDLE``); or ``device``
+            cannot reach the memory.
         PeerLost
-            The process that made it has ended.
+            The exporter has ended.
         WaitTimeout
-            It did not answer in time.
+            The exporter did not answer in time.
         """
         offer, home = open_offer("Physical.open", handle, HandleKind.PHYSICAL, device, timeout)
         made: Physical = home.backend.open_physical(offer, home, device)
@@ -115,9 +117,9 @@ class Physical:
 
     @owed
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
-        """Return a handle by which other processes can have this memory.
+        """Return a handle with which other processes can open this memory.
 
-        The memory lives as long as this object, a mapping, or a process that has opened it.
+        The memory lives until this object is closed, no mapping uses it, and no process has it open.
 
         Parameters
         ----------
@@ -125,12 +127,12 @@ class Physical:
             Pids of the processes that may open it; more can be added to ``handle.allow``.  ``"user"``: any process
             of this user.
         rights : str
-            ``"rw"``, or ``"r"``: the others can only read it.
+            ``"rw"``, or ``"r"``: the importers can only read it.
 
         Raises
         ------
         Unsupported
-            It was imported: only who made memory gives it to others.
+            It was imported: only the process that allocated memory can export it.
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
@@ -138,46 +140,48 @@ class Physical:
 
     @owed
     def export_fd(self, *, rights: str = "rw") -> int:
-        """Return a new file descriptor of this memory, which the caller closes; the system's rights are the list.
+        """Return a new file descriptor of this memory, which the caller closes; imported memory has one too.
 
-        Who has a descriptor has the memory: pass it by ``SCM_RIGHTS``, or let children inherit it
-        (``os.set_inheritable``).  It keeps the bytes alive also when this object, all mappings and this process are
-        gone; while nothing but descriptors has them, no process is charged for them.  Also of imported memory.
+        There is no allow-list: a process that has a descriptor has the memory.  Pass it by ``SCM_RIGHTS``, or let
+        children inherit it (``os.set_inheritable``).  It keeps the bytes alive after this object, all mappings and
+        this process are gone.  While only descriptors keep the bytes, no process is charged for them.
 
         Parameters
         ----------
         rights : str
-            ``"rw"``, or ``"r"``: who opens it can only read.  Of memory that may only be read it is ``"r"``.
+            ``"rw"``, or ``"r"``: processes that open the descriptor can only read.  Read-only memory allows only
+            ``"r"``.
 
         Raises
         ------
         AccessDenied
-            ``READ_ONLY``: ``"rw"`` of memory that this process may only read.
+            ``READ_ONLY``: ``"rw"`` was asked for, and this process may only read the memory.
         InvalidValue, OutOfMemory, Closed
-            There is no new descriptor.
+            No descriptor was made.
         """
         raise NotImplementedError
 
     @classmethod
     def open_fd(cls, fd: int, *, device: DeviceBase | None = None) -> Physical:
-        """Have the memory of a descriptor that :meth:`export_fd` gave, in this process or another; no copy.
+        """Open the memory of a descriptor that :meth:`export_fd` made in this process or another, without a copy.
 
-        The process that made it is not asked, and may have ended.
+        The exporter is not asked, and may have ended.
 
         Parameters
         ----------
         fd : int
-            It stays the caller's, who may close it at once.
+            The descriptor; it stays the caller's, which may close it at once.
         device : Device, optional
             As for :meth:`open`.
 
         Raises
         ------
         BadHandle
-            It is closed or no file of memory (``BAD_HANDLE``); of another node (``NODE_MISMATCH``); somebody could
-            still cut it, or its device or size cannot be (``FALSE_CLAIM``).
+            The descriptor is closed or is not a file of device memory (``BAD_HANDLE``); the file belongs to another
+            node (``NODE_MISMATCH``); or a process could still truncate it, or its device or size is impossible
+            (``FALSE_CLAIM``).
         AccessDenied
-            ``PEER_UNREACHABLE``: ``device`` cannot reach it.
+            ``PEER_UNREACHABLE``: ``device`` cannot reach the memory.
         OutOfMemory, Closed
         """
         offer, home = open_file("Physical.open_fd", fd, device)
@@ -191,17 +195,17 @@ class Physical:
 
     @property
     def is_imported(self) -> bool:
-        """Whether another process made it."""
+        """Whether another process allocated it."""
         raise NotImplementedError
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the process that made it lets this one only read it."""
+        """Whether this process may only read it."""
         raise NotImplementedError
 
     @owed
     def close(self) -> None:
-        """Let go; idempotent.  The bytes live while they are mapped, or held by another process."""
+        """Release the memory; idempotent.  The bytes live while they are mapped, or another process has them open."""
         raise NotImplementedError
 
     @owed

@@ -1,4 +1,4 @@
-"""Buffers of back-ends that only have what the interface asks for: an address, a size and ``close``."""
+"""Buffers of back-ends whose memory has only an address, a size and ``close``, as the interface asks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Allocation:
 
     def __init__(self, memory: Memory, identity: int) -> None:
         self.memory, self.id, self.is_closed = memory, identity, False
-        self._uses = 1  # that of the buffer itself
+        self._uses = 1  # the buffer itself
         self._lock = threading.Lock()
 
     def hold(self) -> None:
@@ -37,7 +37,7 @@ class _Allocation:
             self.memory.close()
 
     def close(self) -> bool:
-        """Close it for the program; False if that was done before."""
+        """Mark it closed; False if it was closed before."""
         with self._lock:
             was_closed, self.is_closed = self.is_closed, True
         return not was_closed
@@ -111,7 +111,7 @@ class PlainBuffer(Buffer):
         self._allocation.let_go()
 
     def hold(self) -> _Allocation:
-        """Keep the bytes until ``let_go`` of what is returned; ``Closed`` if they are gone."""
+        """Keep the bytes until ``let_go`` is called on the result; ``Closed`` if they were freed."""
         self._allocation.hold()
         if self.is_closed:
             self._allocation.let_go()
@@ -127,7 +127,7 @@ class PlainBuffer(Buffer):
         )
 
     def _bytes(self) -> memoryview:
-        self.address  # noqa: B018 - raises the text that names who closed it
+        self.address  # noqa: B018 - raises if it is closed
         memory = self._allocation.memory
         if Caps.HOST_VIEW not in self.device.caps or not isinstance(memory, VisibleMemory):
             raise Unsupported(
@@ -149,7 +149,7 @@ class PlainBuffer(Buffer):
             )
         record = allocations.record_of(self.id)
         if record is None or not record.freed_by:
-            return Closed(f"a part of {record} was used after its own close(); take it again from that")
+            return Closed(f"a part of {record} was used after its own close(); slice the buffer again")
         return Closed(
             f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
             device=record.device,
@@ -160,11 +160,11 @@ class PlainBuffer(Buffer):
             self._free("garbage collection")
 
 
-PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # as texts say it
+PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # texts name it Buffer
 
 
 def plain_buffer(memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
-    """Return the buffer that owns what a back-end allocated."""
+    """Return a buffer that owns memory of a back-end."""
     identity = device.backend.locate(memory.address).allocation
     made = PlainBuffer._make(_Allocation(memory, identity), device, 0, memory.size, owns=True)
     made._stream = stream

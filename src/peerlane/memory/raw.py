@@ -1,7 +1,7 @@
-"""Operations on bare addresses: what dialects stand on.
+"""Operations on bare addresses, the ground of the dialects.
 
-An address in a device window is device memory and must lie in a live allocation; any other address is
-host memory and is touched under a fault guard, so that a wild pointer is ``BadAddress`` and not a crash.
+An address in a device window is device memory and must lie in a live allocation.  Any other address is host memory;
+it is touched under a fault guard, so that a wild pointer raises ``BadAddress`` instead of ending the process.
 Everything here is complete on return, or queued on a ``stream``: device and pinned memory is kept until the
 operation is over, pageable host memory is the caller's to keep.  With a stream, NULL and device addresses are
 checked at the call; any other host address is first touched when the operation runs, so that a wild one is
@@ -13,8 +13,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import numpy.typing as npt
-
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
@@ -25,20 +23,24 @@ from peerlane.support.timeouts import in_nanoseconds
 from peerlane.support.words import checked_pitch, checked_words
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from peerlane.devices.base import DeviceBase
 
 buffer_of = (
     host.buffer_of
-)  #: (address, bytes, read-only) of an object's contiguous buffer, None where it has none
-Exporter = host.Exporter  #: base of classes that export the buffer of what their ``_exported()`` returns
+)  #: returns (address, bytes, read-only) of an object's contiguous buffer, None if it has none
+Exporter = (
+    host.Exporter
+)  #: base of classes that export the buffer of the object that their ``_exported()`` returns
 
-#: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
+#: A faster locate: returns (the device's number in native code, base, bytes, allocation), None for pageable memory.
 find = host.locate
 
-#: A quicker copy: (destination, source, bytes, whether it must be direct); nothing is converted, and only addresses
-#: of virtual devices and of the host are known.
+#: A faster copy of (destination, source, bytes, whether it must be direct): it converts no arguments, and knows only
+#: addresses of virtual devices and of the host.
 quick_copy = host.copy
-#: A quicker copy on a stream: (stream, destination, source, bytes, whether it must be direct).
+#: A faster copy on a stream: (stream, destination, source, bytes, whether it must be direct).
 quick_submit = host.submit_copy_at
 LIST_HEADER = struct.Struct("<8sIIQQ")
 _COMPARES = ("geq", "eq", "and", "nor", "since")
@@ -52,25 +54,25 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
     dst, src : int
         Device addresses, pinned or pageable host addresses.
     nbytes : int
-        0 is a no-op.  Overlapping ranges behave as ``memmove``.
+        0 is a no-op.  Overlapping ranges are copied as by ``memmove``.
     stream : Stream, optional
-        Where it is queued.
+        The stream to queue it on.
     direct : bool
-        Refuse instead of staging through the host when two devices have no open route.
+        Refuse the copy, instead of staging it through the host, if no route is open between two devices.
 
     Raises
     ------
     BadAddress
         ``NULL_ADDRESS``, ``UNKNOWN_ADDRESS``, ``FREED_ADDRESS``, ``OUT_OF_BOUNDS``: nothing was written.
-        ``HOST_FAULT``: host memory faulted half-way; the destination's bytes are unspecified.  On a stream it
-        is raised by the synchronization.
+        ``HOST_FAULT``: host memory faulted half-way; the destination's bytes are unspecified.  On a stream, the
+        synchronization raises ``HOST_FAULT``.
     AccessDenied
-        ``PEER_NOT_ENABLED``, with ``direct`` only; nothing was written.  On a stream it is decided when the
-        copy starts, and raised by the synchronization.
+        ``PEER_NOT_ENABLED``, with ``direct`` only; nothing was written.  On a stream, the route is checked when the
+        copy starts, and the synchronization raises.
     Closed
         The stream is closed.
     InvalidValue, TypeError
-        An argument is negative, beyond 64 bits, or no int.
+        An argument is negative, exceeds 64 bits, or is not an int.
     """
     if registry.foreign and _copied(dst, src, nbytes, stream):
         return
@@ -149,7 +151,8 @@ def reduce(
     Parameters
     ----------
     dst, src : int
-        Device addresses, pinned or pageable host addresses; multiples of an element's size, the same or apart.
+        Device addresses, pinned or pageable host addresses; multiples of an element's size.  The ranges are the same
+        or do not overlap.
     count : int
         Elements, not bytes; 0 is a no-op.
     dtype, op
@@ -181,24 +184,26 @@ def reduce(
 
 
 def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> None:
-    """Store a word when everything submitted before is done; whoever sees it sees the bytes before it too.
+    """Store a word when all operations submitted before are done.
+
+    A thread or process that sees the word also sees the bytes that those operations wrote.
 
     Parameters
     ----------
     address : int
         A multiple of ``width``.
     value : int
-        Of ``width`` bytes.
+        A value of ``width`` bytes.
     stream : Stream
-        Where it is queued.
+        The stream to queue it on.
     width : int
         4 or 8 bytes.
 
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        As :func:`copy`; a width, value or address that does not fit.  Nothing was queued, but for
-        ``HOST_FAULT``, which surfaces at the synchronization.
+        As :func:`copy`; or the width is not 4 or 8, the value does not fit it, or the address is not a multiple of
+        it.  Nothing was queued.  Only ``HOST_FAULT`` is raised later, by the synchronization.
     """
     address, value, width = _checked_word("raw.write_value", stream, address, value, width)
     if registry.foreign:
@@ -217,35 +222,35 @@ def wait_value(
     timeout: float | None = None,
     pageable: bool = False,
 ) -> None:
-    """Let what is submitted from now on wait until a word of memory holds what is wanted.
+    """Queue a wait: later operations of the stream wait until a word of memory satisfies a comparison.
 
-    The word is looked at every 20 us to 8 ms, so an event or a notify is quicker.
+    The word is polled every 20 us to 8 ms, so an event or a notify is faster.
 
     Parameters
     ----------
     address : int
-        Of device or pinned memory, a multiple of ``width``; with ``pageable`` also of other host memory.
+        An address of device or pinned memory, a multiple of ``width``; with ``pageable``, of any host memory.
     value, mask : int
-        Of ``width`` bytes; by default all bits count.
+        Values of ``width`` bytes; by default the mask has all bits.
     stream : Stream
-        Where it is queued.
+        The stream to queue it on.
     compare : str
-        With ``w = word & mask``: ``"geq"`` w >= value; ``"eq"`` w == value; ``"and"`` w & value != 0; ``"nor"`` a
-        bit of the mask is neither in w nor in value; ``"since"`` w - value, as a signed number of ``width`` bytes, is
-        not negative, so that counters may wrap (facts/hip 3.7, facts/acl 2.7).
+        The condition, with ``w = word & mask``.  ``"geq"``: w >= value.  ``"eq"``: w == value.  ``"and"``:
+        w & value != 0.  ``"nor"``: some bit of the mask is set neither in w nor in value.  ``"since"``: w - value, as
+        a signed number of ``width`` bytes, is not negative, so that counters may wrap (facts/hip 3.7, facts/acl 2.7).
     width : int
         4 or 8 bytes.
     timeout : float, optional
-        Seconds from when the stream comes to it; beyond it the wait fails with ``WaitTimeout``, at the next
-        synchronization.
+        Seconds from the moment that the stream reaches the wait.  When they are over, the wait fails with
+        ``WaitTimeout``, which the next synchronization raises.
     pageable : bool
-        The caller keeps the word until the wait is over: it may lie in pageable host memory.
+        Allow a word in pageable host memory: the caller promises to keep it until the wait is over.
 
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        As :func:`write_value`; pageable host memory without ``pageable``.  Nothing was queued.  A word of pageable
-        memory that cannot be read is ``HOST_FAULT`` at the synchronization.
+        As :func:`write_value`; or the word is in pageable host memory and ``pageable`` is False.  Nothing was queued.
+        If a word of pageable memory cannot be read, the synchronization raises ``HOST_FAULT``.
     """
     address, value, width = _checked_word("raw.wait_value", stream, address, value, width)
     bits = (1 << 8 * width) - 1
@@ -265,7 +270,7 @@ def wait_value(
         if error.fault is Fault.NULL_ADDRESS or host.locate(address) is not None:
             raise
         raise BadAddress(
-            f"raw.wait_value: {address:#x} is pageable host memory, which no stream keeps; allocate the word "
+            f"raw.wait_value: {address:#x} is pageable host memory, which no stream keeps alive; allocate the word "
             "with Host().allocate or on a device, or pass pageable=True and keep it until the wait is over",
             fault=Fault.UNKNOWN_ADDRESS,
             call="raw.wait_value",
@@ -281,7 +286,7 @@ def _checked_word(call: str, stream: Stream, address: int, value: int, width: in
     if value >> 8 * width:
         raise InvalidValue(f"{call}: value {value} does not fit {width} bytes", call=call)
     if address % width:
-        raise InvalidValue(f"{call}: address {address:#x} is no multiple of {width}", call=call)
+        raise InvalidValue(f"{call}: address {address:#x} is not a multiple of {width}", call=call)
     return [address, value, width]
 
 
@@ -293,14 +298,14 @@ def launch_descriptor(
     direct: bool = False,
     device: DeviceBase | None = None,
 ) -> None:
-    """Run the copy list that lies at an address; see :class:`peerlane.CopyDescriptor`.
+    """Run the copy list at an address; see :class:`peerlane.CopyDescriptor`.
 
     Parameters
     ----------
     table, nbytes : int
-        Where the list lies, and the bytes it may have there.
+        The address of the list, and the most bytes that it may have.
     stream : Stream, optional
-        Where it is queued.
+        The stream to queue it on.
     direct : bool
         Refuse entries between devices without an open route instead of staging them.
     device : Device, optional
@@ -309,9 +314,9 @@ def launch_descriptor(
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        The table is no memory, the stream is closed, an argument is negative; what is wrong with the list, or a
-        table in host memory that cannot be read, is raised here without a stream, else by the synchronization.
-        No byte was copied.
+        The table is not memory, the stream is closed, or an argument is negative.  A mistake in the list, or a table
+        in host memory that cannot be read, is raised here without a stream, else by the synchronization.  No byte was
+        copied.
     """
     checked_stream("raw.launch_descriptor", stream)
     table, nbytes = checked_words("raw.launch_descriptor", table=table, nbytes=nbytes)
@@ -327,12 +332,13 @@ def launch_descriptor(
 
 
 def locate(address: int) -> Location:
-    """Tell what an address points at: its kind, device and allocation.
+    """Return the kind of memory, the device and the allocation that an address points at.
 
     Raises
     ------
     BadAddress
-        A device-window address where nothing lives; the text names the nearest allocation, or who freed it.
+        The address lies in a device window but in no allocation; the text names the nearest allocation, or the line
+        that freed the one there.
     """
     mine = registry.current()
     try:
@@ -347,10 +353,10 @@ def locate(address: int) -> Location:
 
 
 def view(address: int, nbytes: int) -> memoryview:
-    """Return the bytes at an address of a device or of pinned memory: no copy, writes are seen by the device.
+    """Return a view of device or pinned memory at an address: not a copy; the device sees what is written to it.
 
-    It never waits for what is queued, and keeps the bytes while it lives, as a view of a :class:`peerlane.Buffer`
-    does; a range may lie in several mappings of one :class:`peerlane.AddressRange`.
+    It never waits for queued operations, and it keeps the bytes alive, as a view of a :class:`peerlane.Buffer` does.
+    The bytes may lie in several mappings of one :class:`peerlane.AddressRange`.
 
     Parameters
     ----------
@@ -360,16 +366,16 @@ def view(address: int, nbytes: int) -> memoryview:
     Returns
     -------
     memoryview
-        Of unsigned bytes; read-only where the memory is.
+        A view of unsigned bytes; read-only if the memory is.
 
     Raises
     ------
     BadAddress
-        As :func:`copy`; ``UNKNOWN_ADDRESS`` also for pageable host memory, which nothing here could keep.
+        As :func:`copy`; ``UNKNOWN_ADDRESS`` also for pageable host memory, which the view could not keep alive.
     AccessDenied, Busy, Closed
-        As for a view of a Buffer: no right to read, a free that is under way.
+        As for a view of a Buffer: there is no right to read, or the memory is being freed.
     InvalidValue, TypeError
-        An argument is negative, beyond 64 bits, or no int.
+        An argument is negative, exceeds 64 bits, or is not an int.
     """
     address, nbytes = checked_words("raw.view", address=address, nbytes=nbytes)
     if registry.foreign:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from peerlane.devices.device import Host
 from peerlane.errors import Fault, InvalidValue
@@ -28,7 +27,8 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
 
 def as_number(call: str, what: str, given: Any) -> int:
     """Return what is a whole number; TypeError says what it is of anything else, bools included."""
-    if not isinstance(given, (bool, np.bool_)):
+    numpy = sys.modules.get("numpy")
+    if not isinstance(given, bool if numpy is None else (bool, numpy.bool_)):
         with contextlib.suppress(TypeError):
             return operator.index(given)
     raise TypeError(f"{call}: {what}, an int, not {type(given).__name__}")

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-import numpy as np
-
 from peerlane.backend.facts import Route
 from peerlane.errors import BadAddress, Busy, Closed, Error, Fault, InvalidValue
 from peerlane.memory import buffer as buffers
@@ -25,6 +23,7 @@ from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support.timeouts import checked_timeout
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from peerlane.backend.ranks import Bank, Ranks
@@ -609,6 +608,8 @@ class Channel:
 
 def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """Return a list of blocks as native code reads it."""
+    import numpy as np
+
     try:
         found = np.asarray(blocks)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Handles: what lets other processes have memory of this one, and the list of who may."""
+"""Handles, with which other processes open memory of this one, and their lists of allowed processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EVERYONE = "user"
 class AllowList(MutableSet[int]):
     """The processes that may open a handle: a live set of pids.
 
-    A pid is listed together with the start time of its process, so that a process that gets the number later is
-    not taken for it; listing it again means the process that has it now.
+    A pid is listed with the start time of its process, so that a later process with the same pid is not taken for it.
+    Adding the pid again lists the process that has it now.
     """
 
     __slots__ = ()
@@ -34,14 +34,14 @@ class AllowList(MutableSet[int]):
         Raises
         ------
         InvalidValue
-            No pid; or the handle is open to all of the user's processes.
+            ``value`` is not a pid, or all processes of the user may open the handle anyway.
         Closed
         """
         raise NotImplementedError
 
     @owed
     def discard(self, value: int) -> None:
-        """Take a pid off the list; what it has opened it keeps."""
+        """Take a pid off the list; a process that has opened the handle keeps the memory."""
         raise NotImplementedError
 
     @owed
@@ -58,11 +58,12 @@ class AllowList(MutableSet[int]):
 
 
 class Handle:
-    """What stands for memory of this process in another one: an int of 63 bits, or 64 ASCII characters.
+    """A name by which other processes open exported memory: an int of 63 bits, or 64 ASCII characters.
 
-    Made by ``export`` of :class:`Physical` and :class:`Buffer`.  Send ``int(handle)`` or ``bytes(handle)`` by any
-    means; it is no secret that opens anything to whom ``allow`` does not list.  It pickles as its bytes.  This object
-    keeps what it stands for alive until that is closed; dropping this object ends nothing else.
+    Made by ``export`` of :class:`Physical`, :class:`Buffer`, :class:`Event` and :class:`Notify`.  Send
+    ``int(handle)`` or ``bytes(handle)`` by any means.  It is not a secret: only processes that ``allow`` lists can
+    open it.  It pickles as its bytes.  This object keeps the exported object alive until that is closed; dropping
+    this object ends nothing else.
     """
 
     __slots__ = ()
@@ -72,7 +73,7 @@ class Handle:
 
     @property
     def allow(self) -> AllowList:
-        """Who may open it: a live set, whose changes are seen at once."""
+        """The processes that may open it: a live set, whose changes take effect at once."""
         raise NotImplementedError
 
     @allow.setter
@@ -91,7 +92,7 @@ class Handle:
 
     @owed
     def close(self) -> None:
-        """Let nobody open it any more; idempotent.  Who has opened it keeps the memory."""
+        """Let no process open it any more; idempotent.  Processes that have opened it keep the memory."""
         raise NotImplementedError
 
     @owed
@@ -117,21 +118,21 @@ class Handle:
 
     @owed
     def _check_offered(self, call: str) -> None:
-        """Raise ``Closed`` when nobody can open it any more."""
+        """Raise ``Closed`` if no process can open it any more."""
         raise NotImplementedError
 
 
 def checked_pid(call: str, pid: object) -> int:
-    """Return a pid that a process can have."""
+    """Return ``pid`` if a process can have it."""
     if isinstance(pid, bool) or not isinstance(pid, int):
         raise TypeError(f"{call}: a pid must be an int, not {type(pid).__name__}")
     if not 0 < pid < 1 << 31:
-        raise InvalidValue(f"{call}: {pid} is no pid; valid are 1 to {(1 << 31) - 1:,}", call=call)
+        raise InvalidValue(f"{call}: {pid} is not a pid; valid are 1 to {(1 << 31) - 1:,}", call=call)
     return pid
 
 
 def checked_rights(call: str, rights: object) -> int:
-    """Return what other processes may do, as native code counts it."""
+    """Return native code's number for the rights of other processes."""
     if rights not in ("r", "rw"):
         raise InvalidValue(f"{call}: rights is {rights!r}; valid are 'r' and 'rw'", call=call)
     return 1 if rights == "r" else 3

@@ -1,4 +1,4 @@
-"""Opening: from the bytes of a handle, or a descriptor, to what the back-end has for them."""
+"""Opening: turns a handle or a descriptor into an offer of the back-end, and checks it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def open_offer(
     *,
     reaches: bool = True,
 ) -> tuple[Any, Any]:
-    """Ask the process that made a handle for what it stands for; return that, and whose memory it is.
+    """Ask the exporter of a handle for the exported object; return the offer, and the device whose memory it is.
 
-    ``reaches``: the device has to reach that memory.
+    ``reaches``: ``device`` must reach that device.
     """
     if device is not None and not isinstance(device, DeviceBase):
         raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
@@ -38,19 +38,19 @@ def open_offer(
 
 
 def open_file(call: str, fd: object, device: DeviceBase | None) -> tuple[Any, Any]:
-    """Look at a descriptor of a block's file; return what it stands for, and whose memory it is."""
+    """Inspect the descriptor of a block's file; return the offer, and the device whose memory it is."""
     if device is not None and not isinstance(device, DeviceBase):
         raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
     if isinstance(fd, bool) or not isinstance(fd, int):
         raise TypeError(f"{call}: a descriptor is an int, not {type(fd).__name__}")
     if not 0 <= fd < 1 << 31:
-        raise BadHandle(f"{call}: {fd} is no descriptor; valid are 0 to {(1 << 31) - 1:,}", call=call)
+        raise BadHandle(f"{call}: {fd} is not a descriptor; valid are 0 to {(1 << 31) - 1:,}", call=call)
     present = _sharing(call)
     return _checked_offer(call, present[0].backend.open_file(fd), device, present)
 
 
 def _sharing(call: str) -> tuple[Any, ...]:
-    """Return the devices of the process's node, which must be one that shares."""
+    """Return the devices of the process's node; Unsupported if its back-end cannot share memory."""
     backend = registry.current()
     if Caps.SHARE not in backend.caps:
         raise Unsupported(f"{call}: needs {Caps.SHARE.name}, which back-end {backend.name} lacks", call=call)
@@ -81,7 +81,7 @@ def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, 
             fault=Fault.FALSE_CLAIM,
             call=call,
         )
-    if offer.size > home.total_bytes:  # it would count, and leave nothing for anybody
+    if offer.size > home.total_bytes:  # a false size would use up the device's capacity
         raise BadHandle(
             f"{call}: the process that made the handle claims {offer.size:,} bytes on {home.name}, which has "
             f"{home.total_bytes:,}",

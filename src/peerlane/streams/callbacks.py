@@ -1,7 +1,7 @@
-"""Host functions in stream order: kept here while they are queued, run by one thread of their own.
+"""Host functions in stream order: kept here while they are queued, called by one thread.
 
 A stream that reaches a callback is parked and its worker goes on with other streams: no native thread ever
-takes the interpreter's lock.
+takes the GIL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from peerlane.backend import host
 _tokens = itertools.count(1)
 _queued: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
 _failed: OrderedDict[int, tuple[str, BaseException]] = OrderedDict()
-_REMEMBERED = 64  # failures of events that nobody may ask for
+_REMEMBERED = 64  # failed callbacks; no program need ever ask for them, so the number is bounded
 
 
 def keep(function: Callable[..., object], args: tuple[object, ...]) -> int:
@@ -30,42 +30,42 @@ def keep(function: Callable[..., object], args: tuple[object, ...]) -> int:
 
 
 def forget(token: int) -> None:
-    """Drop a call that will not be made.  Called by native code for what was cancelled."""
+    """Drop a call that will not be made.  Native code calls this for cancelled callbacks."""
     _queued.pop(token, None)
 
 
 def run(queue: Any, token: int) -> None:
-    """Make a taken call, let go of it and let its stream go on; what it raises is a failure of its stream."""
+    """Make a call, forget it and let its stream go on; an exception of the call is a failure of its stream."""
     function, args = _queued.pop(token)
     has_raised = False
     try:
         function(*args)
-    # Were the thread to end by it, no other stream's calls would be made.
-    except BaseException as error:  # noqa: BLE001 - also an exit that was asked for
+    # An exception must not end the thread: no stream's calls would be made any more.
+    except BaseException as error:  # noqa: BLE001 - SystemExit too
         has_raised = True
-        # What it allocated must not live as long as the failure.
+        # The frames of the call must not live as long as the failure.
         traceback.clear_frames(error.__traceback__)
         _failed[token] = (named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
-        del function, args  # whoever waits for the stream finds them gone
+        del function, args  # before the stream goes on: a waiter may check that they are gone
         queue.finish(token, has_raised)
 
 
 def raised(token: int) -> str:
-    """Say which callback raised what."""
+    """Return a text with the callback's name and its exception."""
     name, error = _failed.get(token, ("a callback", None))
     return f"{name} raised {described(error) if error is not None else 'an exception, too many failures ago'}"
 
 
 def exception(token: int) -> BaseException | None:
-    """Return what a callback raised, None if that was too many failures ago."""
+    """Return the exception of a callback; None if too many others have failed since."""
     return _failed.get(token, ("", None))[1]
 
 
 def named(function: Callable[..., object]) -> str:
-    """Name a function, whatever its attributes do."""
+    """Return the name of a function, even if its attributes raise."""
     try:
         return str(getattr(function, "__qualname__", None) or repr(function))
     except Exception:  # noqa: BLE001 - the program's own code; the failure itself must not be lost by it
@@ -73,7 +73,7 @@ def named(function: Callable[..., object]) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Say what was raised, whatever its ``__str__`` does."""
+    """Return the type and text of an exception, even if its ``__str__`` raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as broken:  # noqa: BLE001 - as above
@@ -81,14 +81,14 @@ def described(error: BaseException) -> str:
 
 
 class Runner:
-    """The thread that makes the calls of all streams, one after the other; started by the first."""
+    """The thread that makes the calls of all streams, one after the other; the first call starts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queue: Any | None = None
 
     def queue(self) -> Any:
-        """Return where calls wait for the thread, which is started if it does not run."""
+        """Return the queue in which calls wait for the thread; start the thread if it does not run."""
         with self._lock:
             if self._queue is None:
                 self._queue = host.CallbackQueue()

@@ -1,4 +1,4 @@
-"""Events: places in a stream that others wait for."""
+"""Events: points in a stream's order that other streams and the program can wait for."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Event:
-    """A place in a stream's order: what was submitted before it is done when the event is.
+    """A point in a stream's order: when the event is done, all operations submitted before it are done.
 
-    Made by :meth:`Stream.record`, or empty by :meth:`Device.create_event`.  Recorded again it means the new
-    place; who waited for the old one goes on waiting for that.
+    Made by :meth:`Stream.record`, or without a record by :meth:`Device.create_event`.  A new record replaces the
+    last one; waits that were submitted before still wait for the old record.
 
     Attributes
     ----------
     device : Device
-        Whose streams record it.
+        The device whose streams record it.
     id : int
         Unique in the process.
     """
@@ -31,7 +31,7 @@ class Event:
 
     @declared
     def device(self) -> Any:
-        """Whose streams record it."""
+        """The device whose streams record it."""
         raise NotImplementedError
 
     @declared
@@ -50,10 +50,10 @@ class Event:
         device: DeviceBase | None = None,
         timeout: float | None = 5.0,
     ) -> Event:
-        """Have the event that another process exported: either may record it, and wait for the other's records.
+        """Open an event that another process exported: each process may record it and wait for the other's records.
 
-        Parameters and errors are those of :meth:`Physical.open`, but that the device need not reach the other's: an
-        event is no memory.
+        Parameters and errors are those of :meth:`Physical.open`, except that ``device`` need not reach the
+        exporter's device.
         """
         offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout, reaches=False)
         made: Event = home.backend.open_event(offer, device or home)
@@ -61,11 +61,11 @@ class Event:
 
     @owed
     def export(self, *, allow: Allow = ()) -> Handle:
-        """Return a handle by which other processes can wait for its records, and record it themselves.
+        """Return a handle with which other processes can open the event, to wait for its records and to record it.
 
-        A record that was made before counts.  Waiting for a record of another process fails with ``PeerLost`` when
-        all others that had the event have ended, and as ``Cancelled`` when the record was.  The handle lives as long
-        as this event, or a process that has opened it.
+        A record from before the export counts.  A wait for another process's record fails with ``PeerLost`` when all
+        other processes that had the event have ended, and with ``Cancelled`` when the record was cancelled.  The
+        handle is valid until this event is closed and no process has it open.
 
         Parameters
         ----------
@@ -91,7 +91,9 @@ class Event:
 
     @property
     def is_done(self) -> bool:
-        """Whether the record is over, by success, failure, cancellation or the end of its process; does not block.
+        """Whether the last record is over: by success, failure, cancellation or the end of its process.
+
+        It does not block.
 
         Raises
         ------
@@ -102,20 +104,24 @@ class Event:
 
     @property
     def time_ns(self) -> int:
-        """When the record was over, in nanoseconds of the monotonic clock.
+        """The time at which the last record was over, in nanoseconds of the monotonic clock.
 
         Raises
         ------
-        InvalidValue, Busy, Cancelled
-            ``NOT_RECORDED``, ``NOT_READY``; what was before it failed or was cancelled.
+        InvalidValue
+            ``NOT_RECORDED``.
+        Busy
+            ``NOT_READY``: the record is not over.
+        Cancelled
+            An operation before the record failed or was cancelled.
         PeerLost
-            The process whose record it is has ended before it was over.
+            The process that made the record ended before the record was over.
         """
         raise NotImplementedError
 
     @owed
     def sync(self, timeout: float | None = None) -> None:
-        """Wait until the record is over, running its stream if nobody else does.
+        """Wait until the last record is over; run its stream if no other thread does.
 
         Parameters
         ----------
@@ -125,11 +131,11 @@ class Event:
         Raises
         ------
         InvalidValue
-            ``NOT_RECORDED``: it would never be done.
+            ``NOT_RECORDED``: the wait would never end.
         WaitTimeout
-            It was not over in time.
+            The record was not over in time.
         Cancelled
-            The record was cancelled, because something before it failed, or its stream was aborted.
+            The record was cancelled: an operation before it failed, or its stream was aborted.
         Deadlock
             As :meth:`Stream.sync`.
         """
@@ -146,17 +152,17 @@ class Event:
         InvalidValue
             ``NOT_RECORDED``.
         OutOfMemory
-            ``OUT_OF_RESOURCES``: no descriptor is left.
+            ``OUT_OF_RESOURCES``: the process has no free descriptor.
         Unsupported
-            Its newest record is another process's.
+            The last record was made by another process.
         """
         raise NotImplementedError
 
     @owed
     def close(self) -> None:
-        """End it and its handles, or let go of what was opened; idempotent.  Waits for its record go on.
+        """Close the event, whether made or opened here, and its handles; idempotent.  Waits for its record go on.
 
-        Its handles can be opened as long as another process has opened it.
+        Its handles stay valid while another process has it open.
         """
         raise NotImplementedError
 
@@ -173,5 +179,5 @@ class Event:
     def __exit__(self, *_: object) -> None:
         raise NotImplementedError
 
-    # What channels use of an event: the native mark of its last record.
+    # For channels: the native mark of its last record.
     _recorded: Any

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class NotifyKind(enum.IntEnum):
-    """What consuming takes."""
+    """Which records a wait consumes, and whether records may pile up."""
 
-    BINARY = 0  #: all records so far: they count as one
-    FIFO = 1  #: one record; the others stay
-    STRICT = 2  #: one record; recording again before it was consumed is a failure
+    BINARY = 0  #: a wait consumes all records so far, as one
+    FIFO = 1  #: a wait consumes one record; the others stay
+    STRICT = 2  #: a wait consumes one record; a second record before that is a failure
 
 
 class Notify:
-    """A signal that one stream records and another one waits for and consumes; waits may come first.
+    """A signal: one stream records it, another one waits for the record and consumes it; waits may come first.
 
     Made by :meth:`Device.create_notify`.  ``stream.notify(n)`` records it, ``stream.wait(n, timeout=...)``
     waits for it.
@@ -35,19 +35,19 @@ class Notify:
     id : int
         Unique in the process.
     recorded, consumed : int
-        How often, by now.
+        How often it was recorded, and consumed, so far.
     """
 
     __slots__ = ()
 
     @declared
     def device(self) -> Any:
-        """Whose streams wait for it."""
+        """The device whose streams wait for it."""
         raise NotImplementedError
 
     @declared
     def kind(self) -> NotifyKind:
-        """What consuming takes."""
+        """Which records a wait consumes."""
         raise NotImplementedError
 
     @declared
@@ -57,12 +57,12 @@ class Notify:
 
     @declared
     def recorded(self) -> int:
-        """How often it was recorded, by now."""
+        """How often it was recorded so far."""
         raise NotImplementedError
 
     @declared
     def consumed(self) -> int:
-        """How often it was consumed, by now."""
+        """How often it was consumed so far."""
         raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
@@ -76,9 +76,9 @@ class Notify:
         device: DeviceBase | None = None,
         timeout: float | None = 5.0,
     ) -> Notify:
-        """Have the notify that another process exported: either may record it, either may wait for it.
+        """Open a notify that another process exported: each process may record it and wait for it.
 
-        A wait for it fails with ``PeerLost`` when all other processes that had it have ended.  Parameters and errors
+        A wait fails with ``PeerLost`` when all other processes that had the notify have ended.  Parameters and errors
         are those of :meth:`Physical.open`.
         """
         offer, home = open_offer("Notify.open", handle, HandleKind.NOTIFY, device, timeout)
@@ -87,10 +87,10 @@ class Notify:
 
     @owed
     def export(self, *, allow: Allow = ()) -> Handle:
-        """Return a handle by which other processes can record it and wait for it, as this one can.
+        """Return a handle with which other processes can open the notify, to record it and to wait for it.
 
-        What is recorded and not consumed goes with it.  The handle lives as long as this notify, or a process that
-        has opened it.
+        Records that were not consumed yet are shared too.  The handle is valid until this notify is closed and no
+        process has it open.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Notify:
 
     @owed
     def reset(self) -> None:
-        """Take all records back that were not consumed; complete on return.
+        """Discard all records that were not consumed; complete on return.
 
         Raises
         ------
@@ -126,13 +126,15 @@ class Notify:
         Raises
         ------
         Closed, Busy
-            ``NOTIFY_DOUBLED`` for a strict one that was not consumed.
+            ``NOTIFY_DOUBLED``: the notify is strict and its last record was not consumed.
         """
         raise NotImplementedError
 
     @owed
     def promise(self) -> None:
-        """Say that the program will record it, whatever is cancelled: closing a stream that waits for it waits too.
+        """Promise that the program will record it, whatever is cancelled.
+
+        Closing a stream that waits for it then waits for the record, instead of cancelling the wait.
 
         Raises
         ------
@@ -142,9 +144,9 @@ class Notify:
 
     @owed
     def close(self) -> None:
-        """End it and its handles, or let go of what was opened; idempotent.  What is queued already goes on.
+        """Close the notify, whether made or opened here, and its handles; idempotent.  Queued operations go on.
 
-        Its handles can be opened as long as another process has opened it.
+        Its handles stay valid while another process has it open.
         """
         raise NotImplementedError
 
@@ -156,6 +158,6 @@ class Notify:
     def __exit__(self, *_: object) -> None:
         raise NotImplementedError
 
-    # What channels use of a notify; native code has it.
+    # For channels; native code implements these.
     _record: Any
     _abandon: Any

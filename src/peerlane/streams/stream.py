@@ -1,4 +1,4 @@
-"""Streams: ordered queues of operations that run by themselves."""
+"""Streams: ordered queues of operations that run in the background."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from peerlane.support.declared import declared, owed
 
 
 class Stream:
-    """Operations that run one after the other, beside the program.
+    """A queue of operations that run one after the other, concurrently with the program.
 
-    Made by :meth:`Device.create_stream`.  Whatever takes ``stream=`` is queued and returns; what an operation
-    needs (buffers, host objects) is kept until it is over.  Failures surface at :meth:`sync`.  A look at memory waits
-    for no stream: before a synchronization it shows what is there.
+    Made by :meth:`Device.create_stream`.  A call with ``stream=`` queues its operation and returns; the buffers and
+    host objects of an operation are kept until it is over.  Failures surface at :meth:`sync`.  Reading memory waits
+    for no stream: before a synchronization it shows the present bytes.
 
-    Close it, or use it in a ``with``.  One that is dropped takes no more operations and runs what is queued, but a
-    wait that nothing submitted so far would satisfy is cancelled.  A failure that nobody was told of, that one too,
-    is a ``ResourceWarning`` then; one that comes later is, at a later call of peerlane.
+    Close it, or use it in a ``with``.  A stream that is dropped runs its queued operations, but a wait that no
+    submitted operation would satisfy is cancelled.  Failures that no synchronization reported, such a cancellation
+    included, then become a ``ResourceWarning``; a failure that comes later becomes one at a later call of peerlane.
 
     Attributes
     ----------
@@ -30,14 +30,14 @@ class Stream:
     id : int
         Unique in the process.
     submitted, completed : int
-        Number of the last operation that was submitted, and of the last that is over.
+        Numbers of the last submitted operation, and of the last one that is over.
     """
 
     __slots__ = ()
 
     @declared
     def device(self) -> Any:
-        """Whose operations it runs."""
+        """The device that it belongs to."""
         raise NotImplementedError
 
     @declared
@@ -47,7 +47,7 @@ class Stream:
 
     @declared
     def submitted(self) -> int:
-        """Number of the last operation that was submitted."""
+        """Number of the last submitted operation."""
         raise NotImplementedError
 
     @declared
@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def on_error(self) -> str:
-        """What a failing operation does to those behind it: ``"stop"`` cancels them, ``"continue"`` runs them."""
+        """What happens to the operations behind a failed one: ``"stop"`` cancels them, ``"continue"`` runs them."""
         raise NotImplementedError
 
     @on_error.setter
@@ -74,78 +74,81 @@ class Stream:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything submitted is over; does not block and reports no failure."""
+        """Whether all submitted operations are over; does not block and reports no failure."""
         raise NotImplementedError
 
     @owed
     def record(self, event: Event | None = None) -> Event:
-        """Record an event: it is done when everything submitted so far is.
+        """Record an event: it is done when all operations submitted so far are done.
 
         Parameters
         ----------
         event : Event, optional
-            One of the same device to be recorded again; a new one by default.
+            An event of the same device; a new one by default.
 
         Raises
         ------
         Closed, InvalidValue
-            ``WRONG_DEVICE``.  Nothing was queued then.
+            ``WRONG_DEVICE``: the event belongs to another device.  Nothing was queued.
         """
         raise NotImplementedError
 
     @owed
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
-        """Let what is submitted from now on wait, on the device; the program does not.
+        """Queue a wait: later operations of this stream wait on the device; the program does not.
 
         Parameters
         ----------
         other : Event, Stream or Notify
-            The event's last record so far; everything in the stream so far; a record of the notify, which is
-            consumed and may be submitted later.  Of any device of the node.
+            Of any device of the node.  Event: its last record so far.  Stream: all operations submitted to it so far.
+            Notify: one record, which the wait consumes; it may be submitted later.
         timeout : float, optional
-            Seconds from when this stream comes to it; None waits for ever.  Beyond it the wait fails with
-            ``WaitTimeout``, at the next synchronization.
+            Seconds from the moment that this stream reaches the wait; None waits for ever.  When they are over, the
+            wait fails with ``WaitTimeout``, which the next synchronization raises.
 
         Raises
         ------
         InvalidValue
-            ``NOT_RECORDED``: the event was never recorded, and the wait would never end.
+            ``NOT_RECORDED``: the event was never recorded, so that the wait would never end.
         Closed
-            The stream, or what it should wait for, is closed.  Nothing was queued then.
+            The stream or ``other`` is closed.  Nothing was queued.
         """
         raise NotImplementedError
 
     @owed
     def notify(self, notify: Notify) -> None:
-        """Record a notify when everything submitted so far is done; cancelled operations do not notify.
+        """Record a notify when all operations submitted so far are done; a cancelled record does not happen.
 
         Raises
         ------
         Closed
-            Nothing was queued then.
+            Nothing was queued.
         """
         raise NotImplementedError
 
     @owed
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
-        """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
+        """Call ``function(*args)`` when all operations submitted so far are done; later ones wait for its return.
 
-        It runs on a thread of its own that serves all streams in turn.  What it raises is a failure of this
-        stream.  It may submit to any stream, and must not wait for what waits for it, nor for a callback of another
-        stream that has not returned: one thread makes all calls (``Busy``, ``DEADLOCK``).  Whether that one has
-        returned is up to the schedule: under ``lazy`` it has not unless something asked for it before, or the process
-        rested for 1 s.
+        One thread makes the calls of all streams in turn.  An exception of the function is a failure of this stream.
+
+        The function may submit to any stream.  It must not wait for an operation that waits for it, nor for a
+        callback of another stream that has not returned: the one thread could never make that call (``Busy``,
+        ``DEADLOCK``).  Whether the other callback has returned depends on the schedule: under ``lazy`` it has not,
+        unless the program waited for it before or the process was idle for 1 s.
 
         Raises
         ------
         Closed
-            Nothing was queued then.
+            Nothing was queued.
         """
         raise NotImplementedError
 
     @owed
     def sync(self, timeout: float | None = None) -> None:
-        """Wait until everything submitted so far is over, running it if nobody else does; report a failure.
+        """Wait until all operations submitted so far are over, and report the first failure.
+
+        The calling thread runs the operations if no other thread does.
 
         Parameters
         ----------
@@ -155,37 +158,38 @@ class Stream:
         Raises
         ------
         Error
-            The first failure since the last report, with the operation's number: what the operation would have
-            raised, ``Cancelled`` for what was abandoned, ``DeviceFault`` (``CALLBACK_FAILED``) for a callback
-            that raised.  The stream can be used again.
+            The first failure since the last report, with the operation's number: the exception that the synchronous
+            call would have raised, ``Cancelled`` for a cancelled operation, ``DeviceFault`` (``CALLBACK_FAILED``) for
+            a callback that raised.  The stream can be used again.
         WaitTimeout
-            Not everything was over in time; the text tells who waits for what.
+            Not all operations were over in time; the text tells which stream waits for what.
         Deadlock
-            The stream waits for itself, or for the callback that asks; or nothing that was submitted records the
-            notify that it waits for, and every thread of this process waits.
+            The stream waits for itself, or a callback waits for its own stream; or no submitted operation records the
+            notify that the stream waits for, and every thread of this process waits.
         """
         raise NotImplementedError
 
     @owed
     def abort(self, *, close: bool = False) -> None:
-        """Cancel what is queued; a running copy ends at its next MiB.  Does not block; the next sync reports it.
+        """Cancel the queued operations; a running copy ends at its next MiB.  Does not block.
 
-        Waits of other streams for events that were not reached end as ``Cancelled``.
+        The next :meth:`sync` reports the cancellation.  Waits of other streams for events that this stream had not
+        reached fail with ``Cancelled``.
 
         Parameters
         ----------
         close : bool
-            Also take no more operations.
+            Also close the stream: it takes no more operations.
         """
         raise NotImplementedError
 
     @owed
     def close(self, *, wait: bool = True) -> None:
-        """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
+        """Take no more operations, wait for the queued ones, and report the first failure.  Idempotent.
 
-        A wait that nothing submitted so far would satisfy is cancelled, with what is behind it; for a notify that
-        other processes have too it waits as long as one of them lives.  Called by a callback of the stream itself,
-        it does not wait.
+        A wait that no submitted operation would satisfy is cancelled, with the operations behind it.  A wait for a
+        notify that other processes have too goes on while one of them lives.  In a callback of the stream itself,
+        closing does not wait.
 
         Parameters
         ----------
@@ -209,7 +213,7 @@ class Stream:
     ) -> None:
         raise NotImplementedError
 
-    # What channels use of a stream; native code has it.
+    # For channels; native code implements these.
     _record_notify: Any
     _wait_notify: Any
     _wait_mark: Any
@@ -218,16 +222,16 @@ class Stream:
 
 
 class StreamGroup:
-    """Streams of a device with a legacy barrier: the rule of vendors' default streams.
+    """Streams of a device with a default stream that is a barrier, as the vendors' legacy default streams are.
 
-    What :attr:`default` is given waits for everything the group's other streams were given before, and what
-    they are given afterwards waits for it.  The cost does not depend on the number of streams.
+    An operation of :attr:`default` waits for all operations submitted before to the group's other streams, and their
+    later operations wait for it.  The cost does not depend on the number of streams.
 
     Parameters
     ----------
     device : Device
     on_error : str
-        Of the default stream: ``"stop"`` or ``"continue"``.
+        As :attr:`Stream.on_error`, for the default stream: ``"stop"`` or ``"continue"``.
 
     Attributes
     ----------
@@ -239,7 +243,7 @@ class StreamGroup:
 
     @declared
     def device(self) -> Any:
-        """Whose streams they are."""
+        """The device that the streams belong to."""
         raise NotImplementedError
 
     @declared
@@ -260,13 +264,13 @@ class StreamGroup:
         Raises
         ------
         Closed, InvalidValue
-            The group is closed; as :meth:`Device.create_stream`.
+            The group is closed; or as for :meth:`Device.create_stream`.
         """
         raise NotImplementedError
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that its streams were given is over; does not block, lets nothing run, reports no failure."""
+        """Whether all operations of its streams are over; does not block, runs nothing and reports no failure."""
         raise NotImplementedError
 
     @property
@@ -276,9 +280,9 @@ class StreamGroup:
 
     @owed
     def close(self, *, wait: bool = True) -> None:
-        """Close the default stream and all that were created, as :meth:`Stream.close` does.  Idempotent.
+        """Close all streams of the group, as :meth:`Stream.close` does.  Idempotent.
 
-        None of them takes operations any more before the first is waited for.
+        All streams refuse new operations before the first of them is waited for.
 
         Parameters
         ----------
@@ -288,8 +292,8 @@ class StreamGroup:
         Raises
         ------
         Error
-            The first failure of one of the streams; all are closed all the same.  What others have to report
-            stays for their own :meth:`Stream.sync`, or for closing once more.
+            The first failure of one of the streams; all are closed all the same.  The failures of the others are
+            reported by their own :meth:`Stream.sync`, or by closing once more.
         """
         raise NotImplementedError
 
@@ -305,11 +309,11 @@ class StreamGroup:
 
 
 def queues_of(device: DeviceBase) -> Any:
-    """Return who makes the streams of a device: its back-end, or the host for one that has no queues."""
+    """Return the object that makes the streams of a device: its back-end, or the host if that has no queues."""
     return device.backend if Caps.QUEUE in device.caps else host_queues
 
 
-#: Streams of the host, for devices whose back-end has none; native code makes them.
+#: Makes native streams of the host, for devices whose back-end has no queues.
 host_queues: Any = None
 
 

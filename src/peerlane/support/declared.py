@@ -1,4 +1,4 @@
-"""Attributes and methods that a class documents and its subclasses have."""
+"""Attributes and methods that a class documents and its subclasses implement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def owed(method: _Method) -> _Method:
-    """Decorate a method that each subclass has: called unbound, as ``Stream.sync(s)``, it is the object's own."""
+    """Decorate a method that each subclass implements.
+
+    Called unbound, as ``Stream.sync(s)``, it calls the method of the object's own class.
+    """
     name = method.__name__
 
     @functools.wraps(method)
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 else:
 
     class declared:
-        """Decorates the getter of an attribute that each subclass has by other means: a slot, native code."""
+        """Decorates the getter of an attribute that each subclass provides: as a slot, or in native code."""
 
         def __init__(self, getter):
             self.__doc__, self.__name__ = getter.__doc__, getter.__name__

@@ -1,15 +1,16 @@
-"""Element types by the names that programs have for them, beyond those of NumPy."""
+"""Element types that NumPy alone does not have: those of ml_dtypes and torch."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from peerlane.errors import Unsupported
 
-# Those that NumPy has only with the package ml_dtypes.
+if TYPE_CHECKING:
+    import numpy as np
+
+# The types that NumPy has only with the package ml_dtypes.
 _EXTENSIONS = frozenset(
     (
         *("bfloat16", "bcomplex32", "complex32", "int1", "int2", "int4", "uint1", "uint2", "uint4"),
@@ -27,9 +28,9 @@ _EXTENSIONS = frozenset(
 
 
 def name_of(dtype: object) -> str | None:
-    """Return the name of another library's type, ``"bfloat16"`` of ``torch.bfloat16``; None of what is none.
+    """Return the name of another library's element type (``"bfloat16"`` for ``torch.bfloat16``), or None.
 
-    Such a type prints as the library and the name; nothing is imported.
+    Such a type prints as the library and the name, so that nothing need be imported.
     """
     library, dot, name = str(dtype).rpartition(".")
     ours = type(dtype).__module__.partition(".")[0]
@@ -37,15 +38,17 @@ def name_of(dtype: object) -> str | None:
 
 
 def extension(call: str, dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy type of what ``numpy.dtype()`` alone does not take: a name of ml_dtypes, a type of torch.
+    """Return the NumPy type for a name of ml_dtypes or a type of torch, which ``numpy.dtype()`` alone does not take.
 
     Raises
     ------
     Unsupported
-        It takes ml_dtypes, which is not installed.
+        The type needs ml_dtypes, which is not installed.
     TypeError
         There is no such type.
     """
+    import numpy as np
+
     name = dtype if isinstance(dtype, str) else name_of(dtype)
     if name is None:
         raise TypeError(

@@ -1,4 +1,4 @@
-"""What tells one process from another that gets its pid later."""
+"""The start time of a process: it tells the process from a later one that gets the same pid."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks since the machine did; 0 if it has ended, or never was.
+    """Return when a process started, in clock ticks since the machine's start; 0 if no such process runs.
 
     Raises
     ------
     OSError
-        No file descriptor is left to look.
+        No file descriptor is left to read it.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         state, *fields = _fields(pid)
@@ -22,10 +22,10 @@ def start_time(pid: int) -> int:
 
 
 def parent_of(pid: int) -> int:
-    """Return the pid of the process that started one; OSError if that has ended."""
+    """Return the pid of a process's parent; OSError if the process has ended."""
     return int(_fields(pid)[1])
 
 
 def _fields(pid: int) -> list[bytes]:
-    """Return what the kernel says of a process, from its state on; the name before that may hold anything."""
+    """Return the fields of a process's ``stat`` from its state on; the name before them may hold any byte."""
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

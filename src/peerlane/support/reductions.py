@@ -1,14 +1,14 @@
-"""What reductions combine and how, by the names that programs use; and the texts of what they refuse."""
+"""Element types and operations of reductions by name, and the texts of their refusals."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from peerlane.errors import InvalidValue
 from peerlane.support import dtypes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # In the order of native code.
 _TYPES = (
@@ -31,10 +31,10 @@ def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
     InvalidValue
         There is no such type or operation.
     TypeError
-        ``dtype`` is neither what ``numpy.dtype()`` takes nor a type of torch, or None; ``op`` is no str.
+        ``dtype`` is None, or neither a type that ``numpy.dtype()`` takes nor a type of torch; ``op`` is not a str.
     """
     try:
-        return _NUMBERS[dtype, op]  # type: ignore[index]  # what is no pair of names is not there
+        return _NUMBERS[dtype, op]  # type: ignore[index]  # any other pair is not in the table
     except (KeyError, TypeError):
         pass
     if not isinstance(op, str):
@@ -45,20 +45,22 @@ def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
 
 
 def names_of(number: int) -> tuple[str, str]:
-    """Return the names of the type and the operation of what :func:`number_of` returned."""
+    """Return the names of type and operation for a number of :func:`number_of`."""
     return _TYPES[number // len(_OPERATIONS)], _OPERATIONS[number % len(_OPERATIONS)]
 
 
 def width_of(number: int) -> int:
-    """Return the bytes of an element of the reduction that :func:`number_of` returned."""
+    """Return the bytes of an element for a number of :func:`number_of`."""
     return _WIDTHS[number // len(_OPERATIONS)]
 
 
 def _name(call: str, dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in _TYPES:
         return dtype
-    if dtype is None:  # NumPy's float64, which nobody means
+    if dtype is None:  # NumPy takes None as float64, which nobody means
         raise TypeError(f"{call}: dtype must be the name of a type or a NumPy dtype, not None")
+    import numpy as np
+
     try:
         found = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
@@ -80,23 +82,23 @@ def _no_type(call: str, dtype: str) -> InvalidValue:
 
 
 def misaligned(role: str, address: int, width: int) -> InvalidValue:
-    """Return the exception for an end that is at no multiple of an element's bytes."""
+    """Return the exception for an address that is not a multiple of an element's size."""
     end = "destination" if role == "dst" else "source"
-    return _refused(f"the {end} address {address:#x} is no multiple of {width}, the bytes of an element")
+    return _refused(f"the {end} address {address:#x} is not a multiple of {width}, the bytes of an element")
 
 
 def partly_overlapping(address: int, other: int, size: int) -> InvalidValue:
-    """Return the exception for ends that share bytes and are not the same place."""
+    """Return the exception for source and destination that overlap and are not the same."""
     return _refused(
-        f"{size:,} bytes at {address:#x} and as many at {other:#x} overlap and are not the same; take the very same "
-        "place twice, or copy one of them away first"
+        f"{size:,} bytes at {address:#x} and as many at {other:#x} overlap and are not the same; use one address "
+        "for both, or copy one of them away first"
     )
 
 
 def no_whole_elements(size: int, width: int) -> InvalidValue:
-    """Return the exception for bytes that are no whole number of elements."""
+    """Return the exception for a size that is not a whole number of elements."""
     return _refused(
-        f"{size:,} bytes are no whole number of elements of {width}; {size % width} are left over"
+        f"{size:,} bytes are not a whole number of elements of {width} bytes; {size % width} are left over"
     )
 
 

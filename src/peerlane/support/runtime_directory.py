@@ -14,7 +14,7 @@ _VARIABLE = "PEERLANE_RUNTIME_DIR"
 
 
 def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the runtime directory, made with mode 0700 if it did not exist.
+    """Return the runtime directory; create it with mode 0700 if it does not exist.
 
     It is ``PEERLANE_RUNTIME_DIR``; else ``peerlane`` under ``XDG_RUNTIME_DIR``, where that is a directory of
     this user; else ``peerlane-<uid>`` in the temporary directory.
@@ -24,7 +24,7 @@ def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path:
     InvalidValue
         ``PEERLANE_RUNTIME_DIR`` is not an absolute path: processes started elsewhere would not meet.
     AccessDenied
-        It cannot be made, is a symbolic link or no directory, belongs to another user, or lets others in.
+        It cannot be made, is a symbolic link, is not a directory, belongs to another user, or is open to others.
     """
     chosen = _chosen(environ)
     try:
@@ -39,7 +39,7 @@ def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def existing_runtime_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the runtime directory if there is one; nothing is made.
+    """Return the runtime directory if it exists; create nothing.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def _is_own_directory(path: Path) -> bool:
 def _check_private(path: Path) -> None:
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
-        raise _denied(path, "is a symbolic link, which its maker could turn elsewhere", "remove the link")
+        raise _denied(path, "is a symbolic link, which its owner could point elsewhere", "remove the link")
     if not stat.S_ISDIR(status.st_mode):
         raise _denied(path, "is not a directory", "remove the file")
     if status.st_uid != os.geteuid():

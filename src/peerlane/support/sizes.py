@@ -1,4 +1,4 @@
-"""Byte counts in words: ``16GiB`` read and written."""
+"""Sizes in bytes as text, such as ``16GiB``: read and written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NEARLY = re.compile(_NUMBER + r"([kmgtp])i?b?", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes that ``text`` says (``"16GiB"``, ``"1.5 GiB"``, ``"4096"``), or None if it says none.
+    """Return the bytes that ``text`` states (``"16GiB"``, ``"1.5 GiB"``, ``"4096"``), or None if it is not a size.
 
-    Units are binary and written exactly so; a fraction must come to whole bytes.
+    Units are binary and must be spelled exactly so; a fraction must come to whole bytes.
     """
     found = _SIZE.fullmatch(text)
     if found is None:
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int | None:
 
 
 def meant_size(text: str) -> str | None:
-    """Return the spelling that ``text`` (``"16GB"``, ``"16g"``) was probably meant to be, if any."""
+    """Return the spelling that the writer of ``text`` (``"16GB"``, ``"16g"``) probably meant, or None."""
     found = _NEARLY.fullmatch(text)
     return f"{found[1]}{found[2].upper()}iB" if found else None
 

@@ -1,4 +1,4 @@
-"""Names that somebody may have meant."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LONGEST = 100
 
 
 def close_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return names that are alike: in other cases, of the same words in another order, or nearly the same letters."""
+    """Return similar names: in another case, with the words in another order, or with nearly the same letters."""
     from difflib import get_close_matches
 
     if name.startswith("_") or len(name) > _LONGEST:
@@ -22,7 +22,7 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """Return the exception for a name that a module has not."""
+    """Return the exception for a name that a module lacks."""
     close = close_names(name, names)
     hint = f"; close names: {', '.join(close)}" if close else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)

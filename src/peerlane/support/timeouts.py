@@ -1,4 +1,4 @@
-"""Timeouts as users give them: seconds, None for ever."""
+"""Time-outs as users give them: seconds, or None to wait for ever."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from peerlane.errors import InvalidValue
 
 FOREVER = -1.0
-SLICE_SECONDS = 0.1  # of a wait in Python: a signal just before it sleeps does not wake it
+SLICE_SECONDS = 0.1  # the longest sleep in Python: a signal that comes just before a sleep does not end it
 
 
 def checked_timeout(call: str, timeout: float | None) -> float:
-    """Return seconds, negative for ever.
+    """Return the seconds; negative means for ever.
 
     Raises
     ------
     TypeError, InvalidValue
-        It is no number, negative, or not a number of seconds.
+        ``timeout`` is not a number, is negative, or is NaN.
     """
     if timeout is None:
         return FOREVER
@@ -36,7 +36,7 @@ def checked_timeout(call: str, timeout: float | None) -> float:
 
 
 def in_nanoseconds(call: str, timeout: float | None) -> int:
-    """Return a deadline of a wait on the device: 0 is for ever, and no wait is shorter than 1 ns."""
+    """Return the time-out of a wait on the device in nanoseconds, at least 1; 0 means for ever."""
     seconds = checked_timeout(call, timeout)
     if seconds < 0 or seconds > 1e9:
         return 0
@@ -44,7 +44,7 @@ def in_nanoseconds(call: str, timeout: float | None) -> int:
 
 
 def slices(seconds: float | None) -> Iterator[float]:
-    """Yield how long to sleep, again and again until the time is over: at least once, None for ever."""
+    """Yield how long to sleep next, until ``seconds`` are over: at least once, and without end for None."""
     until = math.inf if seconds is None else time.monotonic() + seconds
     yield min(max(until - time.monotonic(), 0.0), SLICE_SECONDS)
     while (left := until - time.monotonic()) > 0:

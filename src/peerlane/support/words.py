@@ -15,7 +15,7 @@ def checked_words(call: str, **values: object) -> list[int]:
     Raises
     ------
     TypeError, InvalidValue
-        A value is no integer, negative, or beyond 64 bits; the text names it.
+        A value is not an integer, is negative, or exceeds 64 bits; the text names it.
     """
     found = []
     for name, value in values.items():
@@ -29,7 +29,7 @@ def checked_words(call: str, **values: object) -> list[int]:
 
 
 def checked_pitch(name: str, pitch: int, width: int) -> int:
-    """Return the pitch of a rectangle's ``name``; InvalidValue when it is less than the width."""
+    """Return the pitch of one end of a rectangle; InvalidValue if it is less than the width."""
     (number,) = checked_words("copy_2d", **{f"{name} pitch": pitch})
     if number < width:
         raise InvalidValue(

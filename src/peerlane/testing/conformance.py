@@ -40,11 +40,11 @@ import numpy.typing as npt
 import pytest
 
 import peerlane as pl
-from peerlane.backend.base import combined
 from peerlane.backend.facts import Caps, HandleKind, Kind
 from peerlane.backend.interface import Backend, Memory, VisibleMemory
 from peerlane.devices.base import devices_of
 from peerlane.errors import BadAddress, BadHandle, Error, Fault, InvalidValue, OutOfMemory
+from peerlane.support.host_reductions import combined
 
 SIZES = (1, 3, 255, 256, 4097, 65_536, 262_145, 1 << 20, (2 << 20) - 1, 2 << 20, (5 << 20) + 7, 33 << 20)
 SECONDS = 20

@@ -32,13 +32,13 @@ def line_of(text: str) -> str:
     return f"test_reference.py:{next(n for n, line in enumerate(lines, 1) if line.endswith(f'  # {text}'))}"
 
 
-def test_node_settings_choose_devices_and_memory() -> None:
+def test_node_settings_inline_choose_devices_and_memory() -> None:
     made = pl.enter_node("backend=reference,devices=2,memory=4KiB/5KiB")
     assert [(each.name, each.total_bytes) for each in made] == [("reference:0", 4096), ("reference:1", 5120)]
     pl.leave_node()
 
 
-def test_node_settings_of_a_file_choose_devices_and_memory(tmp_path: Path) -> None:
+def test_node_settings_of_file_choose_devices_and_memory(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('[node]\nbackend = "reference"\ndevices = 3\nmemory = "1MiB"\n')
     assert [each.total_bytes for each in pl.enter_node(str(file))] == [1 << 20] * 3
@@ -53,13 +53,13 @@ def test_node_settings_of_a_file_choose_devices_and_memory(tmp_path: Path) -> No
         ("profile=hgx", "profile is not a setting; valid: devices, memory"),
     ],
 )
-def test_node_settings_that_are_not_valid_are_refused(settings: str, text: str) -> None:
+def test_node_settings_invalid_raise_with_valid_values(settings: str, text: str) -> None:
     with pytest.raises(pl.InvalidValue, match=text) as refused:
         pl.enter_node(f"backend=reference,{settings}")
     assert refused.value.fault is pl.Fault.BAD_CONFIG
 
 
-def test_a_freed_address_names_who_made_and_freed_it(devices: tuple[pl.Device, ...]) -> None:
+def test_freed_address_error_names_lines_that_made_and_freed_it(devices: tuple[pl.Device, ...]) -> None:
     buffer = devices[0].allocate(1000)  # made
     address = buffer.address
     buffer.close()  # freed
@@ -70,7 +70,7 @@ def test_a_freed_address_names_who_made_and_freed_it(devices: tuple[pl.Device, .
     assert line_of("freed") in str(refused.value)
 
 
-def test_a_closed_buffer_names_who_made_and_freed_it(devices: tuple[pl.Device, ...]) -> None:
+def test_closed_buffer_error_names_line_that_made_it(devices: tuple[pl.Device, ...]) -> None:
     with devices[0].allocate(1000) as buffer:  # lent
         pass
     with pytest.raises(pl.Closed) as refused:
@@ -78,7 +78,7 @@ def test_a_closed_buffer_names_who_made_and_freed_it(devices: tuple[pl.Device, .
     assert line_of("lent") in str(refused.value)
 
 
-def test_a_range_beyond_its_allocation_names_it(devices: tuple[pl.Device, ...]) -> None:
+def test_range_beyond_allocation_error_names_the_allocation(devices: tuple[pl.Device, ...]) -> None:
     a, b = devices[0].allocate(1000), devices[1].allocate(700)  # both
     backend = devices[0].backend
     for call in (
@@ -93,7 +93,7 @@ def test_a_range_beyond_its_allocation_names_it(devices: tuple[pl.Device, ...]) 
         assert line_of("both") in str(refused.value)
 
 
-def test_an_address_between_allocations_names_the_nearest(devices: tuple[pl.Device, ...]) -> None:
+def test_address_outside_allocations_error_names_the_nearest(devices: tuple[pl.Device, ...]) -> None:
     buffer = devices[0].allocate(1000)  # near
     with pytest.raises(pl.BadAddress) as refused:
         pl.raw.fill(buffer.address + 1005, 1, count=3)
@@ -102,7 +102,7 @@ def test_an_address_between_allocations_names_the_nearest(devices: tuple[pl.Devi
     assert line_of("near") in str(refused.value)
 
 
-def test_an_allocation_beyond_the_capacity_names_the_largest(devices: tuple[pl.Device, ...]) -> None:
+def test_allocate_beyond_capacity_error_names_the_largest_allocation(devices: tuple[pl.Device, ...]) -> None:
     kept = devices[0].allocate(1000 << 10)  # large
     with pytest.raises(pl.OutOfMemory) as refused:
         devices[0].allocate(25 << 10)
@@ -127,7 +127,7 @@ def test_an_allocation_beyond_the_capacity_names_the_largest(devices: tuple[pl.D
     ],
     ids=["pinned", "physical", "range", "export", "open buffer", "open physical"],
 )
-def test_a_call_that_needs_a_capability_names_it(
+def test_call_needing_missing_capability_raises_unsupported_naming_it(
     call: Callable[[pl.Device], object], capability: str, devices: tuple[pl.Device, ...]
 ) -> None:
     with pytest.raises(pl.Unsupported, match=capability):
@@ -135,7 +135,7 @@ def test_a_call_that_needs_a_capability_names_it(
     assert devices[0].free_bytes == 1 << 20
 
 
-def test_a_fill_on_a_stream_of_the_host_has_run_after_sync(devices: tuple[pl.Device, ...]) -> None:
+def test_fill_on_stream_has_run_after_sync(devices: tuple[pl.Device, ...]) -> None:
     buffer = devices[0].allocate(1000)
     with devices[0].create_stream() as stream:
         buffer.fill(7, stream=stream)
@@ -143,7 +143,7 @@ def test_a_fill_on_a_stream_of_the_host_has_run_after_sync(devices: tuple[pl.Dev
     assert (buffer.view() == 7).all()
 
 
-def test_memory_of_a_left_node_stays_dead(devices: tuple[pl.Device, ...]) -> None:
+def test_memory_of_left_node_stays_refused_after_new_enter(devices: tuple[pl.Device, ...]) -> None:
     buffer = devices[0].allocate(1000)
     address = buffer.address
     pl.leave_node()
@@ -156,7 +156,7 @@ def test_memory_of_a_left_node_stays_dead(devices: tuple[pl.Device, ...]) -> Non
 
 @pytest.mark.parametrize("nbytes", [0, 1, 4097, (3 << 20) + 5])
 @pytest.mark.parametrize("direction", ["virtual to reference", "reference to virtual"])
-def test_a_copy_between_backends_goes_through_the_host(direction: str, nbytes: int) -> None:
+def test_copy_between_backends_moves_bytes_through_the_host(direction: str, nbytes: int) -> None:
     pl.enter_node(f"name=between-{os.getpid()},devices=1")
     try:
         devices = {name: pl.Device(f"{name}:0") for name in ("virtual", "reference")}

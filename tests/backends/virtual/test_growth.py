@@ -91,14 +91,14 @@ def cycles(work: str, count: int, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("work", [NEUTRAL, ACL], ids=["neutral", "acl"])
-def test_no_growth_in_a_thousand_cycles(work: str) -> None:
+def test_thousand_cycles_of_calls_do_not_grow_the_process(work: str) -> None:
     cycles(work, 1000, 100)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("work", "count"), [(NEUTRAL, 100_000), (ACL, 50_000)], ids=["neutral", "acl"])
-def test_no_growth_in_many_cycles(work: str, count: int) -> None:
+def test_many_cycles_of_calls_do_not_grow_the_process(work: str, count: int) -> None:
     cycles(work, count, 3000)
 
 
@@ -125,7 +125,9 @@ result = [after[0] - before[0], after[1] - before[1]]
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
-def test_no_growth_by_channels_that_are_closed(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_made_and_closed_do_not_grow_the_process(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     with ranks(2) as peers:
         ask_all(

@@ -25,7 +25,7 @@ SECONDS = 60
 @pytest.mark.parametrize(
     "call", ["copy(p, 0x1000, 8)", "fill(0x1000, 1, count=9)", "copy_2d(p, 9, 0x1000, 9, 8, 4)"]
 )
-def test_faulthandler_does_not_take_the_guard_away(order: str, call: str) -> None:
+def test_bad_address_under_faulthandler_is_still_raised(order: str, call: str) -> None:
     code = (
         "import faulthandler, numpy as np, peerlane as pl\n"
         f"a = np.zeros(8 << 20, np.uint8); p = a.ctypes.data\n{order}\n"
@@ -35,7 +35,7 @@ def test_faulthandler_does_not_take_the_guard_away(order: str, call: str) -> Non
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
 
 
-def test_a_real_crash_still_dies_with_a_traceback() -> None:
+def test_host_touch_of_device_memory_dies_with_one_traceback() -> None:
     code = (
         "import ctypes, faulthandler, peerlane as pl\n"
         "a = pl.devices()[0].allocate(64); faulthandler.enable(); pl.copy(bytearray(64), a)\n"
@@ -63,7 +63,7 @@ def test_a_real_crash_still_dies_with_a_traceback() -> None:
         ),
     ],
 )
-def test_a_crash_ends_once_faulthandler_came_and_went(order: str, tracebacks: int) -> None:
+def test_crash_after_faulthandler_toggled_dies_once(order: str, tracebacks: int) -> None:
     code = (
         "import ctypes, faulthandler, peerlane as pl\n"
         "large = bytearray(8 << 20), bytearray(8 << 20)\n"
@@ -74,7 +74,7 @@ def test_a_crash_ends_once_faulthandler_came_and_went(order: str, tracebacks: in
     assert (done.returncode, done.stderr.count("Fatal Python error")) == (-11, tracebacks), done.stderr
 
 
-def test_daemon_threads_in_a_copy_do_not_abort_the_exit() -> None:
+def test_exit_with_daemon_threads_in_copies_is_clean() -> None:
     code = (
         "import threading, peerlane as pl\n"
         "d0, d1 = pl.devices(); a, b = d0.allocate(64 << 20), d1.allocate(64 << 20)\n"
@@ -90,7 +90,7 @@ def test_daemon_threads_in_a_copy_do_not_abort_the_exit() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_exit_handler_may_wait_for_a_daemon_thread() -> None:
+def test_exit_handler_joining_daemon_thread_in_copies_ends() -> None:
     code = (
         "import atexit, threading\n"
         "stop = threading.Event(); threads = []\n"
@@ -105,7 +105,7 @@ def test_an_exit_handler_may_wait_for_a_daemon_thread() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "joined\n", "")
 
 
-def test_a_daemon_thread_is_told_that_the_exit_left_the_node() -> None:
+def test_copy_in_daemon_thread_after_exit_left_node_raises_closed() -> None:
     code = (
         "import atexit, threading\n"
         "threads, said = [], []\n"
@@ -135,7 +135,7 @@ def test_a_daemon_thread_is_told_that_the_exit_left_the_node() -> None:
         "pl.reduce(a, a, dtype='int8', op='max')",
     ],
 )
-def test_ctrl_c_is_seen_within_a_second(work: str) -> None:
+def test_ctrl_c_during_long_call_is_raised_soon(work: str) -> None:
     code = f"""
 import os, signal, threading, time, peerlane as pl
 d0, d1 = pl.devices(); a, b = d0.allocate(270 << 20), d1.allocate(270 << 20)
@@ -155,7 +155,7 @@ except KeyboardInterrupt:
     assert float(done.stdout) < 5
 
 
-def test_other_threads_run_during_a_narrow_rectangle() -> None:
+def test_other_thread_runs_during_narrow_copy_2d() -> None:
     code = """
 import threading, time, numpy as np, peerlane as pl
 d0, _ = pl.devices(); a = d0.allocate(1 << 30)
@@ -175,7 +175,7 @@ print(gaps[0] < max(0.5, took / 2))
     assert done.stdout == "True\n", done.stderr
 
 
-def test_a_sub_interpreter_is_refused_and_harmless() -> None:
+def test_sub_interpreter_import_leaves_main_interpreter_working() -> None:
     code = """
 import peerlane as pl
 try:
@@ -192,7 +192,7 @@ print(buffer.size, bytes(buffer.view()) == bytes([3] * 8))
     assert done.stdout.splitlines()[-1] == "8 True", done.stdout + done.stderr
 
 
-def test_a_full_runtime_directory_is_an_error(tmp_path: Path) -> None:
+def test_full_runtime_directory_raises_out_of_resources(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir(mode=0o700)
     mounted = subprocess.run(
@@ -217,7 +217,7 @@ def test_a_full_runtime_directory_is_an_error(tmp_path: Path) -> None:
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_node_file_cut_under_a_live_process_is_an_error(tmp_path: Path) -> None:
+def test_truncated_node_file_raises_out_of_resources(tmp_path: Path) -> None:
     code = (
         "import os, glob, peerlane as pl\n"
         "d = pl.devices()[0]; keep = d.allocate(8)\n"

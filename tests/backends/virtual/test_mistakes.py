@@ -196,7 +196,9 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("mistake", "schedule", "expected"), CELLS)
-def test_a_schedule_shows_what_the_table_says(node: Node, mistake: str, schedule: str, expected: str) -> None:
+def test_schedule_shows_each_mistake_as_table_says(
+    node: Node, mistake: str, schedule: str, expected: str
+) -> None:
     program, _ = ROWS[mistake]
     runs = [f"seeded:{seed}" for seed in range(SEEDS)] if schedule == "seeded" else [schedule] * RUNS
     if program is _notify_dropped:
@@ -208,7 +210,7 @@ def test_a_schedule_shows_what_the_table_says(node: Node, mistake: str, schedule
         assert [_is_shown(node, each, program) for each in runs[:4]] == shown[:4]  # a seed repeats
 
 
-def test_the_page_has_this_table() -> None:
+def test_node_page_table_matches_this_table() -> None:
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
     found = {row[0]: row[1:] for row in rows if row[0] in ROWS}
     assert found == {mistake: cells for mistake, (_, cells) in ROWS.items()}

@@ -72,7 +72,7 @@ CAUGHT_BY = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
+def test_conformance_suite_on_broken_backend_fails(mutant: str, tmp_path: Path) -> None:
     suite = tmp_path / "test_mutant.py"
     suite.write_text(
         "from peerlane import _core\n"
@@ -101,7 +101,7 @@ def test_virtual_memory_is_visible_memory(backend: VirtualBackend) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [1, 255, 4097, (2 << 20) - 1, (5 << 20) + 7])
-def test_a_copy_by_host_addresses_moves_bytes_both_ways(backend: VirtualBackend, nbytes: int) -> None:
+def test_copy_by_host_address_moves_bytes_both_ways(backend: VirtualBackend, nbytes: int) -> None:
     data, back = noise(nbytes, nbytes), np.full(nbytes, 0xA5, np.uint8)
     block = backend.allocate(0, nbytes)
     backend.copy(block.address, data.ctypes.data, nbytes)
@@ -111,14 +111,14 @@ def test_a_copy_by_host_addresses_moves_bytes_both_ways(backend: VirtualBackend,
 
 
 @pytest.mark.parametrize("wild", [0, 0x1000, 0xDEAD << 48])
-def test_a_wild_host_address_is_a_host_fault(backend: VirtualBackend, wild: int) -> None:
+def test_copy_from_wild_host_address_raises_host_fault(backend: VirtualBackend, wild: int) -> None:
     block = backend.allocate(0, 4096)
     with pytest.raises(BadAddress) as refused:
         backend.copy(block.address, wild, 4096)
     assert refused.value.fault in (Fault.HOST_FAULT, Fault.NULL_ADDRESS)
 
 
-def test_a_host_range_beyond_the_allocation_is_refused(backend: VirtualBackend) -> None:
+def test_copy_beyond_allocation_raises_out_of_bounds(backend: VirtualBackend) -> None:
     block, scratch = backend.allocate(0, 100), np.zeros(101, np.uint8)
     with pytest.raises(BadAddress, match="1 bytes beyond") as refused:
         backend.copy(block.address, scratch.ctypes.data, 101)

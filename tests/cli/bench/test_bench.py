@@ -1,4 +1,4 @@
-"""``peerlane bench``: the method, the bars, and what it writes; no test here depends on how fast anything is."""
+"""``peerlane bench``: its method, its bars and its output. No test here depends on a measured speed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(*arguments: object) -> int:
 
 
 def scripted(name: str, seconds: list[float], log: list[str]) -> measure.Contender:
-    """Return a contender whose first, uncounted sample is 0 and whose others are given."""
+    """Return a contender whose first sample, which is not counted, is 0, and whose other samples are given."""
     left = iter([0.0, *seconds])
 
     def sample() -> float:
@@ -67,14 +67,14 @@ def scripted(name: str, seconds: list[float], log: list[str]) -> measure.Contend
     return measure.Contender(name, sample)
 
 
-def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
+def test_interleaved_contenders_take_turns_and_first_round_is_dropped() -> None:
     log: list[str] = []
     samples = measure.interleaved([scripted("a", [1, 2, 3], log), scripted("b", [4, 5, 6], log)], 3)
     assert samples == {"a": [1, 2, 3], "b": [4, 5, 6]}
     assert log == ["a", "b", "a", "b", "b", "a", "a", "b"]
 
 
-def test_a_figure_is_the_median_of_the_rounds_ratios() -> None:
+def test_figure_ratio_is_median_of_ratios_of_rounds() -> None:
     samples = {"ours": [1.0, 10.0, 2.0], "reference": [2.0, 30.0, 8.0]}
     speed = measure.figure(samples, "case", "ours", "reference", measure.SPEED, 64)
     assert (speed.ratio, speed.low, speed.high, speed.seconds) == (3.0, 2.0, 4.0, 2.0)
@@ -86,7 +86,7 @@ def test_a_figure_is_the_median_of_the_rounds_ratios() -> None:
 @pytest.mark.parametrize(
     ("ratio", "standing"), [(0.96, "behind"), (0.98, "tie"), (1.02, "tie"), (1.04, "ahead")]
 )
-def test_within_three_per_cent_is_a_tie(ratio: float, standing: str) -> None:
+def test_figure_within_three_percent_is_a_tie(ratio: float, standing: str) -> None:
     assert figure_of(ratio, measure.SPEED).standing == standing
     assert figure_of(2 - ratio, measure.TIME).standing == standing
 
@@ -108,26 +108,26 @@ def figure_of(ratio: float, kind: str) -> measure.Figure:
         (measure.TIME, 0.98, "missed"),
     ],
 )
-def test_a_bar_is_met_by_the_number_alone(kind: str, ratio: float, met: str) -> None:
+def test_bar_of_each_kind_is_met_by_its_ratio_alone(kind: str, ratio: float, met: str) -> None:
     must, goal = (0.90, 0.97) if kind == measure.SPEED else (0.97, 0.90)
     assert bars.Bar("P", "case", "peerlane", must, goal).met(figure_of(ratio, kind)) == met
 
 
-def test_python_loops_of_all_contenders_have_the_same_shape() -> None:
+def test_looped_contender_calls_function_with_its_arguments() -> None:
     calls: list[tuple[int, ...]] = []
     contender = measure.looped("c", lambda *arguments: calls.append(arguments), 1, 2, number=5)
     assert contender.sample() >= 0
     assert calls == [(1, 2)] * 5
 
 
-def test_options_of_a_call_are_looped_too() -> None:
+def test_looped_contender_passes_keyword_arguments() -> None:
     calls: list[tuple[object, ...]] = []
     contender = measure.looped("c", lambda a, *, b: calls.append((a, b)), 1, number=3, b=2)
     assert contender.sample() >= 0
     assert calls == [(1, 2)] * 3
 
 
-def test_a_share_is_never_a_tie_and_less_is_better() -> None:
+def test_share_figure_never_ties_and_less_is_better() -> None:
     assert figure_of(1.0, measure.SHARE).standing == ""
     assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.0, measure.SHARE)) == "goal"
     assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.001, measure.SHARE)) == "missed"
@@ -135,7 +135,7 @@ def test_a_share_is_never_a_tie_and_less_is_better() -> None:
     assert measure.figure(samples, "case", "ours", "core", measure.SHARE).ratio == pytest.approx(0.02)
 
 
-def test_copies_write_every_figure_they_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_copy_writes_every_promised_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, picture = tmp_path / "out.json", tmp_path / "speed.png"
     assert (
         run(
@@ -164,7 +164,7 @@ def test_copies_write_every_figure_they_promise(tmp_path: Path, capsys: pytest.C
     assert "1 rounds are too few to quote" in capsys.readouterr().out
 
 
-def test_bench_without_its_native_references_says_how_to_get_them(
+def test_bench_without_native_module_exits_2_and_says_how_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "peerlane._bench", None)
@@ -175,14 +175,14 @@ def test_bench_without_its_native_references_says_how_to_get_them(
     assert "pip install --no-binary peerlane 'peerlane[bench]'" in printed.err
 
 
-def test_large_copies_are_held_to_the_best_reference(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_copy_of_large_size_is_compared_with_best_reference(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("copy", "--sizes", "16M", "--rounds", 1, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     names = {figure["contender"] for figure in result["figures"]} | {result["figures"][0]["reference"]}
     assert {"peerlane", rivals.MEMCPY} < names
 
 
-def test_what_memory_does_not_allow_is_skipped_by_name(
+def test_bench_copy_without_memory_skips_case_by_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 100 * KIB)
@@ -193,7 +193,7 @@ def test_what_memory_does_not_allow_is_skipped_by_name(
 
 
 @pytest.mark.usefixtures("clean_dialects")
-def test_calls_report_the_neutral_copy_and_the_dialect_or_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_call_reports_neutral_copy_and_dialect_or_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("call", "--rounds", 1, "--json", "--with", "numpy") == 0
     result = json.loads(capsys.readouterr().out)
     contenders = {figure["contender"] for figure in result["figures"]}
@@ -208,7 +208,7 @@ def quiet_plan(say: Callable[[str], None] = lambda words: None) -> plan.Plan:
     return plan.Plan(sizes=(), rivals=(), rounds=1, say=say)
 
 
-def test_lookups_are_timed_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_lookup_gives_two_figures_or_skips_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     figures, skips = lookups.measure(quiet_plan(), NODE, many=2_000)
     assert not skips
     assert [figure.contender for figure in figures] == ["peerlane", "peerlane, without the call"]
@@ -220,7 +220,7 @@ def test_lookups_are_timed_in_processes_of_their_own(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.timeout(60)
-def test_a_copy_beside_python_is_held_to_the_longer_of_the_two(node: Node) -> None:
+def test_bench_overlap_is_compared_with_longer_of_the_two(node: Node) -> None:
     figures, skips = overlaps.measure(quiet_plan(), node(), size=MIB)
     assert not skips
     assert [(figure.contender, figure.reference) for figure in figures] == [
@@ -231,7 +231,7 @@ def test_a_copy_beside_python_is_held_to_the_longer_of_the_two(node: Node) -> No
 
 
 @pytest.mark.timeout(60)
-def test_submissions_are_timed_alone_and_every_one_of_them_runs(node: Node) -> None:
+def test_bench_submit_runs_every_submission(node: Node) -> None:
     devices = node()
     streams: list[pl.Stream] = []
     create = pl.Device.create_stream
@@ -251,11 +251,11 @@ def test_submissions_are_timed_alone_and_every_one_of_them_runs(node: Node) -> N
     ]
     assert {figure.reference for figure in figures} == {"ctypes.memmove"}
     (stream,) = streams
-    assert stream.completed == stream.submitted == 2 * (2 * 500) + 2  # two rounds of each, and two waits
+    assert stream.completed == stream.submitted == 2 * (2 * 500) + 2  # two rounds of two cases, and two waits
 
 
 @pytest.mark.timeout(60)
-def test_batches_and_their_reference_copy_the_same_blocks(
+def test_bench_batch_and_its_reference_copy_the_same_blocks(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -278,7 +278,7 @@ def test_batches_and_their_reference_copy_the_same_blocks(
     assert all(figure.seconds > 0 for figure in figures)
 
 
-def test_the_loop_of_memcpy_moves_every_byte() -> None:
+def test_time_scattered_copies_moves_every_byte() -> None:
     origin, target = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
     starts = np.array([48, 0, 16], np.uint64)
     ends = np.array([0, 32, 48], np.uint64)
@@ -289,7 +289,7 @@ def test_the_loop_of_memcpy_moves_every_byte() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_many_streams_are_counted_in_a_process_of_their_own() -> None:
+def test_bench_scale_gives_memory_and_threads_of_own_process() -> None:
     figures, skips = scale.measure(quiet_plan(), devices=20, streams=50, events=300)
     assert not skips
     assert [(figure.contender, figure.reference) for figure in figures] == [
@@ -300,22 +300,20 @@ def test_many_streams_are_counted_in_a_process_of_their_own() -> None:
     assert all(0 < figure.ratio < 1 for figure in figures)
 
 
-def test_what_the_many_streams_meet_is_raised_here() -> None:
+def test_bench_scale_error_in_its_process_is_raised() -> None:
     with pytest.raises(pl.InvalidValue, match="4096"):
         scale.measure(quiet_plan(), devices=5000)
 
 
 @pytest.mark.timeout(60)
-def test_waits_report_the_share_of_a_core(node: Node) -> None:
+def test_bench_wait_gives_share_of_a_core(node: Node) -> None:
     figures, skips = waits.measure(quiet_plan(), node(), seconds=0.05)
     assert not skips
     assert [figure.contender for figure in figures] == ["peerlane", "peerlane, a word of memory"]
     assert all(figure.kind == measure.SHARE and figure.seconds >= 0 for figure in figures)
 
 
-def test_bars_of_streams_name_the_cases_that_are_measured(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bench_stream_bars_name_the_measured_cases(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 1000)
     devices = node()
     skips = []
@@ -327,7 +325,7 @@ def test_bars_of_streams_name_the_cases_that_are_measured(
 
 
 @pytest.mark.timeout(120)
-def test_a_thousand_devices_ten_thousand_streams_and_a_hundred_thousand_events_fit(
+def test_bench_scale_of_full_size_meets_its_goal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("scale", "--rounds", 1, "--json") == 0
@@ -335,7 +333,7 @@ def test_a_thousand_devices_ten_thousand_streams_and_a_hundred_thousand_events_f
     assert [(bar["id"], bar["met"]) for bar in result["bars"]] == [("P11", "goal")] * 2
 
 
-def test_an_error_in_a_measuring_process_is_raised_here() -> None:
+def test_bench_lookup_error_in_its_process_is_raised() -> None:
     with pytest.raises(pl.OutOfMemory, match="cannot allocate"):
         lookups.measure(quiet_plan(), "devices=1,memory=2MiB", many=20_000)
 
@@ -349,13 +347,13 @@ def test_an_error_in_a_measuring_process_is_raised_here() -> None:
         ("1.5K,1536", (1536,)),
     ],
 )
-def test_sizes_are_read(text: str, sizes: tuple[int, ...]) -> None:
+def test_parse_sizes_of_valid_text_gives_bytes(text: str, sizes: tuple[int, ...]) -> None:
     assert plan.parse_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "64Q", "0", "-1", "1M,,2M", "512G", "1e3", "64k", "0.3"])
-def test_what_is_no_size_is_named(text: str) -> None:
-    with pytest.raises(InvalidValue, match="is no size of 1 byte to 256 GiB; valid are"):
+def test_parse_sizes_of_bad_text_raises_invalid_value(text: str) -> None:
+    with pytest.raises(InvalidValue, match="is not a size of 1 byte to 256 GiB; valid are"):
         plan.parse_sizes(text)
 
 
@@ -370,7 +368,7 @@ def test_what_is_no_size_is_named(text: str) -> None:
         (["copy", "--json", "no/such/folder/x.json"], "cannot be written"),
     ],
 )
-def test_errors_say_what_is_valid_and_exit_with_2(
+def test_bench_bad_arguments_exit_2_and_say_what_is_valid(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
@@ -380,13 +378,13 @@ def test_errors_say_what_is_valid_and_exit_with_2(
     assert printed.out == ""
 
 
-def test_ctrl_c_on_a_terminal_ends_it_and_its_processes_in_silence() -> None:
+def test_bench_ctrl_c_ends_all_its_processes_and_exits_130() -> None:
     command = [sys.executable, "-m", "peerlane", "bench", "lookup"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            _wait_for_children(process.pid, 3)  # multiprocessing's tracker is one of them
+            _wait_for_children(process.pid, 3)  # one of them is the resource tracker of multiprocessing
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=30)
         finally:

@@ -1,4 +1,4 @@
-"""``peerlane bench --against``: what counts as slower, and how builds are run; no test depends on a true speed."""
+"""``peerlane bench --against``: what counts as slower, and how builds are run. No test depends on speed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def executable(path: Path, text: str) -> str:
 
 
 def scripted(folder: Path, name: str, seconds: list[float], lacking: dict[str, str] | None = None) -> str:
-    """Return a Python whose processes say one after the other that the case took so long."""
+    """Return a stand-in for a Python: its processes report the given seconds for the case, one after the other."""
     calls = str(folder / f"{name}.calls")
     text = SCRIPTED.format(
         python=sys.executable, calls=calls, seconds=seconds, name=name, lacking=lacking or {}
@@ -55,7 +55,7 @@ def run(monkeypatch: pytest.MonkeyPatch, this: str, *arguments: object) -> int:
     return main(["bench", *map(str, arguments)])
 
 
-def test_a_slowdown_within_what_a_build_differs_from_itself_passes() -> None:
+def test_compared_slowdown_within_own_noise_passes() -> None:
     noisy = [(1.0, 1.1), (1.1, 1.0), (1.0, 1.1)]
     found = builds.compared("case", [(1.05, 1.15), (1.15, 1.05), (1.05, 1.15)], noisy)
     assert found.ratio == pytest.approx(1.0477, abs=1e-4)
@@ -63,25 +63,25 @@ def test_a_slowdown_within_what_a_build_differs_from_itself_passes() -> None:
     assert not found.is_slower
 
 
-def test_a_slowdown_beyond_what_a_build_differs_from_itself_fails() -> None:
+def test_compared_slowdown_beyond_own_noise_is_slower() -> None:
     quiet = [(1.0, 1.01), (1.01, 1.0), (1.0, 1.01)]
     found = builds.compared("case", [(1.05, 1.05)] * 3, quiet)
     assert (found.bound, found.is_slower) == (pytest.approx(1.01), True)
     assert (found.seconds, found.other_seconds) == (1.05, pytest.approx(1.005))
 
 
-def test_a_faster_build_passes_however_quiet_the_machine_is() -> None:
+def test_compared_faster_build_on_quiet_machine_passes() -> None:
     assert not builds.compared("case", [(0.5, 0.5)] * 3, [(1.0, 1.0)] * 3).is_slower
 
 
-def test_one_disturbed_process_does_not_widen_the_bound_to_its_own_time() -> None:
+def test_compared_one_disturbed_process_keeps_bound_narrow() -> None:
     own = [(1.0, 1.0)] * 8 + [(1.0, 9.0)]
     found = builds.compared("case", own, [(1.0, 1.0)] * 9)
     assert found.ratio == 1.0
     assert found.bound < 2.5
 
 
-def test_a_slower_build_ends_with_1_and_names_the_case(
+def test_bench_against_faster_build_exits_1_and_names_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     this = scripted(tmp_path, "this", [2.0, 2.02])
@@ -97,7 +97,7 @@ def test_a_slower_build_ends_with_1_and_names_the_case(
     assert written["rounds"] == 3
 
 
-def test_builds_that_are_alike_end_with_0(
+def test_bench_against_equal_build_exits_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     this, other = (scripted(tmp_path, name, [1.0, 1.02]) for name in ("this", "other"))
@@ -105,7 +105,7 @@ def test_builds_that_are_alike_end_with_0(
     assert "not slower beyond the bound in any case" in capsys.readouterr().out
 
 
-def test_each_round_runs_each_build_in_two_fresh_processes(
+def test_bench_against_runs_two_processes_per_build_and_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     this, other = (scripted(tmp_path, name, [1.0]) for name in ("this", "other"))
@@ -113,7 +113,7 @@ def test_each_round_runs_each_build_in_two_fresh_processes(
     assert [len((tmp_path / f"{name}.calls").read_text().split()) for name in ("this", "other")] == [8, 8]
 
 
-def test_what_one_build_cannot_do_is_skipped_by_name(
+def test_bench_against_build_lacking_subject_skips_it_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     this = scripted(tmp_path, "this", [1.0])
@@ -124,7 +124,7 @@ def test_what_one_build_cannot_do_is_skipped_by_name(
     )
 
 
-def test_a_python_without_peerlane_is_refused(
+def test_bench_against_python_without_peerlane_exits_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     without = executable(tmp_path / "without", f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
@@ -134,7 +134,7 @@ def test_a_python_without_peerlane_is_refused(
     assert "No module named" in text
 
 
-def test_a_python_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_against_missing_python_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "call", "--against", "/nowhere/python", "--rounds", "3"]) == 2
     assert "/nowhere/python" in capsys.readouterr().err
 
@@ -148,14 +148,14 @@ def test_a_python_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
         (["call", "--against", sys.executable, "--rounds", "2"], "--against needs 3 or more"),
     ],
 )
-def test_options_that_change_nothing_are_refused(
+def test_bench_against_meaningless_options_exit_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *arguments]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_build_whose_copies_are_done_five_times_is_found(
+def test_bench_against_finds_build_that_copies_five_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = executable(tmp_path / "slow", FIVE_TIMES.format(python=sys.executable))
@@ -167,7 +167,7 @@ def test_a_build_whose_copies_are_done_five_times_is_found(
     assert set(cases) == {f"call copying 8 bytes, {way}" for way in ("neutral", "raw", "acl", "hip")}
 
 
-def test_every_subject_is_timed(tmp_path: Path) -> None:
+def test_build_sample_times_every_subject(tmp_path: Path) -> None:
     sample = builds._sample("this build", sys.executable, builds.SUBJECTS)
     assert sample.lacking == {}
     assert len(sample.seconds) == 17

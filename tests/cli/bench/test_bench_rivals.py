@@ -1,4 +1,4 @@
-"""``peerlane bench channel`` and ``collective``: what they write, and rivals that lack, fail or hang."""
+"""``peerlane bench channel`` and ``collective``: their output, and rivals that are missing, fail or hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = [(8, 3), (4096, 2)]
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No rival but those that the test names, whatever this environment has; few repetitions."""
+    """Leave only the rivals that the test adds, and the pipe, whatever is installed; repeat little."""
     for name in rivals.RIVALS:
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", sys.executable)
     monkeypatch.setattr(rivals, "RIVALS", {"pipe": rivals.RIVALS["pipe"]})
@@ -42,13 +42,13 @@ class Fake(Protocol):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
-    """Add a rival of a name, whose ranks run a program of the test's."""
+    """Return a function that adds a rival whose ranks run a program of the test."""
 
     def add(name: str, program: str, kind: str | None = None) -> None:
         python = tmp_path / f"python-of-{name}"
         script = tmp_path / f"{name}.py"
         script.write_text(program)
-        # Asked what it has, it is a Python; given rival_rank.py, it runs the program.
+        # With -c it is a Python, which says what it has; with rival_rank.py it runs the program of the test.
         python.write_text(
             f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nshift\nexec {sys.executable} {script} "$@"\n'
         )
@@ -60,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     return add
 
 
-#: Says of itself that each operation takes a second.
+#: A rival that reports one second for each operation.
 SLOW = """
 import json, os, sys
 _, tasks, *jobs = sys.argv[1:]
@@ -77,7 +77,7 @@ def bench(what: str, sizes: str, tmp_path: Path) -> dict[str, list[dict[str, obj
     return result
 
 
-def test_channels_write_every_figure_they_promise(
+def test_bench_channel_writes_every_promised_figure(
     tmp_path: Path, fake: Fake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake("slow", SLOW)
@@ -106,7 +106,7 @@ def test_channels_write_every_figure_they_promise(
     assert "against other libraries" in capsys.readouterr().out
 
 
-def test_a_notify_is_held_to_the_fastest_mpi_that_is_installed(tmp_path: Path, fake: Fake) -> None:
+def test_bench_channel_notify_is_compared_with_fastest_mpi(tmp_path: Path, fake: Fake) -> None:
     fake("slow", SLOW, "mpi")
     fake("quick", SLOW.replace("1.0", "0.25"), "mpi")
     fake("failing", "import sys; sys.exit('no network')", "mpi")
@@ -125,7 +125,7 @@ def test_a_notify_is_held_to_the_fastest_mpi_that_is_installed(tmp_path: Path, f
     assert any("no network" in str(each["why"]) for each in result["skipped"])
 
 
-def test_collectives_write_every_figure_they_promise(tmp_path: Path, fake: Fake) -> None:
+def test_bench_collective_writes_every_promised_figure(tmp_path: Path, fake: Fake) -> None:
     fake("slow", SLOW)
     result = bench("collective", "64,4K", tmp_path)
     assert [(figure["case"], figure["contender"], figure["reference"]) for figure in result["figures"]] == [
@@ -140,7 +140,7 @@ def test_collectives_write_every_figure_they_promise(tmp_path: Path, fake: Fake)
     assert all(figure["standing"] == "ahead" for figure in result["figures"] if figure["reference"] == "slow")
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     empty = tmp_path / "python"
     empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # no site-packages
     empty.chmod(0o700)
@@ -160,7 +160,9 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert rivals.present(rivals.ALL_REDUCE)[0] == []
 
 
-def test_an_mpi_is_looked_for_beside_its_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_present_mpi_launcher_is_found_beside_its_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.undo()
     (tmp_path / "python").symlink_to(sys.executable)
     (tmp_path / "mpiexec.hydra").touch()
@@ -179,18 +181,18 @@ def test_an_mpi_is_looked_for_beside_its_python(monkeypatch: pytest.MonkeyPatch,
     [
         ("import os, sys; sys.exit('out of luck' if os.environ['RANK'] == '1' else 0)", "ended with 1: out of luck"),
         ("import os; os.abort()", "ended with -6"),
-        ("print('nothing')", "said nothing that can be read: 'nothing'"),
-        ("", "said nothing that can be read: ''"),
+        ("print('nothing')", "printed no figures that can be read: 'nothing'"),
+        ("", "printed no figures that can be read: ''"),
     ],
     ids=["one fails", "killed", "no figures", "silent"],
 )  # fmt: skip
-def test_how_a_rival_failed_is_said(fake: Fake, program: str, words: str) -> None:
+def test_rival_run_fails_raises_with_reason(fake: Fake, program: str, words: str) -> None:
     fake("broken", program)
     with pytest.raises(rivals.RivalFailed, match=words):
         rivals.run("broken", [rivals.WRITE], 2, JOBS)
 
 
-def test_a_rival_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, fake: Fake) -> None:
+def test_bench_channel_rival_fails_is_skipped_and_others_go_on(tmp_path: Path, fake: Fake) -> None:
     fake("broken", "raise SystemExit('out of luck')")
     result = bench("channel", "8", tmp_path)
     assert result["skipped"] == [{"case": "rival broken", "why": "ended with 1: out of luck"}]
@@ -199,7 +201,7 @@ def test_a_rival_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, fak
     assert "broken" not in references
 
 
-def test_a_rival_that_hangs_is_ended_and_reported(
+def test_rival_run_hangs_is_ended_and_raises(
     tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = tmp_path / "pids"
@@ -221,27 +223,27 @@ def test_a_rival_that_hangs_is_ended_and_reported(
     assert not any(Path(f"/proc/{pid}").exists() for pid in ended)
 
 
-def test_one_rank_that_fails_ends_those_that_wait_for_it(fake: Fake) -> None:
+def test_rival_run_one_rank_fails_ends_the_other(fake: Fake) -> None:
     fake("half", "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no')\ntime.sleep(600)\n")
     with pytest.raises(rivals.RivalFailed, match="ended with 1: no"):
         rivals.run("half", [rivals.WRITE], 2, JOBS)
 
 
-def test_what_does_a_task_is_asked_for_that_alone(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rival_run_asks_only_for_tasks_of_that_rival(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake("slow", SLOW)
     slow = rivals.RIVALS["slow"]
     monkeypatch.setitem(rivals.RIVALS, "slow", rivals.Rival((rivals.MESSAGE,), (), slow.kind))
     assert rivals.run("slow", [rivals.WRITE, rivals.MESSAGE], 2, JOBS) == {rivals.MESSAGE: [1.0, 1.0]}
 
 
-def test_the_pipe_of_the_program_that_rivals_run_is_timed() -> None:
+def test_rival_run_of_pipe_gives_seconds() -> None:
     found = rivals.run("pipe", [rivals.MESSAGE], 2, JOBS)
     assert list(found) == [rivals.MESSAGE]
     assert len(found[rivals.MESSAGE]) == 2
     assert all(0 < seconds < 10 for seconds in found[rivals.MESSAGE])
 
 
-def test_rounds_go_back_and_forth_and_who_fails_leaves() -> None:
+def test_in_turns_rounds_alternate_and_failed_contender_leaves() -> None:
     log: list[str] = []
 
     def contender(name: str, failing: int = 99) -> Callable[[], rivals.Found]:
@@ -261,11 +263,11 @@ def test_rounds_go_back_and_forth_and_who_fails_leaves() -> None:
     assert found == {"a": {"task": [[2.0, 3.0], [0.5, 0.5]]}, "c": {"task": [[2.0, 3.0], [0.5, 0.5]]}}
 
 
-def test_how_often_falls_with_the_size() -> None:
+def test_jobs_of_larger_sizes_repeat_less_often() -> None:
     assert rivals.jobs_of((8, 1 << 20, 1 << 30), 500) == [(8, 500), (1 << 20, 64), (1 << 30, 1)]
 
 
-def test_what_memory_does_not_allow_is_skipped_by_name(
+def test_bench_channel_without_memory_skips_case_by_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 100_000)
@@ -276,7 +278,7 @@ def test_what_memory_does_not_allow_is_skipped_by_name(
     assert {figure["size"] for figure in result["figures"]} == {None, 8}
 
 
-def test_bars_of_one_case_are_told_apart_by_the_reference() -> None:
+def test_judged_bars_of_one_case_differ_by_reference() -> None:
     case = "all-reduce 64 MiB over 2 processes"
     figures = [
         measure.Figure(case, "peerlane", reference, measure.SPEED, ratio, ratio, ratio, 1.0)

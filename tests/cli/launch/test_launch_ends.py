@@ -1,4 +1,4 @@
-"""How a ``peerlane launch`` ends: failures, signals, kills at any moment, and nothing left behind."""
+"""How ``peerlane launch`` ends after failures, signals and kills, leaving no process and no socket behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ready():
     r.barrier("ready")
     if r.rank == 0:
         print("ready", flush=True)
-def rest():  # in slices: a signal just before a sleep begins is handled only after it
+def rest():  # in slices: Python handles a signal that comes just before a sleep only after that sleep
     for _ in range(2000): time.sleep(0.05)
 """
 STUBBORN = (
@@ -40,7 +40,7 @@ def sockets(env: dict[str, str]) -> list[Path]:
     return list(Path(env["PEERLANE_RUNTIME_DIR"]).glob("*.sock"))
 
 
-def test_the_culprit_ends_the_others_and_is_shown(env: dict[str, str], run: Run) -> None:
+def test_launch_rank_raises_others_end_and_last_words_are_shown(env: dict[str, str], run: Run) -> None:
     program = READY + (
         "ready()\n"
         "if r.rank == 1: print('first words', file=sys.stderr); raise ValueError('the last words')\n"
@@ -64,13 +64,13 @@ def test_the_culprit_ends_the_others_and_is_shown(env: dict[str, str], run: Run)
         ("os.abort()", 134, "was killed by SIGABRT"),
     ],
 )
-def test_the_exit_code_is_the_culprits(end: str, code: int, fate: str, run: Run) -> None:
+def test_launch_rank_fails_exit_code_is_that_of_rank(end: str, code: int, fate: str, run: Run) -> None:
     done = run("-n", "2", "-c", READY + f"ready()\nif r.rank == 1: {end}\nrest()")
     assert done.returncode == code
     assert re.search(rf"rank 1 \(pid \d+\) {fate}; it wrote nothing to standard error", done.stderr)
 
 
-def test_whoever_waits_for_a_dead_rank_is_told_in_time(run: Run) -> None:
+def test_launch_rank_killed_waiters_raise_peer_lost_in_time(run: Run) -> None:
     program = READY + (
         "import peerlane as pl\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -89,7 +89,7 @@ def test_whoever_waits_for_a_dead_rank_is_told_in_time(run: Run) -> None:
     assert worst < ASSERTED
 
 
-def test_a_rank_that_ended_well_is_missed_only_by_who_waits_for_it(run: Run) -> None:
+def test_launch_rank_ends_well_only_its_waiters_raise_peer_lost(run: Run) -> None:
     program = READY + (
         "import peerlane as pl\n"
         "r.barrier()\n"
@@ -105,7 +105,7 @@ def test_a_rank_that_ended_well_is_missed_only_by_who_waits_for_it(run: Run) -> 
     assert re.search(r"\[0\] .*rank 1 \(pid \d+\) exited with 0", done.stdout)
 
 
-def test_who_ignores_sigterm_is_killed_after_the_grace_time(run: Run) -> None:
+def test_launch_rank_ignores_sigterm_is_killed_after_grace_time(run: Run) -> None:
     program = READY + (
         "if r.rank == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "ready()\nif r.rank == 1: sys.exit(9)\nrest()"
@@ -127,21 +127,21 @@ WITH_CHILD = READY + f"deaf = {STUBBORN!r}\nread, pipe = os.pipe()\n{{}}\nos.rea
 
 
 @pytest.mark.parametrize("how", HIDES)
-def test_grandchildren_end_with_a_culprit(how: str, run: Run) -> None:
+def test_launch_rank_fails_grandchildren_are_ended(how: str, run: Run) -> None:
     program = WITH_CHILD.format(HIDES[how]) + "ready()\nif r.rank == 1: sys.exit(4)\nrest()"
     done = run("-n", "2", "--grace", "0.3", "-c", program)
     assert done.returncode == 4
 
 
 @pytest.mark.parametrize("how", HIDES)
-def test_what_finished_ranks_leave_is_ended_and_named(how: str, run: Run) -> None:
+def test_launch_processes_left_by_ranks_are_ended_and_named(how: str, run: Run) -> None:
     done = run("-n", "2", "--grace", "0.3", "-c", WITH_CHILD.format(HIDES[how]))
     assert done.returncode == 0
     assert "the ranks left processes behind, which are ended: " in done.stderr
     assert "-c import signal; " in done.stderr and "still there after 0.3 s, and killed" in done.stderr
 
 
-def test_workers_of_multiprocessing_are_no_leftovers(here: Path, run: Run) -> None:
+def test_launch_workers_of_multiprocessing_are_not_named_as_left(here: Path, run: Run) -> None:
     (here / "pool.py").write_text(
         "import multiprocessing as m\n"
         "from multiprocessing.shared_memory import SharedMemory\n"
@@ -163,18 +163,18 @@ HANDLES = READY + (
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"])
-def test_signals_reach_every_rank(name: str, start: Start) -> None:
+def test_launch_signal_reaches_every_rank(name: str, start: Start) -> None:
     launched = start("-n", "2", "-c", HANDLES)
     launched.expect("ready")
     launched.send(signal.Signals[name])
     done = launched.end()
-    # The first to end as a culprit gets the other a SIGTERM besides.
+    # When the first rank fails, launch sends the other a SIGTERM too.
     assert f"[1] got {name}" in done.stdout and "[0] got SIG" in done.stdout
     assert done.returncode == 5
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
-def test_an_end_by_a_passed_signal_is_128_and_blames_nobody(name: str, start: Start) -> None:
+def test_launch_ended_by_passed_signal_exits_128_plus_it_and_names_no_rank(name: str, start: Start) -> None:
     launched = start("-n", "3", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     launched.send(signal.Signals[name])
@@ -183,7 +183,7 @@ def test_an_end_by_a_passed_signal_is_128_and_blames_nobody(name: str, start: St
     assert "peerlane launch" not in done.stderr
 
 
-def test_sigterm_kills_who_ignores_it_and_what_it_started(start: Start) -> None:
+def test_launch_sigterm_ignored_by_ranks_kills_them_and_their_children(start: Start) -> None:
     program = WITH_CHILD.format(HIDES["a daemon"]) + (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
     )
@@ -195,7 +195,7 @@ def test_sigterm_kills_who_ignores_it_and_what_it_started(start: Start) -> None:
     assert "still there after 0.3 s, and killed" in done.stderr
 
 
-def test_an_interrupt_reaches_the_groups_as_from_a_terminal(start: Start) -> None:
+def test_launch_sigint_reaches_children_of_ranks(start: Start) -> None:
     program = READY + (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import signal;"
@@ -211,14 +211,14 @@ def test_an_interrupt_reaches_the_groups_as_from_a_terminal(start: Start) -> Non
     assert "[0] -2" in done.stdout
 
 
-def test_an_interrupted_rank_may_tidy_up(start: Start) -> None:
+def test_launch_sigint_leaves_ranks_time_to_tidy_up(start: Start) -> None:
     program = READY + (
-        "try:\n"  # the signal may come as soon as one has said so
+        "try:\n"  # the signal may come as soon as rank 0 has printed
         "    ready()\n"
         "    rest()\n"
         "except KeyboardInterrupt:\n"
         "    if r.rank == 1: sys.exit(130)\n"
-        "    try: r.barrier()\n"  # until the other has ended
+        "    try: r.barrier()\n"  # returns when the other rank has ended
         "    except ConnectionError: time.sleep(0.3); print('tidied up')\n"
     )
     launched = start("-n", "2", "-c", program)
@@ -228,7 +228,7 @@ def test_an_interrupted_rank_may_tidy_up(start: Start) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "[0] tidied up")
 
 
-def test_stop_and_continue(start: Start) -> None:
+def test_launch_sigtstp_and_sigcont_stop_and_continue_ranks(start: Start) -> None:
     program = READY + "print('pid', os.getpid(), flush=True)\nready()\nsys.stdout.flush()\nr.get('on')"
     launched = start("-n", "2", "-c", program)
     first = launched.expect("pid")
@@ -244,7 +244,7 @@ def test_stop_and_continue(start: Start) -> None:
     assert launched.end().returncode == 143
 
 
-def test_ranks_that_are_stopped_end_all_the_same(start: Start) -> None:
+def test_launch_sigterm_while_stopped_ends_ranks(start: Start) -> None:
     launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     launched.send(signal.SIGTSTP)
@@ -254,7 +254,7 @@ def test_ranks_that_are_stopped_end_all_the_same(start: Start) -> None:
     assert launched.end().returncode == 143
 
 
-def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
+def test_launch_under_nohup_ignores_sighup(start: Start) -> None:
     program = READY + "ready()\nprint(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)\nsys.stdin.read()"
     launched = start("-n", "1", "-c", program, wrapper=["nohup"], stdin=-1)
     launched.expect("True")
@@ -269,7 +269,7 @@ def supervisor_of(launched: Launched) -> int:
 
 
 @pytest.mark.parametrize("how", HIDES)
-def test_a_killed_launch_leaves_nothing(how: str, env: dict[str, str], start: Start) -> None:
+def test_launch_killed_leaves_no_process_or_socket(how: str, env: dict[str, str], start: Start) -> None:
     program = WITH_CHILD.format(HIDES[how]) + (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
     )
@@ -278,12 +278,12 @@ def test_a_killed_launch_leaves_nothing(how: str, env: dict[str, str], start: St
     launched.send(signal.SIGKILL)
     done = launched.end()
     assert done.returncode == -9
-    assert "its first process has ended, so that these are killed: " in done.stderr
+    assert "its first process has ended, and these processes are killed: " in done.stderr
     assert "still there" not in done.stderr
     until(lambda: sockets(env) == [])
 
 
-def test_a_killed_launch_whose_output_nobody_reads_leaves_nothing(start: Start) -> None:
+def test_launch_killed_with_unread_output_leaves_no_process(start: Start) -> None:
     program = READY + "ready()\nwhile True: print('x' * 60000)"
     launched = start("-n", "2", "-c", program)
     launched.expect("ready")
@@ -292,7 +292,7 @@ def test_a_killed_launch_whose_output_nobody_reads_leaves_nothing(start: Start) 
     assert launched.left_after(10.0) == {}
 
 
-def test_sigterm_does_not_wait_for_a_reader(start: Start) -> None:
+def test_launch_sigterm_with_unread_output_ends_it(start: Start) -> None:
     launched = start("-n", "2", "--grace", "0.3", "-c", READY + "ready()\nwhile True: print('x' * 60000)")
     launched.expect("ready")
     launched.send(signal.SIGTERM)
@@ -303,12 +303,12 @@ def test_sigterm_does_not_wait_for_a_reader(start: Start) -> None:
 TIDIES_UP = READY + (
     "try: ready(); rest()\n"
     "except KeyboardInterrupt: {}\n"
-    "os._exit(0)"  # no buffer is emptied: a pipe that nobody reads may be full
+    "os._exit(0)"  # without flushing: the pipe may be full
 )
 
 
 @pytest.mark.parametrize("interrupts", [1, 2])
-def test_an_interrupt_does_not_wait_for_a_reader(start: Start, interrupts: int) -> None:
+def test_launch_sigint_with_unread_output_ends_it(start: Start, interrupts: int) -> None:
     grace = 2.0 if interrupts == 1 else 100.0
     program = TIDIES_UP.format("os.write(1, b'x' * 200_000 + b'\\n')")
     launched = start("-n", "2", "--grace", str(grace), "-c", program)
@@ -316,14 +316,14 @@ def test_an_interrupt_does_not_wait_for_a_reader(start: Start, interrupts: int) 
     launched.send(signal.SIGINT)
     until(
         lambda: len(launched.members()) == 2
-    )  # the ranks have ended, and the front and the supervisor are stuck
+    )  # the ranks have ended; the front and the supervisor cannot write
     if interrupts == 2:
         launched.send(signal.SIGINT)
     assert launched.process.wait(20) == 0
     assert launched.left_after(5.0) == {}
 
 
-def test_an_interrupt_ends_ranks_that_wait_for_a_reader(start: Start) -> None:
+def test_launch_sigint_ends_ranks_blocked_by_unread_output(start: Start) -> None:
     program = TIDIES_UP.format("os.write(1, b'x' * 20_000_000)")
     launched = start("-n", "2", "--grace", "0.5", "-c", program)
     launched.expect("ready")
@@ -332,7 +332,7 @@ def test_an_interrupt_ends_ranks_that_wait_for_a_reader(start: Start) -> None:
     assert launched.left_after(5.0) == {}
 
 
-def test_a_reader_that_is_slow_gets_all_after_an_interrupt(start: Start) -> None:
+def test_launch_sigint_with_slow_reader_gives_it_all_output(start: Start) -> None:
     program = TIDIES_UP.format("os.write(1, (b'x' * 999 + b'\\n') * 1000)")
     launched = start("-n", "1", "--grace", "1", "-c", program)
     launched.expect("ready")
@@ -348,7 +348,7 @@ def test_a_reader_that_is_slow_gets_all_after_an_interrupt(start: Start) -> None
     assert time.monotonic() - began > 2
 
 
-def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:
+def test_launch_supervisor_killed_is_said_and_ranks_are_killed(start: Start) -> None:
     launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["a daemon"]) + "ready()\nrest()")
     launched.expect("ready")
     os.kill(supervisor_of(launched), signal.SIGKILL)
@@ -358,7 +358,7 @@ def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:
 
 
 @pytest.mark.parametrize("killed", ["a rank", "launch", "its supervisor"])
-def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
+def test_launch_ranks_killed_leave_no_slot_or_socket_in_their_node(
     killed: str, env: dict[str, str], start: Start
 ) -> None:
     spec = "name=tidied,devices=1"
@@ -368,7 +368,7 @@ def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
         "ready(); print('pid', os.getpid(), flush=True); rest()"
     )
     directory = Path(env["PEERLANE_RUNTIME_DIR"])
-    with peer(spec, **env) as other:  # another program on that node, which lives on
+    with peer(spec, **env) as other:  # another program on that node, which must live on
         other.run("kept = devices[0].allocate(G); shown = pl.Physical(devices[0], G).export(allow='user')")
         alone = sorted(directory.glob("tidied*"))
         assert len(alone) == 2
@@ -387,11 +387,11 @@ def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
         )
 
 
-def test_both_processes_of_launch_killed_at_once_take_the_ranks_along(start: Start) -> None:
+def test_launch_killed_with_its_supervisor_ends_ranks(start: Start) -> None:
     launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     supervisor = supervisor_of(launched)
-    os.kill(supervisor, signal.SIGSTOP)  # it cannot act meanwhile
+    os.kill(supervisor, signal.SIGSTOP)  # so that it cannot act on the death of the front
     launched.send(signal.SIGKILL)
     launched.process.wait(20)
     os.kill(supervisor, signal.SIGKILL)
@@ -404,18 +404,18 @@ def kill_at_random_moments(start: Start, rounds: int) -> None:
     moments = random.Random(seed)
     for _ in range(rounds):
         launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["in a session"]) + "rest()")
-        with pytest.raises(subprocess.TimeoutExpired):  # it runs, and is hit at another moment each time
+        with pytest.raises(subprocess.TimeoutExpired):  # it runs for a random time before the kill
             launched.process.wait(moments.uniform(0, 0.9))
         launched.send(signal.SIGKILL)
         launched.process.wait(20)
         assert launched.left_after(10.0) == {}
 
 
-def test_kills_at_random_moments(start: Start) -> None:
+def test_launch_killed_at_random_moments_leaves_no_process(start: Start) -> None:
     kill_at_random_moments(start, 8)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_kills_at_random_moments_for_long(start: Start) -> None:
+def test_launch_killed_at_300_random_moments_leaves_no_process(start: Start) -> None:
     kill_at_random_moments(start, 300)

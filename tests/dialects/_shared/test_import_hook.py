@@ -25,7 +25,7 @@ VARIABLES = ("PEERLANE_DIALECTS", "PEERLANE_PROBED", "PYTHONPATH")
 
 @pytest.fixture(autouse=True)
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Register a dialect ``toy``; the folder returned is on ``sys.path``, for a vendor to be put there."""
+    """Register a dialect ``toy``; return a folder on ``sys.path`` where a test puts the vendor's module."""
     served = tmp_path / "served" / "served_toy"
     served.mkdir(parents=True)
     (served / "__init__.py").write_text("from . import rt\n")
@@ -54,21 +54,21 @@ def finders() -> int:
     "statement",
     ["import toy; rt = toy.rt", "import toy.rt as rt", "from toy import rt", "import toy.rt; rt = toy.rt"],
 )
-def test_every_form_of_import_gives_the_serving_module(statement: str) -> None:
+def test_install_every_import_form_gives_serving_module(statement: str) -> None:
     dialects.install("toy")
     names: dict[str, ModuleType] = {}
     exec(statement, names)
     assert names["rt"] is importlib.import_module("served_toy.rt")
 
 
-def test_a_name_can_be_imported_from_a_submodule() -> None:
+def test_install_from_import_of_submodule_name_works() -> None:
     dialects.install("toy")
     names: dict[str, ModuleType] = {}
     exec("from toy.rt import memcpy", names)
     assert names["memcpy"] is importlib.import_module("served_toy.rt").memcpy
 
 
-def test_the_serving_module_keeps_its_own_name_and_can_be_reloaded() -> None:
+def test_install_serving_module_keeps_its_name_and_reloads() -> None:
     dialects.install("toy")
     module = importlib.import_module("toy.rt")
     assert module.__spec__ is not None
@@ -79,27 +79,27 @@ def test_the_serving_module_keeps_its_own_name_and_can_be_reloaded() -> None:
     assert module.memcpy() == 7
 
 
-def test_nothing_is_imported_before_the_program_does() -> None:
+def test_install_imports_nothing_before_the_program_does() -> None:
     dialects.install("toy")
     spec = importlib.util.find_spec("toy")
     assert spec is not None and spec.origin == "served_toy"
     assert not {"toy", "served_toy"} & sys.modules.keys()
 
 
-def test_an_unknown_submodule_is_not_found() -> None:
+def test_install_unknown_submodule_raises_module_not_found() -> None:
     dialects.install("toy")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'toy\.nonsense'"):
         importlib.import_module("toy.nonsense")
     assert importlib.util.find_spec("toy.nonsense") is None
 
 
-def test_a_file_of_the_dialect_is_no_submodule_of_the_vendor() -> None:
+def test_install_private_file_of_dialect_is_not_a_submodule() -> None:
     dialects.install("toy")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'toy\._codes'"):
         importlib.import_module("toy._codes")
 
 
-def test_the_finder_is_first_and_only_one() -> None:
+def test_install_several_times_keeps_one_finder_in_first_place() -> None:
     dialects.install("toy")
     dialects.install("toy")
     dialects.install("acl")
@@ -108,7 +108,9 @@ def test_the_finder_is_first_and_only_one() -> None:
     assert dialects.installed() == ("toy", "acl")
 
 
-def test_install_tells_children_and_uninstall_takes_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_sets_environment_of_children_and_uninstall_restores_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "here::there:")
     dialects.install("toy")
     dialects.install("acl")
@@ -123,7 +125,7 @@ def test_install_tells_children_and_uninstall_takes_it_back(monkeypatch: pytest.
     assert "PEERLANE_DIALECTS" not in os.environ
 
 
-def test_uninstall_leaves_nothing() -> None:
+def test_uninstall_removes_finder_modules_and_variables() -> None:
     dialects.install("toy")
     module = importlib.import_module("toy.rt")
     dialects.uninstall("toy")
@@ -135,7 +137,7 @@ def test_uninstall_leaves_nothing() -> None:
         importlib.import_module("toy")
 
 
-def test_a_dialect_begins_anew_if_it_was_imported_and_keeps_state() -> None:
+def test_begin_anew_resets_only_imported_dialect_with_state() -> None:
     dialects.register(
         Dialect("tidy", {"tidy": "served_toy.rt"}, PROBE, "served_toy.rt:memcpy.__globals__.clear")
     )
@@ -148,7 +150,7 @@ def test_a_dialect_begins_anew_if_it_was_imported_and_keeps_state() -> None:
         memcpy()
 
 
-def test_another_module_of_the_name_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_other_module_of_that_name_imported_raises_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toy.rt", ModuleType("mock"))
     with pytest.raises(errors.Busy, match=r"'toy\.rt' is imported already"):
         dialects.install("toy")
@@ -156,36 +158,36 @@ def test_another_module_of_the_name_is_in_the_way(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("call", [dialects.install, dialects.uninstall, dialects.begin_anew])
-def test_an_unknown_dialect_is_refused_with_the_known_ones(call: object) -> None:
+def test_dialect_calls_unknown_name_raise_and_list_known_names(call: object) -> None:
     with pytest.raises(errors.InvalidValue, match=r"no dialect 'cuda'; valid are .*toy"):
         call("cuda")  # type: ignore[operator]
 
 
-def test_a_name_is_registered_once() -> None:
+def test_register_name_of_other_dialect_raises_invalid_value() -> None:
     dialects.register(Dialect("toy", dict(TOY), PROBE))
     with pytest.raises(errors.InvalidValue, match="'toy' is registered already"):
         dialects.register(Dialect("toy", TOY, "another probe"))
 
 
-def test_children_know_every_dialect_that_is_shipped() -> None:
+def test_hook_modules_list_every_shipped_dialect() -> None:
     shipped = {name: dialect.modules for name, dialect in dialects._DIALECTS.items() if name != "toy"}
     assert shipped == hook.MODULES
 
 
-def test_a_child_is_told_of_a_dialect_it_does_not_know(capfd: pytest.CaptureFixture[str]) -> None:
+def test_inherit_unknown_dialect_prints_valid_names(capfd: pytest.CaptureFixture[str]) -> None:
     hook.inherit(["toy"], None)
     assert "names 'toy', valid here are acl" in capfd.readouterr().err
     assert dialects.installed() == ()
 
 
-def test_a_vendor_without_a_device_is_shadowed(toy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_install_vendor_without_device_is_shadowed(toy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (toy / "toy.py").write_text("DEVICES = 0\n")
     dialects.install("toy")
     assert importlib.import_module("toy.rt").memcpy() == 7
     assert capfd.readouterr().err == ""
 
 
-def test_a_vendor_with_a_device_is_not(toy: Path) -> None:
+def test_install_vendor_with_device_raises_unless_shadow_real(toy: Path) -> None:
     (toy / "toy.py").write_text("DEVICES = 1\n")
     with pytest.raises(errors.Unsupported, match=r"toy\.py\) is there and finds a device.*--shadow-real"):
         dialects.install("toy")
@@ -201,7 +203,7 @@ def test_a_vendor_with_a_device_is_not(toy: Path) -> None:
         ("import os; os.abort()", "was killed by signal 6"),
     ],
 )
-def test_a_vendor_that_hangs_or_crashes_has_no_device(
+def test_install_vendor_hangs_or_crashes_counts_as_no_device(
     toy: Path, vendor: str, fate: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(dialects, "PROBE_SECONDS", 1.0)
@@ -211,7 +213,7 @@ def test_a_vendor_that_hangs_or_crashes_has_no_device(
     assert f"the vendor's own 'toy' {fate}" in capfd.readouterr().err
 
 
-def test_the_probe_runs_once_and_its_answer_is_inherited(toy: Path) -> None:
+def test_install_twice_probes_once_and_stores_answer(toy: Path) -> None:
     (toy / "toy.py").write_text(f"open({str(toy / 'runs')!r}, 'a').write('x'); DEVICES = 0\n")
     for _ in range(2):
         dialects.install("toy")
@@ -220,7 +222,7 @@ def test_the_probe_runs_once_and_its_answer_is_inherited(toy: Path) -> None:
     assert os.environ["PEERLANE_PROBED"] == "toy=none"
 
 
-def test_an_inherited_answer_is_believed(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_inherited_probe_answer_is_used(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (toy / "toy.py").write_text("DEVICES = 0\n")
     monkeypatch.setenv("PEERLANE_PROBED", "acl=none,toy=device")
     with pytest.raises(errors.Unsupported):

@@ -1,4 +1,4 @@
-"""What the host sees of memory that a dialect's streams write: what is there, and all of it in the end."""
+"""The host reads memory that a dialect's streams write: it sees the current bytes, and all in the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 NBYTES = 1 << 20
-ENDS_WITHIN = 5.0  # five times the rest after which queued operations run
+ENDS_WITHIN = 5.0  # seconds: five times the idle time after which queued operations run
 
 
 def _poll(is_done: Callable[[], bool]) -> float:
@@ -28,7 +28,7 @@ def _poll(is_done: Callable[[], bool]) -> float:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_memoryview_of_a_hip_array_shows_what_is_there(
+def test_hip_array_memoryview_shows_memory_before_and_after_memset_async(
     hip_on: Callable[..., ModuleType], schedule: str
 ) -> None:
     hip = hip_on(f"devices=2,memory=64MiB,schedule={schedule}")
@@ -46,7 +46,7 @@ def test_a_memoryview_of_a_hip_array_shows_what_is_there(
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("kind", ["managed", "pinned", "pageable"])
-def test_a_hip_program_that_polls_host_memory_ends(
+def test_hip_memcpy_async_polled_host_memory_shows_bytes_in_5_s(
     hip_on: Callable[..., ModuleType], schedule: str, kind: str
 ) -> None:
     hip = hip_on(f"devices=2,memory=64MiB,schedule={schedule}")
@@ -67,7 +67,7 @@ def test_a_hip_program_that_polls_host_memory_ends(
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_an_acl_program_that_polls_pinned_memory_ends(
+def test_acl_memcpy_async_polled_pinned_memory_shows_bytes_in_5_s(
     enter: Callable[[str], ModuleType], schedule: str
 ) -> None:
     acl = enter(f"devices=2,memory=64MiB,schedule={schedule}")
@@ -79,7 +79,7 @@ def test_an_acl_program_that_polls_pinned_memory_ends(
     assert acl.rt.memset_async(device, NBYTES, 7, NBYTES, stream) == 0
     assert acl.rt.memcpy_async(pinned, NBYTES, device, NBYTES, 2, stream) == 0
     if schedule == "lazy":
-        assert acl.util.ptr_to_bytes(pinned, 8) == b"\1" * 8  # it waits for nothing
+        assert acl.util.ptr_to_bytes(pinned, 8) == b"\1" * 8  # the read waits for no stream
     assert _poll(lambda: bool(array[0] == 7 and array[-1] == 7)) < ENDS_WITHIN
     assert acl.rt.synchronize_stream(stream) == 0
     assert acl.util.ptr_to_bytes(pinned, NBYTES) == b"\7" * NBYTES

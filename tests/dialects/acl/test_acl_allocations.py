@@ -1,4 +1,4 @@
-"""``acl.rt``: the other ways to allocate, and ``acl.media``'s memory."""
+"""``acl.rt``: the allocation calls besides ``malloc``, and ``acl.media``'s memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cfg(*entries: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", DEVICE_MEMORY)
-def test_each_gives_memory_of_this_threads_device(acl: ModuleType, name: str) -> None:
+def test_acl_malloc_variants_allocate_on_device_of_calling_thread(acl: ModuleType, name: str) -> None:
     allocate, rest = getattr(acl.rt, name), DEVICE_MEMORY[name]
     ok(acl.rt.set_device(1))
     pointer = ok(allocate(100, *rest))
@@ -45,7 +45,7 @@ def test_each_gives_memory_of_this_threads_device(acl: ModuleType, name: str) ->
     ok(acl.rt.free(ok(allocate(8, *rest))))
 
 
-def test_host_memory_with_a_cfg_is_pinned(acl: ModuleType) -> None:
+def test_acl_malloc_host_with_cfg_valid_cfg_returns_pinned_memory(acl: ModuleType) -> None:
     pointer = ok(acl.rt.malloc_host_with_cfg(100, cfg(entry(1, moduleId=33), entry(3, rsv=[1]))))
     assert ok(acl.rt.pointer_get_attributes(pointer))["location"]["type"] == 0
     ok(acl.rt.free_host(pointer))
@@ -71,7 +71,9 @@ def test_host_memory_with_a_cfg_is_pinned(acl: ModuleType) -> None:
         (cfg(entry(1, rsv=["1"])), ValueError),
     ],
 )
-def test_a_bad_cfg_raises_as_the_binding_does(acl: ModuleType, given: Any, raised: type[Exception]) -> None:
+def test_acl_malloc_with_cfg_malformed_cfg_raises_as_vendor_binding(
+    acl: ModuleType, given: Any, raised: type[Exception]
+) -> None:
     for call, args in ((acl.rt.malloc_with_cfg, (8, 0)), (acl.rt.malloc_host_with_cfg, (8,))):
         with pytest.raises(raised, match="cfg"):
             call(*args, given)
@@ -91,7 +93,9 @@ def test_a_bad_cfg_raises_as_the_binding_does(acl: ModuleType, given: Any, raise
         ([entry(4, rsv=[])], 107000),
     ],
 )
-def test_attributes_of_a_cfg(acl: ModuleType, entries: list[Any], code: int) -> None:
+def test_acl_malloc_with_cfg_attributes_return_documented_codes(
+    acl: ModuleType, entries: list[Any], code: int
+) -> None:
     for call, args in (
         (acl.rt.malloc_with_cfg, (8, 0)),
         (acl.rt.malloc_for_task_scheduler, (8, 0)),
@@ -114,7 +118,7 @@ def test_attributes_of_a_cfg(acl: ModuleType, entries: list[Any], code: int) -> 
         ("malloc_for_task_scheduler", 0x100 | 3, True),
     ],
 )
-def test_policies_for_peers_are_seen_through_their_additions(
+def test_acl_malloc_variants_policy_bits_decide_peer_copy_on_310p(
     enter: Callable[[str], ModuleType], name: str, policy: int, is_for_peers: bool
 ) -> None:
     for profile in ("ascend-310p", "ascend-a2"):
@@ -128,7 +132,7 @@ def test_policies_for_peers_are_seen_through_their_additions(
 
 
 @pytest.mark.parametrize("name", ["mem_flush", "mem_invalidate"])
-def test_caches_need_nothing(acl: ModuleType, name: str) -> None:
+def test_acl_mem_flush_and_invalidate_check_range_and_change_nothing(acl: ModuleType, name: str) -> None:
     call, pointer, host = getattr(acl.rt, name), filled(acl, 100, 4), ok(acl.rt.malloc_host(8))
     ok(call(pointer, 100))
     ok(call(pointer + 50, 50))
@@ -139,7 +143,7 @@ def test_caches_need_nothing(acl: ModuleType, name: str) -> None:
     assert call(pointer, 100) == 107000
 
 
-def test_memory_for_images_is_device_memory(acl: ModuleType) -> None:
+def test_acl_dvpp_malloc_returns_device_memory_that_dvpp_free_ends(acl: ModuleType) -> None:
     pointer = ok(acl.media.dvpp_malloc(100))
     assert ok(acl.rt.pointer_get_attributes(pointer))["location"] == {"id": 0, "type": 1}
     ok(acl.rt.memset(pointer, 100, 3, 100))

@@ -18,7 +18,7 @@ DATA = bytes(range(64))
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_arguments_are_checked_in_the_vendors_order(
+def test_acl_memcpy_async_bad_arguments_return_codes_in_vendor_order(
     name: str, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     copy = getattr(acl.rt, name)
@@ -44,20 +44,22 @@ def test_arguments_are_checked_in_the_vendors_order(
 
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("offset", [0, 16])
-def test_within_a_device_and_to_pinned_memory(name: str, offset: int, acl: ModuleType) -> None:
+def test_acl_memcpy_async_on_device_and_with_pinned_memory_moves_bytes(
+    name: str, offset: int, acl: ModuleType
+) -> None:
     copy, stream = getattr(acl.rt, name), ok(acl.rt.create_stream())
     source, target, host = holding(acl, DATA), filled(acl, 64, 0), ok(acl.rt.malloc_host(64))
     size = 64 - offset
     ok(copy(target + offset, size, source + offset, size, 3, stream))
     ok(copy(host + offset, size, target + offset, size, 2, stream))
-    ok(acl.rt.synchronize_stream(stream))  # nothing else orders the next one, on another stream, behind these
+    ok(acl.rt.synchronize_stream(stream))  # the next copy is on another stream
     ok(copy(target + offset, size, host + offset, size, 1, 0))
     ok(acl.rt.synchronize_device())
     assert acl.util.ptr_to_bytes(host + offset, size) == DATA[offset:]
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_what_the_kind_says_does_not_count(name: str, acl: ModuleType) -> None:
+def test_acl_memcpy_async_wrong_kind_copies_by_addresses(name: str, acl: ModuleType) -> None:
     stream, source = ok(acl.rt.create_stream()), holding(acl, DATA)
     for kind in range(6):
         target = filled(acl, 64, 0)
@@ -67,7 +69,9 @@ def test_what_the_kind_says_does_not_count(name: str, acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_the_host_alone_is_refused(name: str, acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_memcpy_async_host_to_host_returns_207000(
+    name: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream = ok(acl.rt.create_stream())
     pinned, other = ok(acl.rt.malloc_host(64)), ok(acl.rt.malloc_host(64))
     pageable = np.zeros(64, np.uint8)
@@ -76,20 +80,20 @@ def test_the_host_alone_is_refused(name: str, acl: ModuleType, message: Callable
         assert "both the host's" in message()
 
 
-def test_pageable_memory_waits_for_the_stream_and_keeps_the_order(acl: ModuleType) -> None:
+def test_acl_memcpy_async_pageable_memory_waits_for_stream_and_completes(acl: ModuleType) -> None:
     stream, device, host = ok(acl.rt.create_stream()), filled(acl, 64, 0), np.zeros(64, np.uint8)
     ok(acl.rt.memset_async(device, 64, 3, 64, stream))
     ok(acl.rt.memcpy_async(host.ctypes.data, 64, device, 64, 2, stream))
     assert host.tobytes() == bytes([3] * 64)  # complete on return
     host[:] = 4
     ok(acl.rt.memcpy_async(device, 64, host.ctypes.data, 64, 1, stream))
-    host[:] = 5  # it may be used again at once
+    host[:] = 5  # the program may reuse it at once
     assert content(acl, device, 64) == bytes([4] * 64)
     ok(acl.rt.memcpy2d_async(host.ctypes.data, 8, device, 16, 8, 4, 2, stream))
     assert host.tobytes() == bytes([4] * 32 + [5] * 32)
 
 
-def test_pageable_memory_reports_a_failure_before_it_and_copies_nothing(acl: ModuleType) -> None:
+def test_acl_memcpy_async_pageable_after_failed_operation_copies_nothing(acl: ModuleType) -> None:
     ok(acl.rt.set_device(1))
     far = filled(acl, 64, 1)
     ok(acl.rt.set_device(0))
@@ -101,7 +105,7 @@ def test_pageable_memory_reports_a_failure_before_it_and_copies_nothing(acl: Mod
     assert content(acl, device, 64) == bytes([9] * 64)
 
 
-def test_a_wild_host_pointer(acl: ModuleType) -> None:
+def test_acl_memcpy_async_wild_host_pointer_returns_107000(acl: ModuleType) -> None:
     stream, device = ok(acl.rt.create_stream()), filled(acl, 64, 0)
     assert acl.rt.memcpy_async(device, 64, 0x40, 64, 1, stream) == 107000
     assert acl.rt.memcpy_async(0x40, 64, device, 64, 2, stream) == 107000
@@ -109,7 +113,9 @@ def test_a_wild_host_pointer(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_a_stream_of_another_context(name: str, acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_async_calls_on_stream_of_other_device_return_107003(
+    name: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
     device, other = filled(acl, 64, 1), filled(acl, 64, 0)
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.synchronize_stream(0))
@@ -122,7 +128,7 @@ def test_a_stream_of_another_context(name: str, acl: ModuleType, message: Callab
     assert content(acl, other, 64) == bytes(64)
 
 
-def test_between_devices_it_takes_both_directions(acl: ModuleType) -> None:
+def test_acl_memcpy_async_between_devices_needs_peer_access_both_ways(acl: ModuleType) -> None:
     stream, target = ok(acl.rt.create_stream()), filled(acl, 64, 0)
     ok(acl.rt.set_device(1))
     source = holding(acl, DATA)
@@ -140,7 +146,9 @@ def test_between_devices_it_takes_both_directions(acl: ModuleType) -> None:
     assert content(acl, target, 64) == DATA
 
 
-def test_a_chip_that_copies_only_memory_allocated_for_peers(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_memcpy_async_on_310p_without_p2p_policy_fails_with_507899(
+    enter: Callable[[str], ModuleType],
+) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
     both_ways(acl)
     stream = ok(acl.rt.create_stream())
@@ -157,7 +165,7 @@ def test_a_chip_that_copies_only_memory_allocated_for_peers(enter: Callable[[str
     assert "policy" in acl.get_recent_err_msg()
 
 
-def test_freed_memory_lives_until_the_work_is_over_and_means_nothing_new(
+def test_acl_memcpy_async_source_freed_while_queued_copies_and_next_call_fails(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
     stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 64, 0)
@@ -173,7 +181,9 @@ def test_freed_memory_lives_until_the_work_is_over_and_means_nothing_new(
     assert content(acl, target, 64) == DATA
 
 
-def test_fills(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_memset_async_fills_low_byte_and_refuses_bad_arguments(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, device = ok(acl.rt.create_stream()), filled(acl, 64, 0)
     pinned, pageable = ok(acl.rt.malloc_host(64)), np.zeros(64, np.uint8)
     assert acl.rt.memset_async(0, 0, 1, 0, 12345) == 0
@@ -210,7 +220,7 @@ RECTANGLES: list[tuple[tuple[Any, ...], int]] = [
 
 
 @pytest.mark.parametrize(("args", "code"), RECTANGLES)
-def test_arguments_of_rectangles(
+def test_acl_memcpy2d_async_bad_arguments_return_documented_codes(
     args: tuple[Any, ...], code: int, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     assert acl.rt.memcpy2d_async(*args, 12345) == code
@@ -219,7 +229,7 @@ def test_arguments_of_rectangles(
     assert acl.rt.memcpy2d_async(0, 0, 0, 0, 1, 0, 99, 12345) == 0
 
 
-def test_rectangles(acl: ModuleType) -> None:
+def test_acl_memcpy2d_async_copies_rows_a_pitch_apart(acl: ModuleType) -> None:
     stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 64, 0)
     ok(acl.rt.memcpy2d_async(target, 16, source, 8, 4, 4, 3, stream))
     ok(acl.rt.synchronize_stream(stream))
@@ -231,7 +241,7 @@ def test_rectangles(acl: ModuleType) -> None:
     assert acl.rt.memcpy2d_async(pinned, 8, pinned + 32, 8, 8, 4, 1, stream) == 207000
 
 
-def test_many_copies_on_many_streams_against_a_model(acl: ModuleType) -> None:
+def test_acl_async_copies_on_four_streams_equal_sequential_model(acl: ModuleType) -> None:
     drawn = random.Random(20)
     size, streams = 4096, [ok(acl.rt.create_stream()) for _ in range(4)]
     areas = [filled(acl, size, number) for number in range(len(streams))]
@@ -251,7 +261,7 @@ def test_many_copies_on_many_streams_against_a_model(acl: ModuleType) -> None:
     assert [content(acl, area, size) for area in areas] == [bytes(each) for each in model]
 
 
-def test_large_copies_and_small_ones_in_one_queue(acl: ModuleType) -> None:
+def test_acl_async_copies_large_and_small_on_one_stream_keep_order(acl: ModuleType) -> None:
     stream, source, target = ok(acl.rt.create_stream()), filled(acl, 8 * MIB, 1), filled(acl, 8 * MIB, 0)
     for value in range(4):
         ok(acl.rt.memset_async(source + value * 64, 64, value, 64, stream))

@@ -1,4 +1,4 @@
-"""``acl.rt``: which thread runs a stream's callbacks, when the system gives its ident to another one."""
+"""``acl.rt``: which thread runs a stream's callbacks when a new thread has the ident of an ended one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BLOCK = 1
 
 
 def _same_ident(thread: int, work: Callable[[], object]) -> bool:
-    """Run in a new thread, which is given the ident of one that has ended; False if none of several is."""
+    """Run ``work`` in a new thread with the ident of an ended one; return False if none of 16 gets it."""
     over = threading.Event()
     try:
-        # Those that are given another place keep it, so that the next one is not given it again.
+        # A thread with another ident lives on, so that the next thread cannot get that ident.
         return any(_has_ident(thread, work, over) for _ in range(16))
     finally:
         over.set()
@@ -57,12 +57,14 @@ def _started(kind: str, go: threading.Event, acl: ModuleType) -> int:
 
 
 @pytest.mark.parametrize("kind", ["threading", "acl.util", "_thread"])
-def test_a_thread_does_not_inherit_what_another_was_subscribed_to(kind: str, acl: ModuleType) -> None:
+def test_acl_process_report_thread_with_reused_ident_inherits_no_subscription(
+    kind: str, acl: ModuleType
+) -> None:
     seen, codes = list[object](), list[int]()
     stream = subscribed(acl, 1)
 
     def inherit() -> None:
-        # It lives, and is not who was subscribed: nobody waits for it, and it gets nothing.
+        # This thread is not the subscribed one: no call waits for it, and it gets no callback.
         codes.append(acl.rt.process_report(1))
         codes.append(acl.rt.set_device(0))
         codes.append(acl.rt.unsubscribe_report(threading.get_ident(), stream))
@@ -73,7 +75,7 @@ def test_a_thread_does_not_inherit_what_another_was_subscribed_to(kind: str, acl
         ok(acl.rt.unsubscribe_report(threading.get_ident(), own))
         ok(acl.rt.destroy_stream(own))
 
-    for _ in range(200):  # the system gives the place of an ended thread to the next, as a rule
+    for _ in range(200):  # most often the next thread gets the ident of an ended one
         go = threading.Event()
         ok(acl.rt.destroy_stream(stream))
         thread = _started(kind, go, acl)
@@ -90,7 +92,7 @@ def test_a_thread_does_not_inherit_what_another_was_subscribed_to(kind: str, acl
     ok(acl.rt.destroy_stream(stream))
 
 
-def test_nobody_waits_for_a_thread_that_got_the_ident_of_the_subscribed(acl: ModuleType) -> None:
+def test_acl_destroy_stream_subscribed_ident_reused_by_other_thread_returns_0(acl: ModuleType) -> None:
     stream = subscribed(acl, 1)
     codes = list[int]()
 
@@ -119,7 +121,7 @@ def _destroy(acl: ModuleType, stream: int) -> int:
     return int(acl.rt.destroy_stream(stream))
 
 
-def test_a_thread_may_be_subscribed_before_it_runs(acl: ModuleType) -> None:
+def test_acl_subscribe_report_before_thread_runs_delivers_callback(acl: ModuleType) -> None:
     for _ in range(20):
         start, done = _thread.allocate_lock(), threading.Event()
         codes, seen = list[int](), list[int]()

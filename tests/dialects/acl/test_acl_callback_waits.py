@@ -1,4 +1,4 @@
-"""``acl.rt``: waits for callbacks whose thread has ended, and for slow ones; report threads at the end."""
+"""``acl.rt``: waits for slow callbacks and for callbacks of ended threads; report threads at exit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDLESS: dict[str, tuple[Callable[[ModuleType, int, int, int], Any], int]] = {
 
 @pytest.mark.parametrize("wait", ENDLESS)
 @pytest.mark.parametrize("ends_later", [False, True])
-def test_no_wait_for_a_thread_that_has_ended_is_endless(
+def test_acl_waits_for_callback_of_ended_thread_fail_and_name_remedy(
     wait: str, ends_later: bool, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     go = threading.Event()
@@ -55,15 +55,17 @@ def test_no_wait_for_a_thread_that_has_ended_is_endless(
     assert "would never be done" in text and f"callback that thread {thread} runs, which has ended" in text
     assert f"acl.rt.unsubscribe_report({thread}, {stream:#x}) or acl.rt.destroy_stream({stream:#x})" in text
     assert (content(acl, target, 64), seen) == (bytes([1]) * 64, [])
-    # What it says helps.
+    # The remedy that the message names works.
     ok(acl.rt.unsubscribe_report(thread, stream))
     ok(acl.rt.synchronize_stream(stream))
     assert (content(acl, target, 64), seen) == (bytes([7]) * 64, [])
 
 
-def test_a_slow_callback_of_a_living_thread_is_waited_for(acl: ModuleType, server: Server) -> None:
+def test_acl_synchronize_stream_slow_callback_of_living_thread_waits_for_it(
+    acl: ModuleType, server: Server
+) -> None:
     lost, stream = subscribed(acl, in_thread(threading.get_ident)), subscribed(acl, server.thread)
-    ok(acl.rt.launch_callback(print, None, BLOCK, lost))  # another stream's: nothing of this one's business
+    ok(acl.rt.launch_callback(print, None, BLOCK, lost))  # on a stream that the wait below ignores
     go = threading.Event()
     ok(acl.rt.launch_callback(lambda _: go.wait(20), None, BLOCK, stream))
     threading.Timer(1.5, go.set).start()
@@ -73,7 +75,9 @@ def test_a_slow_callback_of_a_living_thread_is_waited_for(acl: ModuleType, serve
 
 
 @pytest.mark.parametrize("threads", [1, 20])
-def test_one_second_is_enough_for_all_streams_of_a_device(threads: int, acl: ModuleType) -> None:
+def test_acl_synchronize_device_20_streams_of_ended_threads_returns_in_10_s(
+    threads: int, acl: ModuleType
+) -> None:
     streams = [
         subscribed(acl, 1000 + number % threads) for number in range(20)
     ]  # no thread has such a number
@@ -81,13 +85,13 @@ def test_one_second_is_enough_for_all_streams_of_a_device(threads: int, acl: Mod
         ok(acl.rt.launch_callback(print, None, BLOCK, stream))
     begun = time.monotonic()
     assert acl.rt.synchronize_device() == 507046
-    assert 0.9 < time.monotonic() - begun < 10  # one second each would be 20
+    assert 0.9 < time.monotonic() - begun < 10  # one second for each stream would be 20
     for stream in streams:
         ok(acl.rt.destroy_stream(stream))
     ok(acl.rt.synchronize_device())
 
 
-def test_what_is_launched_later_does_not_prolong_a_wait(
+def test_acl_synchronize_stream_callback_launched_during_wait_is_not_waited_for(
     acl: ModuleType, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, waits, first, later = subscribed(acl, server.thread), *(threading.Event() for _ in range(3))
@@ -116,7 +120,7 @@ def test_what_is_launched_later_does_not_prolong_a_wait(
 
 SERVED = """
 import atexit, sys, threading
-atexit.register(lambda: server.join(0.5))  # comes last: the thread runs on after all others
+atexit.register(lambda: server.join(0.5))  # runs last: the thread outlives all other exit handlers
 import peerlane.dialects.acl as acl
 assert acl.rt.set_device(0) == 0
 stream, notify, subscribed, looked = acl.rt.create_stream()[0], acl.rt.create_notify(0)[0], threading.Event(), []
@@ -141,7 +145,7 @@ print("the end")
 @pytest.mark.parametrize("mode", [(), ("-X", "dev")], ids=["plain", "dev"])
 @pytest.mark.parametrize("state", ["run", "queued"])
 @pytest.mark.parametrize("block", ["0", "1"])
-def test_a_report_thread_is_silent_when_the_interpreter_ends(
+def test_acl_process_report_thread_at_interpreter_exit_prints_nothing(
     mode: tuple[str, ...], state: str, block: str
 ) -> None:
     command = [sys.executable, *mode, "-c", SERVED, state, block]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 NO_BLOCK, BLOCK = 0, 1
 
 
-def test_in_the_order_of_the_stream(acl: ModuleType, server: Server) -> None:
+def test_acl_launch_callback_blocking_callbacks_run_in_stream_order(acl: ModuleType, server: Server) -> None:
     stream, target = subscribed(acl, server.thread), filled(acl, 64, 0)
     seen: list[tuple[int, int, bytes]] = []
 
@@ -39,7 +39,7 @@ def test_in_the_order_of_the_stream(acl: ModuleType, server: Server) -> None:
     assert set(server.codes) <= {0, 107012, 507012}
 
 
-def test_a_stream_goes_on_beside_a_callback_that_does_not_block(acl: ModuleType) -> None:
+def test_acl_launch_callback_no_block_lets_stream_continue(acl: ModuleType) -> None:
     stream, target, seen = subscribed(acl), filled(acl, 64, 0), list[str]()
     ok(acl.rt.launch_callback(seen.append, "first", NO_BLOCK, stream))
     ok(acl.rt.memset_async(target, 64, 1, 64, stream))
@@ -52,7 +52,7 @@ def test_a_stream_goes_on_beside_a_callback_that_does_not_block(acl: ModuleType)
     assert seen == ["first", "second"]
 
 
-def test_a_blocking_one_is_waited_for(acl: ModuleType) -> None:
+def test_acl_launch_callback_block_holds_stream_until_report_is_processed(acl: ModuleType) -> None:
     stream, target, seen = subscribed(acl), filled(acl, 64, 0), list[int]()
     ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
     ok(acl.rt.memset_async(target, 64, 1, 64, stream))
@@ -63,7 +63,7 @@ def test_a_blocking_one_is_waited_for(acl: ModuleType) -> None:
     assert seen == [1] and content(acl, target, 64) == bytes([1] * 64)
 
 
-def test_one_thread_serves_several_streams(acl: ModuleType) -> None:
+def test_acl_process_report_one_thread_serves_five_streams(acl: ModuleType) -> None:
     streams = [subscribed(acl) for _ in range(5)]
     seen: list[int] = []
     for number, stream in enumerate(streams):
@@ -74,7 +74,7 @@ def test_one_thread_serves_several_streams(acl: ModuleType) -> None:
     ok(acl.rt.synchronize_device())
 
 
-def test_a_launch_wakes_who_waits(acl: ModuleType) -> None:
+def test_acl_process_report_waiting_thread_wakes_on_launch(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     ready, called = threading.Event(), threading.Event()
     codes: list[int] = []
@@ -98,7 +98,9 @@ def test_a_launch_wakes_who_waits(acl: ModuleType) -> None:
     assert codes == [0] and not waiting.is_alive()
 
 
-def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_process_report_callback_raises_returns_0_and_message_names_error(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, target = subscribed(acl), filled(acl, 64, 0)
 
     def fails(data: object) -> None:
@@ -112,7 +114,9 @@ def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
-def test_a_thread_outlives_what_would_end_it(acl: ModuleType, server: Server) -> None:
+def test_acl_process_report_callback_raises_system_exit_thread_survives(
+    acl: ModuleType, server: Server
+) -> None:
     stream, target = subscribed(acl, server.thread), filled(acl, 64, 0)
     texts: list[str] = []
 
@@ -129,7 +133,7 @@ def test_a_thread_outlives_what_would_end_it(acl: ModuleType, server: Server) ->
         assert f"ends raised {kind.__name__}: 3" in texts[0]
 
 
-def test_ctrl_c_in_a_callback_of_the_main_thread_is_raised(acl: ModuleType) -> None:
+def test_acl_process_report_sigint_in_main_thread_raises_keyboard_interrupt(acl: ModuleType) -> None:
     stream, target = subscribed(acl), filled(acl, 64, 0)
     ok(acl.rt.launch_callback(lambda _: signal.raise_signal(signal.SIGINT), None, BLOCK, stream))
     ok(acl.rt.memset_async(target, 64, 1, 64, stream))
@@ -139,7 +143,9 @@ def test_ctrl_c_in_a_callback_of_the_main_thread_is_raised(acl: ModuleType) -> N
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
-def test_a_loop_without_reports_keeps_what_was_told(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_process_report_repeated_timeouts_keep_earlier_message(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream = subscribed(acl)
     ok(acl.rt.launch_callback(lambda _: 1 // 0, None, NO_BLOCK, stream))
     ok(acl.rt.process_report(10_000))
@@ -150,7 +156,9 @@ def test_a_loop_without_reports_keeps_what_was_told(acl: ModuleType, message: Ca
     assert told.count("507012") == 1
 
 
-def test_codes(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_report_calls_bad_arguments_return_documented_codes(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, me = ok(acl.rt.create_stream()), threading.get_ident()
     assert acl.rt.launch_callback(print, None, BLOCK, stream) == 107015
     assert acl.rt.unsubscribe_report(me, stream) == 107015
@@ -173,7 +181,9 @@ def test_codes(acl: ModuleType, message: Callable[[], str]) -> None:
             acl.rt.launch_callback(*args)
 
 
-def test_a_thread_serves_one_device(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_subscribe_report_thread_of_other_device_returns_107000(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     subscribed(acl)
     ok(acl.rt.set_device(1))
     stream = ok(acl.rt.create_stream())
@@ -182,7 +192,9 @@ def test_a_thread_serves_one_device(acl: ModuleType, message: Callable[[], str])
     ok(acl.rt.subscribe_report(threading.get_ident() + 1, stream))
 
 
-def test_there_are_so_many_threads(acl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acl_subscribe_report_beyond_thread_limit_returns_207005(
+    acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_callback, "MOST_THREADS", 3)
     streams = [subscribed(acl, 1000 + number) for number in range(3)]
     stream = ok(acl.rt.create_stream())
@@ -192,7 +204,9 @@ def test_there_are_so_many_threads(acl: ModuleType, monkeypatch: pytest.MonkeyPa
     ok(acl.rt.subscribe_report(1, streams[0]))
 
 
-def test_a_thread_that_would_wait_for_itself_is_refused(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_synchronize_in_own_report_thread_returns_507046(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, codes = subscribed(acl), list[Any]()
     ok(acl.rt.launch_callback(lambda _: codes.append(acl.rt.synchronize_stream(stream)), None, BLOCK, stream))
     for wait in (
@@ -208,7 +222,7 @@ def test_a_thread_that_would_wait_for_itself_is_refused(acl: ModuleType, message
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_the_device_is_not_waited_for_either(acl: ModuleType) -> None:
+def test_acl_synchronize_device_event_behind_own_callback_returns_507046(acl: ModuleType) -> None:
     stream, other, event = subscribed(acl), ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     ok(acl.rt.launch_callback(print, None, BLOCK, stream))
     ok(acl.rt.record_event(event, stream))
@@ -221,7 +235,7 @@ def test_the_device_is_not_waited_for_either(acl: ModuleType) -> None:
 @pytest.mark.parametrize(
     "end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report", "reset_device"]
 )
-def test_what_is_left_when_the_thread_itself_ends_it(
+def test_acl_ending_stream_in_its_report_thread_names_uncalled_callback(
     end: str, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     stream, target, host, seen = subscribed(acl), filled(acl, 64, 5), ok(acl.rt.malloc_host(64)), list[int]()
@@ -242,7 +256,9 @@ def test_what_is_left_when_the_thread_itself_ends_it(
         assert acl.util.ptr_to_bytes(host, 64) == bytes([5] * 64)
 
 
-def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_synchronize_with_timeout_ended_report_thread_names_thread_and_remedy(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream = subscribed(acl, in_thread(threading.get_ident))
     ok(acl.rt.launch_callback(print, None, BLOCK, stream))
     event = ok(acl.rt.create_event())
@@ -260,7 +276,9 @@ def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) ->
     assert f"callback of stream {stream:#x}" in message()
 
 
-def test_a_callback_that_is_waited_for_is_named(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_synchronize_stream_with_timeout_pending_callback_names_callback(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     go = threading.Event()
     thread = ok(acl.util.start_thread(lambda _: go.wait(20), []))
     stream = subscribed(acl, thread)
@@ -277,7 +295,7 @@ def test_a_callback_that_is_waited_for_is_named(acl: ModuleType, message: Callab
 
 
 @pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
-def test_a_thread_that_ends_while_it_is_waited_for(
+def test_acl_ending_stream_whose_report_thread_ends_names_uncalled_callback(
     end: str, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     go = threading.Event()
@@ -292,7 +310,7 @@ def test_a_thread_that_ends_while_it_is_waited_for(
         ok(acl.rt.set_device(0))
 
 
-def test_destroy_waits_for_a_callback_of_another_thread(acl: ModuleType, server: Server) -> None:
+def test_acl_destroy_stream_waits_for_callbacks_of_other_thread(acl: ModuleType, server: Server) -> None:
     stream, go, seen = subscribed(acl, server.thread), threading.Event(), list[bool]()
     ok(acl.rt.launch_callback(lambda _: seen.append(go.wait(20)), None, BLOCK, stream))
     ok(acl.rt.launch_callback(seen.append, False, BLOCK, stream))
@@ -302,7 +320,9 @@ def test_destroy_waits_for_a_callback_of_another_thread(acl: ModuleType, server:
 
 
 @pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
-def test_a_served_callback_behind_a_wait_that_nothing_ends(end: str, acl: ModuleType, server: Server) -> None:
+def test_acl_ending_stream_callback_behind_endless_wait_returns_107023(
+    end: str, acl: ModuleType, server: Server
+) -> None:
     stream, seen = subscribed(acl, server.thread), list[int]()
     ok(acl.rt.wait_and_reset_notify(ok(acl.rt.create_notify(0)), stream, 0))
     ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
@@ -313,7 +333,9 @@ def test_a_served_callback_behind_a_wait_that_nothing_ends(end: str, acl: Module
 
 
 @pytest.mark.parametrize("unsubscribe", [False, True])
-def test_destroy_waits_for_the_one_that_runs(unsubscribe: bool, acl: ModuleType, server: Server) -> None:
+def test_acl_destroy_stream_waits_for_running_callback(
+    unsubscribe: bool, acl: ModuleType, server: Server
+) -> None:
     stream, begun, go, seen = (
         subscribed(acl, server.thread),
         threading.Event(),
@@ -335,7 +357,7 @@ def test_destroy_waits_for_the_one_that_runs(unsubscribe: bool, acl: ModuleType,
 
 
 @pytest.mark.parametrize("end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report"])
-def test_ended_in_its_own_callback(end: str, acl: ModuleType, server: Server) -> None:
+def test_acl_ending_stream_in_its_own_callback_returns_0(end: str, acl: ModuleType, server: Server) -> None:
     stream, host, codes = subscribed(acl, server.thread), ok(acl.rt.malloc_host(64)), list[int]()
     source, done = filled(acl, 64, 7), threading.Event()
 
@@ -358,7 +380,7 @@ def test_ended_in_its_own_callback(end: str, acl: ModuleType, server: Server) ->
         assert acl.util.ptr_to_bytes(host, 64) == bytes([7] * 64)
 
 
-def test_no_descriptor_is_left_behind(acl: ModuleType) -> None:
+def test_acl_launch_callback_200_times_leaves_no_file_descriptor_open(acl: ModuleType) -> None:
     import os
 
     stream, seen = subscribed(acl), list[int]()
@@ -376,7 +398,7 @@ def test_no_descriptor_is_left_behind(acl: ModuleType) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
 
-def test_what_was_aborted_is_not_called(acl: ModuleType) -> None:
+def test_acl_stream_abort_queued_callback_is_not_called(acl: ModuleType) -> None:
     stream, seen = subscribed(acl), list[int]()
     Held(acl, stream)
     ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
@@ -389,7 +411,7 @@ def test_what_was_aborted_is_not_called(acl: ModuleType) -> None:
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_nothing_is_kept_of_a_callback(acl: ModuleType) -> None:
+def test_acl_launch_callback_after_the_call_releases_user_data(acl: ModuleType) -> None:
     import weakref
 
     class Data:

@@ -1,4 +1,4 @@
-"""``acl.rt``: contexts of their own, which one a thread works in, and what ends with them."""
+"""``acl.rt``: contexts that a program creates, the current context of a thread, and what ends with one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.acl_calls import content, filled, in_thread, ok
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_a_new_context_is_current_in_its_thread_alone(acl: ModuleType) -> None:
+def test_acl_create_context_is_current_only_in_its_thread(acl: ModuleType) -> None:
     own = ok(acl.rt.get_context())
     made = ok(acl.rt.create_context(1))
     assert made != own
@@ -23,14 +23,14 @@ def test_a_new_context_is_current_in_its_thread_alone(acl: ModuleType) -> None:
     assert (acl.rt.get_context(), acl.rt.get_device()) == ((own, 0), (0, 0))
 
 
-def test_setting_the_device_leaves_an_own_context(acl: ModuleType) -> None:
+def test_acl_set_device_after_create_context_selects_context_of_device(acl: ModuleType) -> None:
     own = ok(acl.rt.get_context())
     ok(acl.rt.create_context(0))
     ok(acl.rt.set_device(0))
     assert acl.rt.get_context() == (own, 0)
 
 
-def test_threads_share_the_devices_context_and_no_other(acl: ModuleType) -> None:
+def test_acl_get_context_threads_share_only_context_of_device(acl: ModuleType) -> None:
     def other() -> list[int]:
         ok(acl.rt.set_device(0))
         return [ok(acl.rt.get_context()), ok(acl.rt.create_context(0)), ok(acl.rt.create_context(0))]
@@ -40,7 +40,7 @@ def test_threads_share_the_devices_context_and_no_other(acl: ModuleType) -> None
     assert len({own, *made}) == 3
 
 
-def test_each_context_has_its_default_stream(acl: ModuleType) -> None:
+def test_acl_default_stream_is_per_context_and_foreign_stream_returns_107003(acl: ModuleType) -> None:
     own = ok(acl.rt.ctx_get_current_default_stream())
     ok(acl.rt.create_context(0))
     assert ok(acl.rt.ctx_get_current_default_stream()) != own
@@ -56,7 +56,7 @@ def test_each_context_has_its_default_stream(acl: ModuleType) -> None:
     assert "acl.rt.set_device(0)" in acl.get_recent_err_msg()
 
 
-def test_synchronize_device_waits_for_all_its_contexts(acl: ModuleType) -> None:
+def test_acl_synchronize_device_waits_for_all_contexts_of_device(acl: ModuleType) -> None:
     notify, target = ok(acl.rt.create_notify(0)), filled(acl, 64, 1)
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
@@ -71,7 +71,7 @@ def test_synchronize_device_waits_for_all_its_contexts(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["destroy_context", "set_context"])
-def test_what_is_no_context(acl: ModuleType, call: str) -> None:
+def test_acl_context_calls_invalid_context_return_107002(acl: ModuleType, call: str) -> None:
     made, stream = ok(acl.rt.create_context(1)), ok(acl.rt.create_stream())
     assert getattr(acl.rt, call)(0) == 100000
     for wrong, words in ((stream, "another kind: stream"), (12345, "gave out no context")):
@@ -84,13 +84,13 @@ def test_what_is_no_context(acl: ModuleType, call: str) -> None:
         getattr(acl.rt, call)(None)
 
 
-def test_bad_devices(acl: ModuleType) -> None:
+def test_acl_create_context_invalid_device_returns_107001(acl: ModuleType) -> None:
     for device in (-1, 2):
         assert acl.rt.create_context(device) == (0, 107001)
     assert ok(acl.rt.get_device()) == 0
 
 
-def test_the_devices_own_context_is_not_destroyed(acl: ModuleType) -> None:
+def test_acl_destroy_context_of_device_itself_returns_107002(acl: ModuleType) -> None:
     own = ok(acl.rt.get_context())
     assert acl.rt.destroy_context(own) == 107002
     assert "acl.rt.reset_device(0)" in acl.get_recent_err_msg()
@@ -100,7 +100,7 @@ def test_the_devices_own_context_is_not_destroyed(acl: ModuleType) -> None:
     assert ok(acl.rt.get_context()) != own
 
 
-def test_a_destroyed_context_is_nobodys(acl: ModuleType) -> None:
+def test_acl_destroy_context_current_in_other_thread_leaves_it_without_context(acl: ModuleType) -> None:
     made = ok(acl.rt.create_context(0))
     stream, event, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_event()), ok(acl.rt.create_notify(0))
     seen = threading.Event(), threading.Event()
@@ -126,7 +126,7 @@ def test_a_destroyed_context_is_nobodys(acl: ModuleType) -> None:
         assert getattr(acl.rt, call)(thing) == 107000
 
 
-def test_destroying_waits_and_tells_what_failed(acl: ModuleType) -> None:
+def test_acl_destroy_context_waits_for_work_and_reports_endless_wait(acl: ModuleType) -> None:
     made, target = ok(acl.rt.create_context(0)), filled(acl, 4 << 20, 0)
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.memset_async(target, 4 << 20, 3, 4 << 20, stream))
@@ -140,7 +140,7 @@ def test_destroying_waits_and_tells_what_failed(acl: ModuleType) -> None:
     assert acl.rt.destroy_context(made) == 107002
 
 
-def test_memory_stays_while_anything_uses_the_device(acl: ModuleType) -> None:
+def test_acl_reset_device_other_context_alive_keeps_memory(acl: ModuleType) -> None:
     free, _ = ok(acl.rt.get_mem_info(1))
     pointer = filled(acl, 1 << 20, 9)
     made = ok(acl.rt.create_context(0))
@@ -153,7 +153,7 @@ def test_memory_stays_while_anything_uses_the_device(acl: ModuleType) -> None:
     assert "freed" in acl.get_recent_err_msg()
 
 
-def test_reset_by_force_drops_all_references(acl: ModuleType) -> None:
+def test_acl_reset_device_force_drops_all_references(acl: ModuleType) -> None:
     for _ in range(3):
         ok(acl.rt.set_device(0))
     ok(acl.rt.reset_device(0))
@@ -163,7 +163,7 @@ def test_reset_by_force_drops_all_references(acl: ModuleType) -> None:
     assert acl.rt.reset_device_force(2) == 107001
 
 
-def test_two_threads_destroy_one_context(acl: ModuleType) -> None:
+def test_acl_destroy_context_from_two_threads_succeeds_once(acl: ModuleType) -> None:
     for _ in range(20):
         made = ok(acl.rt.create_context(0))
         ok(acl.rt.create_stream())
@@ -183,7 +183,9 @@ def test_two_threads_destroy_one_context(acl: ModuleType) -> None:
     ok(acl.rt.set_device(0))
 
 
-def test_limits_are_the_devices(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_get_stream_available_num_in_second_context_counts_device_streams(
+    enter: Callable[[str], ModuleType],
+) -> None:
     acl = enter("devices=1,memory=64MiB,profile=ascend-310p")
     ok(acl.rt.set_device(0))
     before = ok(acl.rt.get_stream_available_num())
@@ -193,7 +195,9 @@ def test_limits_are_the_devices(enter: Callable[[str], ModuleType]) -> None:
     assert ok(acl.rt.get_stream_available_num()) == before - 1
 
 
-def test_a_new_node_has_none_of_them(acl: ModuleType, enter: Callable[[str], ModuleType]) -> None:
+def test_acl_set_context_of_previous_node_returns_107002(
+    acl: ModuleType, enter: Callable[[str], ModuleType]
+) -> None:
     made = ok(acl.rt.create_context(1))
     acl = enter("devices=2,memory=64MiB")
     assert acl.rt.set_context(made) == 107002

@@ -1,4 +1,4 @@
-"""What holds for every call of ``acl``: arguments, shapes, names and messages."""
+"""Conventions of every call of ``acl``: arguments, shapes, names and messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(cases: list[tuple[Any, ...]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "args", "expected"), named(CALLS))
-def test_a_failure_has_the_vendors_shape_and_a_message(
+def test_acl_calls_that_fail_return_vendor_shape_and_leave_message(
     name: str, args: tuple[Any, ...], expected: Any, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     result = function(name)(*args)
@@ -47,7 +47,7 @@ def test_a_failure_has_the_vendors_shape_and_a_message(
 
 
 @pytest.mark.parametrize(("name", "args", "expected"), named(GOOD))
-def test_a_success_has_the_vendors_shape_and_no_message(
+def test_acl_calls_that_succeed_return_vendor_shape_and_no_message(
     name: str, args: tuple[Any, ...], expected: Any, acl: ModuleType
 ) -> None:
     result = function(name)(*args)
@@ -57,7 +57,7 @@ def test_a_success_has_the_vendors_shape_and_no_message(
 
 
 @pytest.mark.parametrize(("name", "args", "expected"), [case for case in named(GOOD) if "acl.rt" in case.id])
-def test_after_finalize_calls_work_as_before_init(
+def test_acl_rt_calls_after_finalize_work_as_before_init(
     name: str, args: tuple[Any, ...], expected: Any, acl: ModuleType
 ) -> None:
     assert [acl.init(), acl.finalize()] == [0, 0]
@@ -65,7 +65,7 @@ def test_after_finalize_calls_work_as_before_init(
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_a_bad_argument_list_is_the_vendors_type_error(name: str, acl: ModuleType) -> None:
+def test_acl_calls_wrong_argument_list_raise_vendor_type_error(name: str, acl: ModuleType) -> None:
     codes = SIGNATURES[name]
     wanted = f"{name} args parse failed"
     right = [1] * len(codes)
@@ -84,14 +84,14 @@ def test_a_bad_argument_list_is_the_vendors_type_error(name: str, acl: ModuleTyp
 
 
 @pytest.mark.parametrize("value", [None, 1, b"", "a\0b", "\udc80"])
-def test_init_takes_text(value: object, acl: ModuleType) -> None:
+def test_acl_init_argument_not_text_raises_type_error(value: object, acl: ModuleType) -> None:
     with pytest.raises(TypeError, match=r"^acl\.init args parse failed$"):
         acl.init(value)
     with pytest.raises(TypeError, match=r"^acl\.init args parse failed$"):
         acl.init("", "")
 
 
-def test_no_call_takes_keywords(acl: ModuleType) -> None:
+def test_acl_calls_keyword_arguments_raise_type_error(acl: ModuleType) -> None:
     for module in MODULES:
         for call in convention.functions(module).values():
             with pytest.raises(TypeError, match="keyword"):
@@ -99,29 +99,29 @@ def test_no_call_takes_keywords(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", NO_PARAMETERS)
-def test_calls_without_parameters_ignore_arguments(name: str, acl: ModuleType) -> None:
+def test_acl_calls_without_parameters_ignore_arguments(name: str, acl: ModuleType) -> None:
     assert function(name)(None, 1.5, "x") is not ANY
 
 
-def test_words_wrap_like_the_parse_code(acl: ModuleType) -> None:
+def test_acl_malloc_and_free_numbers_beyond_64_bits_wrap(acl: ModuleType) -> None:
     pointer, ret = acl.rt.malloc((1 << 64) + 8, True)
     assert ret == 0
     assert acl.rt.free(pointer - (1 << 64)) == 0
 
 
-def test_every_fault_has_a_code() -> None:
+def test_acl_fault_codes_every_fault_has_code_and_remedy() -> None:
     assert set(FAULTS) == set(Fault)
     assert set(FAULTS.values()) <= set(Code)
     assert set(REMEDIES) == set(Fault)
 
 
-def test_every_fault_of_the_neutral_api_becomes_its_code(
+def test_acl_set_device_neutral_fault_returns_its_code_and_remedy(
     acl: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from peerlane import errors
     from peerlane.dialects.acl import _state
 
-    for fault in set(Fault) - {Fault.PROCESS_ENDING}:  # of destructors at the end: test_acl_programs.py
+    for fault in set(Fault) - {Fault.PROCESS_ENDING}:  # test_acl_programs.py tests it
 
         def fail(*_: object, fault: Fault = fault) -> int:
             raise errors.Error(f"as {fault.value}", fault=fault)
@@ -134,7 +134,7 @@ def test_every_fault_of_the_neutral_api_becomes_its_code(
         assert f"        Solution: {REMEDIES[fault]}." in text
 
 
-def test_modules_show_the_api_and_nothing_else(acl: ModuleType) -> None:
+def test_acl_modules_dir_lists_exactly_the_declared_calls(acl: ModuleType) -> None:
     for module in (acl, acl.media, acl.rt, acl.util):
         names = {name for name in dir(module) if not name.startswith("_")}
         public = module.__name__.removeprefix("peerlane.dialects.")
@@ -147,13 +147,13 @@ def test_modules_show_the_api_and_nothing_else(acl: ModuleType) -> None:
     "name",
     ["MEMCPY_HOST_TO_DEVICE", "ACL_MEMCPY_DEVICE_TO_DEVICE", "memcpy_2d", "query_stream", "annotations"],
 )
-def test_what_the_binding_does_not_have_is_no_attribute(name: str, acl: ModuleType) -> None:
+def test_acl_modules_name_absent_from_binding_is_not_an_attribute(name: str, acl: ModuleType) -> None:
     assert not hasattr(acl.rt, name)
     assert not hasattr(acl.util, "vector_to_ptr")
     assert not hasattr(acl, "mem_set_access")
 
 
-def test_messages_pile_up_newest_on_top_until_read(acl: ModuleType) -> None:
+def test_acl_get_recent_err_msg_several_failures_newest_first_until_read(acl: ModuleType) -> None:
     assert acl.rt.free(0) == 100000
     assert acl.rt.set_device(7) == 107001
     assert acl.rt.set_device(0) == 0
@@ -162,13 +162,13 @@ def test_messages_pile_up_newest_on_top_until_read(acl: ModuleType) -> None:
     assert acl.get_recent_err_msg() is None
 
 
-def test_messages_do_not_pile_up_without_end(acl: ModuleType) -> None:
+def test_acl_get_recent_err_msg_1000_failures_keeps_at_most_64(acl: ModuleType) -> None:
     for _ in range(1000):
         acl.rt.free(0)
     assert acl.get_recent_err_msg().count("EE1001") <= 64
 
 
-def test_a_message_names_where_an_address_points(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_memcpy_bad_count_message_names_allocations(acl: ModuleType, message: Callable[[], str]) -> None:
     pointer, _ = acl.rt.malloc(100, 2)
     host, _ = acl.rt.malloc_host(100)
     assert acl.rt.memcpy(pointer + 4, 8, host, 9, 1) == 107000
@@ -182,7 +182,9 @@ def test_a_message_names_where_an_address_points(acl: ModuleType, message: Calla
 
 
 @pytest.mark.parametrize("address", [0x40, 0xDEAD0000])
-def test_a_wild_pointer_is_no_host_memory(address: int, acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_free_and_memset_wild_pointer_message_says_nothing_is_mapped(
+    address: int, acl: ModuleType, message: Callable[[], str]
+) -> None:
     for call in (
         lambda: acl.rt.free(address),
         lambda: acl.rt.free_host(address),
@@ -194,7 +196,9 @@ def test_a_wild_pointer_is_no_host_memory(address: int, acl: ModuleType, message
         assert f"Possible Cause: {address:#x} is no address: nothing is mapped there." in text
 
 
-def test_a_bad_device_says_how_to_have_more(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_set_device_unknown_device_message_names_devices_option(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     assert acl.rt.set_device(9) == 107001
     assert "`peerlane run --devices N`" in message()
 
@@ -207,7 +211,7 @@ def test_a_bad_device_says_how_to_have_more(acl: ModuleType, message: Callable[[
         (8, 8, -1, "dpitch = 8 bytes apart"),
     ],
 )
-def test_a_rectangle_beyond_64_bits_names_the_pitch(
+def test_acl_memcpy2d_rectangle_beyond_64_bits_message_names_pitch(
     dpitch: int, spitch: int, height: int, words: str, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     pointer, _ = acl.rt.malloc(64, 2)
@@ -215,7 +219,7 @@ def test_a_rectangle_beyond_64_bits_names_the_pitch(
     assert words in message()
 
 
-def test_a_type_is_named_with_its_module(acl: ModuleType) -> None:
+def test_acl_calls_wrong_type_error_names_type_with_module(acl: ModuleType) -> None:
     name = f"numpy.{np.bool_.__name__}"
     for call, args in ((acl.rt.free, (np.bool_(True),)), (acl.rt.set_device, (np.bool_(True),))):
         with pytest.raises(TypeError) as caught:
@@ -224,7 +228,7 @@ def test_a_type_is_named_with_its_module(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", convention.table)
-def test_help_shows_the_arguments(name: str) -> None:
+def test_acl_calls_signature_shows_declared_parameters(name: str) -> None:
     declared = convention.table[name].parameters
     shown = inspect.signature(function(name)).parameters
     assert list(shown) == [short for short, _, _ in declared]
@@ -234,7 +238,7 @@ def test_help_shows_the_arguments(name: str) -> None:
         function(name)(**dict.fromkeys(shown, 0), none=0)
 
 
-def test_help_of_a_copy() -> None:
+def test_acl_memcpy_help_shows_parameter_names() -> None:
     assert "memcpy(dst, dest_max, src, count, kind, /)\n" in pydoc.plain(
         pydoc.render_doc(function("acl.rt.memcpy"))
     )
@@ -252,7 +256,9 @@ def test_help_of_a_copy() -> None:
         ("acl.mdl", "Load", ""),
     ],
 )
-def test_a_missing_name_says_what_is_close(module: str, name: str, told: str, acl: ModuleType) -> None:
+def test_acl_modules_missing_name_error_lists_close_names(
+    module: str, name: str, told: str, acl: ModuleType
+) -> None:
     found: Any = acl if module == "acl" else getattr(acl, module.partition(".")[2])
     assert not hasattr(found, name)
     with pytest.raises(AttributeError) as raised:

@@ -1,4 +1,4 @@
-"""``acl``: data buffers; ``acl.rt``: attributes of streams and what a device is."""
+"""``acl``: data buffers; ``acl.rt``: attributes of streams and of devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helpers.acl_calls import filled, in_thread, ok
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_a_data_buffer_keeps_an_address_and_a_size(acl: ModuleType) -> None:
+def test_acl_data_buffer_keeps_address_and_size(acl: ModuleType) -> None:
     pointer = filled(acl, 64, 1)
     buffer = acl.create_data_buffer(pointer, (1 << 32) + 64)
     assert type(buffer) is int and buffer
@@ -31,7 +31,7 @@ def test_a_data_buffer_keeps_an_address_and_a_size(acl: ModuleType) -> None:
     ok(acl.rt.free(pointer))
 
 
-def test_a_data_buffer_needs_no_device_and_no_init(acl: ModuleType) -> None:
+def test_acl_data_buffer_without_device_and_init_works(acl: ModuleType) -> None:
     buffer = in_thread(acl.create_data_buffer, 8, 8)
     ok(acl.rt.reset_device(0))
     acl.finalize()
@@ -40,7 +40,7 @@ def test_a_data_buffer_needs_no_device_and_no_init(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["get_data_buffer_addr", "get_data_buffer_size", "get_data_buffer_size_v2"])
-def test_what_is_no_data_buffer_has_nothing(acl: ModuleType, call: str) -> None:
+def test_acl_data_buffer_calls_invalid_buffer_return_0_and_leave_message(acl: ModuleType, call: str) -> None:
     over, stream = acl.create_data_buffer(1, 1), ok(acl.rt.create_stream())
     ok(acl.destroy_data_buffer(over))
     for wrong in (0, 4096, over, stream):
@@ -64,7 +64,9 @@ def test_what_is_no_data_buffer_has_nothing(acl: ModuleType, call: str) -> None:
         (5, {"reserved": []}, {"reserved": [0, 0, 0, 0]}),
     ],
 )
-def test_attributes_of_a_stream(acl: ModuleType, attribute: int, given: Any, found: Any) -> None:
+def test_acl_set_stream_attribute_changes_only_that_stream(
+    acl: ModuleType, attribute: int, given: Any, found: Any
+) -> None:
     stream, other = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     before = ok(acl.rt.get_stream_attribute(other, attribute))
     ok(acl.rt.set_stream_attribute(stream, attribute, given))
@@ -76,7 +78,7 @@ def test_attributes_of_a_stream(acl: ModuleType, attribute: int, given: Any, fou
     assert acl.rt.set_stream_attribute(stream, attribute, given) == 107003
 
 
-def test_the_two_ways_to_set_the_failure_mode_are_one(acl: ModuleType) -> None:
+def test_acl_set_stream_failure_mode_and_stream_attribute_1_are_one_value(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.set_stream_failure_mode(stream, 1))
     assert ok(acl.rt.get_stream_attribute(stream, 1)) == {"failureMode": 1}
@@ -85,7 +87,7 @@ def test_the_two_ways_to_set_the_failure_mode_are_one(acl: ModuleType) -> None:
     assert ok(acl.rt.get_stream_attribute(stream, 1)) == {"failureMode": 0}
 
 
-def test_the_priority_is_the_one_it_was_created_with(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_stream_attribute_5_reads_priority_given_at_creation(enter: Callable[[str], ModuleType]) -> None:
     for profile, code in (("ascend-a2", 0), ("ascend-310p", 207000)):
         acl = enter(f"devices=1,memory=64MiB,profile={profile}")
         ok(acl.rt.set_device(0))
@@ -103,7 +105,7 @@ def test_the_priority_is_the_one_it_was_created_with(enter: Callable[[str], Modu
         ("devices=4,switch=2,memory=64MiB,profile=ascend-310p", 0x02, 0x10),
     ],
 )
-def test_links_are_those_of_the_node(
+def test_acl_get_devices_topo_reports_links_of_node(
     enter: Callable[[str], ModuleType], spec: str, inside: int, across: int
 ) -> None:
     acl = enter(spec)
@@ -112,13 +114,13 @@ def test_links_are_those_of_the_node(
     assert found == [[0, i, x, x], [i, 0, x, x], [x, x, 0, i], [x, x, i, 0]]
 
 
-def test_the_uuid_is_the_devices(acl: ModuleType) -> None:
+def test_acl_device_get_uuid_equals_uuid_of_neutral_device(acl: ModuleType) -> None:
     for device in peerlane.devices():
         assert ok(acl.rt.device_get_uuid(device.ordinal)) == {"bytes": list(device.uuid)}
     assert ok(acl.rt.device_get_uuid(0)) != ok(acl.rt.device_get_uuid(1))
 
 
-def test_every_documented_attribute_of_a_device_has_an_answer(acl: ModuleType) -> None:
+def test_acl_get_device_info_every_documented_attribute_has_value(acl: ModuleType) -> None:
     expected = {1: 1, 101: 1, 102: 1, 201: 1, 301: 64 << 20, 302: 0, 402: 1, 403: 1}
     expected |= dict.fromkeys((401, 404, 405, 406, 407, 501), 0)
     expected |= dict.fromkeys((*range(205, 213), 408, 409, 601), 0)
@@ -131,19 +133,19 @@ def test_every_documented_attribute_of_a_device_has_an_answer(acl: ModuleType) -
 @pytest.mark.parametrize(
     ("profile", "architecture"), [("ascend-a2", 2201), ("ascend-310p", 2002), ("hgx", 0)]
 )
-def test_the_architecture_is_that_of_the_devices_name(
+def test_acl_get_device_info_attribute_601_is_architecture_of_profile(
     enter: Callable[[str], ModuleType], profile: str, architecture: int
 ) -> None:
     assert ok(enter(f"profile={profile}").rt.get_device_info(0, 601)) == architecture
 
 
-def test_wrong_lists_of_broken_memory(acl: ModuleType) -> None:
+def test_acl_mem_uce_repair_wrong_list_raises_type_error(acl: ModuleType) -> None:
     for wrong in ((), {}, None, [1]):
         with pytest.raises(TypeError, match="mem_uce_repair"):
             acl.rt.mem_uce_repair(0, wrong)
 
 
-def test_answers_are_the_callers(acl: ModuleType) -> None:
+def test_acl_calls_result_changed_by_caller_does_not_affect_next_result(acl: ModuleType) -> None:
     for call, args in (
         (acl.get_cann_version, (0,)),
         (acl.rt.get_device_utilization_rate, (0,)),

@@ -21,7 +21,7 @@ def size(acl: ModuleType) -> int:
     return int(ok(acl.rt.get_memcpy_desc_size(INNER)))
 
 
-def test_the_size_is_that_of_one_copy(acl: ModuleType, size: int) -> None:
+def test_acl_get_memcpy_desc_size_supports_only_inner_kind(acl: ModuleType, size: int) -> None:
     assert size == 64
     for kind, code in ((0, 207000), (3, 207000), (7, 207000), (8, 100000), (-1, 100000)):
         assert acl.rt.get_memcpy_desc_size(kind) == (0, code)
@@ -34,7 +34,7 @@ def described(acl: ModuleType, src: int, dst: int, count: int) -> int:
     return int(desc)
 
 
-def test_launched_any_number_of_times(acl: ModuleType) -> None:
+def test_acl_memcpy_async_with_desc_launched_twice_copies_current_bytes(acl: ModuleType) -> None:
     stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 256, 0)
     desc = described(acl, source + 16, target + 8, 200)
     for value in (5, 6):
@@ -44,7 +44,9 @@ def test_launched_any_number_of_times(acl: ModuleType) -> None:
         assert content(acl, target, 256) == bytes(8) + bytes([value] * 200) + bytes(48)
 
 
-def test_what_cannot_be_described(acl: ModuleType, size: int, message: Callable[[], str]) -> None:
+def test_acl_set_memcpy_desc_bad_arguments_return_documented_codes(
+    acl: ModuleType, size: int, message: Callable[[], str]
+) -> None:
     source, target = holding(acl, DATA), filled(acl, 256, 0)
     desc, pinned = ok(acl.rt.malloc(2 * size, 0)), ok(acl.rt.malloc_host(256))
     pageable = np.zeros(256, np.uint8).ctypes.data
@@ -83,7 +85,7 @@ def test_what_cannot_be_described(acl: ModuleType, size: int, message: Callable[
         assert acl.rt.set_memcpy_desc(*(right | {name: value}).values()) == (0, code), (name, value)
         assert f"acl.rt.set_memcpy_desc returned {code}" in message()
     beside = filled(acl, 256, 0)
-    ok(acl.rt.set_device(1))  # of the right memory only the descriptor is elsewhere
+    ok(acl.rt.set_device(1))  # now only the descriptor is memory of another device
     elsewhere = ok(acl.rt.malloc(size, 0))
     for desc_at, device in ((elsewhere, 0), (elsewhere, 1)):
         ok(acl.rt.set_device(device))
@@ -94,7 +96,9 @@ def test_what_cannot_be_described(acl: ModuleType, size: int, message: Callable[
     assert in_thread(acl.rt.set_memcpy_desc, *right.values()) == (0, 107002)
 
 
-def test_what_cannot_be_launched(acl: ModuleType, size: int, message: Callable[[], str]) -> None:
+def test_acl_memcpy_async_with_desc_bad_arguments_return_documented_codes(
+    acl: ModuleType, size: int, message: Callable[[], str]
+) -> None:
     stream = ok(acl.rt.create_stream())
     desc = described(acl, holding(acl, DATA), filled(acl, 256, 0), 256)
     pinned = ok(acl.rt.malloc_host(size))
@@ -119,7 +123,9 @@ def test_what_cannot_be_launched(acl: ModuleType, size: int, message: Callable[[
     ok(acl.rt.synchronize_device())
 
 
-def test_rewritten_by_copies_that_are_queued_before(acl: ModuleType, size: int) -> None:
+def test_acl_memcpy_async_with_desc_rewritten_by_queued_copy_uses_new_values(
+    acl: ModuleType, size: int
+) -> None:
     stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 256, 0)
     prepared = [described(acl, source + 32 * n, target + 32 * (7 - n), 32) for n in range(8)]
     launched = described(acl, source, target, 256)
@@ -132,7 +138,7 @@ def test_rewritten_by_copies_that_are_queued_before(acl: ModuleType, size: int) 
     assert content(acl, target, 256) == b"".join(DATA[32 * n : 32 * n + 32] for n in reversed(range(8)))
 
 
-def test_checked_again_when_it_starts(acl: ModuleType, size: int) -> None:
+def test_acl_memcpy_async_with_desc_corrupt_descriptor_fails_with_107000(acl: ModuleType, size: int) -> None:
     stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 256, 0)
     desc = described(acl, source, target, 256)
     ok(acl.rt.set_device(1))
@@ -162,13 +168,13 @@ def test_checked_again_when_it_starts(acl: ModuleType, size: int) -> None:
     assert content(acl, target, 256) == DATA
 
 
-def test_memory_that_was_freed_before_it_starts(acl: ModuleType) -> None:
+def test_acl_memcpy_async_with_desc_source_freed_before_start_fails_with_107000(acl: ModuleType) -> None:
     stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 256, 0)
     desc = described(acl, source, target, 256)
     held = Held(acl, stream)
     ok(acl.rt.memcpy_async_with_desc(desc, INNER, stream))
     ok(acl.rt.free(source))
-    ok(acl.rt.free(desc))  # pinned by the launch
+    ok(acl.rt.free(desc))  # the launch keeps it alive
     held.release()
     assert acl.rt.synchronize_stream(stream) == 107000
     assert "freed" in acl.get_recent_err_msg()

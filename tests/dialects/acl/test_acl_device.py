@@ -80,7 +80,7 @@ NEEDS_DEVICE: list[tuple[str, tuple[Any, ...], Any]] = [
 @pytest.mark.parametrize(
     ("name", "args", "expected"), NEEDS_DEVICE, ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_without_a_device_in_this_thread(
+def test_acl_rt_calls_in_thread_without_device_return_107002(
     name: str, args: tuple[int, ...], expected: Any, acl: ModuleType
 ) -> None:
     def call() -> tuple[Any, str]:
@@ -93,7 +93,7 @@ def test_without_a_device_in_this_thread(
     assert call()[0] == expected
 
 
-def test_the_current_device_is_the_threads(acl: ModuleType) -> None:
+def test_acl_set_device_is_per_thread(acl: ModuleType) -> None:
     def other() -> list[Any]:
         return [acl.rt.set_device(1), acl.rt.get_device()]
 
@@ -101,7 +101,7 @@ def test_the_current_device_is_the_threads(acl: ModuleType) -> None:
     assert acl.rt.get_device() == (0, 0)
 
 
-def test_references_are_the_processs(acl: ModuleType) -> None:
+def test_acl_reset_device_references_are_per_process(acl: ModuleType) -> None:
     assert acl.rt.set_device(0) == 0
     assert in_thread(acl.rt.reset_device, 0) == 0
     assert acl.rt.get_device() == (0, 0)
@@ -111,14 +111,14 @@ def test_references_are_the_processs(acl: ModuleType) -> None:
     assert "set_device(0) was already reset" in acl.get_recent_err_msg()
 
 
-def test_a_failed_set_device_keeps_the_current_one(acl: ModuleType) -> None:
+def test_acl_set_device_invalid_id_keeps_current_device(acl: ModuleType) -> None:
     assert acl.rt.set_device(2) == 107001
     assert "numbered 0 to 1" in acl.get_recent_err_msg()
     assert acl.rt.get_device() == (0, 0)
     assert [acl.rt.reset_device(0), acl.rt.reset_device(0)] == [0, 507007]
 
 
-def test_a_device_set_again_is_another_context(acl: ModuleType) -> None:
+def test_acl_get_device_after_reset_by_other_thread_returns_107002(acl: ModuleType) -> None:
     ready, go = threading.Event(), threading.Event()
 
     def other() -> Any:
@@ -135,7 +135,7 @@ def test_a_device_set_again_is_another_context(acl: ModuleType) -> None:
         assert waiting.result(timeout=20) == (0, 107002)
 
 
-def test_the_last_reset_frees_the_devices_memory_and_no_other(acl: ModuleType) -> None:
+def test_acl_reset_device_last_reference_frees_only_memory_of_that_device(acl: ModuleType) -> None:
     first, second = pair(acl)
     host, _ = acl.rt.malloc_host(8)
     free, total, _ = acl.rt.get_mem_info(1)
@@ -154,7 +154,7 @@ def test_the_last_reset_frees_the_devices_memory_and_no_other(acl: ModuleType) -
     assert [acl.rt.free(second), acl.rt.free_host(host)] == [0, 0]
 
 
-def test_memory_made_by_other_threads_goes_with_its_device(acl: ModuleType) -> None:
+def test_acl_reset_device_frees_memory_allocated_by_other_thread(acl: ModuleType) -> None:
     def other() -> int:
         acl.rt.set_device(1)
         pointer, _ = acl.rt.malloc(8, 2)
@@ -166,7 +166,7 @@ def test_memory_made_by_other_threads_goes_with_its_device(acl: ModuleType) -> N
     assert acl.rt.memset(pointer, 8, 0, 8) == 107000
 
 
-def test_threads_may_set_allocate_and_reset_at_once(enter: Any) -> None:
+def test_acl_device_calls_from_eight_threads_return_0_and_balance_references(enter: Any) -> None:
     acl = enter(TWO)
 
     def work(number: int) -> set[int]:
@@ -183,7 +183,9 @@ def test_threads_may_set_allocate_and_reset_at_once(enter: Any) -> None:
     assert [acl.rt.reset_device(0), acl.rt.reset_device(1)] == [507007, 507007]
 
 
-def test_nothing_of_a_node_outlives_it(acl: ModuleType, enter: Any) -> None:
+def test_acl_enter_node_ends_memory_devices_and_peer_access_of_previous_node(
+    acl: ModuleType, enter: Any
+) -> None:
     first, second = pair(acl)
     acl.rt.device_enable_peer_access(1, 0)
     on(acl, 1, "device_enable_peer_access", 0, 0)
@@ -201,7 +203,7 @@ def test_nothing_of_a_node_outlives_it(acl: ModuleType, enter: Any) -> None:
 
 
 @pytest.mark.parametrize("leave", [peerlane.leave_node, lambda: peerlane.enter_node("devices=4")])
-def test_a_copy_in_a_node_that_was_left_is_refused(leave: Callable[[], object], acl: ModuleType) -> None:
+def test_acl_memcpy_after_leaving_node_returns_107002(leave: Callable[[], object], acl: ModuleType) -> None:
     a, b = bytearray(b"12345678"), bytearray(8)
     copy = (peerlane.as_buffer(b).address, 8, peerlane.as_buffer(a).address, 8, 0)
     assert acl.rt.memcpy(*copy) == 0
@@ -211,11 +213,11 @@ def test_a_copy_in_a_node_that_was_left_is_refused(leave: Callable[[], object], 
     assert b == bytes(8)
 
 
-def test_host_memory_may_be_made_while_a_device_is_reset(acl: ModuleType) -> None:
+def test_acl_malloc_host_during_reset_device_returns_0(acl: ModuleType) -> None:
     done, deadline = threading.Event(), time.monotonic() + 20
     many = [
         acl.rt.malloc_host(64)[0] for _ in range(3000)
-    ]  # the longer a reset looks, the likelier they meet
+    ]  # a reset searches them all, which lets the two threads meet
 
     def resets() -> set[int]:
         codes = set()
@@ -243,13 +245,13 @@ def test_host_memory_may_be_made_while_a_device_is_reset(acl: ModuleType) -> Non
         assert {acl.rt.free_host(pointer) for pointer in many} == {0}
 
 
-def test_peers_are_those_of_the_switch(enter: Any) -> None:
+def test_acl_device_can_access_peer_only_within_one_switch(enter: Any) -> None:
     acl = enter(FOUR)
     reach = [[acl.rt.device_can_access_peer(a, b)[0] for b in range(4)] for a in range(4)]
     assert reach == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
 
 
-def test_enabling_across_switches_is_refused(enter: Any) -> None:
+def test_acl_device_enable_peer_access_across_switches_returns_207000(enter: Any) -> None:
     acl = enter(FOUR)
     acl.rt.set_device(0)
     assert acl.rt.device_enable_peer_access(2, 0) == 207000
@@ -262,7 +264,7 @@ def test_enabling_across_switches_is_refused(enter: Any) -> None:
     assert "cannot get it" in acl.get_recent_err_msg()
 
 
-def test_a_copy_needs_both_directions_and_says_which_is_missing(acl: ModuleType) -> None:
+def test_acl_memcpy_one_direction_enabled_returns_507899_and_names_missing_one(acl: ModuleType) -> None:
     first, second = pair(acl)
     zero = "acl.rt.device_enable_peer_access(1, 0) while device 0 is set"
     one = "acl.rt.device_enable_peer_access(0, 0) while device 1 is set"
@@ -290,7 +292,7 @@ def test_a_copy_needs_both_directions_and_says_which_is_missing(acl: ModuleType)
     assert content(acl, first) == b"\x01" * 64
 
 
-def test_enables_are_counted(acl: ModuleType) -> None:
+def test_acl_device_enable_peer_access_three_times_needs_three_disables(acl: ModuleType) -> None:
     first, second = pair(acl)
     d0, d1 = peerlane.devices()
     assert on(acl, 1, "device_enable_peer_access", 0, 0) == 0
@@ -305,7 +307,7 @@ def test_enables_are_counted(acl: ModuleType) -> None:
     assert not d0.peers and not d1.peers
 
 
-def test_peer_access_outlives_resets_and_finalize(acl: ModuleType) -> None:
+def test_acl_peer_access_outlives_reset_device_and_finalize(acl: ModuleType) -> None:
     acl.rt.device_enable_peer_access(1, 0)
     acl.rt.set_device(1)
     acl.rt.device_enable_peer_access(0, 0)
@@ -313,7 +315,7 @@ def test_peer_access_outlives_resets_and_finalize(acl: ModuleType) -> None:
     assert acl.rt.device_peer_access_status(0, 1) == (1, 0)
 
 
-def test_a_device_with_all_its_peers_takes_no_more(enter: Any) -> None:
+def test_acl_device_enable_peer_access_ninth_peer_enables_neither_direction(enter: Any) -> None:
     acl = enter("devices=10,switch=10,memory=64MiB,profile=ascend-a2")
     for peer in range(1, 10):
         assert on(acl, peer, "device_enable_peer_access", 0, 0) == 0
@@ -324,7 +326,7 @@ def test_a_device_with_all_its_peers_takes_no_more(enter: Any) -> None:
     assert d0 not in d9.peers and d9 not in d0.peers
 
 
-def test_the_limit_is_on_the_call_that_exceeds_it(enter: Any) -> None:
+def test_acl_device_enable_peer_access_ninth_peer_returns_207005_and_names_peers(enter: Any) -> None:
     acl = enter("devices=16,switch=16,memory=64MiB,profile=ascend-a2")
     acl.rt.set_device(0)
     codes = [acl.rt.device_enable_peer_access(peer, 0) for peer in range(1, 16)]
@@ -341,7 +343,9 @@ def test_the_limit_is_on_the_call_that_exceeds_it(enter: Any) -> None:
     + [("ascend-310p", policy, 507899) for policy in (0, 1, 2, 6, 99, -1)]
     + [(profile, policy, 0) for profile in ("ascend-a2", "default") for policy in (0, 1, 2, 6, 99, -1)],
 )
-def test_profiles_ask_for_a_p2p_policy(profile: str, policy: int, code: int, enter: Any) -> None:
+def test_acl_memcpy_between_devices_profile_decides_need_of_p2p_policy(
+    profile: str, policy: int, code: int, enter: Any
+) -> None:
     acl = enter(f"devices=2,memory=64MiB,profile={profile}")
     acl.rt.set_device(0)
     acl.rt.device_enable_peer_access(1, 0)
@@ -361,7 +365,9 @@ def test_profiles_ask_for_a_p2p_policy(profile: str, policy: int, code: int, ent
     assert content(acl, first) == (b"\x00" if code else b"\x01") * 64
 
 
-def test_within_one_device_nothing_needs_enabling(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_memcpy_within_one_device_needs_no_peer_access(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     first, second = pair(acl, a=1, b=1)
     assert acl.rt.memcpy(first, 64, second, 64, 3) == 0
     assert content(acl, first) == b"\x01" * 64

@@ -1,4 +1,4 @@
-"""The modules of ``acl`` that compute: importable, and every call says what peerlane is for."""
+"""The modules of ``acl`` that compute: they can be imported, and every call refuses and names the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(acl.get_recent_err_msg() is None)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_any_lower_case_name_is_a_call_that_refuses(
+def test_acl_compute_modules_any_lower_case_call_returns_200001(
     acl: ModuleType, message: Callable[[], str], name: str
 ) -> None:
     module = getattr(acl, name)
@@ -41,13 +41,15 @@ def test_any_lower_case_name_is_a_call_that_refuses(
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("wrong", ["ACL_FLOAT", "Execute", "_x", "__wrapped__", "__path__", "x.y", ""])
-def test_other_names_are_no_attributes(acl: ModuleType, name: str, wrong: str) -> None:
+def test_acl_compute_modules_other_names_raise_attribute_error(
+    acl: ModuleType, name: str, wrong: str
+) -> None:
     with pytest.raises(AttributeError, match=f"^module 'acl.{name}' has no attribute"):
         getattr(getattr(acl, name), wrong)
     assert acl.get_recent_err_msg() is None
 
 
 @pytest.mark.timeout(60)
-def test_a_program_imports_them_in_every_way() -> None:
+def test_acl_compute_modules_every_import_form_works() -> None:
     done = run_python(["-c", f"import peerlane.dialects as d\nd.install('acl')\n{PROGRAM}"], timeout=40)
     assert done.stdout.splitlines() == ["(0, 200001) 200001 (0, 100000) True", "False"], done

@@ -1,4 +1,4 @@
-"""``acl.rt``: events, what waits for them, and their times."""
+"""``acl.rt``: events, waits for them, and their times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ everywhere = pytest.mark.parametrize(("maker", "args"), MAKERS, ids=[maker for m
 
 
 @everywhere
-def test_a_stream_waits_for_an_event_of_another(maker: str, args: tuple[int, ...], acl: ModuleType) -> None:
+def test_acl_stream_wait_event_of_other_stream_orders_copies(
+    maker: str, args: tuple[int, ...], acl: ModuleType
+) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event = ok(getattr(acl.rt, maker)(*args))
     source, middle, target = holding(acl, bytes(range(64))), filled(acl, 64, 0), filled(acl, 64, 0)
@@ -41,7 +43,7 @@ def test_a_stream_waits_for_an_event_of_another(maker: str, args: tuple[int, ...
     assert content(acl, target, 64) == bytes(range(64))
 
 
-def test_a_stream_waits_for_an_event_of_another_device(acl: ModuleType) -> None:
+def test_acl_stream_wait_event_of_other_device_orders_copy(acl: ModuleType) -> None:
     both_ways(acl)
     size = 4 * MIB
     far, event, first = filled(acl, size, 7), ok(acl.rt.create_event()), ok(acl.rt.create_stream())
@@ -61,7 +63,9 @@ def test_a_stream_waits_for_an_event_of_another_device(acl: ModuleType) -> None:
     assert content(acl, near, size) == bytes([8]) * size
 
 
-def test_the_order_of_the_arguments_differs(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_event_calls_swapped_arguments_return_107000_and_name_kind(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     assert acl.rt.record_event(stream, event) == 107000
     assert "another kind: stream " in message()
@@ -71,7 +75,7 @@ def test_the_order_of_the_arguments_differs(acl: ModuleType, message: Callable[[
     ok(acl.rt.stream_wait_event(stream, event))
 
 
-def test_the_two_queries_say_it_the_other_way_round(acl: ModuleType) -> None:
+def test_acl_query_event_and_query_event_status_report_opposite_values(acl: ModuleType) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     assert acl.rt.query_event(event) == (1, 0)
     assert acl.rt.query_event_status(event) == (0, 0)
@@ -85,7 +89,9 @@ def test_the_two_queries_say_it_the_other_way_round(acl: ModuleType) -> None:
     assert acl.rt.query_event_status(event) == (1, 0)
 
 
-def test_a_plain_event_that_was_never_recorded(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_plain_event_never_recorded_calls_return_107000_or_507000(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     other = ok(acl.rt.create_event())
     ok(acl.rt.record_event(other, stream))
@@ -103,7 +109,7 @@ def test_a_plain_event_that_was_never_recorded(acl: ModuleType, message: Callabl
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_an_ex_event_is_complete_until_it_is_recorded(acl: ModuleType) -> None:
+def test_acl_ex_event_not_recorded_is_complete(acl: ModuleType) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event_ex_with_flag(SYNC))
     assert acl.rt.query_event_status(event) == (1, 0)
     ok(acl.rt.synchronize_event(event))
@@ -123,7 +129,7 @@ def test_an_ex_event_is_complete_until_it_is_recorded(acl: ModuleType) -> None:
         assert result == 207000
 
 
-def test_a_wait_before_the_record(acl: ModuleType) -> None:
+def test_acl_stream_wait_event_before_record_waits_for_it(acl: ModuleType) -> None:
     first, second, third = (ok(acl.rt.create_stream()) for _ in range(3))
     event, target = ok(acl.rt.create_event_with_flag(SYNC)), filled(acl, 128, 0)
     for value in (1, 2, 3):
@@ -138,7 +144,7 @@ def test_a_wait_before_the_record(acl: ModuleType) -> None:
         assert acl.rt.query_event(event) == (1, 0)
 
 
-def test_only_some_events_are_reset(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_reset_event_of_plain_event_returns_207000(acl: ModuleType, message: Callable[[], str]) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     ok(acl.rt.record_event(event, stream))
     assert acl.rt.reset_event(event, stream) == 207000
@@ -146,11 +152,11 @@ def test_only_some_events_are_reset(acl: ModuleType, message: Callable[[], str])
     assert acl.rt.query_event(event) == (0, 0) or acl.rt.synchronize_event(event) == 0
 
 
-def test_recorded_again(acl: ModuleType) -> None:
+def test_acl_stream_wait_event_recorded_again_waits_for_first_record_only(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event, target = ok(acl.rt.create_event()), filled(acl, 64, 0)
     ok(acl.rt.record_event(event, first))
-    ok(acl.rt.stream_wait_event(second, event))  # for the first record
+    ok(acl.rt.stream_wait_event(second, event))  # waits for the first record
     held = Held(acl, first)
     ok(acl.rt.record_event(event, first))
     ok(acl.rt.memset_async(target, 64, 1, 64, second))
@@ -160,7 +166,7 @@ def test_recorded_again(acl: ModuleType) -> None:
     ok(acl.rt.synchronize_event(event))
 
 
-def test_who_waits_is_told(acl: ModuleType) -> None:
+def test_acl_query_event_wait_status_reports_waiting_stream(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event = ok(acl.rt.create_event())
     held = Held(acl, first)
@@ -177,7 +183,7 @@ def test_who_waits_is_told(acl: ModuleType) -> None:
     assert acl.rt.query_event_wait_status(event) == (0, 0)
 
 
-def test_destroyed_while_somebody_waits_for_it(acl: ModuleType) -> None:
+def test_acl_destroy_event_while_stream_waits_keeps_order(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event, target = ok(acl.rt.create_event()), filled(acl, 64, 0)
     held = Held(acl, first)
@@ -192,7 +198,9 @@ def test_destroyed_while_somebody_waits_for_it(acl: ModuleType) -> None:
     assert content(acl, target, 64) == bytes([2] * 32 + [1] * 32)
 
 
-def test_time_outs(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_synchronize_event_with_timeout_expires_with_507047(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     held = Held(acl, stream)
     ok(acl.rt.record_event(event, stream))
@@ -207,7 +215,7 @@ def test_time_outs(acl: ModuleType, message: Callable[[], str]) -> None:
     ok(acl.rt.synchronize_event_with_timeout(event, -1))
 
 
-def test_a_wait_for_an_event_lets_other_threads_run(acl: ModuleType) -> None:
+def test_acl_synchronize_event_lets_other_threads_run(acl: ModuleType) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     held = Held(acl, stream)
     ok(acl.rt.record_event(event, stream))
@@ -225,7 +233,7 @@ def test_a_wait_for_an_event_lets_other_threads_run(acl: ModuleType) -> None:
         assert waiting.result(timeout=20) == 0
 
 
-def test_the_time_between_two_records(acl: ModuleType) -> None:
+def test_acl_event_elapsed_time_lies_within_measured_time(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     start, end = ok(acl.rt.create_event()), ok(acl.rt.create_event_with_flag(TIME_LINE))
     before = time.monotonic_ns() // 1000
@@ -244,7 +252,9 @@ def test_the_time_between_two_records(acl: ModuleType) -> None:
     assert abs((last - first) / 1000 - elapsed) < 0.01
 
 
-def test_times_that_are_not_there(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_event_times_not_available_return_code_and_reason(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, done, pending = (
         ok(call()) for call in (acl.rt.create_stream, acl.rt.create_event, acl.rt.create_event)
     )
@@ -269,7 +279,7 @@ def test_times_that_are_not_there(acl: ModuleType, message: Callable[[], str]) -
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_a_wait_that_times_out(acl: ModuleType) -> None:
+def test_acl_set_op_wait_timeout_expired_wait_fails_and_stream_goes_on(acl: ModuleType) -> None:
     first, second, target = ok(acl.rt.create_stream()), ok(acl.rt.create_stream()), filled(acl, 64, 0)
     event = ok(acl.rt.create_event())
     held = Held(acl, first)
@@ -279,7 +289,7 @@ def test_a_wait_that_times_out(acl: ModuleType) -> None:
     ok(acl.rt.memset_async(target, 64, 1, 64, second))
     assert acl.rt.synchronize_stream(second) == 107019
     assert "did not come within 1 s" in acl.get_recent_err_msg()
-    assert content(acl, target, 64) == bytes([1] * 64)  # what is behind goes on
+    assert content(acl, target, 64) == bytes([1] * 64)  # the operation behind the wait runs
     ok(acl.rt.set_op_wait_timeout(0))
     ok(acl.rt.stream_wait_event(second, event))
     assert acl.rt.synchronize_stream_with_timeout(second, 50) == 507046
@@ -287,7 +297,7 @@ def test_a_wait_that_times_out(acl: ModuleType) -> None:
     ok(acl.rt.synchronize_stream(second))
 
 
-def test_an_event_of_a_stream_that_was_aborted(acl: ModuleType) -> None:
+def test_acl_stream_abort_after_record_fails_waiters_with_107023(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event, target = ok(acl.rt.create_event()), filled(acl, 64, 0)
     Held(acl, first)
@@ -302,7 +312,7 @@ def test_an_event_of_a_stream_that_was_aborted(acl: ModuleType) -> None:
     assert acl.rt.event_get_timestamp(event) == (0, 107023)
 
 
-def test_a_circle_of_waits_is_named(acl: ModuleType) -> None:
+def test_acl_synchronize_stream_circular_event_waits_return_507046(acl: ModuleType) -> None:
     streams = [ok(acl.rt.create_stream()) for _ in range(2)]
     events = [ok(acl.rt.create_event_with_flag(SYNC)) for _ in range(2)]
     for number in range(2):
@@ -316,7 +326,7 @@ def test_a_circle_of_waits_is_named(acl: ModuleType) -> None:
         assert acl.rt.synchronize_stream(stream) == 107023
 
 
-def test_a_chain_across_streams_and_devices_is_the_sequential_program(acl: ModuleType) -> None:
+def test_acl_events_across_streams_and_devices_equal_sequential_model(acl: ModuleType) -> None:
     both_ways(acl)
     drawn, size = random.Random(5), 2048
     areas, streams, events, model = [], [], [], []
@@ -363,7 +373,7 @@ ON_EVENTS: list[tuple[str, tuple[int, ...], tuple[int, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("name", "before", "after", "blank"), ON_EVENTS, ids=[each[0] for each in ON_EVENTS])
-def test_what_is_no_event(
+def test_acl_event_calls_invalid_event_return_documented_codes(
     name: str,
     before: tuple[int, ...],
     after: tuple[int, ...],
@@ -387,7 +397,9 @@ def test_what_is_no_event(
     assert in_thread(given, gone) == wanted(107002)
 
 
-def test_a_device_has_so_many_events(acl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acl_create_event_beyond_device_limit_returns_207007(
+    acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_event, "MOST_EVENTS", 5)
     events = [ok(acl.rt.create_event()) for _ in range(5)]
     assert ok(acl.rt.get_event_avail_num()) == 0
@@ -410,7 +422,9 @@ FLAGS = [
 
 
 @pytest.mark.parametrize(("name", "valid", "invalid"), FLAGS, ids=[name for name, *_ in FLAGS])
-def test_flags(name: str, valid: tuple[int, ...], invalid: tuple[int, ...], acl: ModuleType) -> None:
+def test_acl_create_event_with_flag_accepts_only_documented_flags(
+    name: str, valid: tuple[int, ...], invalid: tuple[int, ...], acl: ModuleType
+) -> None:
     for flag in valid:
         ok(getattr(acl.rt, name)(flag))
     for flag in invalid:
@@ -420,14 +434,16 @@ def test_flags(name: str, valid: tuple[int, ...], invalid: tuple[int, ...], acl:
         assert ("or 0x10 or 0x20 alone" in text) is (name == "create_event_with_flag")
 
 
-def test_an_ex_event_between_processes_is_not_supported(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_create_event_ex_with_flag_ipc_returns_207000(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     assert acl.rt.create_event_ex_with_flag(IPC) == (0, 207000)
     assert "flag is 0x40, IPC" in message()
 
 
 @pytest.mark.parametrize("name", ["create_event_with_flag", "create_event_ex_with_flag"])
 @pytest.mark.parametrize("flag", [2, TIME_LINE, TIME_LINE | 2])
-def test_an_event_without_the_sync_flag_is_not_waited_for(
+def test_acl_event_without_sync_flag_stream_wait_and_reset_return_207000(
     name: str, flag: int, acl: ModuleType, message: Callable[[], str]
 ) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
@@ -452,7 +468,9 @@ def test_an_event_without_the_sync_flag_is_not_waited_for(
     ok(acl.rt.synchronize_device())
 
 
-def test_an_event_of_the_device_only(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_device_use_only_event_record_and_wait_return_107000(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event_with_flag(0x10))
     for call, args in (
         (acl.rt.record_event, (event, stream)),
@@ -467,7 +485,7 @@ def test_an_event_of_the_device_only(acl: ModuleType, message: Callable[[], str]
     ok(acl.rt.destroy_event(event))
 
 
-def test_an_external_event_orders_streams_and_tells_nothing(acl: ModuleType) -> None:
+def test_acl_external_event_orders_streams_and_host_queries_return_207000(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event, source, target = ok(acl.rt.create_event_with_flag(0x20)), filled(acl, 64, 0), filled(acl, 64, 9)
     held = Held(acl, first)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def failing(acl: ModuleType) -> tuple[int, int]:
-    """Return a stream on which the second operation will fail, and its number."""
+    """Return a stream on which the second operation will fail, and its id."""
     ok(acl.rt.set_device(1))
     far = filled(acl, 64, 2)
     ok(acl.rt.set_device(0))
@@ -24,7 +24,7 @@ def failing(acl: ModuleType) -> tuple[int, int]:
     return stream, ok(acl.rt.stream_get_id(stream))
 
 
-def test_get_forgets_and_peek_does_not(acl: ModuleType) -> None:
+def test_acl_get_last_error_forgets_and_peek_at_last_error_keeps(acl: ModuleType) -> None:
     assert acl.rt.peek_at_last_error(0) == 0
     assert acl.rt.set_device(9) == 107001
     assert acl.rt.malloc(65 << 20, 0) == (0, 207001)
@@ -33,14 +33,14 @@ def test_get_forgets_and_peek_does_not(acl: ModuleType) -> None:
     assert [acl.rt.get_last_error(0), acl.rt.peek_at_last_error(0)] == [0, 0]
 
 
-def test_a_success_keeps_it(acl: ModuleType) -> None:
+def test_acl_get_last_error_after_successful_call_returns_earlier_failure(acl: ModuleType) -> None:
     assert acl.rt.set_device(9) == 107001
     pointer = filled(acl, 64, 1)
     ok(acl.rt.memcpy(pointer, 64, pointer, 64, 3))
     assert acl.rt.get_last_error(0) == 107001
 
 
-def test_what_the_layer_of_arguments_refuses_is_not_the_runtimes(acl: ModuleType) -> None:
+def test_acl_get_last_error_argument_failures_are_not_counted(acl: ModuleType) -> None:
     ok(acl.init())
     assert acl.init() == 100002
     assert acl.rt.free(0) == 100000
@@ -50,14 +50,14 @@ def test_what_the_layer_of_arguments_refuses_is_not_the_runtimes(acl: ModuleType
     acl.finalize()
 
 
-def test_each_thread_has_its_own(acl: ModuleType) -> None:
+def test_acl_get_last_error_is_per_thread(acl: ModuleType) -> None:
     assert acl.rt.set_device(9) == 107001
     assert in_thread(lambda: (acl.rt.get_device(), acl.rt.get_last_error(0))) == ((0, 107002), 107002)
     assert in_thread(acl.rt.get_last_error, 0) == 0
     assert acl.rt.get_last_error(0) == 107001
 
 
-def test_a_failure_of_a_stream_counts_where_it_is_told(acl: ModuleType) -> None:
+def test_acl_get_last_error_stream_failure_counts_at_synchronize(acl: ModuleType) -> None:
     stream, _ = failing(acl)
     assert acl.rt.synchronize_stream(stream) == 507899
     assert acl.rt.get_last_error(0) == 507899
@@ -71,7 +71,7 @@ def info_of(acl: ModuleType, info: int) -> list[int]:
 
 
 @pytest.mark.parametrize("tell", ["synchronize_stream", "synchronize_device", "destroy_stream"])
-def test_a_callback_is_told_of_a_failure_once(acl: ModuleType, tell: str) -> None:
+def test_acl_exception_callback_stream_failure_is_told_once_with_facts(acl: ModuleType, tell: str) -> None:
     told: list[list[int]] = []
     ok(acl.rt.set_exception_info_callback(lambda info: told.append([info, *info_of(acl, info)])))
     stream, number = failing(acl)
@@ -87,7 +87,7 @@ def test_a_callback_is_told_of_a_failure_once(acl: ModuleType, tell: str) -> Non
     ok(acl.rt.set_exception_info_callback(None))
 
 
-def test_it_is_not_told_of_what_is_no_failure_of_a_task(acl: ModuleType) -> None:
+def test_acl_exception_callback_timeout_and_abort_are_not_told(acl: ModuleType) -> None:
     told: list[int] = []
     ok(acl.rt.set_exception_info_callback(told.append))
     stream = ok(acl.rt.create_stream())
@@ -100,7 +100,7 @@ def test_it_is_not_told_of_what_is_no_failure_of_a_task(acl: ModuleType) -> None
     ok(acl.rt.set_exception_info_callback())
 
 
-def test_the_latest_counts_and_one_that_raises_is_the_last(acl: ModuleType) -> None:
+def test_acl_exception_callback_latest_is_called_and_removed_when_it_raises(acl: ModuleType) -> None:
     told: list[int] = []
 
     def bad(info: int) -> None:
@@ -115,7 +115,7 @@ def test_the_latest_counts_and_one_that_raises_is_the_last(acl: ModuleType) -> N
     assert "the exception callback raised RuntimeError: no" in acl.get_recent_err_msg()
 
 
-def test_the_code_is_returned_whatever_it_raises(acl: ModuleType) -> None:
+def test_acl_synchronize_stream_exception_callback_exits_returns_code(acl: ModuleType) -> None:
     def ends(info: int) -> None:
         raise SystemExit(3)
 
@@ -125,7 +125,7 @@ def test_the_code_is_returned_whatever_it_raises(acl: ModuleType) -> None:
     assert "the exception callback raised SystemExit: 3" in acl.get_recent_err_msg()
 
 
-def test_no_callback(acl: ModuleType) -> None:
+def test_acl_set_exception_info_callback_bad_arguments_raise_type_error(acl: ModuleType) -> None:
     for args in ((5,), (print, print)):
         with pytest.raises(TypeError, match=r"^acl\.rt\.set_exception_info_callback args parse failed$"):
             acl.rt.set_exception_info_callback(*args)

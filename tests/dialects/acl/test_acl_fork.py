@@ -19,7 +19,7 @@ Case = tuple[str, Callable[[], object], object]
 
 
 def in_fork(cases: list[Case]) -> list[object]:
-    """Run every case in one child and return what each gave."""
+    """Run every case in one child and return the results."""
     import os
 
     read_end, write_end = os.pipe()
@@ -45,7 +45,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleType) -> None:
+def test_acl_calls_in_forked_child_of_device_user_return_507033(acl: ModuleType) -> None:
     rt, util = acl.rt, acl.util
     acl.init()
     pointer, _ = rt.malloc(8, 2)
@@ -136,7 +136,7 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("err_msg_mode", ["0", "1"])
-def test_what_the_parent_did_not_read_is_not_the_child_s(
+def test_acl_error_state_of_parent_is_empty_in_forked_child(
     acl: ModuleType, err_msg_mode: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "acl.json"
@@ -154,7 +154,7 @@ def test_what_the_parent_did_not_read_is_not_the_child_s(
 
 
 def refused(call: Callable[[], object]) -> tuple[str, bool]:
-    """Return what was raised, and whether a traceback shows something before it."""
+    """Return the text of the ValueError, and whether its traceback shows another exception."""
     try:
         call()
     except ValueError as error:
@@ -163,7 +163,7 @@ def refused(call: Callable[[], object]) -> tuple[str, bool]:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_child_is_told_what_it_cannot_read_and_what_to_do(acl: ModuleType) -> None:
+def test_acl_ptr_to_bytes_in_forked_child_names_pointer_and_remedy(acl: ModuleType) -> None:
     pointer, _ = acl.rt.malloc(8, 2)
     cases: list[Case] = [
         (f"{at:#x}", lambda at=at: refused(lambda: acl.util.ptr_to_bytes(at, 8)), None)
@@ -209,6 +209,6 @@ os.waitpid(child, 0)
         ("import peerlane; peerlane.devices()[0].allocate(8); peerlane.leave_node()", "[0, 0, (2, 0)]"),
     ],
 )
-def test_what_counts_is_whether_the_parent_had_used_devices(before: str, wanted: Any) -> None:
+def test_acl_calls_in_forked_child_fail_only_if_parent_had_used_devices(before: str, wanted: Any) -> None:
     done = run_python(["-c", FIRST.format(before=before)], timeout=30)
     assert (done.stdout, done.stderr) == (wanted + "\n", "")

@@ -1,4 +1,4 @@
-"""Ctrl-C in every kind of wait of ``acl``: it is seen, and the program ends although a stream never goes on."""
+"""Ctrl-C in every kind of wait of ``acl``: the wait raises, and the program ends although a stream never does."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ MET = [("eager", WHILE), ("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BE
         ("acl.util.stop_thread(other)", OTHER),
     ],
 )
-def test_ctrl_c_ends_a_wait(
+def test_acl_waits_ctrl_c_raises_keyboard_interrupt_and_program_ends(
     call: str, thread: str, schedule: str, interrupt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     is_held = not call.startswith(
         ("rt.destroy_stream", "rt.reset_device")
-    )  # they cancel it; the callback is left
+    )  # both cancel the notify wait; the callback is left
     done = run_python(
         ["-c", PROGRAM.format(interrupt=interrupt, call=call, thread=thread, is_held=is_held)], timeout=40
     )

@@ -1,4 +1,4 @@
-"""``acl.rt``: memory by the text of a key, between two processes."""
+"""``acl.rt``: memory that two processes share by an export key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def key_of(acl: ModuleType, pointer: int, size: int, *, to: AclPeer | None = Non
 
 
 @pytest.mark.parametrize("size", [1, 1000, 4 * MIB])
-def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer, size: int) -> None:
+def test_acl_ipc_mem_import_by_key_shares_bytes_both_ways(acl: ModuleType, peer: AclPeer, size: int) -> None:
     data = np.random.default_rng(size).bytes(size)
     before, pointer, after = filled(acl, size, 1), holding(acl, data), filled(acl, size, 2)
     key = key_of(acl, pointer, size, to=peer)
@@ -48,7 +48,7 @@ def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer, size: 
     ok(acl.rt.free(pointer))
 
 
-def test_a_part_from_the_start(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_export_of_first_10_bytes_limits_import_to_10(acl: ModuleType, peer: AclPeer) -> None:
     pointer = filled(acl, 1000, 3)
     there = peer.ok("rt.ipc_mem_import_by_key", key_of(acl, pointer, 10, to=peer), 0)
     assert peer.read(there, 10) == bytes([3]) * 10
@@ -57,7 +57,7 @@ def test_a_part_from_the_start(acl: ModuleType, peer: AclPeer) -> None:
     assert content(acl, pointer, 1000) == bytes([3]) * 1000
 
 
-def test_arguments_of_the_export(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_get_export_key_bad_arguments_return_codes(acl: ModuleType, peer: AclPeer) -> None:
     pointer = filled(acl, 100, 0)
     export = acl.rt.ipc_mem_get_export_key
     for arguments, code in (
@@ -79,7 +79,9 @@ def test_arguments_of_the_export(acl: ModuleType, peer: AclPeer) -> None:
     assert len(ok(export(pointer, 100, 1023, 0))) == 64
 
 
-def test_only_memory_of_malloc_is_exported(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_get_export_key_memory_not_of_malloc_returns_507899(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     imported = peer.ok("rt.ipc_mem_import_by_key", key_of(acl, filled(acl, 100, 0), 100, to=peer), 0)
     assert peer("rt.ipc_mem_get_export_key", imported, 100, 65, 0) == ("", 507899)
     assert "was imported" in peer("get_recent_err_msg")
@@ -92,7 +94,7 @@ def test_only_memory_of_malloc_is_exported(acl: ModuleType, peer: AclPeer) -> No
     assert "mem_export_to_shareable_handle" in acl.get_recent_err_msg()
 
 
-def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_import_by_key_unlisted_process_returns_507899(acl: ModuleType, peer: AclPeer) -> None:
     key = key_of(acl, filled(acl, 100, 5), 100)
     assert peer("rt.ipc_mem_import_by_key", key, 0) == (0, 507899)
     assert f"does not let process {peer.pid}" in peer("get_recent_err_msg")
@@ -103,7 +105,7 @@ def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
     assert "this very process" in acl.get_recent_err_msg()
 
 
-def test_arguments_of_the_list(acl: ModuleType) -> None:
+def test_acl_ipc_mem_set_import_pid_bad_list_returns_code_or_raises(acl: ModuleType) -> None:
     key = key_of(acl, filled(acl, 100, 0), 100)
     set_pids = acl.rt.ipc_mem_set_import_pid
     for pids, code in (([], 107000), ([os.getppid()] * 32, 107000), ([0], 107000), ([-5], 107000)):
@@ -116,13 +118,15 @@ def test_arguments_of_the_list(acl: ModuleType) -> None:
         set_pids(key.encode(), [1])
 
 
-def test_without_a_list_any_process_imports(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_import_by_key_export_flag_1_lets_any_process_import(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     key = key_of(acl, filled(acl, 100, 8), 100, flags=1)
     assert acl.rt.ipc_mem_set_import_pid(key, [peer.pid]) == 207006
     assert peer.read(peer.ok("rt.ipc_mem_import_by_key", key, 0), 100) == bytes([8]) * 100
 
 
-def test_importing_again_gives_the_same_pointer(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_import_by_key_twice_returns_same_pointer(acl: ModuleType, peer: AclPeer) -> None:
     key = key_of(acl, filled(acl, 100, 6), 100, to=peer)
     first = peer.ok("rt.ipc_mem_import_by_key", key, 0)
     assert peer.ok("rt.ipc_mem_import_by_key", key, 0) == first
@@ -135,7 +139,9 @@ def test_importing_again_gives_the_same_pointer(acl: ModuleType, peer: AclPeer) 
 
 
 @pytest.mark.parametrize("end", ["ipc_mem_close", "free"])
-def test_the_exporter_ends_it(acl: ModuleType, peer: AclPeer, end: str) -> None:
+def test_acl_ipc_mem_import_by_key_ended_by_exporter_returns_507899(
+    acl: ModuleType, peer: AclPeer, end: str
+) -> None:
     pointer = filled(acl, 100, 7)
     taken, untaken = key_of(acl, pointer, 100, to=peer), key_of(acl, pointer, 100, to=peer)
     assert taken != untaken
@@ -152,12 +158,12 @@ def test_the_exporter_ends_it(acl: ModuleType, peer: AclPeer, end: str) -> None:
     assert "is over" in peer("get_recent_err_msg")
 
 
-def test_keys_of_freed_memory_are_over_and_not_kept(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_keys_of_freed_memory_end_and_are_forgotten(acl: ModuleType, peer: AclPeer) -> None:
     pointer = filled(acl, 100, 7)
     taken, untaken = key_of(acl, pointer, 100, to=peer), key_of(acl, pointer, 100)
     peer.ok("rt.ipc_mem_import_by_key", taken, 0)
     ok(acl.rt.free(pointer))
-    ok(acl.rt.ipc_mem_set_import_pid(taken, [os.getppid()]))  # open to others while somebody has it
+    ok(acl.rt.ipc_mem_set_import_pid(taken, [os.getppid()]))  # others may import while the peer has it open
     for key in (untaken, taken):
         peer("rt.ipc_mem_close", key)
         deadline = time.monotonic() + 10
@@ -172,7 +178,7 @@ def test_keys_of_freed_memory_are_over_and_not_kept(acl: ModuleType, peer: AclPe
     assert len(machine.exported_keys) < 150
 
 
-def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_calls_invalid_key_return_507899(acl: ModuleType, peer: AclPeer) -> None:
     key = key_of(acl, filled(acl, 100, 0), 100, to=peer)
     changed = ("B" if key[20] == "A" else "A").join((key[:20], key[21:]))
     for wrong in ("", "x" * 64, key[:-1], key + "A", changed):
@@ -183,7 +189,9 @@ def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:
     assert peer("rt.ipc_mem_import_by_key", key, 0) == (0, 107002)
 
 
-def test_peer_access_with_the_import(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_import_by_key_flag_1_enables_peer_access_until_close(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     pointer = filled(acl, 64, 9)
     key = key_of(acl, pointer, 64, to=peer)
     peer.ok("rt.set_device", 1)
@@ -199,7 +207,9 @@ def test_peer_access_with_the_import(acl: ModuleType, peer: AclPeer) -> None:
     assert acl.rt.device_peer_access_status(0, 1) == (0, 0)
 
 
-def test_what_was_imported_for_another_device(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_imported_for_other_device_allows_only_async_device_copy(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     pointer, h2d, d2h, d2d, default = filled(acl, 64, 9), 1, 2, 3, 4
     key = key_of(acl, pointer, 64, to=peer)
     here = peer.ok("rt.malloc", 64, 0)
@@ -230,7 +240,9 @@ def test_what_was_imported_for_another_device(acl: ModuleType, peer: AclPeer) ->
     peer.ok("rt.memcpy", here, 64, there, 64, default)
 
 
-def test_the_exporter_was_killed(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_ipc_mem_exporter_killed_import_returns_507057_and_mapping_lives(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     pointer = peer.ok("rt.malloc", 100, 0)
     peer.ok("rt.memset", pointer, 100, 4, 100)
     keys = [peer.ok("rt.ipc_mem_get_export_key", pointer, 100, 65, 1) for _ in range(2)]
@@ -242,7 +254,9 @@ def test_the_exporter_was_killed(acl: ModuleType, peer: AclPeer) -> None:
     ok(acl.rt.ipc_mem_close(keys[0]))
 
 
-def test_a_chip_that_shares_only_memory_for_peers(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_ipc_mem_get_export_key_on_310p_without_p2p_policy_returns_507899(
+    enter: Callable[[str], ModuleType],
+) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
     ok(acl.rt.set_device(0))
     assert acl.rt.ipc_mem_get_export_key(ok(acl.rt.malloc(100, 0)), 100, 65, 0) == ("", 507899)

@@ -35,7 +35,7 @@ def read(acl: ModuleType, pointer: int, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 63, 4096, (2 << 20) - 1, 2 << 20, 5 << 20])
-def test_bytes_survive_the_round_trip(size: int, acl: ModuleType) -> None:
+def test_acl_memcpy_round_trip_through_two_devices_blocks_keeps_bytes(size: int, acl: ModuleType) -> None:
     data = random.Random(size).randbytes(size)
     first = new(acl, data)
     second, _ = acl.rt.malloc(size, 0)
@@ -50,7 +50,7 @@ def test_bytes_survive_the_round_trip(size: int, acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", range(6))
-def test_the_kind_is_a_hint(kind: int, acl: ModuleType) -> None:
+def test_acl_memcpy_any_kind_copies_by_addresses(kind: int, acl: ModuleType) -> None:
     pointer = new(acl, bytes(8))
     data = bytearray(b"payload!")
     back = bytearray(8)
@@ -61,15 +61,15 @@ def test_the_kind_is_a_hint(kind: int, acl: ModuleType) -> None:
     assert back == b"hosthost"
 
 
-def test_both_paths_of_memcpy_agree(acl: ModuleType) -> None:
-    """What the short path does not take (a bool, a wrapped number) gives the same bytes."""
+def test_acl_memcpy_bool_and_wrapped_arguments_copy_same_bytes(acl: ModuleType) -> None:
+    """The fast path does not take a bool or a wrapped number; the general path copies the same bytes."""
     pointer = new(acl, bytes(8))
     data = bytearray(b"12345678")
     assert acl.rt.memcpy(pointer - (1 << 64), 8, address(data), 8, True) == 0
     assert read(acl, pointer, 8) == data
 
 
-def test_the_order_of_memcpys_checks(acl: ModuleType, message: Message) -> None:
+def test_acl_memcpy_bad_arguments_return_codes_in_vendor_order(acl: ModuleType, message: Message) -> None:
     assert acl.rt.memcpy(0, 0, 0, 0, 99) == 0
     assert acl.rt.memcpy(0, 0, 0, 1, 99) == 100000
     assert "dst is NULL" in message()
@@ -82,7 +82,7 @@ def test_the_order_of_memcpys_checks(acl: ModuleType, message: Message) -> None:
     assert acl.rt.memcpy(8, 1, 8, 1, 0) == 0
 
 
-def test_bounds_are_the_requested_sizes(acl: ModuleType, message: Message) -> None:
+def test_acl_memcpy_and_memset_beyond_requested_size_return_107000(acl: ModuleType, message: Message) -> None:
     pointer = new(acl, b"0123456789")
     taken = bytearray(11)
     assert acl.rt.memcpy(address(taken), 11, pointer, 11, 2) == 107000
@@ -95,7 +95,9 @@ def test_bounds_are_the_requested_sizes(acl: ModuleType, message: Message) -> No
     assert read(acl, pointer, 10) == b"0123456789"
 
 
-def test_freed_memory_is_named(acl: ModuleType, message: Message) -> None:
+def test_acl_memcpy_and_memset_freed_memory_return_107000_and_name_free(
+    acl: ModuleType, message: Message
+) -> None:
     pointer = new(acl, bytes(8))
     assert acl.rt.free(pointer) == 0
     for call in (
@@ -112,7 +114,7 @@ def test_freed_memory_is_named(acl: ModuleType, message: Message) -> None:
     assert "freed by acl.rt.free_host at test_acl_memory.py:" in message()
 
 
-def test_freeing_again_is_no_failure(acl: ModuleType) -> None:
+def test_acl_free_twice_returns_0_and_leaves_no_message(acl: ModuleType) -> None:
     pointers = [new(acl, bytes(64)) for _ in range(3)]
     big = acl.rt.malloc(8 << 20, 0)[0]
     image = acl.media.dvpp_malloc(64)[0]
@@ -128,7 +130,7 @@ def test_freeing_again_is_no_failure(acl: ModuleType) -> None:
     assert acl.rt.get_mem_info(1)[0] >= before[0] + (8 << 20)
 
 
-def test_freeing_again_frees_what_lives_there_now(acl: ModuleType) -> None:
+def test_acl_free_twice_of_reused_address_frees_new_allocation(acl: ModuleType) -> None:
     first, size = acl.rt.malloc(2 << 20, 0)[0], 2 << 20
     assert acl.rt.free(first) == 0
     others = [acl.rt.malloc(size, 0)[0] for _ in range(4)]
@@ -140,7 +142,9 @@ def test_freeing_again_frees_what_lives_there_now(acl: ModuleType) -> None:
         assert acl.rt.free(other) == 0
 
 
-def test_freeing_again_is_a_failure_of_other_addresses(acl: ModuleType, message: Message) -> None:
+def test_acl_free_again_at_other_address_or_by_other_call_returns_107000(
+    acl: ModuleType, message: Message
+) -> None:
     pointer, kept = new(acl, bytes(256)), new(acl, bytes(256))
     assert acl.rt.free(pointer) == 0
     for wrong, words in ((pointer + 64, "freed by acl.rt.free"), (kept + 64, "bytes inside allocation")):
@@ -158,14 +162,18 @@ def test_freeing_again_is_a_failure_of_other_addresses(acl: ModuleType, message:
     assert "the last reset of virtual:0" in message()
 
 
-def test_what_was_freed_belongs_to_its_node(acl: ModuleType, enter: Callable[[str], ModuleType]) -> None:
+def test_acl_free_pointer_freed_in_previous_node_returns_107000(
+    acl: ModuleType, enter: Callable[[str], ModuleType]
+) -> None:
     pointer = new(acl, bytes(64))
     assert acl.rt.free(pointer) == 0
     again = enter("devices=1,memory=64MiB")
     assert again.rt.free(pointer) == 107000
 
 
-def test_only_what_malloc_returned_can_be_freed(acl: ModuleType, message: Message) -> None:
+def test_acl_free_pointer_not_of_malloc_returns_107000_and_says_why(
+    acl: ModuleType, message: Message
+) -> None:
     pointer = new(acl, bytes(64))
     host, _ = acl.rt.malloc_host(8)
     neutral = peerlane.devices()[0].allocate(8)
@@ -189,7 +197,7 @@ def test_only_what_malloc_returned_can_be_freed(acl: ModuleType, message: Messag
     assert [acl.rt.free(pointer), acl.rt.free_host(host)] == [0, 0]
 
 
-def test_freeing_needs_no_device(acl: ModuleType) -> None:
+def test_acl_free_in_thread_without_device_returns_0(acl: ModuleType) -> None:
     pointer = new(acl, bytes(8))
     host, _ = acl.rt.malloc_host(8)
     with ThreadPoolExecutor(1) as pool:
@@ -197,7 +205,7 @@ def test_freeing_needs_no_device(acl: ModuleType) -> None:
         assert pool.submit(acl.rt.free_host, host).result(timeout=20) == 0
 
 
-def test_many_frees_of_one_address_free_it_once(acl: ModuleType) -> None:
+def test_acl_free_from_four_threads_at_once_returns_0_in_each(acl: ModuleType) -> None:
     for _ in range(20):
         pointer = new(acl, bytes(8))
         with ThreadPoolExecutor(4) as pool:
@@ -205,7 +213,7 @@ def test_many_frees_of_one_address_free_it_once(acl: ModuleType) -> None:
         assert codes == [0, 0, 0, 0]
 
 
-def test_out_of_memory_leaves_nothing_behind(acl: ModuleType, message: Message) -> None:
+def test_acl_malloc_out_of_memory_returns_207001_and_leaks_nothing(acl: ModuleType, message: Message) -> None:
     free, total, ret = acl.rt.get_mem_info(1)
     assert (free, total, ret) == (64 << 20, 64 << 20, 0)
     assert acl.rt.malloc(total + 1, 2) == (0, 207001)
@@ -227,7 +235,9 @@ def test_out_of_memory_leaves_nothing_behind(acl: ModuleType, message: Message) 
         ("ascend-310p", set(range(18))),
     ],
 )
-def test_memory_of_the_wrong_kind_is_zero(profile: str, answered: set[int], enter: Any) -> None:
+def test_acl_get_mem_info_unsupported_kind_returns_zeros(
+    profile: str, answered: set[int], enter: Any
+) -> None:
     acl = enter(f"devices=2,memory=64MiB,profile={profile}")
     acl.rt.set_device(1)
     size = 64 << 20
@@ -235,7 +245,7 @@ def test_memory_of_the_wrong_kind_is_zero(profile: str, answered: set[int], ente
         assert acl.rt.get_mem_info(attr) == ((size, size, 0) if attr in answered else (0, 0, 0))
 
 
-def test_memset_takes_the_low_byte(acl: ModuleType) -> None:
+def test_acl_memset_value_beyond_a_byte_uses_low_byte(acl: ModuleType) -> None:
     pointer = new(acl, bytes(8))
     for value, byte in ((0x5A, 0x5A), (0x1FF, 0xFF), (-1, 0xFF), (-256, 0)):
         assert acl.rt.memset(pointer, 8, value, 8) == 0
@@ -244,7 +254,7 @@ def test_memset_takes_the_low_byte(acl: ModuleType) -> None:
     assert read(acl, pointer, 8) == b"\x00\x00\x07\x07\x07\x00\x00\x00"
 
 
-def test_memset_sets_host_memory_of_acl_only(acl: ModuleType, message: Message) -> None:
+def test_acl_memset_host_memory_not_of_malloc_host_returns_107000(acl: ModuleType, message: Message) -> None:
     host, _ = acl.rt.malloc_host(8)
     assert acl.rt.memset(host, 8, 9, 8) == 0
     assert acl.util.ptr_to_bytes(host, 8) == b"\x09" * 8
@@ -255,7 +265,7 @@ def test_memset_sets_host_memory_of_acl_only(acl: ModuleType, message: Message) 
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4])
-def test_rows_are_copied_a_pitch_apart(kind: int, acl: ModuleType) -> None:
+def test_acl_memcpy2d_copies_rows_a_pitch_apart(kind: int, acl: ModuleType) -> None:
     source = new(acl, bytes(range(32)))
     target = new(acl, b"\xee" * 40)
     assert acl.rt.memcpy2d(target, 10, source, 8, 3, 4, kind) == 0
@@ -265,7 +275,9 @@ def test_rows_are_copied_a_pitch_apart(kind: int, acl: ModuleType) -> None:
     assert read(acl, target, 40) == expected
 
 
-def test_a_rectangle_beyond_the_allocation_writes_nothing(acl: ModuleType, message: Message) -> None:
+def test_acl_memcpy2d_beyond_allocation_returns_107000_and_writes_nothing(
+    acl: ModuleType, message: Message
+) -> None:
     source = new(acl, b"\x01" * 32)
     target = new(acl, bytes(32))
     assert acl.rt.memcpy2d(target, 8, source, 8, 8, 5, 3) == 107000
@@ -279,7 +291,7 @@ def test_a_rectangle_beyond_the_allocation_writes_nothing(acl: ModuleType, messa
     assert "dpitch is 7, spitch 8" in message()
 
 
-def test_wild_host_pointers_are_codes(acl: ModuleType, message: Message) -> None:
+def test_acl_memcpy_wild_host_pointer_returns_107000(acl: ModuleType, message: Message) -> None:
     pointer = new(acl, bytes(8))
     for wild in (8, 0xDEAD0000, (1 << 64) - 4):
         assert acl.rt.memcpy(pointer, 8, wild, 8, 1) == 107000

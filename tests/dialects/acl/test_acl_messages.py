@@ -1,4 +1,4 @@
-"""What ``get_recent_err_msg`` says: which operation, memory, stream and line were meant, as it was when it failed."""
+"""Messages of ``get_recent_err_msg``: operation, memory, stream and lines, as they were at the failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made_on_two_devices(acl: ModuleType) -> tuple[int, int]:
     return a, b
 
 
-def test_a_failed_copy_names_memory_stream_and_lines(acl: ModuleType) -> None:
+def test_acl_message_failed_copy_names_memory_stream_and_lines(acl: ModuleType) -> None:
     a, b = made_on_two_devices(acl)
     stream = ok(acl.rt.create_stream())
     made = here(1)
@@ -58,7 +58,7 @@ def test_a_failed_copy_names_memory_stream_and_lines(acl: ModuleType) -> None:
     )
 
 
-def test_the_default_stream_is_named_too(acl: ModuleType) -> None:
+def test_acl_message_failed_copy_on_default_stream_names_stream(acl: ModuleType) -> None:
     a, b = made_on_two_devices(acl)
     ok(acl.rt.memcpy_async(a, 256, b, 256, 3, 0))
     submitted = here(1)
@@ -67,7 +67,7 @@ def test_the_default_stream_is_named_too(acl: ModuleType) -> None:
     assert f"of stream {stream:#x}: " in (text := message(acl)) and f"submitted at {submitted}" in text
 
 
-def test_memory_that_was_freed_while_it_was_queued(acl: ModuleType) -> None:
+def test_acl_message_memory_freed_while_queued_names_line_of_free(acl: ModuleType) -> None:
     a, b = made_on_two_devices(acl)
     stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
@@ -79,7 +79,7 @@ def test_memory_that_was_freed_while_it_was_queued(acl: ModuleType) -> None:
     assert f"which was freed by acl.rt.free at {freed}" in message(acl)
 
 
-def test_what_follows_from_a_failure_of_another_stream(acl: ModuleType) -> None:
+def test_acl_message_failure_caused_by_other_stream_names_first_failure(acl: ModuleType) -> None:
     a, b = made_on_two_devices(acl)
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     ok(acl.rt.set_stream_failure_mode(first, 1))
@@ -99,7 +99,7 @@ def test_what_follows_from_a_failure_of_another_stream(acl: ModuleType) -> None:
     assert acl.rt.synchronize_stream(first) == 507899
 
 
-def test_a_wait_that_was_too_long(acl: ModuleType) -> None:
+def test_acl_message_notify_wait_timeout_names_submitting_line(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 1))
     submitted = here(1)
@@ -108,7 +108,7 @@ def test_a_wait_that_was_too_long(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", ENDED_HOW)
-def test_a_number_that_ended_says_where_it_was_made_and_ended(acl: ModuleType, kind: str) -> None:
+def test_acl_message_ended_handle_names_lines_where_made_and_ended(acl: ModuleType, kind: str) -> None:
     args = (0,) if kind == "notify" else ()
     thing = ok(getattr(acl.rt, f"create_{kind}")(*args))
     made = here(1)
@@ -123,7 +123,7 @@ def test_a_number_that_ended_says_where_it_was_made_and_ended(acl: ModuleType, k
     assert f"Called with: {kind}={thing:#x} (over)\n" in text
 
 
-def test_a_context_that_ended_and_what_ended_with_it(acl: ModuleType) -> None:
+def test_acl_message_ended_context_and_its_event_name_destroying_line(acl: ModuleType) -> None:
     context, event = ok(acl.rt.create_context(1)), ok(acl.rt.create_event())
     made = here(1)
     ok(acl.rt.destroy_context(context))
@@ -136,7 +136,7 @@ def test_a_context_that_ended_and_what_ended_with_it(acl: ModuleType) -> None:
     assert f"was an event{end}" in message(acl)
 
 
-def test_a_reset_ends_numbers(acl: ModuleType) -> None:
+def test_acl_message_handle_ended_by_reset_names_line_of_reset(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.reset_device(0))
     reset = here(1)
@@ -145,7 +145,7 @@ def test_a_reset_ends_numbers(acl: ModuleType) -> None:
     assert f"ended by the last reset of device 0 at {reset}" in message(acl)
 
 
-def test_another_kind_and_another_context_say_where_it_was_made(acl: ModuleType) -> None:
+def test_acl_message_handle_of_other_kind_or_device_names_where_made(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     made = here(1)
     assert acl.rt.destroy_event(stream) == 107000
@@ -159,14 +159,14 @@ def test_another_kind_and_another_context_say_where_it_was_made(acl: ModuleType)
 
 
 @pytest.mark.parametrize("invented", [12345, (1 << 62) + (64 << 40), 0x5000_0000_0000, (1 << 64) - 64])
-def test_an_invented_number_is_told_as_that(acl: ModuleType, invented: int) -> None:
+def test_acl_message_invented_handle_says_never_given_out(acl: ModuleType, invented: int) -> None:
     assert acl.rt.synchronize_stream(invented) == 107000
     text = message(acl)
     assert f"Called with: stream={invented:#x}\n" in text and "gave out no stream with the number" in text
     assert "another node" not in text and "mapped" not in text
 
 
-def test_a_number_of_the_node_before(enter: Any) -> None:
+def test_acl_message_handle_of_previous_node_says_so(enter: Any) -> None:
     acl = enter("devices=1,memory=64MiB")
     ok(acl.rt.set_device(0))
     stream = ok(acl.rt.create_stream())
@@ -176,7 +176,7 @@ def test_a_number_of_the_node_before(enter: Any) -> None:
     assert f"{stream:#x} ended with the node that the process was in before" in message(acl)
 
 
-def test_no_memory_names_who_holds_most(acl: ModuleType) -> None:
+def test_acl_message_out_of_memory_names_largest_allocations(acl: ModuleType) -> None:
     small = [ok(acl.rt.malloc(MIB, 0)) for _ in range(3)]
     large = ok(acl.rt.malloc(40 * MIB, 0))
     made = here(1)
@@ -204,12 +204,14 @@ def test_no_memory_names_who_holds_most(acl: ModuleType) -> None:
         (1 << 60, "Solution: pass a smaller size: the device has 67,108,864 bytes in all."),
     ],
 )
-def test_a_node_that_would_be_large_enough(acl: ModuleType, size: int, told: str) -> None:
+def test_acl_message_out_of_memory_suggests_node_memory_that_suffices(
+    acl: ModuleType, size: int, told: str
+) -> None:
     assert acl.rt.malloc(size, 0) == (0, 207001)
     assert message(acl).endswith(told)
 
 
-def test_a_stream_that_was_destroyed_is_over_for_the_next_call(acl: ModuleType) -> None:
+def test_acl_message_destroyed_stream_is_shown_as_over_in_next_call(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
     assert acl.rt.destroy_stream(stream) == 107023
@@ -218,7 +220,7 @@ def test_a_stream_that_was_destroyed_is_over_for_the_next_call(acl: ModuleType) 
     assert f"Called with: stream={stream:#x} (over)\n" in message(acl)
 
 
-def test_a_hole_is_mapped_and_not_allocated(acl: ModuleType) -> None:
+def test_acl_message_unmapped_part_of_reservation_suggests_mapping(acl: ModuleType) -> None:
     size = 2 * MIB
     place = ok(acl.rt.reserve_mem_address(2 * size, 0, 0, 1))
     other = filled(acl, 64, 1)
@@ -236,7 +238,7 @@ def test_a_hole_is_mapped_and_not_allocated(acl: ModuleType) -> None:
         assert "Solution: map memory" in text and "malloc" not in text.partition("Solution")[2], text
 
 
-def test_the_message_is_what_was_true_then(acl: ModuleType) -> None:
+def test_acl_message_read_later_shows_state_at_failure(acl: ModuleType) -> None:
     a = filled(acl, 256, 1)
     allocated = message_of_beyond(acl, a)
     ok(acl.rt.memset(a, 256, 1, 256))
@@ -251,14 +253,14 @@ def message_of_beyond(acl: ModuleType, a: int) -> str:
     return message(acl)
 
 
-def test_changed_arguments_are_shown_as_they_were(acl: ModuleType) -> None:
+def test_acl_message_argument_changed_later_shows_value_at_call(acl: ModuleType) -> None:
     pids = [1, 2]
     assert acl.rt.ipc_mem_set_import_pid("no key", pids) != 0
     pids.clear()
     assert "[1, 2]" in message(acl)
 
 
-def test_a_failing_loop_keeps_one_message(acl: ModuleType) -> None:
+def test_acl_message_100_equal_failures_keep_one_text(acl: ModuleType) -> None:
     assert acl.rt.set_device(9) == 107001
     for _ in range(100):
         assert acl.rt.free(12345) == 107000
@@ -266,7 +268,9 @@ def test_a_failing_loop_keeps_one_message(acl: ModuleType) -> None:
     assert texts.count("acl.rt.free returned") == 1 and "acl.rt.set_device returned" in texts
 
 
-def test_a_failing_call_makes_no_text(acl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acl_calls_that_fail_build_no_text_until_it_is_read(
+    acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(message_layer.Message, "__str__", lambda _: pytest.fail("nobody has asked"))
     for number in range(200):
         assert acl.rt.free(4096 + number) == 107000
@@ -274,7 +278,7 @@ def test_a_failing_call_makes_no_text(acl: ModuleType, monkeypatch: pytest.Monke
     assert "acl.rt.free returned 107000" in message(acl)
 
 
-def test_what_was_freed_is_found_among_many(acl: ModuleType) -> None:
+def test_acl_message_freed_memory_among_3000_frees_costs_at_most_5_times(acl: ModuleType) -> None:
     a, b = filled(acl, 64, 1), filled(acl, 64, 2)
     ok(acl.rt.free(b))
 
@@ -289,7 +293,7 @@ def test_what_was_freed_is_found_among_many(acl: ModuleType) -> None:
     assert "which was freed by acl.rt.free" in message(acl)
 
 
-def test_the_callback_for_failures_must_be_callable(acl: ModuleType) -> None:
+def test_acl_set_exception_info_callback_not_callable_names_type_in_cause(acl: ModuleType) -> None:
     with pytest.raises(
         TypeError, match=r"^acl\.rt\.set_exception_info_callback args parse failed$"
     ) as refused:
@@ -297,7 +301,7 @@ def test_the_callback_for_failures_must_be_callable(acl: ModuleType) -> None:
     assert str(refused.value.__cause__) == "argument fn: must be callable or None, not int"
 
 
-def test_dir_shows_what_programs_know(acl: ModuleType) -> None:
+def test_acl_modules_dir_lists_calls_and_submodules(acl: ModuleType) -> None:
     table = _state.acl.table
     modules = {name.rpartition(".")[0] for name in table} | {
         f"acl.{m}" for m in ("mdl", "op", "prof", "himpi")

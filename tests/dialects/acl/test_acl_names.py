@@ -1,4 +1,4 @@
-"""Every name of the vendor's binding is there: it works, or refuses in its own shape."""
+"""Every name of the vendor's binding exists: its call works, or refuses in its documented shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerlane.dialects.acl._refused import REFUSED, answer
 from peerlane.dialects.acl._state import acl as convention
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "acl.md"
-# The binding's own tables of names (hicann/runtime, python/pyACL), without those that have rows on the page.
+# Names in the binding's own tables (hicann/runtime, python/pyACL) that have no row on the page.
 REFUSING = [(module, name) for module, names in REFUSED.items() for name in names]
 KNOWN = """
 init finalize finalize_reference get_version get_version_str get_soc_name get_recent_err_msg get_device_capability
@@ -64,7 +64,7 @@ def found(acl: ModuleType, name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", KNOWN.split())
-def test_what_works_is_there(name: str, acl: ModuleType) -> None:
+def test_acl_known_names_resolve_to_declared_calls(name: str, acl: ModuleType) -> None:
     call = found(acl, name)
     module, _, short = f"acl.{name}".rpartition(".")
     assert convention.functions(module)[short] is call
@@ -72,7 +72,9 @@ def test_what_works_is_there(name: str, acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), REFUSING)
-def test_what_refuses_answers_in_its_shape(module: str, name: str, acl: ModuleType) -> None:
+def test_acl_refusing_names_return_200001_in_documented_shape(
+    module: str, name: str, acl: ModuleType
+) -> None:
     owner = found_module(acl, module)
     shape = REFUSED[module][name]
     for args in ((), (1,), ("x.om",), (0, [1], {}, None)):
@@ -87,7 +89,7 @@ def test_what_refuses_answers_in_its_shape(module: str, name: str, acl: ModuleTy
         assert f"{module}.{name} returned 200001 (ACL_ERROR_API_NOT_SUPPORT)" in text
         assert "peerlane is for the memory of devices" in text
     assert getattr(owner, name).__name__ == name
-    assert acl.rt.get_last_error(0) == 0  # it never reached the runtime
+    assert acl.rt.get_last_error(0) == 0  # the call never reached the runtime
 
 
 def found_module(acl: ModuleType, module: str) -> ModuleType:
@@ -98,33 +100,33 @@ def found_module(acl: ModuleType, module: str) -> ModuleType:
 @pytest.mark.parametrize(
     "name", ["MEMCPY_HOST_TO_DEVICE", "memcpy_2d", "create_nothing", "vector_to_ptr", "__path__x"]
 )
-def test_other_names_are_no_attributes(module: str, name: str, acl: ModuleType) -> None:
+def test_acl_modules_unknown_name_raises_attribute_error(module: str, name: str, acl: ModuleType) -> None:
     with pytest.raises(AttributeError, match=f"^module '{module}' has no attribute '{name}'"):
         getattr(found_module(acl, module), name)
     assert acl.get_recent_err_msg() is None
 
 
-def test_a_program_that_loads_a_model_is_told(acl: ModuleType) -> None:
+def test_acl_model_loading_program_gets_200001_in_documented_shapes(acl: ModuleType) -> None:
     model, ret = acl.mdl.load_from_file("x.om")
     assert (model, ret) == (0, 200001)
     assert acl.mdl.create_desc() == 0
     assert acl.mdl.get_desc(0, model) == 200001
     dims, ret = acl.mdl.get_input_dims(0, 0)
     dims["changed"] = 1
-    assert acl.mdl.get_input_dims(0, 0) == ({}, 200001)  # each answer is a new one
+    assert acl.mdl.get_input_dims(0, 0) == ({}, 200001)  # each call returns a new dict
     data, inputs, descs, outputs, more, ret = acl.mdl.create_and_get_op_desc(0, 0, 0, 64)
     assert (data, inputs, descs, outputs, more, ret) == ("", 0, 0, 0, 0, 200001)
     assert acl.op.create_attr() == 0 and acl.op.destroy_attr(0) is None
     assert acl.media.dvpp_create_channel_desc() == 0
 
 
-def test_every_name_that_refuses_is_of_one_kind() -> None:
+def test_acl_refusing_names_are_lower_case_and_not_declared_calls() -> None:
     for module, names in REFUSED.items():
         assert not set(names) & set(convention.functions(module)), module
         assert all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in names)
 
 
 @pytest.mark.parametrize("module", ["acl", "acl.rt"])
-def test_the_page_names_what_refuses(module: str) -> None:
+def test_acl_reference_page_lists_refusing_names(module: str) -> None:
     named = set(re.findall(r"\b[a-z][a-z0-9_]+\b", PAGE.read_text()))
     assert not sorted(set(REFUSED[module]) - named)

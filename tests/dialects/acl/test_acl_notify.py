@@ -12,7 +12,7 @@ from helpers.acl_calls import content, filled, in_thread, ok
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_a_wait_that_comes_first(acl: ModuleType) -> None:
+def test_acl_wait_and_reset_notify_before_record_waits_for_it(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     notify, target = ok(acl.rt.create_notify(0)), filled(acl, 64, 0)
     for value in range(1, 20):
@@ -24,7 +24,7 @@ def test_a_wait_that_comes_first(acl: ModuleType) -> None:
         assert content(acl, target, 64) == bytes([value] * 32 + [0xEE] * 32)
 
 
-def test_records_count_as_one_until_a_wait_consumes_them(acl: ModuleType) -> None:
+def test_acl_record_notify_three_times_releases_one_wait(acl: ModuleType) -> None:
     first, second, notify = (
         ok(acl.rt.create_stream()),
         ok(acl.rt.create_stream()),
@@ -41,7 +41,7 @@ def test_records_count_as_one_until_a_wait_consumes_them(acl: ModuleType) -> Non
     ok(acl.rt.synchronize_stream(second))
 
 
-def test_a_wait_times_out_in_seconds(acl: ModuleType) -> None:
+def test_acl_wait_and_reset_notify_timeout_in_seconds_returns_107019(acl: ModuleType) -> None:
     stream, notify, target = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0)), filled(acl, 64, 0)
     ok(acl.rt.wait_and_reset_notify(notify, stream, 1))
     ok(acl.rt.memset_async(target, 64, 1, 64, stream))
@@ -51,7 +51,7 @@ def test_a_wait_times_out_in_seconds(acl: ModuleType) -> None:
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_reset_of_a_list(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_notify_batch_reset_bad_list_resets_nothing(acl: ModuleType, message: Callable[[], str]) -> None:
     stream = ok(acl.rt.create_stream())
     notifies = [ok(acl.rt.create_notify(0)) for _ in range(3)]
     for notify in notifies:
@@ -64,7 +64,7 @@ def test_reset_of_a_list(acl: ModuleType, message: Callable[[], str]) -> None:
         with pytest.raises(ValueError, match=r"acl\.rt\.notify_batch_reset: needs a list"):
             acl.rt.notify_batch_reset(wrong)
     message()
-    ok(acl.rt.wait_and_reset_notify(notifies[2], stream, 0))  # it was not reset
+    ok(acl.rt.wait_and_reset_notify(notifies[2], stream, 0))  # the record is still there
     ok(acl.rt.synchronize_stream(stream))
     ok(acl.rt.notify_batch_reset(notifies))
     ok(acl.rt.wait_and_reset_notify(notifies[0], stream, 0))
@@ -72,7 +72,9 @@ def test_reset_of_a_list(acl: ModuleType, message: Callable[[], str]) -> None:
     ok(acl.rt.stream_abort(stream))
 
 
-def test_between_devices(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_record_notify_from_other_device_releases_waiting_stream(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     notify, waiting, target = ok(acl.rt.create_notify(0)), ok(acl.rt.create_stream()), filled(acl, 64, 0)
     ok(acl.rt.wait_and_reset_notify(notify, waiting, 0))
     ok(acl.rt.memset_async(target, 64, 1, 64, waiting))
@@ -87,7 +89,7 @@ def test_between_devices(acl: ModuleType, message: Callable[[], str]) -> None:
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
-def test_destroyed_while_it_is_used(acl: ModuleType) -> None:
+def test_acl_destroy_notify_queued_wait_completes_and_later_calls_return_107000(acl: ModuleType) -> None:
     first, second, notify = (
         ok(acl.rt.create_stream()),
         ok(acl.rt.create_stream()),
@@ -108,7 +110,7 @@ def test_destroyed_while_it_is_used(acl: ModuleType) -> None:
     assert acl.get_recent_err_msg().count("ended by acl.rt.destroy_notify at ") == 5
 
 
-def test_without_a_device(acl: ModuleType) -> None:
+def test_acl_notify_calls_in_thread_without_device_return_107002(acl: ModuleType) -> None:
     notify = ok(acl.rt.create_notify(0))
     assert in_thread(acl.rt.create_notify, 0) == (0, 107002)
     assert in_thread(acl.rt.record_notify, notify, 0) == 107002
@@ -118,7 +120,7 @@ def test_without_a_device(acl: ModuleType) -> None:
     assert in_thread(acl.rt.destroy_notify, notify) == 107002
 
 
-def test_a_profile_has_so_many_notifies(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_create_notify_beyond_profile_limit_returns_207009(enter: Callable[[str], ModuleType]) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
     ok(acl.rt.set_device(0))
     notifies = [ok(acl.rt.create_notify(0)) for _ in range(1024)]

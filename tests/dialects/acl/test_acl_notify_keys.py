@@ -1,4 +1,4 @@
-"""``acl.rt``: notifies by the text of a key, between two processes."""
+"""``acl.rt``: notifies that two processes share by an export key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def far(shared_acl: ModuleType, shared_node: str) -> Iterator[AclPeer]:
 
 
 def shared(acl: ModuleType, peer: AclPeer) -> tuple[int, int]:
-    """Return a notify of this process, here and there."""
+    """Return the handles of one notify in this process and in the peer."""
     notify = ok(acl.rt.create_notify(0))
     key = ok(acl.rt.notify_get_export_key(notify, 65, 0))
     ok(acl.rt.notify_set_import_pid(notify, [peer.pid]))
@@ -36,20 +36,20 @@ def shared(acl: ModuleType, peer: AclPeer) -> tuple[int, int]:
 
 
 def shared_memory(acl: ModuleType, peer: AclPeer) -> tuple[int, int]:
-    """Return memory of this process, here and there."""
+    """Return the addresses of one allocation in this process and in the peer."""
     pointer = filled(acl, SIZE, 0)
     key = ok(acl.rt.ipc_mem_get_export_key(pointer, SIZE, 65, 1))
     return pointer, peer.ok("rt.ipc_mem_import_by_key", key, 0)
 
 
-def test_work_of_two_processes_in_order(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shared_notifies_order_work_of_two_processes(acl: ModuleType, peer: AclPeer) -> None:
     (written, written_there), (read, read_there) = shared(acl, peer), shared(acl, peer)
     pointer, there = shared_memory(acl, peer)
     stream, stream_there = ok(acl.rt.create_stream()), peer.ok("rt.create_stream")
     copy = filled(acl, SIZE, 0)
     for value in range(
         1, 11
-    ):  # each wait comes before its record; a side is driven only where it synchronizes
+    ):  # each wait comes before its record; a process drives its stream only where it synchronizes
         ok(acl.rt.wait_and_reset_notify(written, stream, 0))
         ok(acl.rt.memcpy_async(copy, SIZE, pointer, SIZE, 3, stream))
         ok(acl.rt.memset_async(pointer, SIZE, 100 + value, SIZE, stream))
@@ -64,7 +64,7 @@ def test_work_of_two_processes_in_order(acl: ModuleType, peer: AclPeer) -> None:
         assert content(acl, copy, SIZE) == bytes([value]) * SIZE
 
 
-def test_what_was_recorded_before_the_export(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_notify_recorded_before_export_releases_importer(acl: ModuleType, peer: AclPeer) -> None:
     notify, stream = ok(acl.rt.create_notify(1)), ok(acl.rt.create_stream())
     ok(acl.rt.record_notify(notify, stream))
     ok(acl.rt.synchronize_stream(stream))
@@ -73,7 +73,7 @@ def test_what_was_recorded_before_the_export(acl: ModuleType, peer: AclPeer) -> 
     peer.ok("rt.wait_and_reset_notify", there, stream_there, 60)
     peer.ok("rt.synchronize_stream", stream_there)
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
-    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046  # it was unset there
+    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046  # the peer's wait consumed the record
     peer.ok("rt.record_notify", there, stream_there)
     peer.ok("rt.synchronize_stream", stream_there)
     ok(acl.rt.synchronize_stream(stream))
@@ -84,7 +84,7 @@ def test_what_was_recorded_before_the_export(acl: ModuleType, peer: AclPeer) -> 
     assert peer("rt.synchronize_stream", stream_there) == 107019
 
 
-def test_arguments_of_the_export(acl: ModuleType) -> None:
+def test_acl_notify_get_export_key_bad_arguments_return_codes(acl: ModuleType) -> None:
     notify, export = ok(acl.rt.create_notify(0)), acl.rt.notify_get_export_key
     for arguments, code in (
         ((0, 65, 0), 100000),
@@ -106,7 +106,7 @@ def test_arguments_of_the_export(acl: ModuleType) -> None:
     assert "exported already" in acl.get_recent_err_msg()
 
 
-def test_arguments_of_the_list(acl: ModuleType) -> None:
+def test_acl_notify_set_import_pid_bad_list_returns_code_or_raises(acl: ModuleType) -> None:
     notify, set_pids = ok(acl.rt.create_notify(0)), acl.rt.notify_set_import_pid
     assert set_pids(notify, [os.getppid()]) == 507899
     assert "was not exported" in acl.get_recent_err_msg()
@@ -121,7 +121,7 @@ def test_arguments_of_the_list(acl: ModuleType) -> None:
         set_pids("A" * 64, [1])
 
 
-def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_notify_import_by_key_unlisted_process_returns_507899(acl: ModuleType, peer: AclPeer) -> None:
     notify = ok(acl.rt.create_notify(0))
     key = ok(acl.rt.notify_get_export_key(notify, 65, 0))
     assert peer("rt.notify_import_by_key", key, 0) == (0, 507899)
@@ -138,7 +138,7 @@ def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
     assert acl.rt.notify_set_import_pid(everyones, [peer.pid]) == 207006
 
 
-def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_notify_import_by_key_invalid_key_returns_507899(acl: ModuleType, peer: AclPeer) -> None:
     key = ok(acl.rt.notify_get_export_key(ok(acl.rt.create_notify(0)), 65, 2))
     of_memory = ok(acl.rt.ipc_mem_get_export_key(filled(acl, 100, 0), 100, 65, 1))
     changed = ("B" if key[20] == "A" else "A").join((key[:20], key[21:]))
@@ -152,7 +152,9 @@ def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:
     assert peer("rt.notify_import_by_key", key, 0) == (0, 107002)
 
 
-def test_destroyed_in_one_process(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_destroy_notify_in_one_process_leaves_other_import_working(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     notify, stream = ok(acl.rt.create_notify(0)), ok(acl.rt.create_stream())
     key = ok(acl.rt.notify_get_export_key(notify, 65, 2))
     first, second = (peer.ok("rt.notify_import_by_key", key, 0) for _ in range(2))
@@ -170,7 +172,7 @@ def test_destroyed_in_one_process(acl: ModuleType, peer: AclPeer) -> None:
     peer.ok("rt.destroy_notify", second)
 
 
-def test_the_last_reset_of_the_device_ends_the_key(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_reset_device_last_reference_ends_notify_key(acl: ModuleType, peer: AclPeer) -> None:
     key = ok(acl.rt.notify_get_export_key(ok(acl.rt.create_notify(0)), 65, 2))
     there = peer.ok("rt.notify_import_by_key", key, 0)
     ok(acl.rt.reset_device(0))
@@ -180,7 +182,9 @@ def test_the_last_reset_of_the_device_ends_the_key(acl: ModuleType, peer: AclPee
     assert peer("rt.destroy_notify", there) == 107000
 
 
-def test_on_another_device(acl: ModuleType, far: AclPeer) -> None:
+def test_acl_imported_notify_on_other_device_records_and_wait_returns_107000(
+    acl: ModuleType, far: AclPeer
+) -> None:
     notify, stream = ok(acl.rt.create_notify(0)), ok(acl.rt.create_stream())
     key = ok(acl.rt.notify_get_export_key(notify, 65, 2))
     there, stream_there = far.ok("rt.notify_import_by_key", key, 0), far.ok("rt.create_stream")
@@ -200,7 +204,9 @@ def test_on_another_device(acl: ModuleType, far: AclPeer) -> None:
 
 
 @pytest.mark.parametrize("end", ["destroy_notify", "reset_device"])
-def test_peer_access_with_the_import(acl: ModuleType, far: AclPeer, end: str) -> None:
+def test_acl_notify_import_by_key_flag_2_enables_peer_access_until_ended(
+    acl: ModuleType, far: AclPeer, end: str
+) -> None:
     key = ok(acl.rt.notify_get_export_key(ok(acl.rt.create_notify(0)), 65, 2))
     there = far.ok("rt.notify_import_by_key", key, 2)
     assert acl.rt.device_peer_access_status(1, 0) == (0, 0)
@@ -211,7 +217,7 @@ def test_peer_access_with_the_import(acl: ModuleType, far: AclPeer, end: str) ->
     assert acl.rt.device_peer_access_status(1, 0) == (0, 0)
 
 
-def test_the_recorder_was_killed(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_wait_and_reset_notify_recorder_killed_returns_507057(acl: ModuleType, peer: AclPeer) -> None:
     notify, _ = shared(acl, peer)
     key = peer.ok("rt.notify_get_export_key", peer.ok("rt.create_notify", 0), 65, 2)
     theirs = ok(acl.rt.notify_import_by_key(key, 0))
@@ -232,7 +238,7 @@ def test_the_recorder_was_killed(acl: ModuleType, peer: AclPeer) -> None:
     assert "has ended" in acl.get_recent_err_msg()
 
 
-def test_imported_ones_count(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_notify_import_by_key_counts_against_profile_limit(enter: Callable[[str], ModuleType]) -> None:
     spec = f"name=acl-many-{os.getpid()},devices=1,memory=64MiB,profile=ascend-310p"
     acl = enter(spec)
     ok(acl.rt.set_device(0))
@@ -246,7 +252,7 @@ def test_imported_ones_count(enter: Callable[[str], ModuleType]) -> None:
         ok(acl.rt.create_notify(0))
 
 
-def test_across_switches(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_notify_import_by_key_across_switches_returns_207000(enter: Callable[[str], ModuleType]) -> None:
     spec = f"name=acl-apart-{os.getpid()},devices=2,memory=64MiB,switch=1"
     acl = enter(spec)
     ok(acl.rt.set_device(0))

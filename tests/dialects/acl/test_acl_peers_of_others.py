@@ -22,7 +22,9 @@ def pointers(shared_acl: ModuleType) -> tuple[int, int]:
     return far, filled(shared_acl, 64, 7)
 
 
-def test_one_direction_each(shared_acl: ModuleType, peer: AclPeer, pointers: tuple[int, int]) -> None:
+def test_acl_peer_access_one_direction_per_process_takes_effect_in_both(
+    shared_acl: ModuleType, peer: AclPeer, pointers: tuple[int, int]
+) -> None:
     acl, (far, near) = shared_acl, pointers
     stream = ok(acl.rt.create_stream())
 
@@ -53,7 +55,7 @@ def test_one_direction_each(shared_acl: ModuleType, peer: AclPeer, pointers: tup
     assert acl.rt.device_disable_peer_access(1) == 507899
 
 
-def test_both_directions_in_another_process(
+def test_acl_memcpy_both_directions_enabled_by_other_process_succeeds(
     shared_acl: ModuleType, peer: AclPeer, pointers: tuple[int, int]
 ) -> None:
     acl, (far, near) = shared_acl, pointers
@@ -65,7 +67,7 @@ def test_both_directions_in_another_process(
     assert not any(device.peers for device in peerlane.devices())
 
 
-def test_what_a_killed_process_enabled_is_over(
+def test_acl_peer_access_enabled_by_killed_process_ends(
     shared_acl: ModuleType, peer: AclPeer, pointers: tuple[int, int]
 ) -> None:
     acl, (far, near) = shared_acl, pointers
@@ -81,7 +83,7 @@ def test_what_a_killed_process_enabled_is_over(
     ok(acl.rt.memcpy(far, 64, near, 64, 3))
 
 
-def test_own_references_do_not_end_with_those_of_the_neutral_api(
+def test_acl_peer_access_of_acl_survives_discard_by_neutral_api(
     shared_acl: ModuleType, peer: AclPeer
 ) -> None:
     acl, (d0, d1) = shared_acl, peerlane.devices()

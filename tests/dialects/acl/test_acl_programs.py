@@ -1,4 +1,4 @@
-"""Whole programs under ``peerlane run``: the sequence of facts/acl 5.1, and the example."""
+"""Whole programs under ``peerlane run``: the sequence of facts/acl 5.1, and the examples."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def run(*args: str, schedule: str = "eager") -> Completed:
     return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=env)
 
 
-def test_the_program_of_the_seed_document() -> None:
+def test_acl_seed_program_every_call_returns_0() -> None:
     done = run(str(SEED))
     assert (done.returncode, done.stdout, done.stderr) == (0, "every step returned 0\n", "")
 
 
 @pytest.mark.parametrize("options", [[], ["--devices", "4", "--switch", "2"], ["--profile", "ascend-310p"]])
-def test_the_example(options: list[str]) -> None:
+def test_acl_example_peer_copy_verifies_bytes(options: list[str]) -> None:
     done = run(*options, str(EXAMPLE))
     assert done.returncode == 0, done.stderr
     assert "verified" in done.stdout and done.stderr == ""
@@ -40,14 +40,14 @@ def test_the_example(options: list[str]) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("options", [[], ["--profile", "ascend-a2"]])
-def test_the_example_of_descriptors(options: list[str], schedule: str) -> None:
+def test_acl_example_copy_with_desc_verifies_bytes(options: list[str], schedule: str) -> None:
     done = run(*options, str(DESCRIPTORS), "--steps", "100", "--bytes", "513", schedule=schedule)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "100 blocks of 513 bytes gathered through one descriptor, every byte verified\n"
     assert done.stderr == ""
 
 
-def test_the_example_of_descriptors_reports_what_it_cannot_do() -> None:
+def test_acl_example_copy_with_desc_unknown_device_exits_1() -> None:
     done = run(str(DESCRIPTORS), "--device", "9")
     assert (done.returncode, done.stdout) == (1, "")
     assert "107001" in done.stderr
@@ -55,14 +55,14 @@ def test_the_example_of_descriptors_reports_what_it_cannot_do() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("options", [[], ["--profile", "ascend-a2"]])
-def test_the_example_of_shareable_handles(options: list[str], schedule: str) -> None:
+def test_acl_example_shareable_handle_verifies_bytes(options: list[str], schedule: str) -> None:
     done = run(*options, str(SHAREABLE), "--mib", "5", "--device", "1", schedule=schedule)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "6 MiB of device 1 shared by two processes, every byte verified in both\n"
     assert done.stderr == ""
 
 
-def test_the_example_of_shareable_handles_reports_what_it_cannot_do() -> None:
+def test_acl_example_shareable_handle_unsupported_request_exits_1() -> None:
     done = run(str(SHAREABLE), "--device", "9")
     assert (done.returncode, done.stdout) == (1, "")
     assert "107001" in done.stderr
@@ -71,7 +71,7 @@ def test_the_example_of_shareable_handles_reports_what_it_cannot_do() -> None:
     assert "P2P attribute" in done.stderr
 
 
-def test_the_example_reports_what_it_cannot_do() -> None:
+def test_acl_example_peer_copy_unsupported_request_exits_1() -> None:
     done = run("--devices", "4", "--switch", "2", str(EXAMPLE), "--devices", "0", "2")
     assert done.returncode == 1
     assert "no peer access between device 0 and device 2" in done.stderr
@@ -92,7 +92,7 @@ def test_the_example_reports_what_it_cannot_do() -> None:
         "'import acl; print(acl.rt.get_device_count())'], check=True)",
     ],
 )
-def test_every_form_of_import(source: str) -> None:
+def test_acl_run_every_import_form_serves_acl(source: str) -> None:
     done = run("--devices", "3", "-c", source)
     assert (done.stdout, done.stderr) == ("(3, 0)\n", "")
 
@@ -116,7 +116,7 @@ kept = Resource()
 """
 
 
-def test_destructors_run_while_the_interpreter_ends(tmp_path: Path) -> None:
+def test_acl_run_destructors_at_interpreter_exit_get_codes(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(DESTRUCTORS)
     done = run(str(program))

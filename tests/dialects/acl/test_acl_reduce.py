@@ -26,7 +26,7 @@ def bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize(("kind", "number"), list(itertools.product(OPERATIONS, TYPES)))
-def test_every_kind_of_every_type(acl: ModuleType, kind: int, number: int) -> None:
+def test_acl_reduce_async_every_kind_and_type_equals_numpy(acl: ModuleType, kind: int, number: int) -> None:
     random = np.random.default_rng(kind * 100 + number)
     dtype = np.dtype(TYPES[number])
     a, b = (random.integers(-100, 100, 1001).astype(dtype) for _ in range(2))
@@ -38,7 +38,7 @@ def test_every_kind_of_every_type(acl: ModuleType, kind: int, number: int) -> No
     assert content(acl, src, b.nbytes) == b.tobytes()
 
 
-def test_bfloat16_rounds_to_the_nearest_even(acl: ModuleType) -> None:
+def test_acl_reduce_async_bfloat16_sum_rounds_to_nearest_even(acl: ModuleType) -> None:
     a = bits(np.array([1, 1, 256, 256, np.inf, np.nan, -2, 3e38]))
     b = bits(np.array([2, 0.5, 1, 3, -np.inf, 1, 2, 3e38]))
     dst, src = holding(acl, a.tobytes()), holding(acl, b.tobytes())
@@ -50,14 +50,14 @@ def test_bfloat16_rounds_to_the_nearest_even(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_every_bfloat16_is_rounded_as_the_rule_says(acl: ModuleType, kind: int) -> None:
+def test_acl_reduce_async_every_bfloat16_value_rounds_to_nearest_even(acl: ModuleType, kind: int) -> None:
     every = np.arange(1 << 16, dtype=np.uint16)
     order = np.random.default_rng(kind).permutation
     a, b = np.concatenate([every, order(every)]), np.concatenate([order(every), order(every)])
     wide = [(each.astype(np.uint32) << 16).view(np.float32) for each in (a, b)]
     with np.errstate(all="ignore"):
         exact = OPERATIONS[kind](*wide)
-    number = exact.view(np.uint32).astype(object)  # whole numbers without a limit
+    number = exact.view(np.uint32).astype(object)  # Python integers do not overflow
     low = number & 0xFFFF
     up = (low > 0x8000) | ((low == 0x8000) & (number >> 16 & 1 == 1))
     expected = np.where(np.isnan(exact), number >> 16 | 0x40, (number >> 16) + up).astype(np.uint16)
@@ -67,7 +67,7 @@ def test_every_bfloat16_is_rounded_as_the_rule_says(acl: ModuleType, kind: int) 
     assert content(acl, dst, a.nbytes) == expected.tobytes()
 
 
-def test_large_ones_go_piece_by_piece(acl: ModuleType) -> None:
+def test_acl_reduce_async_5_mib_reduces_every_element(acl: ModuleType) -> None:
     size = (5 << 20) + 4
     dst, src = filled(acl, size, 1), filled(acl, size, 2)
     ok(acl.rt.reduce_async(dst, src, size, SUM, 2, 0, 0))
@@ -76,7 +76,7 @@ def test_large_ones_go_piece_by_piece(acl: ModuleType) -> None:
     assert content(acl, dst, size) == bytes([6]) * size
 
 
-def test_it_waits_for_its_stream_and_what_follows_for_it(acl: ModuleType) -> None:
+def test_acl_reduce_async_runs_in_stream_order(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     a, b, c = filled(acl, 1 << 20, 1), filled(acl, 1 << 20, 2), filled(acl, 1 << 20, 0)
     held = Held(acl, stream)
@@ -92,7 +92,7 @@ def test_it_waits_for_its_stream_and_what_follows_for_it(acl: ModuleType) -> Non
     assert content(acl, c, 1 << 20) == bytes([7]) * (1 << 20)
 
 
-def test_streams_that_reduce_into_one_place_lose_nothing(acl: ModuleType) -> None:
+def test_acl_reduce_async_eight_streams_into_one_place_lose_no_sum(acl: ModuleType) -> None:
     one = holding(acl, np.ones(1 << 16, np.int32).tobytes())
     total = filled(acl, 4 << 16, 0)
     streams = [ok(acl.rt.create_stream()) for _ in range(8)]
@@ -102,7 +102,7 @@ def test_streams_that_reduce_into_one_place_lose_nothing(acl: ModuleType) -> Non
     assert (np.frombuffer(content(acl, total, 4 << 16), np.int32) == 80).all()
 
 
-def test_memory_that_is_freed_is_kept_until_it_has_run(acl: ModuleType) -> None:
+def test_acl_reduce_async_source_freed_while_queued_still_reduces(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     a, b = filled(acl, 64, 1), filled(acl, 64, 2)
     held = Held(acl, stream)
@@ -113,7 +113,7 @@ def test_memory_that_is_freed_is_kept_until_it_has_run(acl: ModuleType) -> None:
     assert content(acl, a, 64) == bytes([3]) * 64
 
 
-def test_an_observer_sees_what_it_touches(acl: ModuleType) -> None:
+def test_acl_reduce_async_observer_receives_spans(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     a, b = filled(acl, 64, 1), filled(acl, 64, 2)
     recorder = observers.Recorder()
@@ -131,7 +131,7 @@ def test_an_observer_sees_what_it_touches(acl: ModuleType) -> None:
     assert [(span.size, span.written) for span in seen.spans] == [(64, True), (64, False), (64, False)]
 
 
-def test_an_aborted_one_changes_nothing(acl: ModuleType) -> None:
+def test_acl_reduce_async_aborted_changes_nothing(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     a, b = filled(acl, 64, 1), filled(acl, 64, 2)
     Held(acl, stream)
@@ -141,7 +141,7 @@ def test_an_aborted_one_changes_nothing(acl: ModuleType) -> None:
     assert content(acl, a, 64) == bytes([1]) * 64
 
 
-def test_bad_places(acl: ModuleType) -> None:
+def test_acl_reduce_async_bad_addresses_return_107000_and_say_why(acl: ModuleType) -> None:
     a, b, host = filled(acl, 64, 1), filled(acl, 128, 1), ok(acl.rt.malloc_host(64))
     ok(acl.rt.set_device(1))
     other = filled(acl, 64, 1)
@@ -152,7 +152,7 @@ def test_bad_places(acl: ModuleType) -> None:
         (a, host, "src is"),
         (a, other, "not memory of device 0"),
         (a + 4, a, "has 60 bytes from there on, not 64"),
-        (b + 2, a, f"the destination address {b + 2:#x} is no multiple of 4"),
+        (b + 2, a, f"the destination address {b + 2:#x} is not a multiple of 4"),
         (b, b + 32, "overlap and are not the same"),
     ):
         assert acl.rt.reduce_async(dst, src, 64, SUM, 0, 0, 0) == 107000
@@ -165,7 +165,7 @@ def test_bad_places(acl: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("kind", "number", "code"), [(SUM, 0, 0), (SUM, 1, 0), (SUM, 6, 0), (SUM, 3, 207000), (MAX, 0, 207000)]
 )
-def test_the_310_family_reduces_less(
+def test_acl_reduce_async_on_310p_supports_fewer_kinds(
     enter: Callable[[str], ModuleType], kind: int, number: int, code: int
 ) -> None:
     for profile, expected in (("ascend-310p", code), ("ascend-a2", 0)):

@@ -1,4 +1,4 @@
-"""What is made from the table of calls: the reference page and the type stubs."""
+"""The reference page and the type stubs, which ``make reference`` makes from the table of calls."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def served() -> list[str]:
     return [f"{module}.{name}" for module in MODULES for name in convention.functions(module)]
 
 
-def test_the_page_is_what_the_table_says() -> None:
+def test_acl_reference_page_equals_call_table() -> None:
     assert tables.page(PAGE, convention) == PAGE, "run `make reference`"
 
 
-def test_every_call_is_on_the_page_once() -> None:
+def test_acl_reference_page_lists_each_call_once() -> None:
     works = re.findall(r"^\| `(acl[\w.]*)\(", PAGE, re.MULTILINE)
     assert sorted(works) == sorted(served())
 
 
-def test_every_call_says_what_it_rests_on() -> None:
+def test_acl_call_table_every_call_states_its_basis() -> None:
     assert not [name for name, call in convention.table.items() if "Basis" not in call.facts]
 
 
-def test_the_stubs_are_what_the_table_says() -> None:
+def test_acl_stubs_equal_call_table() -> None:
     there = {
         str(path.relative_to(ROOT / "src")): path.read_text()
         for path in (ROOT / "src" / "acl-stubs").glob("*.pyi")
@@ -55,7 +55,7 @@ def test_the_stubs_are_what_the_table_says() -> None:
     assert there == dict(made_for_acl.stubs()), "run `make reference`"
 
 
-def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
+def test_acl_stubs_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None:
     (tmp_path / "acl").mkdir()
     for path, text in made_for_acl.stubs().items():
         (tmp_path / "acl" / Path(path).name).write_text(text)
@@ -77,7 +77,7 @@ def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
         assert (wanted in "".join(about)) if wanted else not about, (line, told)
 
 
-def test_parameters_have_the_names_of_the_stubs() -> None:
+def test_acl_call_table_parameters_have_names_and_calls_have_docs() -> None:
     for call in convention.table.values():
         assert all(re.fullmatch(r"[a-z]\w*", name) for name, _, _ in call.parameters), call
         assert inspect.getdoc(getattr(rt, call.name.rpartition(".")[2], None) or convention)

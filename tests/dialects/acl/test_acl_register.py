@@ -1,4 +1,4 @@
-"""``acl.rt``: host memory that a program registers, and what an address points at."""
+"""``acl.rt``: host memory that a program registers, and attributes of pointers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def pages() -> Iterator[Pages]:
     yield Pages(4 * PAGE)
 
 
-def test_registered_memory_is_copied_when_the_stream_comes_to_it(acl: ModuleType, pages: Pages) -> None:
+def test_acl_memcpy_async_registered_memory_is_read_when_stream_reaches_copy(
+    acl: ModuleType, pages: Pages
+) -> None:
     device, stream = filled(acl, PAGE, 0), ok(acl.rt.create_stream())
     assert ok(acl.rt.host_register(pages.address, 4 * PAGE, 0)) == pages.address
     held = Held(acl, stream)
@@ -48,7 +50,9 @@ def test_registered_memory_is_copied_when_the_stream_comes_to_it(acl: ModuleType
     assert pages.bytes[3 * PAGE :] == bytes([5]) * PAGE
 
 
-def test_what_is_not_all_registered_waits_for_the_stream(acl: ModuleType, pages: Pages) -> None:
+def test_acl_memcpy_async_partly_registered_memory_completes_before_return(
+    acl: ModuleType, pages: Pages
+) -> None:
     device, stream = filled(acl, 4 * PAGE, 0), ok(acl.rt.create_stream())
     ok(acl.rt.host_register_v2(pages.address, PAGE, PINNED))
     for part in (PAGE + 1, 2 * PAGE):
@@ -63,7 +67,7 @@ def test_what_is_not_all_registered_waits_for_the_stream(acl: ModuleType, pages:
     assert content(acl, device, 8) == b"ordinary"
 
 
-def test_memset_takes_registered_memory_only_while_it_is(acl: ModuleType, pages: Pages) -> None:
+def test_acl_memset_host_memory_succeeds_only_while_registered(acl: ModuleType, pages: Pages) -> None:
     assert acl.rt.memset(pages.address, 8, 1, 8) == 107000
     ok(acl.rt.host_register_v2(pages.address, PAGE, MAPPED))
     ok(acl.rt.memset(pages.address, PAGE, 1, PAGE))
@@ -81,7 +85,7 @@ def file_of_pages(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("call", ["host_register", "host_register_v2"])
-def test_memory_that_may_not_be_written_is_not_registered(
+def test_acl_host_register_read_only_memory_returns_507899(
     acl: ModuleType, file_of_pages: Path, call: str
 ) -> None:
     register = getattr(acl.rt, call)
@@ -96,7 +100,7 @@ def test_memory_that_may_not_be_written_is_not_registered(
     assert acl.rt.host_unregister(start) == 507911
 
 
-def test_a_range_that_meets_a_mapping_to_be_read_is_not_registered(acl: ModuleType, pages: Pages) -> None:
+def test_acl_host_register_range_with_read_only_page_returns_507899(acl: ModuleType, pages: Pages) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     protect = (ctypes.c_void_p(pages.address + 2 * PAGE), ctypes.c_size_t(PAGE))
     assert libc.mprotect(*protect, mmap.PROT_READ) == 0
@@ -110,7 +114,7 @@ def test_a_range_that_meets_a_mapping_to_be_read_is_not_registered(acl: ModuleTy
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_WRITE, mmap.ACCESS_COPY])
-def test_a_file_that_is_mapped_to_be_written_is_registered(
+def test_acl_host_register_writable_file_mapping_succeeds(
     acl: ModuleType, file_of_pages: Path, access: int
 ) -> None:
     with file_of_pages.open("r+b") as file:
@@ -120,7 +124,7 @@ def test_a_file_that_is_mapped_to_be_written_is_registered(
     ok(acl.rt.host_unregister(start))
 
 
-def test_where_the_system_does_not_tell_rights_memory_is_registered(
+def test_acl_host_register_unreadable_memory_rights_succeeds(
     acl: ModuleType, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hidden(*_: object, **__: object) -> str:
@@ -131,7 +135,9 @@ def test_where_the_system_does_not_tell_rights_memory_is_registered(
 
 
 @pytest.mark.parametrize(("start", "size"), [(1, 1), (0, 1), (2, 8), (0, 3 * PAGE), (1, PAGE)])
-def test_ranges_do_not_overlap(acl: ModuleType, pages: Pages, start: int, size: int) -> None:
+def test_acl_host_register_overlapping_range_returns_507910(
+    acl: ModuleType, pages: Pages, start: int, size: int
+) -> None:
     ok(acl.rt.host_register(pages.address + PAGE, PAGE + 16, 0))
     at = pages.address + start * PAGE
     assert acl.rt.host_register(at, size if start else max(size, PAGE + 1), 0) == (0, 507910)
@@ -140,7 +146,7 @@ def test_ranges_do_not_overlap(acl: ModuleType, pages: Pages, start: int, size: 
     ok(acl.rt.host_register(pages.address + 3 * PAGE, PAGE, 0))
 
 
-def test_a_registration_ends_once_at_its_start(acl: ModuleType, pages: Pages) -> None:
+def test_acl_host_unregister_inside_range_or_twice_returns_507911(acl: ModuleType, pages: Pages) -> None:
     ok(acl.rt.host_register(pages.address, 2 * PAGE, 0))
     assert acl.rt.host_unregister(pages.address + PAGE) == 507911
     assert f"inside the 8,192 bytes registered at {pages.address:#x}" in acl.get_recent_err_msg()
@@ -148,7 +154,7 @@ def test_a_registration_ends_once_at_its_start(acl: ModuleType, pages: Pages) ->
     assert acl.rt.host_unregister(pages.address) == 507911
 
 
-def test_only_host_memory_is_registered(acl: ModuleType) -> None:
+def test_acl_host_register_device_memory_returns_107000(acl: ModuleType) -> None:
     device, pinned = filled(acl, PAGE, 0), ok(acl.rt.malloc_host(PAGE))
     assert acl.rt.host_register(device - device % PAGE, PAGE, 0) == (0, 107000)
     assert "not all memory of the host" in acl.get_recent_err_msg()
@@ -156,7 +162,7 @@ def test_only_host_memory_is_registered(acl: ModuleType) -> None:
         assert ok(acl.rt.host_register(pinned, PAGE, 0)) == pinned
 
 
-def test_only_what_is_mapped_has_a_device_pointer(acl: ModuleType, pages: Pages) -> None:
+def test_acl_host_get_device_pointer_range_not_mapped_returns_507911(acl: ModuleType, pages: Pages) -> None:
     ok(acl.rt.host_register_v2(pages.address, PAGE, MAPPED | PINNED))
     ok(acl.rt.host_register_v2(pages.address + PAGE, PAGE, PINNED))
     assert ok(acl.rt.host_get_device_pointer(pages.address, 0)) == pages.address
@@ -165,7 +171,9 @@ def test_only_what_is_mapped_has_a_device_pointer(acl: ModuleType, pages: Pages)
         assert acl.rt.host_get_device_pointer(pages.address + other, 0) == (0, 507911)
 
 
-def test_a_thread_without_a_device(acl: ModuleType, pages: Pages) -> None:
+def test_acl_host_register_calls_in_thread_without_device_return_107002(
+    acl: ModuleType, pages: Pages
+) -> None:
     assert in_thread(acl.rt.host_register, pages.address, PAGE, 0) == (0, 107002)
     assert in_thread(acl.rt.host_register_v2, pages.address, PAGE, PINNED) == 107002
     ok(acl.rt.host_register(pages.address, PAGE, 0))
@@ -173,7 +181,7 @@ def test_a_thread_without_a_device(acl: ModuleType, pages: Pages) -> None:
     assert in_thread(acl.rt.host_get_device_pointer, pages.address, 0) == (0, 107002)
 
 
-def test_registrations_outlive_a_reset_and_end_with_the_node(
+def test_acl_host_register_outlives_reset_and_ends_with_node(
     acl: ModuleType, pages: Pages, enter: Callable[[str], ModuleType]
 ) -> None:
     ok(acl.rt.host_register(pages.address, PAGE, 0))
@@ -185,7 +193,7 @@ def test_registrations_outlive_a_reset_and_end_with_the_node(
     assert ok(acl.rt.pointer_get_attributes(pages.address))["location"]["type"] == 2
 
 
-def test_memory_that_is_gone_fails_on_its_stream(acl: ModuleType) -> None:
+def test_acl_memcpy_async_registered_memory_unmapped_fails_at_synchronize(acl: ModuleType) -> None:
     array = np.empty(3 * PAGE, np.uint8)
     start = -(-array.ctypes.data // PAGE) * PAGE
     libc_pages = mmap.mmap(-1, PAGE)
@@ -202,7 +210,9 @@ def test_memory_that_is_gone_fails_on_its_stream(acl: ModuleType) -> None:
     assert acl.rt.synchronize_stream(stream) == 107000
 
 
-def test_attributes_of_pointers(acl: ModuleType, pages: Pages) -> None:
+def test_acl_pointer_get_attributes_reports_location_of_each_memory_kind(
+    acl: ModuleType, pages: Pages
+) -> None:
     device, pinned = filled(acl, PAGE, 0), ok(acl.rt.malloc_host(PAGE))
     ok(acl.rt.set_device(1))
     other = filled(acl, PAGE, 0)

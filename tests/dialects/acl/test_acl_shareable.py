@@ -1,4 +1,4 @@
-"""``acl.rt``: shareable handles between two processes, whose calls a test makes one by one."""
+"""``acl.rt``: shareable handles between two processes; a test makes each call of both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def acl(shared_acl: ModuleType) -> ModuleType:
 
 
 def exported(acl: ModuleType, *, to: AclPeer | None = None, flags: int = 0) -> tuple[int, int]:
-    """Return new physical memory and its shareable handle, which a process may import."""
+    """Return new physical memory and its shareable handle, which ``to`` may import."""
     handle = ok(acl.rt.malloc_physical(GRANULE, PROP, 0))
     shareable = ok(acl.rt.mem_export_to_shareable_handle(handle, 0, flags))
     if to is not None:
@@ -46,7 +46,7 @@ def mapped_there(peer: AclPeer, handle: int) -> int:
     return int(start)
 
 
-def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shareable_handle_import_shares_bytes_both_ways(acl: ModuleType, peer: AclPeer) -> None:
     assert peer.ok("rt.device_get_bare_tgid") == peer.pid and acl.rt.device_get_bare_tgid() == (
         os.getpid(),
         0,
@@ -63,7 +63,9 @@ def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer) -> Non
     assert content(acl, here, 200) == data[:100] + b"\xab" * 50 + data[150:200]
 
 
-def test_it_is_charged_once_and_lives_until_both_let_go(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shareable_memory_is_charged_once_until_both_processes_free_it(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     def free() -> int:
         return int(ok(acl.rt.get_mem_info(1))[0])
 
@@ -83,7 +85,7 @@ def test_it_is_charged_once_and_lives_until_both_let_go(acl: ModuleType, peer: A
     assert content(acl, start, GRANULE) == bytes([5]) * GRANULE
 
 
-def test_the_exporter_frees_first(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shareable_memory_freed_by_exporter_lives_in_importer(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, to=peer)
     here = mapped(acl, handle)
     ok(acl.rt.memset(here, GRANULE, 6, GRANULE))
@@ -98,10 +100,12 @@ def test_the_exporter_frees_first(acl: ModuleType, peer: AclPeer) -> None:
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
 
 
-def test_freeing_the_last_reference_before_an_import_ends_the_handle(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shareable_handle_last_reference_freed_import_returns_107017(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     handle, shareable = exported(acl, to=peer)
     here = mapped(acl, handle)
-    ok(acl.rt.free_physical(handle))  # it is mapped: the handle is not over
+    ok(acl.rt.free_physical(handle))  # the mapping keeps the handle valid
     first = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
     peer.ok("rt.free_physical", first)
     ok(acl.rt.unmap_mem(here))
@@ -112,7 +116,7 @@ def test_freeing_the_last_reference_before_an_import_ends_the_handle(acl: Module
     assert f"{shareable} is over: its memory was freed" in text and "<Handle" not in text
 
 
-def test_a_handle_is_exported_once(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_export_to_shareable_handle_twice_returns_507899(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, to=peer)
     assert acl.rt.mem_export_to_shareable_handle(handle, 0, 0) == (0, 507899)
     assert str(shareable) in acl.get_recent_err_msg()
@@ -121,7 +125,7 @@ def test_a_handle_is_exported_once(acl: ModuleType, peer: AclPeer) -> None:
     assert "was imported" in peer("get_recent_err_msg")
 
 
-def test_arguments_of_the_export(acl: ModuleType) -> None:
+def test_acl_mem_export_to_shareable_handle_bad_arguments_return_codes(acl: ModuleType) -> None:
     handle = ok(acl.rt.malloc_physical(GRANULE, PROP, 0))
     assert acl.rt.mem_export_to_shareable_handle(0, 0, 0) == (0, 100000)
     assert acl.rt.mem_export_to_shareable_handle(handle, 1, 0) == (0, 100000)
@@ -130,7 +134,9 @@ def test_arguments_of_the_export(acl: ModuleType) -> None:
     ok(acl.rt.mem_export_to_shareable_handle(handle, 0, 0))
 
 
-def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_import_from_shareable_handle_unlisted_process_returns_507899(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     handle, shareable = exported(acl)
     assert peer("rt.mem_import_from_shareable_handle", shareable, 0) == (0, 507899)
     assert f"does not let process {peer.pid}" in peer("get_recent_err_msg")
@@ -147,11 +153,11 @@ def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
 @pytest.mark.parametrize(
     ("start", "words"), [(0, "before there was such a process"), (12345, "when another")]
 )
-def test_a_number_is_listed_with_the_process_that_has_it(
+def test_acl_mem_import_from_shareable_handle_reused_process_id_returns_507899(
     acl: ModuleType, peer: AclPeer, monkeypatch: pytest.MonkeyPatch, start: int, words: str
 ) -> None:
     _, shareable = exported(acl)
-    # As if nobody, or another process, had the number when it was listed.
+    # Simulate that no process, or another one, had the process id when it was listed.
     with monkeypatch.context() as then:
         then.setattr(_core, "start_time", lambda pid: start)
         ok(acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]))
@@ -161,7 +167,9 @@ def test_a_number_is_listed_with_the_process_that_has_it(
     peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
 
 
-def test_only_the_exporter_sets_the_list(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_set_pid_to_shareable_handle_by_importer_returns_507899(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     _, shareable = exported(acl, to=peer)
     for _ in range(2):
         assert peer("rt.mem_set_pid_to_shareable_handle", shareable, [os.getpid()]) == 507899
@@ -169,7 +177,7 @@ def test_only_the_exporter_sets_the_list(acl: ModuleType, peer: AclPeer) -> None
         peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
 
 
-def test_arguments_of_the_list(acl: ModuleType) -> None:
+def test_acl_mem_set_pid_to_shareable_handle_bad_list_returns_code_or_raises(acl: ModuleType) -> None:
     _, shareable = exported(acl)
     set_pids = acl.rt.mem_set_pid_to_shareable_handle
     assert set_pids(shareable, []) == 107000
@@ -183,16 +191,16 @@ def test_arguments_of_the_list(acl: ModuleType) -> None:
         assert acl.get_recent_err_msg()
 
 
-def test_without_a_list_any_process_imports(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_import_export_flag_1_lets_any_process_import(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, flags=1)
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 207006
     imported = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
     ok(acl.rt.free_physical(handle))
     assert (
         acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 207006
-    )  # somebody has it: not over
+    )  # the peer's import keeps it valid
     peer.ok("rt.free_physical", imported)
-    # The other process lets go by a message, which nothing waits for.
+    # The peer's release arrives as a message; no call waits for it.
     until(lambda: acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) != 207006)
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
     handle, shareable = exported(acl, flags=1)
@@ -200,7 +208,7 @@ def test_without_a_list_any_process_imports(acl: ModuleType, peer: AclPeer) -> N
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
 
 
-def test_unknown_numbers(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_import_unknown_handle_returns_107017(acl: ModuleType, peer: AclPeer) -> None:
     _, shareable = exported(acl, to=peer)
     for unknown in (0, 5, shareable ^ 1, shareable ^ 1 << 30, shareable ^ 1 << 55, (1 << 64) - 1):
         assert peer("rt.mem_import_from_shareable_handle", unknown, 0) == (0, 107017), unknown
@@ -209,8 +217,10 @@ def test_unknown_numbers(acl: ModuleType, peer: AclPeer) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 12345, (1 << 28) - 1])
-def test_a_number_that_is_no_handle_is_called_so(enter: Callable[[str], ModuleType], number: int) -> None:
-    acl = enter("name=acl-tagged,devices=1,memory=64MiB")  # its handles begin with another tag than 0
+def test_acl_mem_import_number_that_is_not_a_handle_message_says_so(
+    enter: Callable[[str], ModuleType], number: int
+) -> None:
+    acl = enter("name=acl-tagged,devices=1,memory=64MiB")  # the tag of its handles is not 0
     ok(acl.rt.set_device(0))
     for result in (
         acl.rt.mem_import_from_shareable_handle(number, 0),
@@ -222,7 +232,7 @@ def test_a_number_that_is_no_handle_is_called_so(enter: Callable[[str], ModuleTy
         assert "belongs to another node" not in text
 
 
-def test_importing_again_gives_the_same_handle(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_import_twice_returns_same_handle(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, to=peer)
     ok(acl.rt.memset(mapped(acl, handle), GRANULE, 4, GRANULE))
     first = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
@@ -236,7 +246,9 @@ def test_importing_again_gives_the_same_handle(acl: ModuleType, peer: AclPeer) -
     assert peer.read(there, 8) == bytes([4]) * 8
 
 
-def test_own_and_imported_memory_do_not_share_a_reservation(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_map_mem_own_and_imported_memory_in_one_reservation_returns_507899(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     _, shareable = exported(acl, to=peer)
     imported = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
     own = peer.ok("rt.malloc_physical", GRANULE, PROP, 0)
@@ -246,7 +258,7 @@ def test_own_and_imported_memory_do_not_share_a_reservation(acl: ModuleType, pee
     assert "holds own memory, and this is imported" in peer("get_recent_err_msg")
 
 
-def test_an_import_for_another_device_needs_peer_access(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_mem_import_for_other_device_copy_needs_peer_access(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, to=peer)
     ok(acl.rt.memset(mapped(acl, handle), GRANULE, 7, GRANULE))
     peer.ok("rt.set_device", 1)
@@ -256,12 +268,12 @@ def test_an_import_for_another_device_needs_peer_access(acl: ModuleType, peer: A
     assert "device_enable_peer_access(1, 0) while device 0" in peer("get_recent_err_msg")
     peer.ok("rt.device_enable_peer_access", 0, 0)
     assert peer("rt.memcpy", target, 64, there, 64, 3) == 507899
-    ok(acl.rt.device_enable_peer_access(1, 0))  # the other direction, in the other process
+    ok(acl.rt.device_enable_peer_access(1, 0))  # this process enables the other direction
     peer.ok("rt.memcpy", target, 64, there, 64, 3)
     assert peer.read(target, 64) == bytes([7]) * 64
 
 
-def test_many_exports_are_forgotten_with_their_memory(acl: ModuleType) -> None:
+def test_acl_shareable_handles_of_1000_freed_exports_are_forgotten(acl: ModuleType) -> None:
     from peerlane.dialects.acl._state import machine
 
     for _ in range(1000):
@@ -271,7 +283,9 @@ def test_many_exports_are_forgotten_with_their_memory(acl: ModuleType) -> None:
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [os.getppid()]) == 107017
 
 
-def test_the_exporter_was_killed(acl: ModuleType, peer: AclPeer) -> None:
+def test_acl_shareable_exporter_killed_import_returns_507057_and_mapping_lives(
+    acl: ModuleType, peer: AclPeer
+) -> None:
     handle = peer.ok("rt.malloc_physical", GRANULE, PROP, 0)
     theirs = peer.ok("rt.mem_export_to_shareable_handle", handle, 0, 1)
     start = mapped_there(peer, handle)
@@ -286,7 +300,9 @@ def test_the_exporter_was_killed(acl: ModuleType, peer: AclPeer) -> None:
     assert acl.rt.mem_set_pid_to_shareable_handle(unseen, [os.getpid()]) == 107017
 
 
-def test_a_chip_that_shares_only_memory_for_peers(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_mem_export_on_310p_without_p2p_attribute_returns_507899(
+    enter: Callable[[str], ModuleType],
+) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
     ok(acl.rt.set_device(0))
     handle = ok(acl.rt.malloc_physical(GRANULE, PROP, 0))

@@ -1,4 +1,4 @@
-"""``acl.rt``: streams, synchronization, limits, and what a reset does to them."""
+"""``acl.rt``: streams, synchronization, limits, and resets of their device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(60)
 UNKNOWN = 0xABC0
 
 
-def test_a_stream_runs_what_it_was_given_in_order(acl: ModuleType) -> None:
+def test_acl_stream_runs_operations_in_submission_order(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     target, other = filled(acl, 64, 0), filled(acl, 64, 7)
     ok(acl.rt.memset_async(target, 64, 1, 64, stream))
@@ -57,7 +57,7 @@ def code_of(result: Any) -> int:
 @pytest.mark.parametrize(
     ("name", "before", "after"), ON_STREAMS, ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_what_is_no_stream_here(
+def test_acl_stream_calls_invalid_stream_return_107000_or_107003(
     name: str, before: tuple[int, ...], after: tuple[int, ...], acl: ModuleType, message: Callable[[], str]
 ) -> None:
     call = getattr(acl.rt, name)
@@ -78,7 +78,7 @@ def test_what_is_no_stream_here(
     assert in_thread(lambda: code_of(call(*before, gone, *after))) == 107002
 
 
-def test_handles_are_never_used_twice(acl: ModuleType) -> None:
+def test_acl_stream_and_event_handles_are_never_reused(acl: ModuleType) -> None:
     seen = set()
     for _ in range(1000):
         stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
@@ -89,14 +89,14 @@ def test_handles_are_never_used_twice(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", ["destroy_stream", "destroy_stream_force"])
-def test_the_default_stream_cannot_be_destroyed(name: str, acl: ModuleType) -> None:
+def test_acl_destroy_stream_default_stream_is_refused(name: str, acl: ModuleType) -> None:
     assert getattr(acl.rt, name)(0) == 100000
     default = ok(acl.rt.ctx_get_current_default_stream())
     assert getattr(acl.rt, name)(default) == 107000
     ok(acl.rt.synchronize_stream(0))
 
 
-def test_zero_is_the_contexts_default_stream(acl: ModuleType) -> None:
+def test_acl_stream_0_is_default_stream_of_current_context(acl: ModuleType) -> None:
     first = ok(acl.rt.ctx_get_current_default_stream())
     assert first and ok(acl.rt.ctx_get_current_default_stream()) == first
     assert ok(acl.rt.stream_get_id(0)) == ok(acl.rt.stream_get_id(first))
@@ -110,7 +110,7 @@ def test_zero_is_the_contexts_default_stream(acl: ModuleType) -> None:
     assert acl.rt.synchronize_stream(first) == 107003
 
 
-def test_the_default_stream_is_no_barrier(acl: ModuleType) -> None:
+def test_acl_default_stream_does_not_wait_for_other_streams(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
     target = filled(acl, 64, 0)
@@ -123,7 +123,7 @@ def test_the_default_stream_is_no_barrier(acl: ModuleType) -> None:
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
-def test_query_tells_and_reports_nothing(acl: ModuleType) -> None:
+def test_acl_stream_query_reports_pending_work(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     assert acl.rt.stream_query(stream) == (0, 0)
     held = Held(acl, stream)
@@ -133,7 +133,9 @@ def test_query_tells_and_reports_nothing(acl: ModuleType) -> None:
     assert acl.rt.stream_query(stream) == (0, 0)
 
 
-def test_time_outs_are_in_milliseconds(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_synchronize_with_timeout_counts_milliseconds_and_returns_507046(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
     for wait in (
@@ -154,7 +156,7 @@ def test_time_outs_are_in_milliseconds(acl: ModuleType, message: Callable[[], st
     ok(acl.rt.synchronize_device_with_timeout(10_000))
 
 
-def test_a_wait_lets_other_threads_run(acl: ModuleType) -> None:
+def test_acl_synchronize_stream_lets_other_threads_run(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
     started = threading.Event()
@@ -171,7 +173,7 @@ def test_a_wait_lets_other_threads_run(acl: ModuleType) -> None:
         assert waiting.result(timeout=20) == 0
 
 
-def test_synchronize_device_waits_for_every_stream_and_reports_the_first_failure(acl: ModuleType) -> None:
+def test_acl_synchronize_device_waits_for_every_stream_and_reports_first_failure(acl: ModuleType) -> None:
     streams = [ok(acl.rt.create_stream()) for _ in range(4)]
     target = filled(acl, 4 * MIB, 0)
     ok(acl.rt.set_device(1))
@@ -185,7 +187,7 @@ def test_synchronize_device_waits_for_every_stream_and_reports_the_first_failure
     ok(acl.rt.synchronize_device())
 
 
-def test_a_failure_stops_nothing_unless_it_is_told_to(acl: ModuleType) -> None:
+def test_acl_set_stream_failure_mode_1_stops_stream_after_failure(acl: ModuleType) -> None:
     ok(acl.rt.set_device(1))
     far = filled(acl, 64, 1)
     ok(acl.rt.set_device(0))
@@ -205,7 +207,7 @@ def test_a_failure_stops_nothing_unless_it_is_told_to(acl: ModuleType) -> None:
     assert acl.rt.set_stream_failure_mode(stream, 2) == 107000
 
 
-def test_abort_cancels_what_is_queued(acl: ModuleType) -> None:
+def test_acl_stream_abort_cancels_queued_work_and_stream_stays_usable(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
     target = filled(acl, 64, 0)
     Held(acl, stream)
@@ -219,7 +221,7 @@ def test_abort_cancels_what_is_queued(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", ["stream_abort", "destroy_stream_force"])
-def test_abort_ends_every_wait_of_other_threads(
+def test_acl_stream_abort_ends_waits_of_other_threads_with_107023(
     name: str, acl: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, waits, inside = ok(acl.rt.create_stream()), 3, threading.Semaphore(0)
@@ -243,7 +245,7 @@ def test_abort_ends_every_wait_of_other_threads(
         assert list(waiting) == [107023] * waits
 
 
-def test_destroy_waits_and_force_does_not(acl: ModuleType) -> None:
+def test_acl_destroy_stream_waits_and_destroy_stream_force_does_not(acl: ModuleType) -> None:
     target = filled(acl, 8 * MIB, 0)
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.memset_async(target, 8 * MIB, 1, 8 * MIB, stream))
@@ -257,7 +259,7 @@ def test_destroy_waits_and_force_does_not(acl: ModuleType) -> None:
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
-def test_destroy_of_a_stream_that_waits_in_vain_ends(acl: ModuleType) -> None:
+def test_acl_destroy_stream_endless_notify_wait_returns_107023(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
     assert acl.rt.destroy_stream(stream) == 107023
@@ -265,7 +267,7 @@ def test_destroy_of_a_stream_that_waits_in_vain_ends(acl: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
-def test_what_that_cancels_is_told_to_every_wait(
+def test_acl_ending_stream_with_endless_wait_ends_waits_of_other_threads(
     end: str, acl: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, waits, inside = ok(acl.rt.create_stream()), 3, threading.Semaphore(0)
@@ -277,7 +279,7 @@ def test_what_that_cancels_is_told_to_every_wait(
         sync(self, timeout)
 
     def wait(_: int) -> int:
-        _state.machine.here.context = own  # a reference more would keep the device
+        _state.machine.here.context = own  # set_device would add a reference
         return int(acl.rt.synchronize_stream(stream))
 
     own = _state.machine.here.context
@@ -292,7 +294,7 @@ def test_what_that_cancels_is_told_to_every_wait(
         ok(acl.rt.set_device(0))
 
 
-def test_destroy_reports_what_nobody_asked_for(acl: ModuleType) -> None:
+def test_acl_destroy_stream_unreported_failure_returns_its_code(acl: ModuleType) -> None:
     ok(acl.rt.set_device(1))
     far = filled(acl, 64, 1)
     ok(acl.rt.set_device(0))
@@ -302,7 +304,7 @@ def test_destroy_reports_what_nobody_asked_for(acl: ModuleType) -> None:
     assert acl.rt.destroy_stream(stream) == 107000
 
 
-def test_the_last_reset_waits_for_work_and_ends_the_streams(acl: ModuleType) -> None:
+def test_acl_reset_device_last_reference_waits_for_work_and_ends_handles(acl: ModuleType) -> None:
     host = ok(acl.rt.malloc_host(8 * MIB))
     stream, default = ok(acl.rt.create_stream()), ok(acl.rt.ctx_get_current_default_stream())
     event, notify = ok(acl.rt.create_event()), ok(acl.rt.create_notify(0))
@@ -320,7 +322,7 @@ def test_the_last_reset_waits_for_work_and_ends_the_streams(acl: ModuleType) -> 
     ok(acl.rt.free_host(host))
 
 
-def test_the_last_reset_of_a_stream_that_waits_in_vain_ends(acl: ModuleType) -> None:
+def test_acl_reset_device_endless_notify_wait_returns_107023(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
     assert acl.rt.reset_device(0) == 107023
@@ -328,7 +330,9 @@ def test_the_last_reset_of_a_stream_that_waits_in_vain_ends(acl: ModuleType) -> 
 
 
 @pytest.mark.parametrize(("profile", "most"), [("ascend-a2", 1984), ("ascend-310p", 1024)])
-def test_a_profile_has_so_many_streams(profile: str, most: int, enter: Callable[[str], ModuleType]) -> None:
+def test_acl_create_stream_beyond_profile_limit_returns_207008(
+    profile: str, most: int, enter: Callable[[str], ModuleType]
+) -> None:
     acl = enter(f"devices=2,memory=64MiB,profile={profile}")
     ok(acl.rt.set_device(0))
     ok(acl.rt.synchronize_stream(0))
@@ -350,17 +354,19 @@ def test_a_profile_has_so_many_streams(profile: str, most: int, enter: Callable[
 @pytest.mark.parametrize(
     ("priority", "flag", "ret"), [(0, 0, 0), (7, 15, 0), (8, 0, 107000), (0, 16, 107000)]
 )
-def test_a_stream_with_a_configuration(priority: int, flag: int, ret: int, acl: ModuleType) -> None:
+def test_acl_create_stream_with_config_checks_priority_and_flag(
+    priority: int, flag: int, ret: int, acl: ModuleType
+) -> None:
     stream, got = acl.rt.create_stream_with_config(priority, flag)
     assert got == ret and bool(stream) == (ret == 0)
 
 
-def test_ids_are_different(acl: ModuleType) -> None:
+def test_acl_stream_get_id_differs_per_stream(acl: ModuleType) -> None:
     ids = {ok(acl.rt.stream_get_id(ok(acl.rt.create_stream()))) for _ in range(10)}
     assert len(ids) == 10 and all(0 < number < 1 << 31 for number in ids)
 
 
-def test_one_stream_of_many_threads(acl: ModuleType) -> None:
+def test_acl_memset_async_from_eight_threads_on_one_stream_succeeds(acl: ModuleType) -> None:
     stream, target = ok(acl.rt.create_stream()), filled(acl, 8 * 64, 0)
 
     def work(number: int) -> int:
@@ -373,7 +379,7 @@ def test_one_stream_of_many_threads(acl: ModuleType) -> None:
     assert content(acl, target, 8 * 64) == b"".join(bytes([n + 1]) * 64 for n in range(8))
 
 
-def test_two_threads_destroy_one_stream(acl: ModuleType) -> None:
+def test_acl_destroy_stream_from_two_threads_succeeds_once(acl: ModuleType) -> None:
     def destroy(stream: int) -> int:
         acl.rt.set_device(0)
         return int(acl.rt.destroy_stream(stream))
@@ -385,7 +391,7 @@ def test_two_threads_destroy_one_stream(acl: ModuleType) -> None:
             assert codes == [0, 107000]
 
 
-def test_a_reset_while_another_thread_submits(acl: ModuleType) -> None:
+def test_acl_reset_device_during_submission_returns_documented_codes(acl: ModuleType) -> None:
     for _ in range(10):
         stream, target = ok(acl.rt.create_stream()), filled(acl, 64, 0)
         busy = threading.Event()
@@ -408,7 +414,7 @@ def test_a_reset_while_another_thread_submits(acl: ModuleType) -> None:
     acl.get_recent_err_msg()
 
 
-def test_thousands_of_idle_streams(acl: ModuleType) -> None:
+def test_acl_create_stream_3000_streams_start_no_threads(acl: ModuleType) -> None:
     before = threading.active_count()
     streams = [ok(acl.rt.create_stream()) for _ in range(3000)]
     target = filled(acl, 3000, 0)
@@ -421,7 +427,9 @@ def test_thousands_of_idle_streams(acl: ModuleType) -> None:
         ok(acl.rt.destroy_stream(stream))
 
 
-def test_the_work_of_a_device_is_aborted(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_device_task_abort_cancels_only_work_of_that_device(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     streams = [ok(acl.rt.create_stream()) for _ in range(2)]
     ok(acl.rt.set_device(1))
     other = ok(acl.rt.create_stream())
@@ -430,7 +438,7 @@ def test_the_work_of_a_device_is_aborted(acl: ModuleType, message: Callable[[], 
     ok(acl.rt.set_device(0))
     for stream in streams:
         Held(acl, stream)
-    ok(in_thread(acl.rt.device_task_abort, 0, 10_000))  # its own thread has no device
+    ok(in_thread(acl.rt.device_task_abort, 0, 10_000))  # the calling thread has no device
     for stream in streams:
         assert acl.rt.synchronize_stream(stream) == 107023
         assert message()
@@ -445,7 +453,9 @@ def test_the_work_of_a_device_is_aborted(acl: ModuleType, message: Callable[[], 
     assert content(acl, target, 64) == bytes([2]) * 64
 
 
-def test_what_is_no_device_to_abort(acl: ModuleType, enter: Callable[[str], ModuleType]) -> None:
+def test_acl_device_task_abort_bad_arguments_return_codes(
+    acl: ModuleType, enter: Callable[[str], ModuleType]
+) -> None:
     for device in (-1, 2):
         assert acl.rt.device_task_abort(device, 0) == 107001
     assert acl.rt.device_task_abort(0, 36 * 60 * 1000 + 1) == 107000
@@ -454,14 +464,14 @@ def test_what_is_no_device_to_abort(acl: ModuleType, enter: Callable[[str], Modu
     assert older.rt.device_task_abort(0, 0) == 207000
 
 
-def test_the_priorities_of_streams(acl: ModuleType) -> None:
+def test_acl_device_get_stream_priority_range_returns_7_and_0(acl: ModuleType) -> None:
     least, greatest, ret = acl.rt.device_get_stream_priority_range()
     assert (least, greatest, ret) == (7, 0, 0)
     for priority in (least, greatest):
         ok(acl.rt.create_stream_with_config(priority, 0))
 
 
-def test_whether_a_device_has_a_context_of_its_own(acl: ModuleType) -> None:
+def test_acl_get_primary_ctx_state_is_active_only_after_set_device(acl: ModuleType) -> None:
     assert acl.rt.get_primary_ctx_state(0) == (1, 0, 0)
     assert acl.rt.get_primary_ctx_state(1) == (0, 0, 0)
     ok(acl.rt.create_context(1))

@@ -28,7 +28,7 @@ def config(tmp_path: Path) -> Any:
     return write
 
 
-def test_initialising_twice_is_told_and_counted(acl: ModuleType) -> None:
+def test_acl_init_twice_returns_100002_and_counts_references(acl: ModuleType) -> None:
     assert [acl.init(), acl.init(""), acl.init()] == [0, 100002, 100002]
     assert acl.finalize_reference() == (2, 0)
     assert acl.finalize_reference() == (1, 0)
@@ -38,17 +38,17 @@ def test_initialising_twice_is_told_and_counted(acl: ModuleType) -> None:
     assert acl.init() == 0
 
 
-def test_one_finalize_ends_all_references(acl: ModuleType) -> None:
+def test_acl_finalize_after_two_inits_ends_all_references(acl: ModuleType) -> None:
     assert [acl.init(), acl.init()] == [0, 100002]
     assert [acl.finalize(), acl.finalize()] == [0, 100037]
     assert [acl.init(), acl.finalize()] == [0, 0]
 
 
-def test_finalize_without_init_is_no_error_the_first_time(acl: ModuleType) -> None:
+def test_acl_finalize_without_init_returns_0_the_first_time(acl: ModuleType) -> None:
     assert [acl.finalize(), acl.finalize()] == [0, 100037]
 
 
-def test_finalize_leaves_devices_and_memory(acl: ModuleType) -> None:
+def test_acl_finalize_keeps_devices_and_memory(acl: ModuleType) -> None:
     acl.init()
     pointer, _ = acl.rt.malloc(8, 2)
     assert acl.finalize() == 0
@@ -57,7 +57,7 @@ def test_finalize_leaves_devices_and_memory(acl: ModuleType) -> None:
     assert acl.rt.free(pointer) == 0
 
 
-def test_calls_work_without_init(acl: ModuleType) -> None:
+def test_acl_malloc_without_init_returns_0(acl: ModuleType) -> None:
     assert acl.rt.malloc(8, 2)[1] == 0
 
 
@@ -79,7 +79,9 @@ def test_calls_work_without_init(acl: ModuleType) -> None:
         ({"dump": {"dump_path": "x"}}, 0),
     ],
 )
-def test_a_configuration_file_is_checked(content: object, code: int, acl: ModuleType, config: Any) -> None:
+def test_acl_init_checks_content_of_configuration_file(
+    content: object, code: int, acl: ModuleType, config: Any
+) -> None:
     path = config(content)
     assert acl.init(path) == code
     text = acl.get_recent_err_msg()
@@ -87,7 +89,9 @@ def test_a_configuration_file_is_checked(content: object, code: int, acl: Module
     assert acl.finalize_reference() == ((0, 0) if code == 0 else (0, 100037))
 
 
-def test_a_file_that_cannot_be_read(acl: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acl_init_unreadable_file_returns_100003_and_large_file_100005(
+    acl: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert acl.init(str(tmp_path)) == 100003
     assert acl.init(str(tmp_path / "absent.json")) == 100003
     assert acl.init("x" * 5000) == 100003
@@ -97,7 +101,7 @@ def test_a_file_that_cannot_be_read(acl: ModuleType, tmp_path: Path, monkeypatch
     assert acl.init(str(large)) == 100005
 
 
-def test_another_configuration_later_is_refused(acl: ModuleType, config: Any) -> None:
+def test_acl_init_again_with_other_configuration_returns_100000(acl: ModuleType, config: Any) -> None:
     path = config({"a": 1})
     assert [acl.init(path), acl.init(path)] == [0, 100002]
     Path(path).write_text('{"a": 2}')
@@ -105,12 +109,12 @@ def test_another_configuration_later_is_refused(acl: ModuleType, config: Any) ->
     assert acl.finalize_reference() == (1, 0)
 
 
-def test_no_file_later_is_no_other_configuration(acl: ModuleType, config: Any) -> None:
+def test_acl_init_again_without_file_returns_100002(acl: ModuleType, config: Any) -> None:
     assert [acl.init(config({"a": 1})), acl.init(), acl.init("")] == [0, 100002, 100002]
     assert acl.finalize_reference() == (2, 0)
 
 
-def test_the_default_device_serves_threads_that_set_none(enter: Any, config: Any) -> None:
+def test_acl_init_default_device_serves_threads_that_set_none(enter: Any, config: Any) -> None:
     acl = enter("devices=2")
     assert acl.init(config({"defaultDevice": {"default_device": "1"}})) == 0
     assert in_thread(acl.rt.get_device) == (1, 0)
@@ -123,7 +127,7 @@ def test_the_default_device_serves_threads_that_set_none(enter: Any, config: Any
     assert acl.rt.get_device() == (0, 107002)
 
 
-def test_messages_are_the_threads_own(acl: ModuleType) -> None:
+def test_acl_get_recent_err_msg_is_per_thread(acl: ModuleType) -> None:
     acl.rt.free(0)
     assert in_thread(acl.get_recent_err_msg) is None
     in_thread(acl.rt.set_device, 9)
@@ -131,19 +135,19 @@ def test_messages_are_the_threads_own(acl: ModuleType) -> None:
     assert "acl.rt.free" in text and "set_device" not in text
 
 
-def test_messages_are_the_processs_on_request(acl: ModuleType, config: Any) -> None:
+def test_acl_get_recent_err_msg_with_err_msg_mode_1_is_per_process(acl: ModuleType, config: Any) -> None:
     assert acl.init(config({"err_msg_mode": "1"})) == 0
     in_thread(acl.rt.set_device, 9)
     assert "acl.rt.set_device" in acl.get_recent_err_msg()
     assert in_thread(acl.get_recent_err_msg) is None
 
 
-def test_soc_name_is_the_profiles(enter: Any) -> None:
+def test_acl_get_soc_name_is_that_of_profile(enter: Any) -> None:
     assert enter("profile=ascend-a2").get_soc_name() == "Ascend910B1"
     assert enter("profile=ascend-310p").get_soc_name() == "Ascend310P3"
 
 
-def test_a_broken_node_configuration_is_a_broken_environment(
+def test_acl_calls_with_broken_node_configuration_return_507033(
     enter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import peerlane

@@ -1,4 +1,4 @@
-"""Every call of the table: what it takes, the shape of what comes back, and that no code comes unannounced."""
+"""Every call of the table: its arguments, the shape of its result, and that each code is documented."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 GRANULE = 2 * MIB
 TABLE = convention.table
 ROUNDS = 60
-# They warn, read wild addresses as Python's own functions do, or wait for the program's threads.
+# These calls warn, read wild addresses as Python's own functions do, or wait for the program's threads.
 NOT_DRAWN = {
     f"acl.util.{name}"
     for name in ("numpy_to_ptr", "ptr_to_bytes", "ptr_to_numpy", "start_thread", "stop_thread")
@@ -56,11 +56,11 @@ def with_code(call: Declared) -> bool:
     return not call.facts.get("Gives", "").startswith("bare")
 
 
-OWN_TEXTS = {"acl.util.start_thread"}  # the binding leaves CPython's own text there
+OWN_TEXTS = {"acl.util.start_thread"}  # the binding raises with CPython's own text
 
 
 @pytest.mark.parametrize("name", [n for n, call in TABLE.items() if call.parameters and n not in OWN_TEXTS])
-def test_what_is_no_argument(acl: ModuleType, name: str) -> None:
+def test_acl_table_calls_wrong_arguments_raise_type_error(acl: ModuleType, name: str) -> None:
     call, declared = call_of(name), TABLE[name]
     most = len(declared.parameters)
     for args in ((1,) * (most + 1), *(() for needed in [declared.parameters[0][2]] if needed)):
@@ -80,14 +80,14 @@ def test_what_is_no_argument(acl: ModuleType, name: str) -> None:
                 call(*args)
 
 
-def test_without_parameters_anything_is_taken(acl: ModuleType) -> None:
+def test_acl_table_calls_without_parameters_accept_any_arguments(acl: ModuleType) -> None:
     for name, declared in TABLE.items():
         if not declared.parameters and name not in ("acl.finalize", "acl.finalize_reference"):
             assert fits(call_of(name)(1, None, "x"), declared.returns), name
 
 
 class Pool:
-    """Arguments for everything: live things of every kind, ended ones, and wild numbers."""
+    """Arguments for every call: live and ended objects of every kind, and wild numbers."""
 
     def __init__(self, acl: ModuleType, draw: random.Random) -> None:
         self.draw = draw
@@ -143,7 +143,7 @@ class Pool:
         return draw.choice([*wild, *self.places[:3], *self.things, *self.ends])
 
 
-# What it queues may wait for ever, or it would end what the others draw from.
+# Calls that queue a wait that may never end, and calls that end objects that later calls use.
 QUEUES_WAITS = {"acl.rt.wait_and_reset_notify", "acl.rt.stream_wait_event", "acl.rt.value_wait"}
 ENDS = re.compile(
     r"acl\.(rt\.(reset_device|destroy_|free|ipc_mem_close|set_device|set_context)|finalize|init|media)"
@@ -151,7 +151,7 @@ ENDS = re.compile(
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - NOT_DRAWN))
-def test_only_documented_codes_come_back_in_the_declared_shape(acl: ModuleType, name: str) -> None:
+def test_acl_table_calls_random_arguments_return_only_documented_codes(acl: ModuleType, name: str) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -181,7 +181,7 @@ def test_only_documented_codes_come_back_in_the_declared_shape(acl: ModuleType, 
             ), (given, text)
 
 
-def test_a_thread_without_a_context_gets_the_same_shape(acl: ModuleType) -> None:
+def test_acl_table_calls_in_thread_without_context_keep_declared_shape(acl: ModuleType) -> None:
     missing = []
     for name, declared in TABLE.items():
         if not with_code(declared) or 107002 not in documented(name):
@@ -206,7 +206,7 @@ def test_a_thread_without_a_context_gets_the_same_shape(acl: ModuleType) -> None
     assert not missing
 
 
-def test_types_are_read_from_the_declaration() -> None:
+def test_acl_fits_compares_value_with_declared_type() -> None:
     assert get_origin(tuple[int, str]) is tuple and get_args(tuple[int, str]) == (int, str)
     assert fits((0, "", 0), "tuple[int, str, int]") and not fits((0, 0, 0), "tuple[int, str, int]")
     assert fits(None, "str | None") and fits({}, "dict[str, int]") and not fits(True, "int")

@@ -22,35 +22,35 @@ FLOATS = [0.0, -0.0, 1.0, -1.5, 65504.0, 6e-8, 1e-9, 0.1, math.inf, -math.inf, 3
 
 
 @pytest.mark.parametrize(("data_type", "size"), SIZES)
-def test_how_many_bytes_an_element_has(data_type: int, size: int, acl: ModuleType) -> None:
+def test_acl_data_type_size_returns_bytes_of_one_element(data_type: int, size: int, acl: ModuleType) -> None:
     assert acl.data_type_size(data_type) == size
 
 
 @pytest.mark.parametrize("value", FLOATS)
-def test_floats_of_16_bits(value: float, acl: ModuleType) -> None:
+def test_acl_float16_conversions_equal_numpy(value: float, acl: ModuleType) -> None:
     half = acl.float_to_float16(value)
     assert type(half) is int and half == int(np.float32(value).astype(np.float16).view(np.uint16))
     back = acl.float16_to_float(half)
     assert type(back) is float and back == float(np.float16(value))
 
 
-def test_every_float_of_16_bits_comes_back(acl: ModuleType) -> None:
+def test_acl_float16_conversions_round_trip(acl: ModuleType) -> None:
     for half in range(0, 1 << 16, 7):
         number = acl.float16_to_float(half)
         assert math.isnan(number) or acl.float_to_float16(number) == half
     assert math.isnan(acl.float16_to_float(0x7E00))
-    assert acl.float16_to_float(0x1_3C00) == 1.0  # 16 bits count
+    assert acl.float16_to_float(0x1_3C00) == 1.0  # only the low 16 bits count
     assert acl.float16_to_float(acl.float_to_float16(1e30)) == math.inf
 
 
 @pytest.mark.parametrize("wrong", [None, "1", b"1", [1]])
-def test_what_is_no_number(wrong: Any, acl: ModuleType) -> None:
+def test_acl_float16_conversions_not_a_number_raise_type_error(wrong: Any, acl: ModuleType) -> None:
     for name in ("float16_to_float", "float_to_float16", "data_type_size"):
         with pytest.raises(TypeError, match=rf"^acl\.{name} args parse failed$"):
             getattr(acl, name)(wrong)
 
 
-def test_a_description_keeps_what_it_was_given(acl: ModuleType) -> None:
+def test_acl_tensor_desc_keeps_type_format_dimensions_and_name(acl: ModuleType) -> None:
     desc = acl.create_tensor_desc(1, [2, 3, 4], 2)
     assert acl.get_tensor_desc_type(desc) == 1 and acl.get_tensor_desc_format(desc) == 2
     assert acl.get_tensor_desc_num_dims(desc) == 3
@@ -67,7 +67,9 @@ def test_a_description_keeps_what_it_was_given(acl: ModuleType) -> None:
     assert acl.get_recent_err_msg() is None
 
 
-def test_what_is_no_description(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_tensor_desc_calls_invalid_desc_return_documented_values(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     desc = acl.create_tensor_desc(0, [2], 2)
     assert acl.get_tensor_desc_dim_v2(desc, 1) == (0, 100000)
     assert "there is no dimension 1: the tensor description has 1" in message()
@@ -92,7 +94,7 @@ def test_what_is_no_description(acl: ModuleType, message: Callable[[], str]) -> 
 
 
 @pytest.mark.parametrize("least", [None, "0", "1", "2", "3", "4", "x"])
-def test_the_log_keeps_to_its_level(
+def test_acl_app_log_prints_levels_at_or_above_global_level(
     least: str | None, acl: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ASCEND_SLOG_PRINT_TO_STDOUT", raising=False)
@@ -113,7 +115,7 @@ def test_the_log_keeps_to_its_level(
     assert err.count(f"APP({os.getpid()},") == len(err.splitlines())
 
 
-def test_the_log_goes_to_stdout_where_it_is_told(
+def test_acl_app_log_print_to_stdout_set_writes_to_stdout(
     acl: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASCEND_SLOG_PRINT_TO_STDOUT", "1")
@@ -123,6 +125,6 @@ def test_the_log_goes_to_stdout_where_it_is_told(
 
 
 @pytest.mark.parametrize("args", [(), (3,), (3, 4), ("3", "x"), (3, "x", "y"), (3, b"x"), (3, None)])
-def test_what_is_not_logged(args: tuple[Any, ...], acl: ModuleType) -> None:
+def test_acl_app_log_bad_arguments_raise_type_error(args: tuple[Any, ...], acl: ModuleType) -> None:
     with pytest.raises(TypeError, match=r"^acl\.app_log args parse failed$"):
         acl.app_log(*args)

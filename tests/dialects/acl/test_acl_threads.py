@@ -15,7 +15,9 @@ pytestmark = pytest.mark.timeout(60)
 RAISED = [ValueError("no such frame"), SystemExit(3), KeyboardInterrupt(), StopIteration()]
 
 
-def test_a_thread_calls_its_function_and_is_joined(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_start_thread_calls_function_and_stop_thread_joins_it(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     given: list[Any] = []
     go = threading.Event()
 
@@ -33,20 +35,20 @@ def test_a_thread_calls_its_function_and_is_joined(acl: ModuleType, message: Cal
 
 
 @pytest.mark.parametrize("given", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])
-def test_the_argument_may_be_any_object(given: Any, acl: ModuleType) -> None:
+def test_acl_start_thread_any_object_is_passed_as_argument(given: Any, acl: ModuleType) -> None:
     seen: list[tuple[Any, ...]] = []
     ok(acl.util.stop_thread(ok(acl.util.start_thread(lambda *args: seen.append(args), given))))
     assert len(seen) == 1 and len(seen[0]) == 1 and seen[0][0] is given
 
 
-def test_none_is_no_argument(acl: ModuleType) -> None:
+def test_acl_start_thread_none_calls_function_without_argument(acl: ModuleType) -> None:
     seen: list[tuple[Any, ...]] = []
     ok(acl.util.stop_thread(ok(acl.util.start_thread(lambda *args: seen.append(args), None))))
     assert seen == [()]
 
 
 @pytest.mark.parametrize("error", RAISED, ids=[type(each).__name__ for each in RAISED])
-def test_stop_thread_raises_when_the_function_did(
+def test_acl_stop_thread_function_raised_raises_runtime_error(
     error: BaseException, acl: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(_: object) -> None:
@@ -58,10 +60,10 @@ def test_stop_thread_raises_when_the_function_did(
     assert str(raised.value) == f"exception={type(error).__name__},msg=thread call failed;"
     told = capsys.readouterr().err
     assert "in work" in told and type(error).__name__ in told
-    assert acl.util.stop_thread(thread) == 100000  # it was told once
+    assert acl.util.stop_thread(thread) == 100000  # the failure is reported once
 
 
-def test_a_function_that_does_not_take_the_argument(
+def test_acl_stop_thread_function_of_wrong_arity_raises_runtime_error(
     acl: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for function, given in ((lambda: None, [1]), (lambda _: None, None)):
@@ -71,7 +73,7 @@ def test_a_function_that_does_not_take_the_argument(
 
 
 @pytest.mark.parametrize("args", [(), (print,), (print, [], 1), (print, [], 1, 2)])
-def test_two_arguments_are_needed(args: tuple[Any, ...], acl: ModuleType) -> None:
+def test_acl_start_thread_not_two_arguments_raises_type_error(args: tuple[Any, ...], acl: ModuleType) -> None:
     with pytest.raises(TypeError) as raised:
         acl.util.start_thread(*args)
     assert str(raised.value) == f"function takes exactly 2 arguments ({len(args)} given)"
@@ -80,13 +82,13 @@ def test_two_arguments_are_needed(args: tuple[Any, ...], acl: ModuleType) -> Non
 
 
 @pytest.mark.parametrize("function", [None, 1, "print", []])
-def test_the_function_must_be_callable(function: Any, acl: ModuleType) -> None:
+def test_acl_start_thread_function_not_callable_raises_type_error(function: Any, acl: ModuleType) -> None:
     with pytest.raises(TypeError) as raised:
         acl.util.start_thread(function, [])
     assert str(raised.value) == "parameter must be callable"
 
 
-def test_what_is_no_number_of_a_thread(acl: ModuleType) -> None:
+def test_acl_stop_thread_not_a_number_raises_type_error(acl: ModuleType) -> None:
     for args in ((), ("1",), (None,), (1.0,), (1, 2)):
         with pytest.raises(TypeError, match=r"^acl\.util\.stop_thread args parse failed$"):
             acl.util.stop_thread(*args)

@@ -26,11 +26,11 @@ def quiet() -> Any:
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"a\0b", bytes(range(256))])
-def test_bytes_to_pointer_and_back(data: bytes, util: Any) -> None:
+def test_acl_bytes_to_ptr_and_ptr_to_bytes_round_trip(data: bytes, util: Any) -> None:
     assert util.ptr_to_bytes(util.bytes_to_ptr(data), len(data)) == data
 
 
-def test_a_pointer_leads_to_the_bytes_themselves(acl: ModuleType, util: Any) -> None:
+def test_acl_bytes_to_ptr_memcpy_target_changes_the_bytes_object(acl: ModuleType, util: Any) -> None:
     """A copy to the host into a bytes object, as the vendor's samples do it, changes that object."""
     pointer, _ = acl.rt.malloc(8, 2)
     acl.rt.memset(pointer, 8, 0x41, 8)
@@ -39,7 +39,7 @@ def test_a_pointer_leads_to_the_bytes_themselves(acl: ModuleType, util: Any) -> 
     assert target == b"AAAAAAAA"
 
 
-def test_other_types_are_value_errors(util: Any, quiet: None) -> None:
+def test_acl_pointer_helpers_wrong_type_raise_value_error(util: Any, quiet: None) -> None:
     for call, values in (
         (util.bytes_to_ptr, [bytearray(2), "x", None, 1, np.zeros(2)]),
         (util.numpy_to_ptr, [b"x", [1], None]),
@@ -50,7 +50,7 @@ def test_other_types_are_value_errors(util: Any, quiet: None) -> None:
                 call(value)
 
 
-def test_the_numpy_helpers_warn_as_the_binding_does(util: Any) -> None:
+def test_acl_numpy_to_ptr_warns_at_line_of_caller(util: Any) -> None:
     array = np.arange(6).reshape(2, 3)
     with pytest.warns(Warning, match="deprecated") as caught:
         util.numpy_to_ptr(array)
@@ -62,7 +62,7 @@ def test_the_numpy_helpers_warn_as_the_binding_does(util: Any) -> None:
     assert [(each.category, each.filename) for each in caught] == [(Warning, __file__)] * 2
 
 
-def test_the_other_helpers_do_not_warn(util: Any) -> None:
+def test_acl_numpy_contiguous_to_ptr_and_ptr_to_numpy_do_not_warn(util: Any) -> None:
     array = np.arange(6).reshape(2, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -70,21 +70,21 @@ def test_the_other_helpers_do_not_warn(util: Any) -> None:
         assert util.ptr_to_numpy(array.ctypes.data, (2, 3), array.dtype.num).shape == (2, 3)
 
 
-def test_a_shape_may_hold_any_integers(util: Any) -> None:
+def test_acl_ptr_to_numpy_shape_of_any_integers_returns_that_shape(util: Any) -> None:
     array = np.arange(6, dtype=np.uint8)
     for shape in ((np.int64(2), np.uint8(3)), (True, 6), (np.int16(6),)):
         got = util.ptr_to_numpy(array.ctypes.data, shape, array.dtype.num)
         assert got.shape == tuple(int(length) for length in shape)
 
 
-def test_shapes_that_numpy_cannot_make_are_value_errors(util: Any) -> None:
+def test_acl_ptr_to_numpy_impossible_shape_raises_value_error(util: Any) -> None:
     array = np.arange(6, dtype=np.uint8)
     for shape in ((1,) * 100, (0, 1 << 62, 1 << 62), (0, 1 << 70), (np.bool_(True),), (np.float64(1),)):
         with pytest.raises(ValueError, match=r"^acl\.util\.ptr_to_numpy: .*shape"):
             util.ptr_to_numpy(array.ctypes.data, shape, array.dtype.num)
 
 
-def test_numpy_pointers(util: Any, quiet: None) -> None:
+def test_acl_numpy_pointer_calls_return_address_of_array_or_contiguous_copy(util: Any, quiet: None) -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert util.numpy_to_ptr(array) == array.ctypes.data
     pointer, same = util.numpy_contiguous_to_ptr(array)
@@ -94,7 +94,7 @@ def test_numpy_pointers(util: Any, quiet: None) -> None:
     assert copied.flags.c_contiguous and np.array_equal(copied, array.T)
 
 
-def test_an_array_aliases_the_memory(acl: ModuleType, util: Any, quiet: None) -> None:
+def test_acl_ptr_to_numpy_array_aliases_memory(acl: ModuleType, util: Any, quiet: None) -> None:
     host, _ = acl.rt.malloc_host(48)
     array = util.ptr_to_numpy(host + 8, (2, 5), np.dtype(np.int32).num)
     assert (array.shape, array.dtype, array.flags.writeable) == ((2, 5), np.int32, True)
@@ -113,7 +113,9 @@ def test_an_array_aliases_the_memory(acl: ModuleType, util: Any, quiet: None) ->
     assert util.ptr_to_numpy(0, (0, 3), mine.dtype.num).shape == (0, 3)
 
 
-def test_bad_shapes_and_types_are_value_errors(acl: ModuleType, util: Any, quiet: None) -> None:
+def test_acl_ptr_to_numpy_bad_shape_or_type_raises_value_error(
+    acl: ModuleType, util: Any, quiet: None
+) -> None:
     host, _ = acl.rt.malloc_host(8)
     for shape in ([8], 8, None, (-1,), (1.0,), ("8",)):
         with pytest.raises(ValueError, match="shape"):
@@ -132,7 +134,9 @@ def readers(util: Any) -> list[Callable[[int, int], Any]]:
     ]
 
 
-def test_a_device_address_is_named_and_not_read(acl: ModuleType, util: Any, quiet: None) -> None:
+def test_acl_pointer_readers_device_address_raise_and_name_allocation(
+    acl: ModuleType, util: Any, quiet: None
+) -> None:
     pointer, _ = acl.rt.malloc(100, 2)
     for read in readers(util):
         with pytest.raises(
@@ -145,7 +149,7 @@ def test_a_device_address_is_named_and_not_read(acl: ModuleType, util: Any, quie
             read(pointer, 8)
 
 
-def test_wild_pointers_do_not_crash(acl: ModuleType, util: Any, quiet: None) -> None:
+def test_acl_pointer_readers_wild_pointer_raise_value_error(acl: ModuleType, util: Any, quiet: None) -> None:
     host, _ = acl.rt.malloc_host(100)
     pinned = peerlane.Host().allocate(100)
     for pointer, size in (

@@ -18,7 +18,7 @@ def word(acl: ModuleType, pointer: int) -> int:
     return int.from_bytes(content(acl, pointer, 8), "little")
 
 
-def test_a_value_is_written_in_stream_order(acl: ModuleType) -> None:
+def test_acl_value_write_happens_in_stream_order(acl: ModuleType) -> None:
     pointer, stream = filled(acl, 64, 0), ok(acl.rt.create_stream())
     for value in (5, ALL, 1 << 63):
         ok(acl.rt.memset_async(pointer, 64, 9, 64, stream))
@@ -39,13 +39,13 @@ def test_a_value_is_written_in_stream_order(acl: ModuleType) -> None:
         (0, 5, GEQ, 5),
         (0, 5, GEQ, 6),
         (ALL, 0, GEQ, 0),  # -1 is not at least 0
-        (ALL - 2, ALL, GEQ, 1),  # a counter that has wrapped
+        (ALL - 2, ALL, GEQ, 1),  # a counter that wrapped
         (4, 5, EQ, 5),
         (0b101, 0b010, AND, 0b110),
         (ALL - 1, 1, NOR, 0),
     ],
 )
-def test_what_follows_waits_for_the_value(
+def test_acl_value_wait_holds_stream_until_condition_is_met(
     acl: ModuleType, before: int, value: int, flag: int, after: int
 ) -> None:
     at = holding(acl, before.to_bytes(8, "little"))
@@ -60,7 +60,7 @@ def test_what_follows_waits_for_the_value(
     assert content(acl, target, 8) == bytes([1]) * 8
 
 
-def test_a_word_may_be_pinned_and_not_ordinary_host_memory(acl: ModuleType) -> None:
+def test_acl_value_calls_pinned_word_succeed_and_pageable_word_return_107000(acl: ModuleType) -> None:
     pinned, stream = ok(acl.rt.malloc_host(8)), ok(acl.rt.create_stream())
     ok(acl.rt.value_write(pinned, 8, 0, stream))
     ok(acl.rt.value_wait(pinned, 8, EQ, stream))
@@ -72,7 +72,7 @@ def test_a_word_may_be_pinned_and_not_ordinary_host_memory(acl: ModuleType) -> N
 
 
 @pytest.mark.parametrize("call", ["value_write", "value_wait"])
-def test_bad_words(acl: ModuleType, call: str) -> None:
+def test_acl_value_calls_bad_arguments_return_documented_codes(acl: ModuleType, call: str) -> None:
     pointer = filled(acl, 16, 0)
     value = getattr(acl.rt, call)
     assert value(pointer + 4, 1, 0, 0) == 107000
@@ -86,7 +86,7 @@ def test_bad_words(acl: ModuleType, call: str) -> None:
     assert value(pointer, 1, 0, 0) == 107000
 
 
-def test_the_310_family_has_no_values(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_value_calls_on_310p_return_207000(enter: Callable[[str], ModuleType]) -> None:
     for profile, code in (("ascend-310p", 207000), ("ascend-a2", 0)):
         acl = enter(f"devices=1,memory=64MiB,profile={profile}")
         ok(acl.rt.set_device(0))

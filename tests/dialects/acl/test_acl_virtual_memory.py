@@ -31,7 +31,7 @@ def free_bytes(acl: ModuleType) -> int:
     return int(ok(acl.rt.get_mem_info(1))[0])
 
 
-def test_blocks_side_by_side_are_one_range(acl: ModuleType) -> None:
+def test_acl_map_mem_adjacent_blocks_form_one_range(acl: ModuleType) -> None:
     start, handles = reserved(acl, 3), [physical(acl) for _ in range(3)]
     for index, handle in enumerate(handles):
         ok(acl.rt.map_mem(start + index * GRANULE, GRANULE, 0, handle, 0))
@@ -52,7 +52,7 @@ def test_blocks_side_by_side_are_one_range(acl: ModuleType) -> None:
     ok(acl.rt.release_mem_address(start))
 
 
-def test_one_handle_at_several_addresses(acl: ModuleType) -> None:
+def test_acl_map_mem_one_handle_at_three_addresses_shares_bytes(acl: ModuleType) -> None:
     start, handle = reserved(acl, 2), physical(acl)
     other = reserved(acl, 1)
     for at in (start, start + GRANULE, other):
@@ -61,7 +61,7 @@ def test_one_handle_at_several_addresses(acl: ModuleType) -> None:
     assert content(acl, start + GRANULE + 5, 3) == content(acl, other + 5, 3) == b"ZZZ"
 
 
-def test_what_is_freed_while_it_is_mapped_lives_until_the_last_unmap(acl: ModuleType) -> None:
+def test_acl_free_physical_while_mapped_keeps_memory_until_last_unmap(acl: ModuleType) -> None:
     before = free_bytes(acl)
     start, handle = reserved(acl, 2), physical(acl)
     ok(acl.rt.map_mem(start, GRANULE, 0, handle, 0))
@@ -77,7 +77,7 @@ def test_what_is_freed_while_it_is_mapped_lives_until_the_last_unmap(acl: Module
     assert free_bytes(acl) == before
 
 
-def test_free_physical_of_a_freed_handle_names_the_device_of_the_memory(
+def test_acl_free_physical_twice_message_names_device_of_memory(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
     handle = physical(acl, device=1)
@@ -86,7 +86,7 @@ def test_free_physical_of_a_freed_handle_names_the_device_of_the_memory(
     assert f"{handle:#x} was a handle of physical memory of device 1, made at " in message()
 
 
-def test_queued_work_keeps_what_is_unmapped(acl: ModuleType) -> None:
+def test_acl_unmap_mem_after_queued_copy_lets_copy_read_memory(acl: ModuleType) -> None:
     start, handle, stream = reserved(acl, 1), physical(acl), ok(acl.rt.create_stream())
     target = holding(acl, bytes(64))
     ok(acl.rt.map_mem(start, GRANULE, 0, handle, 0))
@@ -98,7 +98,9 @@ def test_queued_work_keeps_what_is_unmapped(acl: ModuleType) -> None:
     assert content(acl, target, 64) == bytes([8]) * 64
 
 
-def test_granularity(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_mem_get_allocation_granularity_depends_on_attribute(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     for attribute in (4, 5, 8, 9, 12, 13, 15, 16):
         for option in (0, 1):
             prop = {**PROP, "memAttr": attribute}
@@ -132,13 +134,15 @@ def test_granularity(acl: ModuleType, message: Callable[[], str]) -> None:
         ({"location": {"type": 1, "id": -1}}, 107001),
     ],
 )
-def test_what_is_wrong_in_prop(acl: ModuleType, change: dict[str, Any], code: int) -> None:
+def test_acl_malloc_physical_wrong_prop_returns_documented_code(
+    acl: ModuleType, change: dict[str, Any], code: int
+) -> None:
     assert acl.rt.malloc_physical(GRANULE, {**PROP, **change}, 0) == (0, code)
     assert acl.rt.mem_get_allocation_granularity({**PROP, **change}, 0) == (0, code)
     assert "Possible Cause" in acl.get_recent_err_msg()
 
 
-def test_missing_keys_of_prop_are_0(acl: ModuleType) -> None:
+def test_acl_malloc_physical_missing_prop_keys_count_as_0(acl: ModuleType) -> None:
     ok(acl.rt.malloc_physical(GRANULE, {"memAttr": 4, "location": {"type": 1}, "reserve": 7}, 0))
     assert acl.rt.malloc_physical(GRANULE, {"location": {"type": 1}}, 0) == (0, 100000)
     assert acl.rt.malloc_physical(GRANULE, {}, 0) == (0, 100000)
@@ -147,7 +151,7 @@ def test_missing_keys_of_prop_are_0(acl: ModuleType) -> None:
             acl.rt.malloc_physical(GRANULE, wrong, 0)
 
 
-def test_what_malloc_physical_refuses(acl: ModuleType) -> None:
+def test_acl_malloc_and_free_physical_bad_arguments_return_codes(acl: ModuleType) -> None:
     assert acl.rt.malloc_physical(0, PROP, 0) == (0, 100000)
     assert acl.rt.malloc_physical(GRANULE, PROP, 1) == (0, 100000)
     assert acl.rt.malloc_physical(1 << 40, PROP, 0) == (0, 207001)
@@ -163,7 +167,7 @@ def test_what_malloc_physical_refuses(acl: ModuleType) -> None:
     assert "another kind: stream" in acl.get_recent_err_msg()
 
 
-def test_what_reserving_refuses(acl: ModuleType) -> None:
+def test_acl_reserve_mem_address_bad_arguments_return_codes(acl: ModuleType) -> None:
     assert acl.rt.reserve_mem_address(0, 0, 0, 0) == (0, 100000)
     assert acl.rt.reserve_mem_address(GRANULE, 0, 0, 2) == (0, 100000)
     assert acl.rt.reserve_mem_address(GRANULE, GRANULE, 0, 0) == (0, 107000)
@@ -175,7 +179,7 @@ def test_what_reserving_refuses(acl: ModuleType) -> None:
     assert ok(acl.rt.reserve_mem_address(1 << 30, 0, 0, 0)) % (1 << 30) == 0
 
 
-def test_what_mapping_refuses(acl: ModuleType) -> None:
+def test_acl_map_mem_bad_arguments_return_codes(acl: ModuleType) -> None:
     start, handle = reserved(acl, 4), physical(acl)
     big = physical(acl, 2)
     for arguments, code in (
@@ -200,7 +204,7 @@ def test_what_mapping_refuses(acl: ModuleType) -> None:
     ok(acl.rt.map_mem(start + GRANULE, 2 * GRANULE, 0, big, 0))
 
 
-def test_unmapping_and_releasing_want_exact_starts(acl: ModuleType) -> None:
+def test_acl_unmap_mem_and_release_mem_address_inexact_start_return_507899(acl: ModuleType) -> None:
     start, handle = reserved(acl, 2), physical(acl)
     ok(acl.rt.map_mem(start + GRANULE, GRANULE, 0, handle, 0))
     assert acl.rt.unmap_mem(0) == acl.rt.release_mem_address(0) == 100000
@@ -216,7 +220,9 @@ def test_unmapping_and_releasing_want_exact_starts(acl: ModuleType) -> None:
     assert acl.rt.map_mem(start, GRANULE, 0, handle, 0) == 507899
 
 
-def test_reserved_addresses_without_a_mapping(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_memcpy_reserved_address_without_mapping_returns_107000(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     start, source = reserved(acl, 1), holding(acl, b"abcd")
     assert acl.rt.memcpy(start, 4, source, 4, 3) == 107000
     assert "is reserved" in message()
@@ -230,7 +236,9 @@ def test_reserved_addresses_without_a_mapping(acl: ModuleType, message: Callable
     assert acl.rt.memcpy(start + GRANULE - 2, 4, source, 4, 3) == 107000
 
 
-def test_what_is_said_of_a_hole(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_copies_into_hole_of_reservation_name_hole_and_map_mem(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     start, source = reserved(acl, 3), holding(acl, bytes(64))
     ok(acl.rt.map_mem(start, GRANULE, 0, physical(acl), 0))
     hole, seam = start + GRANULE, start + GRANULE - 2
@@ -254,7 +262,7 @@ def test_what_is_said_of_a_hole(acl: ModuleType, message: Callable[[], str]) -> 
     assert "Solution: pass a smaller count" in message()
 
 
-def test_a_reservation_holds_memory_of_one_device(acl: ModuleType) -> None:
+def test_acl_map_mem_memory_of_second_device_returns_507899(acl: ModuleType) -> None:
     start, other = reserved(acl, 2), reserved(acl, 1)
     near, far = physical(acl), physical(acl, device=1)
     ok(acl.rt.map_mem(start, GRANULE, 0, near, 0))
@@ -265,7 +273,7 @@ def test_a_reservation_holds_memory_of_one_device(acl: ModuleType) -> None:
     ok(acl.rt.map_mem(start + GRANULE, GRANULE, 0, far, 0))
 
 
-def test_copies_between_devices_need_peer_access(acl: ModuleType) -> None:
+def test_acl_memcpy_mapped_memory_of_other_device_needs_peer_access(acl: ModuleType) -> None:
     start, source = reserved(acl, 1), holding(acl, b"over")
     ok(acl.rt.map_mem(start, GRANULE, 0, physical(acl, device=1), 0))
     assert acl.rt.memcpy(start, 4, source, 4, 3) == 507899
@@ -278,7 +286,7 @@ def test_copies_between_devices_need_peer_access(acl: ModuleType) -> None:
     assert content(acl, start, 8) == b"overover"
 
 
-def test_it_outlives_a_reset_of_the_device(acl: ModuleType) -> None:
+def test_acl_mapped_memory_outlives_reset_device(acl: ModuleType) -> None:
     start, handle = reserved(acl, 1), physical(acl)
     ok(acl.rt.map_mem(start, GRANULE, 0, handle, 0))
     ok(acl.rt.memset(start, 4, 1, 4))
@@ -289,7 +297,7 @@ def test_it_outlives_a_reset_of_the_device(acl: ModuleType) -> None:
     ok(acl.rt.free_physical(handle))
 
 
-def test_which_calls_need_a_device(acl: ModuleType) -> None:
+def test_acl_virtual_memory_calls_in_thread_without_device_return_their_codes(acl: ModuleType) -> None:
     start, handle = reserved(acl, 1), physical(acl)
     assert in_thread(acl.rt.malloc_physical, GRANULE, PROP, 0) == (0, 107002)
     assert in_thread(acl.rt.reserve_mem_address, GRANULE, 0, 0, 0) == (0, 107002)
@@ -303,7 +311,9 @@ def test_which_calls_need_a_device(acl: ModuleType) -> None:
     ok(in_thread(acl.rt.free_physical, handle))
 
 
-def test_a_new_node_begins_without_any(acl: ModuleType, enter: Callable[[str], ModuleType]) -> None:
+def test_acl_virtual_memory_calls_handles_of_previous_node_return_codes(
+    acl: ModuleType, enter: Callable[[str], ModuleType]
+) -> None:
     start, handle = reserved(acl, 1), physical(acl)
     ok(acl.rt.map_mem(start, GRANULE, 0, handle, 0))
     acl = enter("devices=2,memory=32MiB")
@@ -312,7 +322,7 @@ def test_a_new_node_begins_without_any(acl: ModuleType, enter: Callable[[str], M
     assert acl.rt.release_mem_address(start) == 507899
 
 
-def test_a_chip_that_copies_only_memory_for_peers(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_memcpy_on_310p_mapped_memory_needs_p2p_attribute(enter: Callable[[str], ModuleType]) -> None:
     acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
     both_ways(acl)
     ok(acl.rt.set_device(0))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 Shown = Callable[..., ModuleType]
 SIZE = 2 << 20
 FREE = 64 << 20
-# What the unit tests of the vendor's runtime expect of a machine with 3 devices (hicann/runtime).
+# Expectations of the unit tests of the vendor's runtime for a machine with 3 devices (hicann/runtime).
 LISTS = [
     *[("0,1,2", [0, 1, 2]), ("0,1", [0, 1]), ("1", [1]), ("1,2", [1, 2]), ("0,2", [0, 2])],
     *[("", []), (",0", []), ("-1,2", []), ("10", []), ("10,", []), ("10#", []), ("x", []), (" 1", [])],
@@ -29,7 +29,7 @@ LISTS = [
 
 @pytest.fixture
 def shown(enter: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """Return a function that enters a node of 3 devices, of which a list shows some."""
+    """Return a function that enters a node of 3 devices with a list of visible ones."""
 
     def show(listed: str, spec: str = "devices=3,memory=64MiB") -> ModuleType:
         monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", listed)
@@ -43,7 +43,9 @@ def free() -> list[int]:
 
 
 @pytest.mark.parametrize(("listed", "wanted"), LISTS, ids=[listed[:20] or "empty" for listed, _ in LISTS])
-def test_a_list_ends_before_what_is_no_device(shown: Shown, listed: str, wanted: list[int]) -> None:
+def test_acl_visible_devices_list_ends_before_first_invalid_entry(
+    shown: Shown, listed: str, wanted: list[int]
+) -> None:
     acl = shown(listed)
     assert acl.rt.get_device_count() == ((len(wanted), 0) if wanted else (0, 207004))
     assert [ok(acl.rt.get_logic_dev_id_by_user_dev_id(user)) for user in range(len(wanted))] == wanted
@@ -57,7 +59,7 @@ def test_a_list_ends_before_what_is_no_device(shown: Shown, listed: str, wanted:
         assert acl.rt.get_user_dev_id_by_logic_dev_id(logic) == (user, 0)
 
 
-def test_without_the_variable_all_are_seen(enter: Callable[[str], ModuleType]) -> None:
+def test_acl_visible_devices_unset_shows_all(enter: Callable[[str], ModuleType]) -> None:
     acl = enter("devices=3,memory=64MiB")
     assert acl.rt.get_device_count() == (3, 0)
     assert [acl.rt.get_user_dev_id_by_logic_dev_id(at) for at in range(4)] == [
@@ -68,7 +70,7 @@ def test_without_the_variable_all_are_seen(enter: Callable[[str], ModuleType]) -
     ]
 
 
-def test_a_list_that_shows_nothing_says_why(shown: Shown) -> None:
+def test_acl_visible_devices_list_showing_none_message_says_why(shown: Shown) -> None:
     acl = shown("2,1")
     assert acl.rt.get_device_count() == (0, 207004)
     text = acl.get_recent_err_msg()
@@ -80,7 +82,7 @@ def test_a_list_that_shows_nothing_says_why(shown: Shown) -> None:
     assert acl.get_soc_name() is None
 
 
-def test_numbers_of_the_program_and_of_the_node(shown: Shown) -> None:
+def test_acl_visible_devices_id_calls_translate_numbers(shown: Shown) -> None:
     acl = shown("1,2")
     assert [acl.rt.get_phy_dev_id_by_logic_dev_id(at) for at in range(4)] == [
         (0, 0),
@@ -101,7 +103,7 @@ def test_numbers_of_the_program_and_of_the_node(shown: Shown) -> None:
     assert acl.rt.device_peer_access_status(0, 2) == (0, 107000)
 
 
-def test_memory_and_its_pointers(shown: Shown) -> None:
+def test_acl_visible_devices_memory_calls_use_visible_numbers(shown: Shown) -> None:
     acl = shown("1,2")
     ok(acl.rt.set_device(1))
     pointer = filled(acl, SIZE, 3)
@@ -123,7 +125,7 @@ def test_memory_and_its_pointers(shown: Shown) -> None:
     assert acl.rt.reset_device(2) == 107001
 
 
-def test_peers_and_what_messages_call_devices(shown: Shown) -> None:
+def test_acl_visible_devices_peer_calls_and_messages_use_visible_numbers(shown: Shown) -> None:
     acl = shown("1,2")
     ok(acl.rt.set_device(0))
     near = filled(acl, 64, 1)
@@ -153,12 +155,12 @@ def test_peers_and_what_messages_call_devices(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("listed", ["0", "1", "0,1"])
-def test_processes_that_see_different_devices_share_memory(
+def test_acl_visible_devices_processes_with_different_lists_share_memory(
     enter: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, listed: str
 ) -> None:
     node = f"name=acl-visible-{os.getpid()},devices=2,memory=64MiB"
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
-    with acl_peer(node) as other:  # its device 0 is the node's 1
+    with acl_peer(node) as other:  # its device 0 is device 1 of the node
         assert other("rt.get_device_count") == (1, 0)
         far = other.ok("rt.malloc", SIZE, 0)
         other.ok("rt.memset", far, SIZE, 7, SIZE)

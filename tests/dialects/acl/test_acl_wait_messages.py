@@ -1,4 +1,4 @@
-"""``acl.rt``: what a program is told of its callbacks and of waits, in its own numbers and lines."""
+"""``acl.rt``: messages about callbacks and waits name the program's own handles and lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def calling(data: object) -> None:
 CALLED = here(3)
 
 
-def test_a_callback_that_raises(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_message_callback_that_raises_names_error_and_lines(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream = ok(acl.rt.create_stream())
     made = here(1)
     ok(acl.rt.subscribe_report(threading.get_ident(), stream))
@@ -54,7 +56,7 @@ def test_a_callback_that_raises(acl: ModuleType, message: Callable[[], str]) -> 
     assert solution.startswith("        Solution: catch in the callback")
 
 
-def test_a_callback_whose_text_raises_and_one_that_is_no_python(
+def test_acl_message_callback_error_without_text_or_line_is_still_named(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
     class Unspeakable(Exception):
@@ -75,7 +77,7 @@ def test_a_callback_whose_text_raises_and_one_that_is_no_python(
     assert "the callback int raised ValueError: invalid literal for int() with base 10: 'x'.\n" in text
 
 
-def test_the_callback_of_failures_that_raises(acl: ModuleType) -> None:
+def test_acl_message_exception_callback_that_raises_names_operation(acl: ModuleType) -> None:
     stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
     made = here(1)
     ok(acl.rt.set_exception_info_callback(raising))
@@ -89,7 +91,9 @@ def test_the_callback_of_failures_that_raises(acl: ModuleType) -> None:
     assert "set it again with acl.rt.set_exception_info_callback" in text
 
 
-def test_callbacks_that_are_not_called(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_message_uncalled_callbacks_names_each_and_the_reason(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, me = subscribed(acl), threading.get_ident()
     for _ in range(5):
         ok(acl.rt.launch_callback(raising, None, BLOCK, stream))
@@ -120,7 +124,7 @@ def test_callbacks_that_are_not_called(acl: ModuleType, message: Callable[[], st
     assert "has ended.\n        Solution: let the thread call acl.rt.process_report" in text
 
 
-def test_a_chain_of_waits_is_told_in_the_program_s_numbers(
+def test_acl_message_chain_of_waits_names_streams_and_lines(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:
     thread, event, last = (
@@ -158,7 +162,7 @@ def test_a_chain_of_waits_is_told_in_the_program_s_numbers(
     ok(acl.rt.synchronize_stream(last))
 
 
-def test_waits_for_notifies_values_and_next_records(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_message_wait_names_notify_event_or_value(acl: ModuleType, message: Callable[[], str]) -> None:
     streams = [ok(acl.rt.create_stream()) for _ in range(3)]
     notify, event = ok(acl.rt.create_notify(0)), ok(acl.rt.create_event_with_flag(1))
     made = here(1)
@@ -183,7 +187,9 @@ def test_waits_for_notifies_values_and_next_records(acl: ModuleType, message: Ca
     ok(acl.rt.free(word))
 
 
-def test_what_was_destroyed_has_no_number(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_acl_message_wait_for_destroyed_notify_says_no_number_is_left(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
     stream, notify, event = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0)), ok(acl.rt.create_event())
     other = ok(acl.rt.create_stream())
     held = Held(acl, other)
@@ -200,7 +206,7 @@ def test_what_was_destroyed_has_no_number(acl: ModuleType, message: Callable[[],
     ok(acl.rt.synchronize_stream(stream))
 
 
-def test_streams_that_wait_for_each_other(acl: ModuleType) -> None:
+def test_acl_message_streams_waiting_for_each_other_names_both_and_event(acl: ModuleType) -> None:
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     early = [ok(acl.rt.create_event_with_flag(1)) for _ in range(2)]
     ok(acl.rt.stream_wait_event(first, early[0]))

@@ -1,4 +1,4 @@
-"""The layer without a communicator: endpoints, memory that travels as bytes, channels that are polled."""
+"""The layer without a communicator: endpoints, memory exported as bytes, channels that a program polls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ready(hcomm: ModuleType, channel: int) -> None:
 
 
 def exchange(hcomm: ModuleType, number: int, told: Callable[[int, bytes], bytes]) -> None:
-    """Be one of two ends: register, export, connect, and write into the other end's memory, both ways."""
+    """Be one of two ends: register and export memory, connect, and write into the other end's memory."""
     ok(acl.rt.set_device(number))
     endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, number)))
     address = ok(hcomm.HcommMemAlloc(1 << 20))
@@ -85,7 +85,7 @@ def exchange(hcomm: ModuleType, number: int, told: Callable[[int, bytes], bytes]
     ok(hcomm.HcommMemFree(address))
 
 
-def test_two_ends_in_one_process(hcomm: ModuleType) -> None:
+def test_hcomm_endpoint_channel_between_two_threads_writes_both_ways(hcomm: ModuleType) -> None:
     from threading import Barrier
 
     values: list[bytes] = [b"", b""]
@@ -112,7 +112,7 @@ def _main() -> None:
     print("exchanged")
 
 
-def test_two_ends_in_two_processes(tmp_path: Path) -> None:
+def test_hcomm_endpoint_channel_between_two_processes_writes_both_ways(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PEERLANE_NODE")}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")])
     command = ["-m", "peerlane", "launch", "-n", "2", "--devices", "2", __file__]
@@ -123,7 +123,7 @@ def test_two_ends_in_two_processes(tmp_path: Path) -> None:
     assert sys.version_info
 
 
-def test_memory_that_comes_with_the_channel(hcomm: ModuleType) -> None:
+def test_hcomm_channel_create_exchanges_selected_memories_and_notify_counts(hcomm: ModuleType) -> None:
     def end(number: int) -> None:
         ok(acl.rt.set_device(number))
         endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, number)))
@@ -144,7 +144,9 @@ def test_memory_that_comes_with_the_channel(hcomm: ModuleType) -> None:
     in_threads([lambda number=number: end(number) for number in range(2)])  # type: ignore[misc]
 
 
-def test_a_channel_that_is_not_ready(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_channel_get_status_absent_peer_turns_from_connecting_to_failed(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     ok(acl.rt.set_device(0))
     endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0)))
@@ -178,8 +180,8 @@ _READY = "basic.ready(hcomm, channel)"
 
 
 @pytest.mark.parametrize("restarted", ["server", "client"])
-def test_an_end_that_is_started_anew(hcomm: ModuleType, restarted: str) -> None:
-    """The end that lives on has met before and the new process has not: they meet all the same."""
+def test_hcomm_channel_create_restarted_peer_connects_again(hcomm: ModuleType, restarted: str) -> None:
+    """The surviving end has connected before and the new process has not: they connect again."""
     node = f"name=anew-{os.getpid()}-{restarted},devices=2"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     programs = [_CONNECTS.format(number=0, listens=True), _CONNECTS.format(number=1, listens=False)]
@@ -196,7 +198,9 @@ def test_an_end_that_is_started_anew(hcomm: ModuleType, restarted: str) -> None:
             ask_all([stays, anew], _READY)
 
 
-def test_an_end_that_came_too_early_comes_again(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_channel_create_after_time_out_connects_again(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ok(acl.rt.set_device(0))
     ends = [ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0))) for _ in range(2)]
 
@@ -222,7 +226,7 @@ def test_an_end_that_came_too_early_comes_again(hcomm: ModuleType, monkeypatch: 
         ok(hcomm.HcommChannelDestroy(channels, 2))
 
 
-def test_channels_of_one_description_meet_in_their_order(hcomm: ModuleType) -> None:
+def test_hcomm_channel_create_equal_descriptions_pair_in_order(hcomm: ModuleType) -> None:
     ok(acl.rt.set_device(0))
     made: list[list[int]] = []
     for listens in (False, True):
@@ -239,8 +243,8 @@ def test_channels_of_one_description_meet_in_their_order(hcomm: ModuleType) -> N
     ok(hcomm.HcommChannelDestroy([*made[0], *made[1]], 6))
 
 
-def test_a_struct_of_an_endpoint_is_the_programs(hcomm: ModuleType) -> None:
-    """A program fills one struct for each endpoint in turn."""
+def test_hcomm_endpoint_create_struct_reused_by_program_keeps_first_endpoint(hcomm: ModuleType) -> None:
+    """A program uses one struct for one endpoint after the other."""
     ok(acl.rt.set_device(0))
     desc = endpoint_desc(hcomm, 0)
     endpoint = ok(hcomm.HcommEndpointCreate(desc))
@@ -256,7 +260,7 @@ def test_a_struct_of_an_endpoint_is_the_programs(hcomm: ModuleType) -> None:
     ok(hcomm.HcommChannelDestroy(channels, 2))
 
 
-def test_endpoints_and_descriptors_that_cannot_be(hcomm: ModuleType) -> None:
+def test_hcomm_endpoint_and_channel_create_bad_descriptions_return_codes(hcomm: ModuleType) -> None:
     assert code(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0))) == 15
     ok(acl.rt.set_device(0))
     for changed, wanted in (({"protocol": -1}, 1), ({"protocol": 1000}, 5), ({"protocol": 55}, 1)):

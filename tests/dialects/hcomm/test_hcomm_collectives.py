@@ -1,4 +1,4 @@
-"""Hccl* collectives against NumPy, byte for byte: every call, type and operation, one thread calls for all ranks."""
+"""Hccl* collectives against NumPy, byte for byte: every call, type and operation; one thread drives all ranks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ COUNTS = (0, 1, 1003, 70_001)
 
 
 class World:
-    """Ranks of one communicator in this process, all driven by this thread: ``HcclCommInitAll``.
+    """Ranks of one communicator in this process (``HcclCommInitAll``), all driven by this thread.
 
-    Each has a stream of its own; memory is freed at the end.
+    Each rank has its own stream; ``close`` frees the memory.
     """
 
     def __init__(self, hcomm: ModuleType, size: int) -> None:
@@ -48,7 +48,7 @@ class World:
         self._memory: list[tuple[int, int]] = []
 
     def on(self, rank: int, call: Callable[..., Any], *args: Any) -> Any:
-        """Return what a call of acl gives where a rank's device is set."""
+        """Return the result of a call of acl while the device of a rank is set."""
         ok(acl.rt.set_device(rank))
         try:
             return ok(call(*args))
@@ -56,7 +56,7 @@ class World:
             ok(acl.rt.set_device(0))
 
     def put(self, rank: int, content: Array) -> int:
-        """Return an address on a rank's device where these bytes are."""
+        """Return the address of a copy of these bytes on the device of a rank."""
         data = np.ascontiguousarray(content).view(np.uint8).reshape(-1)
         address: int = self.on(rank, acl.rt.malloc, max(64, data.size), 0)
         self._memory.append((rank, address))
@@ -65,14 +65,14 @@ class World:
         return address
 
     def get(self, rank: int, address: int, like: Array) -> Array:
-        """Return what is at an address now, of the shape of ``like``."""
+        """Return the bytes at an address as an array like ``like``."""
         found = np.zeros_like(like)
         if found.nbytes:
             self.on(rank, acl.rt.memcpy, found.ctypes.data, found.nbytes, address, found.nbytes, 2)
         return found
 
     def call(self, name: str, *args: Callable[[int], Any] | Any) -> None:
-        """Call it for each rank in turn, with what functions of a rank return, and wait for all."""
+        """Call for each rank in turn and wait for all; a callable argument is called with the rank."""
         for rank in range(self.size):
             given = [each(rank) if callable(each) else each for each in args]
             ok(getattr(self.hcomm, name)(*given, self.comms[rank], self.streams[rank]))
@@ -92,7 +92,7 @@ class World:
             ok(acl.rt.set_device(0))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Destroy the communicators and streams, and free the memory."""
         for comm in self.comms:
             ok(self.hcomm.HcclCommDestroy(comm))
         for rank, stream in enumerate(self.streams):
@@ -114,7 +114,7 @@ def world(
 
 
 def values(dtype: int, count: int, rank: int) -> Array:
-    """Return elements of which the order of sums and products matters, where they are floats."""
+    """Return random elements; for floats the order of sums and products changes the result."""
     kind, random = MOVED[dtype], np.random.default_rng((dtype, count, rank))
     if kind == "bfloat16":
         return (random.normal(1, 1, count).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -140,7 +140,7 @@ def same(found: Array, wanted: Array) -> bool:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_all_reduce_of_every_type(world: World, op: int) -> None:
+def test_hcomm_all_reduce_every_type_and_size_equals_numpy(world: World, op: int) -> None:
     for dtype in REDUCED:
         if op == 1 and dtype in (1, 11):
             continue
@@ -157,7 +157,7 @@ def test_all_reduce_of_every_type(world: World, op: int) -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_other_reductions_of_every_type(world: World, op: int) -> None:
+def test_hcomm_reduce_and_reduce_scatter_every_type_equal_numpy(world: World, op: int) -> None:
     size = world.size
     for dtype in REDUCED:
         if op == 1 and dtype in (1, 11):
@@ -189,7 +189,7 @@ def test_other_reductions_of_every_type(world: World, op: int) -> None:
             assert same(world.get(rank, own[rank], mine), mine), (dtype, rank)
 
 
-def test_bytes_of_every_type_go_where_they_should(world: World) -> None:
+def test_hcomm_gather_scatter_broadcast_alltoall_every_type_move_bytes(world: World) -> None:
     size = world.size
     for dtype in MOVED:
         for count in (0, 1, 33_001) if dtype == 7 else (257,):
@@ -222,7 +222,7 @@ def test_bytes_of_every_type_go_where_they_should(world: World) -> None:
                 assert same(world.get(rank, there[rank], want), want), (dtype, rank)
 
 
-def test_parts_of_any_sizes(world: World) -> None:
+def test_hcomm_all_gather_v_and_alltoall_v_unequal_parts_move_bytes(world: World) -> None:
     size, dtype = world.size, 8
     sizes = [(5, 0, 20_001)[rank] for rank in range(size)]
     at = [sum(sizes[:rank]) + 3 * rank for rank in range(size)]
@@ -252,7 +252,7 @@ def test_parts_of_any_sizes(world: World) -> None:
         for rank in range(size):
             assert same(world.get(rank, got[rank], wanted[rank]), wanted[rank]), rank
     columns = [[row[rank] for row in matrix] for rank in range(size)]
-    # Received in the opposite order, with a gap after each.
+    # Each part is received in the opposite order, with a gap after it.
     back = [[sum(column[k + 1 :]) + 2 * (size - 1 - k) for k in range(size)] for column in columns]
     got = [world.put(rank, np.zeros(each.size + 2 * size, np.uint16)) for rank, each in enumerate(wanted)]
     world.call(
@@ -271,8 +271,8 @@ def items(hcomm: ModuleType, *rows: tuple[int, int, int, int, int]) -> list[Any]
     return [hcomm.HcclSendRecvItem(*row) for row in rows]
 
 
-def test_messages(world: World, hcomm: ModuleType) -> None:
-    """One way, in a ring, and of lengths that no lane holds; each stream is synchronized after all were called."""
+def test_hcomm_send_recv_alone_batched_and_grouped_move_bytes(world: World, hcomm: ModuleType) -> None:
+    """One way, then in a ring, longer than a lane; the streams are synchronized after all ranks have called."""
     size, count = world.size, 300_001
     contents = [values(4, count, rank) for rank in range(size)]
     here = [world.put(rank, each) for rank, each in enumerate(contents)]
@@ -299,7 +299,7 @@ def test_messages(world: World, hcomm: ModuleType) -> None:
         for rank in range(size):
             want = contents[(rank - 1) % size]
             assert same(world.get(rank, there[rank], want), want), (grouped, rank)
-    # What a rank sends itself is a copy.
+    # A message of a rank to itself is a copy.
     wanted = items(hcomm, (SEND, here[0], count, 4, 0), (RECV, there[0], count, 4, 0))
     ok(hcomm.HcclBatchSendRecv(wanted, 2, world.comms[0], world.streams[0]))
     world.sync()
@@ -308,8 +308,8 @@ def test_messages(world: World, hcomm: ModuleType) -> None:
     assert "sends itself" in explain()
 
 
-def test_a_barrier_and_the_order_of_a_stream(world: World, hcomm: ModuleType) -> None:
-    """Collectives of one stream come after what was queued there, and before what is queued later."""
+def test_hcomm_collectives_run_in_stream_order(world: World, hcomm: ModuleType) -> None:
+    """Collectives run after earlier work of their stream and before later work."""
     size, count = world.size, 1000
     for rank in range(size):
         here, there = world.put(rank, np.zeros(count, np.int32)), world.put(rank, np.zeros(count, np.int32))
@@ -325,7 +325,7 @@ def test_a_barrier_and_the_order_of_a_stream(world: World, hcomm: ModuleType) ->
     assert same(world.get(rank, there, want), want)
 
 
-def test_groups(world: World, hcomm: ModuleType) -> None:
+def test_hcomm_group_calls_run_at_outermost_group_end(world: World, hcomm: ModuleType) -> None:
     count = 10
     here = [world.put(rank, values(4, count, rank)) for rank in range(world.size)]
     want = folded([values(4, count, rank) for rank in range(world.size)], 4, 0)
@@ -350,12 +350,14 @@ def test_groups(world: World, hcomm: ModuleType) -> None:
     row = items(hcomm, (SEND, here[0], count, 4, 1))
     assert code(hcomm.HcclBatchSendRecv(row, 1, world.comms[0], world.streams[0])) == 5
     ok(hcomm.HcclSend(here[0], count, 4, 0, world.comms[0], world.streams[0]))
-    assert code(hcomm.HcclGroupEnd()) == 1  # what is sent to oneself is received in the same group
+    assert code(hcomm.HcclGroupEnd()) == 1  # a group that sends to its own rank must also receive
     ok(hcomm.HcclGroupStart())
     ok(hcomm.HcclGroupEnd())
 
 
-def test_one_thread_makes_all_ranks_in_a_group(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_group_makes_and_destroys_communicators_of_all_ranks(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "20")
     ok(acl.rt.set_device(0))
     info = ok(hcomm.HcclGetRootInfo())
@@ -374,7 +376,7 @@ def test_one_thread_makes_all_ranks_in_a_group(hcomm: ModuleType, monkeypatch: p
     assert ok(hcomm.HcclGetRankSize(comms[0])) == 2
     ok(hcomm.HcclGroupEnd())
     assert code(hcomm.HcclGetRankSize(comms[0])) == 6
-    # One of which nothing comes: none of them is there.
+    # When one communicator of a group fails, the group makes none.
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
     whole, half = ok(hcomm.HcclGetRootInfo()), ok(hcomm.HcclGetRootInfo())
     ok(hcomm.HcclGroupStart())
@@ -384,7 +386,7 @@ def test_one_thread_makes_all_ranks_in_a_group(hcomm: ModuleType, monkeypatch: p
     assert [code(hcomm.HcclGetRankId(comm)) for comm in lost] == [6, 6]
 
 
-def test_a_communicator_is_busy_with_its_collectives(world: World, hcomm: ModuleType) -> None:
+def test_hcomm_comm_destroy_with_queued_recv_returns_20(world: World, hcomm: ModuleType) -> None:
     here = world.put(0, np.zeros(100, np.float32))
     for rank in range(1, world.size):
         ok(hcomm.HcclBarrier(world.comms[rank], world.streams[rank]))
@@ -400,8 +402,8 @@ def test_a_communicator_is_busy_with_its_collectives(world: World, hcomm: Module
     ok(hcomm.HcclCommResume(world.comms[0]))
 
 
-def test_ranks_call_different(hcomm: ModuleType) -> None:
-    """The second to call is told, and the stream of the first fails."""
+def test_hcomm_all_reduce_unequal_sizes_returns_1_and_fails_stream_of_other_rank(hcomm: ModuleType) -> None:
+    """The second caller gets the code, and the stream of the first caller fails."""
     world = World(hcomm, 2)
     here = [world.put(rank, np.zeros(100, np.float32)) for rank in range(2)]
     ok(hcomm.HcclAllReduce(here[0], here[0], 100, 4, 0, world.comms[0], world.streams[0]))
@@ -415,7 +417,9 @@ def test_ranks_call_different(hcomm: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("how", ["collective", "message", "batch"])
-def test_a_rank_does_not_come(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_hcomm_collectives_absent_rank_fail_stream_with_time_out(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "1")
     world = World(hcomm, 2)
     here = world.put(0, np.zeros(100, np.float32))
@@ -433,8 +437,8 @@ def test_a_rank_does_not_come(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
     world.close()
 
 
-def test_ranks_that_are_threads(hcomm: ModuleType) -> None:
-    """Each thread calls and waits by itself, on an HcclBuffer too."""
+def test_hcomm_all_reduce_on_hccl_buffer_from_two_threads_sums(hcomm: ModuleType) -> None:
+    """Each thread calls and waits for its own rank; the memory is the HcclBuffer."""
     ok(acl.rt.set_device(0))
     comms = ok(hcomm.HcclCommInitAll(2, [0, 1]))
 

@@ -1,4 +1,4 @@
-"""Communicators: how ranks meet, rank tables, communicators of some ranks, and their ends."""
+"""Communicators: root info, rank tables, communicators of some ranks, and their ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on(device: int) -> None:
 
 
 def exchange(rank: Rank, hcomm: ModuleType) -> None:
-    """Write the rank into every other one's buffer, and look at what they wrote."""
+    """Write the rank into the buffer of every other rank, and check the bytes that they wrote."""
     rank.threads()
     channels = rank.channels()
     address, _ = rank.buffer()
@@ -43,7 +43,7 @@ def exchange(rank: Rank, hcomm: ModuleType) -> None:
         assert rank.content(address + 8 * (peer + 1), 8) == bytes([peer + 1]) * 8
 
 
-def test_root_info(hcomm: ModuleType) -> None:
+def test_hcomm_comm_init_root_info_bad_or_used_info_returns_1(hcomm: ModuleType) -> None:
     assert code(hcomm.HcclGetRootInfo()) == 15  # no device is set
     on(0)
     first, second = ok(hcomm.HcclGetRootInfo()), ok(hcomm.HcclGetRootInfo())
@@ -68,14 +68,18 @@ def test_root_info(hcomm: ModuleType) -> None:
     assert "ended by HcclCommDestroy" in explain()
 
 
-def test_some_ranks_of_a_job_on_several_machines(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a launcher says of all its ranks is nothing to those of a communicator on this machine."""
+def test_hcomm_comm_init_root_info_ignores_rank_variables_of_launcher(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A communicator of some ranks of a job ignores what the launcher's variables say of the whole job."""
     for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     assert run_ranks(2, lambda rank: ok(hcomm.HcclGetRankSize(rank.comm))) == [2, 2]
 
 
-def test_ranks_that_do_not_agree(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_comm_init_root_info_ranks_disagree_return_1_or_9(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     on(0)
     info = ok(hcomm.HcclGetRootInfo())
@@ -88,11 +92,13 @@ def test_ranks_that_do_not_agree(hcomm: ModuleType, monkeypatch: pytest.MonkeyPa
     assert sorted(in_threads([lambda: rank(2, 0), lambda: rank(3, 1)])) == [1, 9]
     assert time.monotonic() - start < 20
     info = ok(hcomm.HcclGetRootInfo())
-    assert rank(2, 0) == 9  # nobody else comes
-    assert rank(2, 0) == 9  # and its place is free again
+    assert rank(2, 0) == 9  # no other rank calls
+    assert rank(2, 0) == 9  # the rank number is free again
 
 
-def test_settings(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_comm_config_and_variables_set_buffer_and_name_and_are_checked(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on(0)
     config = hcomm.HcclCommConfig()
     assert (config.magicWord, config.version) == (0xF0F0F0F0, 11)
@@ -149,7 +155,9 @@ def table(*devices: int, **changed: Any) -> str:
     )
 
 
-def test_a_rank_table(hcomm: ModuleType, tmp_path: Path) -> None:
+def test_hcomm_comm_init_cluster_info_rank_table_connects_all_ranks(
+    hcomm: ModuleType, tmp_path: Path
+) -> None:
     path = tmp_path / "table.json"
     path.write_text(table(2, 0, 1))
 
@@ -160,10 +168,10 @@ def test_a_rank_table(hcomm: ModuleType, tmp_path: Path) -> None:
         exchange(Rank(number, 3, comm), hcomm)
         ok(hcomm.HcclCommDestroy(comm))
 
-    for _ in range(2):  # destroyed, it may be made again
+    for _ in range(2):  # a destroyed communicator may be made again
         in_threads([lambda number=number: rank(number) for number in range(3)])  # type: ignore[misc]
     on(0)
-    assert code(hcomm.HcclCommInitClusterInfo(str(path), 0)) == 1  # device 2 is rank 0's
+    assert code(hcomm.HcclCommInitClusterInfo(str(path), 0)) == 1  # rank 0 has device 2
     assert code(hcomm.HcclCommInitClusterInfo(str(path), 3)) == 1
     assert code(hcomm.HcclCommInitClusterInfo(None, 0)) == 2
     assert code(hcomm.HcclCommInitClusterInfo(str(tmp_path / "none"), 0)) == 10
@@ -186,8 +194,10 @@ _AGAIN = "ranks.ok(hcomm.HcclCommDestroy(comm)); "
 
 
 @pytest.mark.parametrize("restarted", [0, 1, 2])
-def test_a_rank_of_a_table_that_is_started_anew(hcomm: ModuleType, tmp_path: Path, restarted: int) -> None:
-    """The ranks that live on have made the communicator before and the new process has not: they meet."""
+def test_hcomm_comm_init_cluster_info_restarted_rank_connects_again(
+    hcomm: ModuleType, tmp_path: Path, restarted: int
+) -> None:
+    """The surviving ranks have made the communicator before and the new process has not: they connect."""
     path = tmp_path / "table.json"
     path.write_text(table(0, 1, 2))
     node, path_of_tests = f"name=anew-{os.getpid()}-{restarted},devices=3", os.pathsep.join(sys.path)
@@ -227,7 +237,9 @@ def test_a_rank_of_a_table_that_is_started_anew(hcomm: ModuleType, tmp_path: Pat
         json.dumps({"server_list": [{"device": []}, {"device": []}]}),
     ],
 )
-def test_what_is_no_rank_table(hcomm: ModuleType, tmp_path: Path, text: str) -> None:
+def test_hcomm_comm_init_cluster_info_unusable_table_returns_1(
+    hcomm: ModuleType, tmp_path: Path, text: str
+) -> None:
     on(0)
     path = tmp_path / "table.json"
     path.write_text(text)
@@ -236,7 +248,7 @@ def test_what_is_no_rank_table(hcomm: ModuleType, tmp_path: Path, text: str) -> 
     assert "the rank table cannot be used" in explain()
 
 
-def test_all_devices_of_a_process(hcomm: ModuleType) -> None:
+def test_hcomm_comm_init_all_makes_a_rank_per_listed_device(hcomm: ModuleType) -> None:
     comms = ok(hcomm.HcclCommInitAll(3, [2, 0, 3]))
     assert [ok(hcomm.HcclGetRankId(comm)) for comm in comms] == [0, 1, 2]
 
@@ -251,7 +263,7 @@ def test_all_devices_of_a_process(hcomm: ModuleType) -> None:
     assert code(hcomm.HcclCommInitAll(1, None)) == 2
 
 
-def test_some_ranks_of_a_communicator(hcomm: ModuleType) -> None:
+def test_hcomm_create_sub_comm_config_connects_listed_ranks(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         config = hcomm.HcclCommConfig()
         even = rank.number % 2 == 0
@@ -275,7 +287,7 @@ def test_some_ranks_of_a_communicator(hcomm: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("early", [0, 1])
-def test_a_rank_of_some_that_came_too_early_comes_again(
+def test_hcomm_create_sub_comm_config_after_time_out_connects_again(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch, early: int
 ) -> None:
     both = threading.Barrier(2)
@@ -296,7 +308,7 @@ def test_a_rank_of_some_that_came_too_early_comes_again(
     run_ranks(2, body)
 
 
-def test_channels_are_found_again(hcomm: ModuleType) -> None:
+def test_hcomm_channel_acquire_same_description_returns_same_channel(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         peer = 1 - rank.number
         channel = rank.channels(notifies=2)[peer]
@@ -304,7 +316,7 @@ def test_channels_are_found_again(hcomm: ModuleType) -> None:
         assert ok(hcomm.HcclChannelGetNotifyNum(rank.comm, channel)) == 2
         assert ok(hcomm.HcclChannelQuery(rank.comm, CPU_TS, descs([peer]), 1)) == [channel]
         assert ok(hcomm.HcclChannelQuery(rank.comm, CPU_TS, descs([peer], protocol=1), 1)) == [0]
-        order = [1, 2] if rank.number else [2, 1]  # of protocols: the ends need not agree on an order
+        order = [1, 2] if rank.number else [2, 1]  # of protocols: the two ends may differ in the order
         wanted = [descs([peer], protocol=each, notifies=each)[0] for each in order]
         found = ok(hcomm.HcclChannelAcquire(rank.comm, CPU_TS, wanted, 2))
         numbers = [ok(hcomm.HcclChannelGetNotifyNum(rank.comm, each)) for each in found]
@@ -314,7 +326,7 @@ def test_channels_are_found_again(hcomm: ModuleType) -> None:
     run_ranks(2, body)
 
 
-def test_no_order_of_ranks_deadlocks(hcomm: ModuleType) -> None:
+def test_hcomm_channel_acquire_any_order_of_peers_does_not_deadlock(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         peers = [(rank.number + step) % 4 for step in (1, 2, 3)]
         wanted = descs(peers if rank.number % 2 else peers[::-1])
@@ -323,7 +335,9 @@ def test_no_order_of_ranks_deadlocks(hcomm: ModuleType) -> None:
     run_ranks(4, body)
 
 
-def test_the_other_end_does_not_come(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_channel_acquire_absent_peer_returns_9(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     done = threading.Barrier(2)
 
@@ -337,7 +351,7 @@ def test_the_other_end_does_not_come(hcomm: ModuleType, monkeypatch: pytest.Monk
     run_ranks(2, body)
 
 
-def test_a_communicator_that_waits_for_its_channels_is_destroyed(hcomm: ModuleType) -> None:
+def test_hcomm_comm_destroy_during_channel_acquire_ends_it_with_6(hcomm: ModuleType) -> None:
     done = threading.Barrier(2)
 
     def body(rank: Rank) -> None:
@@ -365,7 +379,7 @@ def _acquires(comm: int) -> bool:
     return comm_of(comm).acquiring.locked()
 
 
-def test_the_end_of_a_device_ends_its_communicators(hcomm: ModuleType) -> None:
+def test_hcomm_reset_device_ends_communicators_threads_and_channels(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         channel = rank.channels()[1 - rank.number]
@@ -384,7 +398,7 @@ def test_the_end_of_a_device_ends_its_communicators(hcomm: ModuleType) -> None:
     assert not pl.devices()[1].is_closed
 
 
-def test_locks(hcomm: ModuleType) -> None:
+def test_hcomm_acquire_comm_is_a_lock_per_thread(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         name = ok(hcomm.HcclGetCommName(rank.comm))
         assert code(hcomm.HcommReleaseComm(name)) == 1
@@ -399,7 +413,9 @@ def test_locks(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_strict_notifies(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_strict_notifies_second_record_before_wait_fails_stream(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_HCOMM_NOTIFIES", "strict")
     both = threading.Barrier(2)
 
@@ -418,7 +434,9 @@ def test_strict_notifies(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
     run_ranks(2, body)
 
 
-def test_strict_notifies_that_are_left(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_strict_notifies_unused_record_comm_destroy_returns_4(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_HCOMM_NOTIFIES", "strict")
     both = threading.Barrier(2)
 

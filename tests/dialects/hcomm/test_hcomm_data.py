@@ -1,4 +1,4 @@
-"""Bytes over channels: what is written, read and combined arrives as it is, between ranks that are threads."""
+"""Transfers over channels between ranks that are threads: every byte written, read and reduced is checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def drawn(rank: int, nbytes: int) -> bytes:
 
 @pytest.mark.parametrize("protocol", [HCCS, ROCE, 2, 3, 4, 5, 6, 7, 8, 9])
 @pytest.mark.parametrize("engine", [CPU_TS, AICPU_TS, CPU])
-def test_write_then_record(hcomm: ModuleType, engine: int, protocol: int) -> None:
+def test_hcomm_write_on_thread_then_record_delivers_bytes(
+    hcomm: ModuleType, engine: int, protocol: int
+) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads(engine)
         channel = rank.channels(engine=engine, protocol=protocol)[1 - rank.number]
@@ -58,7 +60,7 @@ def test_write_then_record(hcomm: ModuleType, engine: int, protocol: int) -> Non
 
 
 @pytest.mark.parametrize("engine", [CPU_TS, CPU])
-def test_read(hcomm: ModuleType, engine: int) -> None:
+def test_hcomm_read_on_thread_fetches_bytes_of_peer(hcomm: ModuleType, engine: int) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads(engine)
         channel = rank.channels(engine=engine, protocol=ROCE)[1 - rank.number]
@@ -74,8 +76,8 @@ def test_read(hcomm: ModuleType, engine: int) -> None:
     run_ranks(2, body)
 
 
-def test_a_read_into_memory_that_nobody_registered(hcomm: ModuleType) -> None:
-    """As the vendor's sample of point to point: over HCCS any memory of the own device will do."""
+def test_hcomm_read_on_thread_into_unregistered_memory_over_hccs_succeeds(hcomm: ModuleType) -> None:
+    """As in the vendor's sample of point to point: over HCCS any memory of the rank's device will do."""
 
     def body(rank: Rank) -> None:
         thread = rank.threads()
@@ -111,7 +113,9 @@ def numbers(rank: int, dtype: Any) -> Any:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", REMOTE)
-def test_reductions(hcomm: ModuleType, dtype: int, op: int) -> None:
+def test_hcomm_reduce_calls_every_type_and_operation_equal_numpy(
+    hcomm: ModuleType, dtype: int, op: int
+) -> None:
     kind = REMOTE[dtype]
     wanted = OPS[op](numbers(0, kind), numbers(1, kind)).astype(kind).tobytes()
 
@@ -151,7 +155,7 @@ def test_reductions(hcomm: ModuleType, dtype: int, op: int) -> None:
     run_ranks(2, body)
 
 
-def test_notifies_that_come_with_the_bytes(hcomm: ModuleType) -> None:
+def test_hcomm_write_with_notify_calls_deliver_bytes_before_notify(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         channel = rank.channels()[1 - rank.number]
@@ -173,7 +177,7 @@ def test_notifies_that_come_with_the_bytes(hcomm: ModuleType) -> None:
     run_ranks(2, body)
 
 
-def test_a_list_of_transfers_goes_in_its_order(hcomm: ModuleType) -> None:
+def test_hcomm_batch_transfer_on_thread_runs_list_in_order(hcomm: ModuleType) -> None:
     def desc(kind: int, name: str, **values: int) -> Any:
         made = hcomm.HcommBatchTransferDesc()
         made.transType = kind
@@ -191,7 +195,7 @@ def test_a_list_of_transfers_goes_in_its_order(hcomm: ModuleType) -> None:
         to = there + size // 2
         reduction = {"dst": to, "src": address, "count": 1001, "reduceOp": 0, "dataType": 2}
         listed = [
-            desc(0, "write", dst=to, src=address, len=4004),  # overwritten by what follows
+            desc(0, "write", dst=to, src=address, len=4004),  # the next writes overwrite it
             desc(0, "write", dst=to, src=address + 4, len=4000),
             desc(0, "write", dst=to, src=address, len=4004),
             desc(1, "reduce", **reduction),
@@ -218,7 +222,7 @@ def test_a_list_of_transfers_goes_in_its_order(hcomm: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("is_threadless", [False, True])
-def test_transfers_that_only_a_fence_ends(hcomm: ModuleType, is_threadless: bool) -> None:
+def test_hcomm_nbi_transfers_are_complete_after_fence(hcomm: ModuleType, is_threadless: bool) -> None:
     def body(rank: Rank) -> None:
         channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
         address, size = rank.buffer()
@@ -239,7 +243,7 @@ def test_transfers_that_only_a_fence_ends(hcomm: ModuleType, is_threadless: bool
         ok(hcomm.HcommFenceOnThread(0))
         assert rank.content(address + size // 4, 9000) == drawn(1 - rank.number, 9000)
         call("HcommChannelNotifyWait", 1, WAIT)
-        call("HcommChannelNotifyRecord", 2)  # after a fence: all of it is there
+        call("HcommChannelNotifyRecord", 2)  # after the fence every byte has arrived
         call("HcommChannelNotifyWait", 2, WAIT)
         assert rank.content(address + size // 2, 9000) == drawn(1 - rank.number, 9000)
         call("HcommChannelNotifyRecord", 3)
@@ -248,7 +252,7 @@ def test_transfers_that_only_a_fence_ends(hcomm: ModuleType, is_threadless: bool
     run_ranks(2, body)
 
 
-def test_memory_with_a_tag(hcomm: ModuleType) -> None:
+def test_hcomm_comm_mem_reg_tagged_memory_is_found_and_written_by_peer(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         mine = ok(acl.rt.malloc(3 << 20, 0))
@@ -276,8 +280,10 @@ def test_memory_with_a_tag(hcomm: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("protocol", [HCCS, ROCE])
-def test_registered_memory_that_was_freed(hcomm: ModuleType, protocol: int) -> None:
-    """An allocator gives the same address out again: what lies there then has nothing to do with what did."""
+def test_hcomm_write_on_thread_freed_memory_returns_6_until_registered_again(
+    hcomm: ModuleType, protocol: int
+) -> None:
+    """An allocator reuses an address: the new memory there has no part in the old registration."""
     size = 4096
 
     def body(rank: Rank) -> None:
@@ -296,7 +302,7 @@ def test_registered_memory_that_was_freed(hcomm: ModuleType, protocol: int) -> N
         assert again == first
         rank.fill(again, drawn(rank.number, size))
         ok(hcomm.HcclAllReduce(again, again, size, 0, 0, rank.comm, rank.stream))
-        if protocol == ROCE:  # a card does not know the new memory
+        if protocol == ROCE:  # the network card does not know the new memory
             assert code(hcomm.HcommWriteOnThread(thread, channel, at, again, size)) == 6
             assert "('cache', freed)" in explain()
         ok(hcomm.HcclCommMemReg(rank.comm, "cache", hcomm.CommMem(0, again, size)))
@@ -308,7 +314,7 @@ def test_registered_memory_that_was_freed(hcomm: ModuleType, protocol: int) -> N
         rank.sync()
         mine, _ = rank.buffer()
         assert rank.content(mine + (1 - rank.number) * size, size) == drawn(1 - rank.number, size)
-        # Who acquires another channel is offered what lives.
+        # A new channel offers only memory that lives.
         other = rank.channels(protocol=5)[1 - rank.number]
         mems = ok(hcomm.HcclChannelGetRemoteMems(rank.comm, other))
         assert sorted(mems[2]) == ["HcclBuffer", "cache"]
@@ -320,7 +326,7 @@ def test_registered_memory_that_was_freed(hcomm: ModuleType, protocol: int) -> N
     run_ranks(2, body)
 
 
-def test_more_bytes_than_the_buffer_has(hcomm: ModuleType) -> None:
+def test_hcomm_all_reduce_beyond_hccl_buffer_returns_6(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         rank.threads()
         address, size = rank.buffer()
@@ -330,7 +336,7 @@ def test_more_bytes_than_the_buffer_has(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_a_cleared_buffer(hcomm: ModuleType) -> None:
+def test_hcomm_get_hccl_buffer_cleared_zeroes_same_buffer(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         address, size = rank.buffer()
         rank.fill(address, drawn(1, size))

@@ -1,4 +1,4 @@
-"""Structs whose fields a program has set to anything: every call answers with a code, and none raises."""
+"""Structs with nonsense in their fields: every call returns a code, and none raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = range(-1, 8)
 
 
 def fields(struct: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Give the way to every field, those of structs inside included."""
+    """Yield the path to every field, fields of nested structs included."""
     for each in dataclasses.fields(struct):
         way = (*before, each.name)
         yield way
@@ -30,7 +30,7 @@ def fields(struct: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 
 def spoilt(struct: Any, nonsense: tuple[Any, ...] = NONSENSE) -> Iterator[Any]:
-    """Give the struct with one field that is nonsense, of every field."""
+    """Yield copies of the struct with nonsense in one field, for every field."""
     for *outer, last in fields(struct):
         for value in nonsense:
             made = inner = copy.deepcopy(struct)
@@ -40,7 +40,7 @@ def spoilt(struct: Any, nonsense: tuple[Any, ...] = NONSENSE) -> Iterator[Any]:
             yield made
 
 
-def test_no_field_raises(tmp_path: Path) -> None:
+def test_hcomm_struct_calls_nonsense_in_any_field_return_code(tmp_path: Path) -> None:
     world = World(tmp_path)
 
     def endpoint(desc: Any) -> int:
@@ -62,7 +62,7 @@ def test_no_field_raises(tmp_path: Path) -> None:
         (world["team desc"], lambda each: hcomm.HcclWorldTeamCreate(world["comm"], each)),
         (world["mem"], lambda each: hcomm.HcclTeamWindowRegister(world["comm"], world["team"], each, 0)),
         (
-            world["team channels"],  # of a team without links: what is right gets 6, and waits for nobody
+            world["team channels"],  # of a team without links: a right struct gets 6 and waits for no rank
             lambda each: hcomm.HcclTeamChannelsCreate(world["comm"], world["far team"], each),
         ),
         *((dataclasses.replace(world["transfers"][0], transType=kind), batch) for kind in KINDS),
@@ -79,7 +79,7 @@ def test_no_field_raises(tmp_path: Path) -> None:
     assert "loc of EndpointDesc is 3, no EndpointLoc" in hcomm.explain()
 
 
-def test_what_is_filled_may_have_been_anything() -> None:
+def test_hcomm_desc_init_calls_reset_every_field() -> None:
     for kind, fill in (
         (hcomm.HcclChannelDesc, hcomm.HcclChannelDescInit),
         (hcomm.HcommChannelDesc, hcomm.HcommChannelDescInit),

@@ -1,4 +1,4 @@
-"""What comes after what: deferred waits, the vendor's order of calls, batches, time-outs, and busy communicators."""
+"""Order of work: deferred waits, the vendor's order of calls, batches, time-outs, and busy communicators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_the_all_gather_of_the_vendors_sample(hcomm: ModuleType, size: int, is_batch: bool) -> None:
+def test_hcomm_all_gather_sample_waits_submitted_before_records_gathers_bytes(
+    hcomm: ModuleType, size: int, is_batch: bool
+) -> None:
     """Every wait is submitted before the record that ends it, from one thread of the program (facts/hcomm 3.2)."""
     chunk = 40_000
 
@@ -70,7 +72,7 @@ def test_the_all_gather_of_the_vendors_sample(hcomm: ModuleType, size: int, is_b
     run_ranks(size, body)
 
 
-def test_acl_and_threads_wait_for_one_another(hcomm: ModuleType) -> None:
+def test_hcomm_aclrt_notifies_order_streams_and_threads(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         other = ok(acl.rt.create_stream())
@@ -94,7 +96,7 @@ def test_acl_and_threads_wait_for_one_another(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_calls_of_a_batch_run_at_its_end(hcomm: ModuleType) -> None:
+def test_hcomm_batch_mode_calls_run_at_batch_mode_end(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         address, _ = rank.buffer()
@@ -103,7 +105,7 @@ def test_calls_of_a_batch_run_at_its_end(hcomm: ModuleType) -> None:
             ok(hcomm.HcommBatchModeStart(tag))
             assert code(hcomm.HcommBatchModeStart("again")) == 1
             ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
-            assert code(hcomm.HcommLocalCopyOnThread(thread, 0, address, 8)) == 2  # checked at once, not kept
+            assert code(hcomm.HcommLocalCopyOnThread(thread, 0, address, 8)) == 2  # checked at once
             rank.sync()
             assert rank.content(address + 8, 8) == bytes(8)
             assert code(hcomm.HcommBatchModeEnd("another")) == 1
@@ -118,7 +120,7 @@ def test_calls_of_a_batch_run_at_its_end(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_a_batch_ends_with_the_first_failure(hcomm: ModuleType) -> None:
+def test_hcomm_batch_mode_end_first_failure_stops_later_calls(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         address, _ = rank.buffer()
@@ -138,7 +140,7 @@ def test_a_batch_ends_with_the_first_failure(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_a_wait_that_takes_too_long_is_told_by_its_stream(hcomm: ModuleType) -> None:
+def test_hcomm_channel_notify_wait_time_out_fails_stream_with_507046(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         channel = rank.channels()[1 - rank.number]
@@ -162,7 +164,7 @@ def test_a_wait_that_takes_too_long_is_told_by_its_stream(hcomm: ModuleType) -> 
     run_ranks(2, body)
 
 
-def test_a_wait_of_a_thread_notify_is_named_too(hcomm: ModuleType) -> None:
+def test_hcomm_thread_notify_wait_time_out_message_names_thread_notify(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         ok(hcomm.HcommThreadNotifyWaitOnThread(thread, 3, 1))
@@ -171,12 +173,12 @@ def test_a_wait_of_a_thread_notify_is_named_too(hcomm: ModuleType) -> None:
         assert f"notify 3 of thread {thread:#x}" in acl.get_recent_err_msg()
         notify = ok(acl.rt.create_notify(0))
         ok(acl.rt.wait_and_reset_notify(notify, rank.stream, 1))
-        assert acl.rt.synchronize_stream(rank.stream) == 107019  # acl's own wait, in acl's words
+        assert acl.rt.synchronize_stream(rank.stream) == 107019  # a wait of acl keeps acl's code
 
     run_ranks(1, body)
 
 
-def test_engine_cpu_waits_in_the_caller(hcomm: ModuleType) -> None:
+def test_hcomm_engine_cpu_waits_block_caller_and_return_9_on_time_out(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads(CPU)
         channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
@@ -200,7 +202,7 @@ def test_engine_cpu_waits_in_the_caller(hcomm: ModuleType) -> None:
     run_ranks(2, body)
 
 
-def test_engine_cpu_comes_after_what_its_stream_had(hcomm: ModuleType) -> None:
+def test_hcomm_engine_cpu_copy_runs_after_work_of_its_stream(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads(CPU)
         address, size = rank.buffer()
@@ -211,8 +213,8 @@ def test_engine_cpu_comes_after_what_its_stream_had(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_threads_end_with_their_streams(hcomm: ModuleType) -> None:
-    """A program that makes a stream for each request does not run out of notifies, and nothing grows."""
+def test_hcomm_destroy_stream_ends_its_thread_and_frees_its_notifies(hcomm: ModuleType) -> None:
+    """A program that makes a stream for each request does not run out of notifies, and no table grows."""
 
     def body(rank: Rank) -> None:
         address, _ = rank.buffer()
@@ -232,7 +234,9 @@ def test_threads_end_with_their_streams(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
-def test_default_timeouts(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_default_time_outs_apply_and_bad_values_return_1(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "1")
     for wrong in (-1.0, 0.5, float("nan"), float("inf"), 1e30):
         assert code(hcomm.HcommSetNotifyWaitTimeOut(wrong)) == 1
@@ -255,7 +259,7 @@ def test_default_timeouts(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) ->
     run_ranks(1, body)
 
 
-def test_a_communicator_with_work_is_busy(hcomm: ModuleType) -> None:
+def test_hcomm_comm_destroy_with_queued_wait_returns_20(hcomm: ModuleType) -> None:
     both = threading.Barrier(2)
 
     def body(rank: Rank) -> None:
@@ -291,14 +295,14 @@ def _unfenced() -> None:
     run_ranks(2, body)
 
 
-def test_what_no_fence_has_waited_for_keeps_the_communicator_busy() -> None:
-    env = {"PEERLANE_SCHEDULE": "lazy", "HCCL_BUFFSIZE": "1"}  # nothing runs before somebody waits
+def test_hcomm_comm_destroy_unfenced_write_returns_20() -> None:
+    env = {"PEERLANE_SCHEDULE": "lazy", "HCCL_BUFFSIZE": "1"}  # no operation runs before a wait
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     with process_in(f"name=unfenced-{os.getpid()},devices=2", PYTHONPATH=path, **env) as process:
         process.run("import test_hcomm_order; test_hcomm_order._unfenced()")
 
 
-def test_a_caller_that_is_blocked_keeps_the_communicator_busy(hcomm: ModuleType) -> None:
+def test_hcomm_comm_busy_while_caller_is_blocked_names_call(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
         if rank.number == 1:
@@ -319,13 +323,13 @@ def test_a_caller_that_is_blocked_keeps_the_communicator_busy(hcomm: ModuleType)
 
 
 def _busy(hcomm: ModuleType, comm: int) -> str | None:
-    """Return what keeps a communicator busy, None if nothing does."""
+    """Return the text of what keeps a communicator busy, or None."""
     from peerlane.dialects.hcomm._comm import comm_of
 
     return comm_of(comm).why_busy() or None
 
 
-def test_a_drain_waits_for_what_was_given(hcomm: ModuleType) -> None:
+def test_hcomm_channel_drain_on_thread_waits_for_submitted_work(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         thread = rank.threads()
         channel = rank.channels()[1 - rank.number]
@@ -344,7 +348,7 @@ def test_a_drain_waits_for_what_was_given(hcomm: ModuleType) -> None:
     run_ranks(2, body)
 
 
-def test_a_suspended_communicator(hcomm: ModuleType) -> None:
+def test_hcomm_comm_suspend_refuses_transfers_until_resume(hcomm: ModuleType) -> None:
     told: list[tuple[int, int, object]] = []
     ok(hcomm.HcclCommRegCommStateCallback("test", lambda *args: told.append(args), "args"))
 
@@ -366,7 +370,7 @@ def test_a_suspended_communicator(hcomm: ModuleType) -> None:
     assert told == [(comm, phase, "args") for phase in (2, 3, 0, 1)]
 
 
-def test_queueing_notifies_are_waited_for_in_their_order(
+def test_hcomm_fifo_notifies_wait_out_of_order_returns_19(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_HCOMM_NOTIFIES", "fifo")

@@ -1,4 +1,4 @@
-"""Programs of several processes: the example, every way in, a rank that dies, and bytes under each schedule."""
+"""Programs of several processes: the examples, every form of import, killed ranks, bytes on each schedule."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ print("every byte")
 """
 DIES = f"""{HEAD}
 engine = int(sys.argv[1])
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, which sees the death too
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher sends it at the death of a rank
 channel = channels_to(engine, hcomm.COMM_PROTOCOL_ROCE)[1 - rank]
 line.barrier()
 if rank == 1:
@@ -115,7 +115,7 @@ if rank == 0:
         print(found[0], time.monotonic() - start < 20, "estroy" in hcomm.explain(), flush=True)
     thread = threading.Thread(target=call)
     thread.start()
-    time.sleep(0.5)  # so that it waits, most likely; it ends in one way or the other
+    time.sleep(0.5)  # most often the call waits by then; it ends in both cases
     ok(hcomm.HcclCommDestroy(comm))
     thread.join()
 line.barrier()
@@ -139,7 +139,7 @@ line.barrier()
 ok(acl.rt.memcpy(found.ctypes.data, 3000, whole + 3064, 3000, 2))
 assert np.array_equal(found, np.random.default_rng((rank - 1) % size).integers(0, 256, 3000, np.uint8))
 other = ok(hcomm.HcclCommSymWinRegister(comm, whole, 100 + rank, 0))
-assert hcomm.HcclSymWinGetPeerPointer(other, 0, after) == (0, 1)  # of another size
+assert hcomm.HcclSymWinGetPeerPointer(other, 0, after) == (0, 1)  # the windows differ in size
 line.barrier()
 ok(hcomm.HcclCommSymWinDeregister(window))
 assert hcomm.HcclSymWinGetPeerPointer(window, 0, after) == (0, 6)
@@ -161,7 +161,7 @@ def create_channels(team):
     return hcomm.HcclTeamChannelsCreate(comm, team, desc)
 """
 DIES_IN_TEAM = f"""{TEAMS_HEAD}
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, which sees the death too
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher sends it at the death of a rank
 world = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
 ok(create_channels(world))
 line.barrier()
@@ -208,7 +208,7 @@ ok(hcomm.HcclTeamDestroy(world))
 again = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
 ok(hcomm.HcclTeamWindowRegister(comm, again, hcomm.CommMem(0, whole, 64), 0))
 ok(create_channels(again))
-ok(hcomm.HcclTeamDestroy(again))  # at once: the others have what they need of it
+ok(hcomm.HcclTeamDestroy(again))  # at once: the other ranks need nothing more of it
 ok(hcomm.HcclCommDestroy(comm))
 line.barrier()
 print("every byte", flush=True)
@@ -246,7 +246,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_the_example(run: Run, ranks: int, schedule: str) -> None:
+def test_hcomm_example_write_on_thread_verifies_bytes(run: Run, ranks: int, schedule: str) -> None:
     program = str(EXAMPLES / "hcomm_write_on_thread.py")
     done = run("launch", "-n", str(ranks), "--devices", "3", program, PEERLANE_SCHEDULE=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -258,7 +258,7 @@ def test_the_example(run: Run, ranks: int, schedule: str) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "schedule"), [(1, "eager"), (2, "lazy"), (3, "seeded:5"), (4, "eager")])
-def test_the_example_of_collectives(run: Run, ranks: int, schedule: str) -> None:
+def test_hcomm_example_all_reduce_verifies_sums(run: Run, ranks: int, schedule: str) -> None:
     program = str(EXAMPLES / "hcomm_all_reduce.py")
     done = run("launch", "-n", str(ranks), "--devices", "4", program, PEERLANE_SCHEDULE=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -267,7 +267,7 @@ def test_the_example_of_collectives(run: Run, ranks: int, schedule: str) -> None
     assert sorted(done.stdout.splitlines()) == wanted
 
 
-def test_processes_call_different(run: Run, tmp_path: Path) -> None:
+def test_hcomm_all_reduce_processes_call_different_sizes_fails_every_rank(run: Run, tmp_path: Path) -> None:
     ranks = 3
     (tmp_path / "program.py").write_text(DIFFERENT)
     done = run("launch", "-n", str(ranks), "--devices", "2", "program.py")
@@ -277,7 +277,7 @@ def test_processes_call_different(run: Run, tmp_path: Path) -> None:
     assert set(told) <= {"1 True", "507057 False", "21 False"}, told
 
 
-def test_a_rank_that_waits_for_the_others_is_destroyed(run: Run, tmp_path: Path) -> None:
+def test_hcomm_comm_destroy_during_barrier_ends_it_with_6(run: Run, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(WAITS_IN_VAIN)
     done = run("launch", "-n", "2", "--devices", "2", "program.py")
     assert done.returncode == 0, done.stderr
@@ -285,26 +285,28 @@ def test_a_rank_that_waits_for_the_others_is_destroyed(run: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("program", [WINDOWS, TEAMS], ids=["symmetric windows", "teams"])
-def test_windows_of_processes(run: Run, tmp_path: Path, program: str) -> None:
+def test_hcomm_windows_and_teams_of_three_processes_move_bytes(
+    run: Run, tmp_path: Path, program: str
+) -> None:
     (tmp_path / "program.py").write_text(program)
     done = run("launch", "-n", "3", "--devices", "2", "program.py")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] every byte" for rank in range(3)]
 
 
-def test_a_rank_dies_in_a_collective(run: Run, tmp_path: Path) -> None:
+def test_hcomm_all_reduce_killed_rank_returns_507057_and_names_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(DIES_IN_COLLECTIVE)
     done = run("launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py")
     assert "[0] 507057 True True" in done.stdout, (done.stdout, done.stderr)
 
 
-def test_a_rank_dies_before_it_registers_a_window(run: Run, tmp_path: Path) -> None:
+def test_hcomm_team_channels_create_killed_rank_returns_21_and_names_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(DIES_IN_TEAM)
     done = run("launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py")
     assert "[0] 21 True True" in done.stdout, (done.stdout, done.stderr)
 
 
-def test_the_example_says_what_it_cannot_do(run: Run) -> None:
+def test_hcomm_example_write_on_thread_too_little_memory_exits_with_message(run: Run) -> None:
     program = str(EXAMPLES / "hcomm_write_on_thread.py")
     done = run("launch", "-n", "2", "--node", "devices=2,memory=8MiB", program)
     assert done.returncode != 0
@@ -313,7 +315,9 @@ def test_the_example_says_what_it_cannot_do(run: Run) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_bytes_between_processes(run: Run, tmp_path: Path, schedule: str) -> None:
+def test_hcomm_write_on_thread_between_three_processes_moves_every_byte(
+    run: Run, tmp_path: Path, schedule: str
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     variables = {"PEERLANE_SCHEDULE": schedule, "HCCL_BUFFSIZE": "1"}
     done = run("launch", "-n", "3", "--devices", "2", "program.py", **variables)
@@ -322,7 +326,9 @@ def test_bytes_between_processes(run: Run, tmp_path: Path, schedule: str) -> Non
 
 
 @pytest.mark.parametrize(("engine", "ret"), [(0, 21), (1, 507057)])
-def test_a_rank_dies(run: Run, tmp_path: Path, engine: int, ret: int) -> None:
+def test_hcomm_channel_notify_wait_killed_rank_fails_and_names_it(
+    run: Run, tmp_path: Path, engine: int, ret: int
+) -> None:
     (tmp_path / "program.py").write_text(DIES)
     words = ["launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py", str(engine)]
     done = run(*words, HCCL_BUFFSIZE="1")
@@ -330,13 +336,13 @@ def test_a_rank_dies(run: Run, tmp_path: Path, engine: int, ret: int) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "launch"])
-def test_a_program_imports_it(run: Run, command: str) -> None:
+def test_hcomm_run_and_launch_serve_import_of_hcomm(run: Run, command: str) -> None:
     program = "import acl, hcomm; print(hcomm.HcclGetErrorString(20), hcomm.HcclGetRankId(0))"
     done = run(command, *(["-n", "1"] if command == "launch" else []), "-c", program)
     assert re.search(r"HCCL_E_AGAIN: it is busy; try again \(0, 2\)", done.stdout), done.stderr
 
 
-def test_install_and_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hcomm_install_serves_import_until_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     before = dialects.installed()
     dialects.install("hcomm")

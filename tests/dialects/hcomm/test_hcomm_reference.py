@@ -1,4 +1,4 @@
-"""What is made from HCOMM's table of calls: the reference page and the type stubs."""
+"""The reference page and the type stubs, which ``make reference`` makes from HCOMM's table of calls."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ comm, ret = hcomm.HcclCommInitRootInfo(2, info, 0)
 """
 
 
-def test_the_page_is_what_the_table_says() -> None:
+def test_hcomm_reference_page_equals_call_table() -> None:
     assert made.refused(tables.page(PAGE, convention)) == PAGE, "run `make reference`"
 
 
-def test_every_name_is_on_the_page_once() -> None:
+def test_hcomm_reference_page_lists_each_name_once() -> None:
     works = re.findall(r"^\| `hcomm\.(\w+)\(", PAGE, re.MULTILINE)
     refuses = re.findall(r"`(Hc\w+)`", tables.part_of(PAGE, "refused"))
     assert sorted(works) == sorted(name.partition(".")[2] for name in convention.table)
@@ -51,12 +51,12 @@ def test_every_name_is_on_the_page_once() -> None:
     assert calls == {*works, *refuses}
 
 
-def test_every_call_says_what_it_rests_on() -> None:
+def test_hcomm_call_table_every_call_states_its_basis() -> None:
     for name, call in convention.table.items():
         assert call.facts.get("Basis", "")[:1] in tuple("SDC"), name
 
 
-def test_members_stand_in_the_module() -> None:
+def test_hcomm_module_holds_every_enumeration_member() -> None:
     for kind in [
         each for each in vars(hcomm).values() if isinstance(each, type) and issubclass(each, enum.IntEnum)
     ]:
@@ -67,7 +67,7 @@ def test_members_stand_in_the_module() -> None:
     assert hcomm.HCOMM_DATA_TYPE_BFP16 == hcomm.HcclDataType.HCCL_DATA_TYPE_BFP16 == 11
 
 
-def test_structs_are_filled_as_the_vendor_does() -> None:
+def test_hcomm_desc_init_calls_fill_structs_as_vendor_does() -> None:
     desc = hcomm.HcclChannelDesc()
     assert (desc.header.magicWord, desc.remoteRank) == (0, 0)
     assert hcomm.HcclChannelDescInit([desc], 1) == 0
@@ -84,12 +84,12 @@ def test_structs_are_filled_as_the_vendor_does() -> None:
     assert (hcomm.CommMem().type, hcomm.HcommBatchTransferDesc().transferInfo.write.len) == (0, 0)
 
 
-def test_the_stub_is_what_the_table_says() -> None:
+def test_hcomm_stub_equals_call_table() -> None:
     for path, text in made.stubs().items():
         assert (ROOT / "src" / path).read_text() == text, "run `make reference`"
 
 
-def test_a_type_checker_reads_the_stub(tmp_path: Path) -> None:
+def test_hcomm_stub_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src" / "hcomm-stubs", tmp_path / "hcomm")
     cases = {
         "descs = [HcclChannelDesc()]; hcomm.HcclChannelDescInit(descs, 1)": "",

@@ -1,4 +1,4 @@
-"""What the host part of the vendor's samples of operators calls: links, engines and contexts of engines."""
+"""Calls in the host part of the vendor's operator samples: links, engines and contexts of engines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node(enter: Callable[[str], ModuleType]) -> Iterator[Callable[[str], ModuleT
     yield enter
 
 
-def test_the_links_of_a_950_are_of_its_bus(node: Callable[[str], ModuleType]) -> None:
+def test_hcomm_rank_graph_get_links_on_950_reports_unified_bus(node: Callable[[str], ModuleType]) -> None:
     assert node(NODE_950).get_soc_name().startswith("Ascend950")
 
     def work(rank: Rank) -> None:
@@ -50,7 +50,7 @@ def test_the_links_of_a_950_are_of_its_bus(node: Callable[[str], ModuleType]) ->
     run_ranks(2, work)
 
 
-def test_the_endpoints_of_a_950(node: Callable[[str], ModuleType]) -> None:
+def test_hcomm_endpoint_get_descs_on_950_returns_usable_endpoints(node: Callable[[str], ModuleType]) -> None:
     node(NODE_950)
     ok(acl.rt.set_device(1))
     number = ok(hcomm.HcommEndpointGetDescNum(1))
@@ -62,13 +62,13 @@ def test_the_endpoints_of_a_950(node: Callable[[str], ModuleType]) -> None:
     ok(hcomm.HcommEndpointDestroy(endpoint))
 
 
-def test_the_endpoints_of_other_chips() -> None:
+def test_hcomm_endpoint_get_descs_on_other_chips_returns_5() -> None:
     assert hcomm.HcommEndpointGetDescNum(0) == (0, 5)
     assert hcomm.HcommEndpointGetDescs(0, 4) == (0, [], 5)
     assert "unified bus" in hcomm.explain()
 
 
-def test_contexts_of_engines() -> None:
+def test_hcomm_engine_ctx_calls_copy_bytes_and_return_documented_codes() -> None:
     def work(rank: Rank) -> int:
         comm = rank.comm
         content = ctypes.create_string_buffer(bytes(range(64)), 64)
@@ -86,7 +86,7 @@ def test_contexts_of_engines() -> None:
             wanted = bytes(48) + bytes(range(8, 24))
             if engine in (AICPU, AICPU_TS):
                 assert rank.content(address, 64) == wanted
-            else:  # the host's own
+            else:  # memory of the host
                 assert ctypes.string_at(address, 64) == wanted
             there.append(address)
         assert len(set(there)) == 5
@@ -102,8 +102,8 @@ def test_contexts_of_engines() -> None:
     assert pl.devices()[0].free_bytes == before, "the communicator's end frees them"
 
 
-def test_point_to_point_by_engine_aicpu() -> None:
-    """As the vendor's sample: a thread and a channel of AICPU, the receiver's ACK before, the sender's DATA after."""
+def test_hcomm_point_to_point_sample_of_engine_aicpu_moves_bytes() -> None:
+    """As in the vendor's sample: a thread and a channel of AICPU; the receiver's ACK, then the sender's DATA."""
 
     def work(rank: Rank) -> bytes:
         comm, peer = rank.comm, 1 - rank.number
@@ -125,8 +125,8 @@ def test_point_to_point_by_engine_aicpu() -> None:
     assert run_ranks(2, work)[1] == bytes(range(200))
 
 
-def test_memory_that_is_freed_or_ended_is_not_found() -> None:
-    """Use after free is told by code 6, and the text names the owner."""
+def test_hcomm_transfers_to_memory_freed_by_peer_return_6_and_name_owner() -> None:
+    """Use after free returns 6, and the message names the owner."""
 
     def work(rank: Rank) -> None:
         comm, peer = rank.comm, 1 - rank.number

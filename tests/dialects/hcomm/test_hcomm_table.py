@@ -1,4 +1,4 @@
-"""Every call of the table: its shapes, its documented codes, arguments of other types, and wild ones."""
+"""Every call of the table: its shape, its documented codes, arguments of wrong types, and random ones."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from peerlane.dialects.hcomm._state import hcomm as convention
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 TABLE = {name.partition(".")[2]: call for name, call in convention.table.items()}
-PASSES_ON = {"HcommBatchModeEnd"}  # what the calls before it failed with
+PASSES_ON = {"HcommBatchModeEnd"}  # it returns the code of the call in the batch that failed
 BARE = {"HcclGetErrorString", "HcclGetCommConfigCapability"}
 ROUNDS = 3000
-# They wait for other ranks that never come, end what the others need, or let waits last for ever.
+# These calls wait for ranks that never come, end what other calls need, or make waits endless.
 NOT_DRAWN = {
     *("HcclCommInitRootInfo", "HcclCommInitRootInfoConfig", "HcclCreateSubCommConfig", "HcclCommDestroy"),
     "HcommSetNotifyWaitTimeOut",
-    "HcclEngineCtxCreate",  # it clears as many bytes as it is asked for
+    "HcclEngineCtxCreate",  # it clears as many bytes as the argument says
 }
 
 
@@ -41,7 +41,7 @@ def world(hcomm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def resolved(world: World, args: tuple[Any, ...]) -> list[Any]:
-    """Return arguments with the things that names in them mean."""
+    """Return the arguments with each name replaced by its object."""
 
     def one(value: Any) -> Any:
         if isinstance(value, list):
@@ -69,9 +69,11 @@ def grouped() -> dict[str, list[tuple[tuple[Any, ...], int]]]:
 
 
 @pytest.mark.parametrize("name", grouped())
-def test_what_calls_answer(world: World, hcomm: ModuleType, name: str) -> None:
+def test_hcomm_table_calls_each_case_returns_its_documented_code(
+    world: World, hcomm: ModuleType, name: str
+) -> None:
     explain(), acl.get_recent_err_msg()
-    # What ends things comes last.
+    # Calls that end objects come last.
     for args, code in sorted(grouped()[name], key=lambda case: case[1] == 0):
         given = resolved(world, args)
         result = getattr(hcomm, name)(*given)
@@ -80,7 +82,7 @@ def test_what_calls_answer(world: World, hcomm: ModuleType, name: str) -> None:
         assert ret == code, (name, args, result, text)
         assert fits(result, TABLE[name].returns) or code, (name, args, result)
         if code:
-            unfit = code == 1 and "an argument is" in text  # of any call: the page's introduction says so
+            unfit = code == 1 and "an argument is" in text  # for any call; in the page's introduction
             assert unfit or code in documented(name), f"{name} gives {code}, and its page does not say so"
             assert (
                 f"hcomm.{name} returned {code} (" in text
@@ -94,12 +96,12 @@ def test_what_calls_answer(world: World, hcomm: ModuleType, name: str) -> None:
             assert not text
 
 
-def test_every_call_is_in_the_table_of_cases() -> None:
+def test_hcomm_table_calls_every_call_has_a_case() -> None:
     assert set(TABLE) - {name for name, _, _ in CASES} == BARE
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name].parameters])
-def test_arguments_of_other_types(world: World, hcomm: ModuleType, name: str) -> None:
+def test_hcomm_table_calls_wrong_types_raise_type_error(world: World, hcomm: ModuleType, name: str) -> None:
     call, declared = getattr(hcomm, name), TABLE[name]
     most = len(declared.parameters)
     for args in ((1,) * (most + 1), ()):
@@ -126,7 +128,7 @@ def test_arguments_of_other_types(world: World, hcomm: ModuleType, name: str) ->
 
 
 class Pool:
-    """Arguments for everything: living things of every kind, ended ones, and wild numbers."""
+    """Arguments for every call: live and ended objects of every kind, and wild numbers."""
 
     def __init__(self, world: World, draw: random.Random) -> None:
         self.draw = draw
@@ -183,7 +185,9 @@ def pool(world: World) -> Iterator[Callable[[int], Pool]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: int) -> None:
+def test_hcomm_table_calls_random_arguments_return_only_documented_codes(
+    pool: Callable[[int], Pool], hcomm: ModuleType, seed: int
+) -> None:
     made = pool(seed)
     names = sorted(set(TABLE) - NOT_DRAWN)
     for _ in range(ROUNDS):
@@ -193,7 +197,7 @@ def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: in
         if "Wait" in name or "Join" in name:
             args[-1] = 1 if kinds[-1] == "int" else args[-1]  # seconds
         if name in ("HcclCommInitAll", "HcclChannelAcquire", "HcclTeamCreate", "HcclTeamChannelsCreate"):
-            args[0] = 1 << 70  # never a live one: the other end would not come
+            args[0] = 1 << 70  # not a live handle: the peer would never come
         explain()
         try:
             result = getattr(hcomm, name)(*args)
@@ -205,13 +209,13 @@ def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: in
         ret = result[-1] if isinstance(result, tuple) else result
         assert type(ret) is int, (name, args, result)
         if ret:
-            # A communicator that was suspended answers all of the data plane so, as HcclCommSuspend says.
+            # Every data call on a suspended communicator returns 22, as the page of HcclCommSuspend says.
             known = documented(name) | {1, 22}
             assert ret in known or name in PASSES_ON, (name, args, ret, explain())
             assert explain()
 
 
-def test_what_refuses(hcomm: ModuleType) -> None:
+def test_hcomm_refused_calls_return_5_and_is_support_returns_false(hcomm: ModuleType) -> None:
     for name in _refused.names():
         explain()
         call = getattr(hcomm, name)
@@ -225,7 +229,7 @@ def test_what_refuses(hcomm: ModuleType) -> None:
         _ = hcomm.HcclGetRankID
 
 
-def test_texts_of_codes(hcomm: ModuleType) -> None:
+def test_hcomm_get_error_string_starts_with_name_of_code(hcomm: ModuleType) -> None:
     for code in hcomm.HcclResult:
         assert hcomm.HcclGetErrorString(code).startswith(code.name) or code == 1042
     assert "unknown" in hcomm.HcclGetErrorString(999)

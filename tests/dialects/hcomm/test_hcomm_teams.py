@@ -1,4 +1,4 @@
-"""Teams: members, channels, windows that take effect with them, sub teams, and their ends."""
+"""Teams: members, channels, windows that the channels make usable, sub teams, and their ends."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from peerlane.dialects.acl._state import machine
 pytestmark = pytest.mark.timeout(120)
 
 SIZE = 6000
-GRANULE = 2 << 20  # what is given out at the same address again
+GRANULE = 2 << 20  # the allocator reuses the address of memory of this size
 
 
 @pytest.fixture(autouse=True)
 def _fresh(hcomm: Any) -> None:
-    """Devices of their own for each test."""
+    """Enter a new node for each test."""
 
 
 def drawn(number: int, nbytes: int = SIZE) -> Bytes:
@@ -60,13 +60,13 @@ def channel_to(rank: Rank, peer: int, *, engine: int = CPU_TS, protocol: int = H
 
 
 def ring(rank: Rank, team: int, members: list[int], window: int, engine: int, protocol: int) -> None:
-    """Write into the window of the next member, and read what the one before wrote into this one's."""
+    """Write into the window of the next member, and check the bytes of the previous one in one's own."""
     place = members.index(rank.number)
     after, before = members[(place + 1) % len(members)], members[place - 1]
     right, left = (channel_to(rank, each, engine=engine, protocol=protocol) for each in (after, before))
     mine = drawn(rank.number, 1000)
     source = memory(rank, 1000, mine)
-    if engine == CPU:  # goes through a card, which needs its memory registered
+    if engine == CPU:  # goes through a network card, which needs registered memory
         ok(hcomm.HcclTeamWindowRegister(rank.comm, team, hcomm.CommMem(0, source, 1000), 0))
         ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels(engine=engine, protocol=protocol)))
     there = ok(hcomm.HcclSymWinGetPeerPointer(window, 64, after))
@@ -80,7 +80,7 @@ def ring(rank: Rank, team: int, members: list[int], window: int, engine: int, pr
     barrier(rank)
 
 
-def test_descriptors_are_filled_as_the_vendor_does() -> None:
+def test_hcomm_team_desc_init_calls_fill_structs_as_vendor_does() -> None:
     desc = hcomm.HcclTeamCreateDesc(rankIds=[3], rankNum=9, sharedQueueTag="x", isSharedQueue=1)
     ok(hcomm.HcclTeamCreateDescInit(desc))
     header = desc.header
@@ -98,7 +98,7 @@ def test_descriptors_are_filled_as_the_vendor_does() -> None:
 
 
 @pytest.mark.parametrize(("engine", "protocol"), [(CPU, ROCE), (CPU_TS, HCCS), (AICPU_TS, UB_CTP)])
-def test_a_world_team_writes_into_windows(engine: int, protocol: int) -> None:
+def test_hcomm_world_team_windows_are_written_by_members(engine: int, protocol: int) -> None:
     def body(rank: Rank) -> None:
         members = [2, 0, 1]
         team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc(members, rank.number, protocol=protocol)))
@@ -106,7 +106,7 @@ def test_a_world_team_writes_into_windows(engine: int, protocol: int) -> None:
         assert members[own] == rank.number == ok(hcomm.HcclTeamMemberToRank(rank.comm, team, own))
         address = memory(rank)
         window = window_of(rank, team, address)
-        assert window_of(rank, team, address + 100, 50) == window  # inside of it
+        assert window_of(rank, team, address + 100, 50) == window  # inside the first window
         assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, (rank.number + 1) % 3)) == 20
         assert ok(hcomm.HcclSymWinGetPeerPointer(window, 5, rank.number)) == address + 5
         rank.threads(engine)
@@ -116,8 +116,8 @@ def test_a_world_team_writes_into_windows(engine: int, protocol: int) -> None:
     run_ranks(3, body)
 
 
-def test_sub_teams_reach_windows_of_the_world_team() -> None:
-    """Two pairs of four ranks; what is no member of the pair is not reached, and nobody waits for it."""
+def test_hcomm_sub_team_reaches_windows_of_world_team() -> None:
+    """Two pairs of four ranks: a pair reaches and awaits only its members."""
 
     def body(rank: Rank) -> None:
         pair = [1, 3] if rank.number % 2 else [0, 2]
@@ -136,15 +136,15 @@ def test_sub_teams_reach_windows_of_the_world_team() -> None:
         assert rank.content(into, SIZE) == drawn(peer).tobytes()
         assert channel_to(rank, (rank.number + 1) % 4) == 0
         ok(hcomm.HcclTeamDestroy(team))
-        assert rank.content(there, SIZE) == drawn(peer).tobytes()  # the window is the world team's
+        assert rank.content(there, SIZE) == drawn(peer).tobytes()  # the window belongs to the world team
         assert code(hcomm.HcclTeamWindowRegister(rank.comm, team, hcomm.CommMem(0, into, SIZE), 0)) == 6
         barrier(rank)
 
     run_ranks(4, body)
 
 
-def test_channels_that_there_are_reach_windows_too() -> None:
-    """Channels acquired before, and of another engine afterwards; windows that are registered later; their tags."""
+def test_hcomm_team_channels_create_adds_windows_to_existing_channels() -> None:
+    """Channels acquired before and after, also of another engine; windows registered later; their tags."""
 
     def body(rank: Rank) -> None:
         peer = 1 - rank.number
@@ -186,7 +186,7 @@ def barrier(rank: Rank) -> None:
     rank.sync()
 
 
-def test_a_team_of_newer_versions_reaches_symmetric_windows() -> None:
+def test_hcomm_team_create_reaches_symmetric_windows() -> None:
     def body(rank: Rank) -> None:
         peer = 1 - rank.number
         rank.threads()
@@ -208,8 +208,8 @@ def test_a_team_of_newer_versions_reaches_symmetric_windows() -> None:
     run_ranks(2, body)
 
 
-def test_windows_whose_memory_was_freed() -> None:
-    """What is allocated at the same address later is in no window until it is registered."""
+def test_hcomm_window_register_after_memory_was_freed_makes_new_window() -> None:
+    """New memory at the address of freed memory is in no window until it is registered."""
 
     def body(rank: Rank) -> None:
         peer = 1 - rank.number
@@ -237,8 +237,8 @@ def test_windows_whose_memory_was_freed() -> None:
     run_ranks(2, body)
 
 
-def test_no_window_of_the_hosts_memory() -> None:
-    """Pinned memory is this process's own, also where the ranks are threads of it."""
+def test_hcomm_window_register_host_memory_returns_5() -> None:
+    """Pinned memory is private to its process, also where the ranks are threads of that process."""
 
     def body(rank: Rank) -> None:
         pinned = ok(acl.rt.malloc_host(SIZE))
@@ -250,8 +250,8 @@ def test_no_window_of_the_hosts_memory() -> None:
     run_ranks(2, body)
 
 
-def test_the_team_of_the_communicator() -> None:
-    """One for a communicator; the numbers of its windows are those of no team that the program makes."""
+def test_hcomm_team_get_lsa_team_is_one_per_communicator() -> None:
+    """A communicator has one such team; its windows have other numbers than those of the program's teams."""
 
     def body(rank: Rank) -> None:
         lsa = 0 if rank.number else ok(hcomm.HcclTeamGetLsaTeam(rank.comm))
@@ -275,8 +275,8 @@ def test_the_team_of_the_communicator() -> None:
     run_ranks(3, body)
 
 
-def test_ends_come_from_above() -> None:
-    """A world team ends with its sub teams and windows, all of them with the communicator."""
+def test_hcomm_team_destroy_of_world_team_ends_sub_teams_and_windows() -> None:
+    """The end of a world team ends its sub teams and windows; the end of the communicator ends all teams."""
 
     def body(rank: Rank) -> list[int]:
         rank.threads()
@@ -289,7 +289,7 @@ def test_ends_come_from_above() -> None:
         assert {code(hcomm.HcclTeamDestroy(each)) for each in (world, sub)} == {6}
         assert "HcclTeamDestroy" in hcomm.explain()
         assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, rank.number)) == 6
-        assert channel_to(rank, 1 - rank.number)  # channels are the communicator's
+        assert channel_to(rank, 1 - rank.number)  # the channels belong to the communicator
         again = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
         window = window_of(rank, again, memory(rank, content=drawn(rank.number)))
         ok(hcomm.HcclTeamChannelsCreate(rank.comm, again, team_channels()))
@@ -304,8 +304,10 @@ def test_ends_come_from_above() -> None:
 
 
 @pytest.mark.parametrize("registers", [True, False])
-def test_windows_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, registers: bool) -> None:
-    """Of another size, 1; not there within HCCL_CONNECT_TIMEOUT, 9.  The channels are there all the same."""
+def test_hcomm_team_channels_create_unequal_or_missing_window_returns_1_or_9(
+    monkeypatch: pytest.MonkeyPatch, registers: bool
+) -> None:
+    """Another size gives 1, no window within HCCL_CONNECT_TIMEOUT gives 9; the channels are made in both cases."""
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "20" if registers else "2")
 
     def body(rank: Rank) -> int:
@@ -321,8 +323,8 @@ def test_windows_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, registers: boo
     assert run_ranks(2, body) == ([1, 1] if registers else [9, 0])
 
 
-def test_a_window_that_ends_while_it_is_waited_for() -> None:
-    """The other rank never registers it: ending this rank's part ends nothing else, and does not wait."""
+def test_hcomm_team_window_deregister_during_channels_create_ends_it_with_6() -> None:
+    """The other rank has not registered its window: deregistration ends the wait and nothing else."""
     ended = threading.Event()
 
     def body(rank: Rank) -> int:

@@ -1,4 +1,4 @@
-"""What HIP tells of pointers: the rows of facts/hip 3.4."""
+"""Attributes of pointers in HIP: the rows of facts/hip 3.4."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def made(hip: ModuleType, kind: str, nbytes: int) -> Any:
 
 @pytest.mark.parametrize("offset", [0, 20, 40, 60, 80])
 @pytest.mark.parametrize("kind", ["host", "device", "managed"])
-def test_address_range(hip: ModuleType, kind: str, offset: int) -> None:
+def test_hip_mem_get_address_range_inside_allocation_returns_base_and_size(
+    hip: ModuleType, kind: str, offset: int
+) -> None:
     memory = made(hip, kind, INTS)
     base, size = done(hip.hipMemGetAddressRange(int(memory) + 4 * offset))
     assert (int(base), size) == (int(memory), INTS)
     assert isinstance(base, type(done(hip.hipHostMalloc(8, 0))))
 
 
-def test_address_range_of_pitched_memory(hip: ModuleType) -> None:
+def test_hip_mem_get_address_range_pitched_memory_returns_whole_allocation(hip: ModuleType) -> None:
     memory, pitch = done(hip.hipMallocPitch(100, 7))
     assert pitch == 256
     base, size = done(hip.hipMemGetAddressRange(int(memory) + 3 * pitch))
@@ -46,14 +48,14 @@ def test_address_range_of_pitched_memory(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", ["host", "device", "managed"])
-def test_address_range_past_the_end(hip: ModuleType, kind: str) -> None:
+def test_hip_mem_get_address_range_past_end_or_freed_returns_not_found(hip: ModuleType, kind: str) -> None:
     memory = made(hip, kind, INTS)
     assert hip.hipMemGetAddressRange(int(memory) + INTS) == (hip.hipError_t.hipErrorNotFound, None, 0)
     done(hip.hipFree(memory))
     assert code(hip.hipMemGetAddressRange(memory)) == "hipErrorNotFound"
 
 
-def test_address_range_of_mapped_memory_is_the_mapping(hip: ModuleType) -> None:
+def test_hip_mem_get_address_range_mapped_memory_returns_that_mapping(hip: ModuleType) -> None:
     address, nbytes = mapped(hip, (0, G), (1, 2 * G), (0, G))
     for start, size in ((0, G), (G, 2 * G), (3 * G, G)):
         for inside in (0, 5, size - 1):
@@ -62,11 +64,11 @@ def test_address_range_of_mapped_memory_is_the_mapping(hip: ModuleType) -> None:
             assert done(hip.hipMemPtrGetInfo(address + start + inside)) == size
             assert asked(hip, "RANGE_START_ADDR", address + start + inside, WORD)[1] == address + start
     done(hip.hipMemUnmap(address + G, 2 * G))
-    for gone in (address + G, address + nbytes):  # reserved and empty; beyond
+    for gone in (address + G, address + nbytes):  # reserved without a mapping; beyond the reservation
         assert hip.hipMemGetAddressRange(gone) == (hip.hipError_t.hipErrorNotFound, None, 0)
 
 
-def test_address_range_of_null_and_ordinary_memory(hip: ModuleType) -> None:
+def test_hip_mem_get_address_range_host_memory_is_found_only_if_registered(hip: ModuleType) -> None:
     assert int(hip.hipMemGetAddressRange(None)[0]) == 500
     numbers = np.zeros(8)
     assert code(hip.hipMemGetAddressRange(numbers)) == "hipErrorNotFound"
@@ -75,7 +77,7 @@ def test_address_range_of_null_and_ordinary_memory(hip: ModuleType) -> None:
     assert (int(base), size) == (numbers.ctypes.data, 64)
 
 
-def test_sizes_of_pointers(hip: ModuleType) -> None:
+def test_hip_mem_ptr_get_info_returns_size_of_allocation(hip: ModuleType) -> None:
     memory = made(hip, "device", INTS)
     assert done(hip.hipMemPtrGetInfo(memory)) == INTS
     assert done(hip.hipMemPtrGetInfo(int(memory) + 5)) == INTS
@@ -86,7 +88,9 @@ def test_sizes_of_pointers(hip: ModuleType) -> None:
 @pytest.mark.parametrize("offset", [0, 100, INTS - 1])
 @pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize("kind", ["host", "device", "managed"])
-def test_attributes(hip: ModuleType, kind: str, device: int, offset: int) -> None:
+def test_hip_pointer_get_attributes_returns_type_device_and_addresses(
+    hip: ModuleType, kind: str, device: int, offset: int
+) -> None:
     done(hip.hipSetDevice(device))
     memory = made(hip, kind, INTS)
     done(hip.hipSetDevice(0))
@@ -102,12 +106,14 @@ def test_attributes(hip: ModuleType, kind: str, device: int, offset: int) -> Non
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_attributes_at_the_end(hip: ModuleType, beyond: int) -> None:
+def test_hip_pointer_get_attributes_at_or_past_end_returns_invalid_value(
+    hip: ModuleType, beyond: int
+) -> None:
     memory = made(hip, "device", INTS)
     assert code(hip.hipPointerGetAttributes(int(memory) + INTS + beyond)) == "hipErrorInvalidValue"
 
 
-def test_attributes_of_null_and_freed_memory(hip: ModuleType) -> None:
+def test_hip_pointer_get_attributes_null_or_freed_returns_invalid_value(hip: ModuleType) -> None:
     assert code(hip.hipPointerGetAttributes(None)) == "hipErrorInvalidValue"
     memory = made(hip, "device", INTS)
     assert code(hip.hipPointerGetAttributes(None, memory)) == "hipErrorInvalidValue"
@@ -115,7 +121,7 @@ def test_attributes_of_null_and_freed_memory(hip: ModuleType) -> None:
     assert code(hip.hipPointerGetAttributes(memory)) == "hipErrorInvalidValue"
 
 
-def test_attributes_of_ordinary_memory(hip: ModuleType) -> None:
+def test_hip_pointer_get_attributes_pageable_memory_is_unregistered(hip: ModuleType) -> None:
     numbers = np.zeros(8)
     found = done(hip.hipPointerGetAttributes(numbers))
     assert found.type == hip.hipMemoryType.hipMemoryTypeUnregistered == 0
@@ -126,7 +132,7 @@ def test_attributes_of_ordinary_memory(hip: ModuleType) -> None:
     assert (int(found.hostPointer), found.allocationFlags) == (numbers.ctypes.data, 2)
 
 
-def test_attributes_as_hip_python_7_gives_them(hip_on: Enter) -> None:
+def test_hip_pointer_get_attributes_hip_python_7_shape_fills_given_struct(hip_on: Enter) -> None:
     hip = hip_on(VERSION="7.2")
     memory = on(hip, 1, INTS)
     found = hip.hipPointerAttribute_t()
@@ -144,7 +150,7 @@ def asked(hip: ModuleType, name: str, ptr: Any, kind: Any) -> tuple[str, Any]:
 WORD, INT, BOOL = ctypes.c_uint64, ctypes.c_int32, ctypes.c_bool
 
 
-def test_each_attribute_of_device_memory(hip: ModuleType) -> None:
+def test_hip_pointer_get_attribute_device_memory_returns_each_value(hip: ModuleType) -> None:
     memory = on(hip, 1, INTS)
     inside = int(memory) + 8
     expected = {
@@ -168,7 +174,7 @@ def test_each_attribute_of_device_memory(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kind", ["host", "managed"])
-def test_each_attribute_of_host_memory(hip: ModuleType, kind: str) -> None:
+def test_hip_pointer_get_attribute_host_memory_returns_each_value(hip: ModuleType, kind: str) -> None:
     memory = made(hip, kind, INTS)
     assert asked(hip, "HOST_POINTER", memory, WORD) == ("hipSuccess", int(memory))
     assert asked(hip, "IS_MANAGED", memory, BOOL) == ("hipSuccess", kind == "managed")
@@ -176,7 +182,7 @@ def test_each_attribute_of_host_memory(hip: ModuleType, kind: str) -> None:
     assert asked(hip, "MEMORY_TYPE", memory, INT)[1] == (3 if kind == "managed" else 1)
 
 
-def test_each_attribute_of_memory_that_hip_does_not_know(hip: ModuleType) -> None:
+def test_hip_pointer_get_attribute_pageable_memory_has_no_device_or_range(hip: ModuleType) -> None:
     numbers = np.zeros(8)
     assert asked(hip, "DEVICE_ORDINAL", numbers, INT) == ("hipErrorInvalidValue", -2)
     assert asked(hip, "RANGE_SIZE", numbers, INT) == ("hipErrorInvalidValue", 0)
@@ -187,18 +193,20 @@ def test_each_attribute_of_memory_that_hip_does_not_know(hip: ModuleType) -> Non
 @pytest.mark.parametrize(
     "name", ["P2P_TOKENS", "ALLOWED_HANDLE_TYPES", "IS_GPU_DIRECT_RDMA_CAPABLE", "MEMPOOL_HANDLE"]
 )
-def test_attributes_that_the_vendor_does_not_know(hip: ModuleType, name: str) -> None:
+def test_hip_pointer_get_attribute_unsupported_member_returns_not_supported(
+    hip: ModuleType, name: str
+) -> None:
     assert asked(hip, name, made(hip, "device", 8), WORD) == ("hipErrorNotSupported", 77)
 
 
-def test_an_attribute_of_nothing(hip: ModuleType) -> None:
+def test_hip_pointer_get_attribute_null_target_or_pointer_returns_invalid_value(hip: ModuleType) -> None:
     member = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_MAPPED
     memory = made(hip, "device", 8)
     assert code(hip.hipPointerGetAttribute(None, member, memory)) == "hipErrorInvalidValue"
     assert code(hip.hipPointerGetAttribute(bytearray(8), member, None)) == "hipErrorInvalidValue"
 
 
-def test_many_attributes(hip: ModuleType) -> None:
+def test_hip_drv_pointer_get_attributes_fills_values_and_refuses_bad_lists(hip: ModuleType) -> None:
     attribute = hip.hipPointer_attribute
     members = [
         attribute.HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -216,7 +224,7 @@ def test_many_attributes(hip: ModuleType) -> None:
     assert code(hip.hipDrvPointerGetAttributes(3, None)) == "hipErrorInvalidValue"
 
 
-def test_set_an_attribute(hip: ModuleType) -> None:
+def test_hip_pointer_set_attribute_sets_sync_memops_and_no_other_member(hip: ModuleType) -> None:
     attribute = hip.hipPointer_attribute
     sync = attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
     memory = made(hip, "device", 64)

@@ -38,7 +38,9 @@ def rows(hip: ModuleType, memory: Any, pitch: int, height: int = HEIGHT) -> Any:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("far", [0, 1])
-def test_rows_there_and_back(hip: ModuleType, far: int, asynchronous: bool) -> None:
+def test_hip_memcpy_2d_there_and_back_copies_rows_a_pitch_apart(
+    hip: ModuleType, far: int, asynchronous: bool
+) -> None:
     sent, came = rng.integers(0, 256, (2, HEIGHT, 128), dtype=np.uint8)
     near, pitch = pitched(hip)
     other, _ = pitched(hip, far)
@@ -58,7 +60,7 @@ def test_rows_there_and_back(hip: ModuleType, far: int, asynchronous: bool) -> N
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_rows_refuse(hip: ModuleType, asynchronous: bool) -> None:
+def test_hip_memcpy_2d_bad_arguments_return_documented_codes(hip: ModuleType, asynchronous: bool) -> None:
     memory, pitch = pitched(hip)
     host = np.zeros((HEIGHT, 128), np.uint8)
 
@@ -72,7 +74,7 @@ def test_rows_refuse(hip: ModuleType, asynchronous: bool) -> None:
     assert copy(memory, pitch, None, 128, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"
     assert copy(memory, pitch, host, 128, WIDTH, HEIGHT + 1, up) == "hipErrorInvalidValue"
     assert copy(int(memory) + pitch, pitch, host, 128, 128, HEIGHT, up) == "hipErrorInvalidValue"
-    assert copy(host, 128, memory, pitch, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"  # host is no device
+    assert copy(host, 128, memory, pitch, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"  # host to device only
     assert copy(None, 0, None, 0, 0, HEIGHT, up) == "hipSuccess"
     assert copy(None, 0, None, 0, WIDTH, 0, up) == "hipSuccess"
     assert (rows(hip, memory, pitch) == 0xEE).all()
@@ -81,7 +83,7 @@ def test_rows_refuse(hip: ModuleType, asynchronous: bool) -> None:
         assert code(hip.hipMemcpy2DAsync(*words)) == "hipErrorContextIsDestroyed"
 
 
-def test_rows_to_pinned_memory_with_any_kind(hip: ModuleType) -> None:
+def test_hip_memcpy_2d_to_pinned_memory_any_kind_copies(hip: ModuleType) -> None:
     memory, pitch = pitched(hip)
     pinned = done(hip.hipHostMalloc(WIDTH * HEIGHT, 0))
     for name in ("DeviceToHost", "DeviceToDevice", "HostToHost", "Default"):
@@ -90,7 +92,7 @@ def test_rows_to_pinned_memory_with_any_kind(hip: ModuleType) -> None:
         assert (read(hip, pinned, WIDTH * HEIGHT) == 0xEE).all()
 
 
-def test_rows_on_a_stream_wait(hip: ModuleType) -> None:
+def test_hip_memcpy_2d_async_waits_for_its_stream(hip: ModuleType) -> None:
     (a, pitch), (b, _) = pitched(hip), pitched(hip)
     done(hip.hipMemset2D(a, pitch, 1, WIDTH, HEIGHT))
     stream = create(1)
@@ -102,7 +104,7 @@ def test_rows_on_a_stream_wait(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipMemcpyParam2D", "hipMemcpyParam2DAsync", "hipDrvMemcpy2DUnaligned"])
-def test_described_rows(hip: ModuleType, call: str) -> None:
+def test_hip_memcpy_param_2d_copies_described_rows_and_refuses_bad_ones(hip: ModuleType, call: str) -> None:
     types = hip.hipMemoryType
     memory, pitch = pitched(hip)
     sent = rng.integers(0, 256, (8, 64), dtype=np.uint8)
@@ -174,7 +176,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_boxes(hip: ModuleType, call: str) -> None:
+def test_hip_memcpy_3d_copies_box_at_its_offsets(hip: ModuleType, call: str) -> None:
     src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
     sent = rng.integers(0, 256, (DEPTH, HEIGHT, src.pitch), dtype=np.uint8)
     write(hip, src.ptr, sent.tobytes())
@@ -195,7 +197,7 @@ def test_boxes(hip: ModuleType, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_boxes_refuse(hip: ModuleType, call: str) -> None:
+def test_hip_memcpy_3d_bad_parameters_return_documented_codes(hip: ModuleType, call: str) -> None:
     src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
     name, streams = CALLS[call]
 
@@ -215,7 +217,7 @@ def test_boxes_refuse(hip: ModuleType, call: str) -> None:
 
     assert run(place("dstPtr", ptr=0)) == "hipErrorInvalidValue"
     assert run(place("srcPtr", ptr=0)) == "hipErrorInvalidValue"
-    assert run(lambda made: setattr(made, "srcArray", 64)) == "hipErrorInvalidValue"  # twice
+    assert run(lambda made: setattr(made, "srcArray", 64)) == "hipErrorInvalidValue"  # two sources
 
     def array(made: Any) -> None:
         made.srcArray, made.srcPtr.ptr = 64, 0
@@ -242,7 +244,7 @@ def test_boxes_refuse(hip: ModuleType, call: str) -> None:
     assert (contents(hip, dst) == 0xEE).all()
 
 
-def test_a_box_of_ordinary_memory(hip: ModuleType) -> None:
+def test_hip_memcpy_3d_from_pageable_memory_copies_whole_box(hip: ModuleType) -> None:
     dst = box(hip, 0, 0xEE)
     sent = rng.integers(0, 256, (DEPTH, HEIGHT, WIDTH), dtype=np.uint8)
     src = hip.hipPitchedPtr(sent, WIDTH, WIDTH, HEIGHT)
@@ -254,7 +256,7 @@ def test_a_box_of_ordinary_memory(hip: ModuleType) -> None:
     assert (found[:, :, WIDTH:] == 0xEE).all()
 
 
-def test_memcpy_3d_peer_follows_both_and_does_not_wait(hip: ModuleType) -> None:
+def test_hip_memcpy_3d_peer_follows_work_of_both_devices_and_does_not_wait(hip: ModuleType) -> None:
     src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
     stream = done(hip.hipStreamCreate())
     made = parameters(hip, "hipMemcpy3DPeerParms", dst, src, (WIDTH, HEIGHT, DEPTH))
@@ -270,7 +272,7 @@ def test_memcpy_3d_peer_follows_both_and_does_not_wait(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipDrvMemcpy3D", "hipDrvMemcpy3DAsync"])
-def test_described_boxes(hip: ModuleType, call: str) -> None:
+def test_hip_drv_memcpy_3d_copies_described_box_and_refuses_bad_ones(hip: ModuleType, call: str) -> None:
     types = hip.hipMemoryType
     dst = box(hip, 1, 0xEE)
     sent = rng.integers(0, 256, (4, 6, 64), dtype=np.uint8)
@@ -303,7 +305,7 @@ def batch(hip: ModuleType) -> tuple[list[Any], list[Any], list[int]]:
 
 
 @pytest.mark.parametrize("on_stream", [False, True])
-def test_a_batch(hip: ModuleType, on_stream: bool) -> None:
+def test_hip_memcpy_batch_async_copies_every_pair(hip: ModuleType, on_stream: bool) -> None:
     dsts, srcs, sizes = batch(hip)
     failed = ctypes.c_uint64(5)
     stream = done(hip.hipStreamCreate()) if on_stream else None
@@ -315,7 +317,7 @@ def test_a_batch(hip: ModuleType, on_stream: bool) -> None:
         assert read(hip, dst, 64).tolist() == [number + 1] * nbytes + [0] * (64 - nbytes)
 
 
-def test_a_batch_ends_with_the_one_that_fails(hip: ModuleType) -> None:
+def test_hip_memcpy_batch_async_failing_copy_ends_batch_and_returns_its_index(hip: ModuleType) -> None:
     dsts, srcs, sizes = batch(hip)
     failed = ctypes.c_uint64(5)
 
@@ -332,7 +334,7 @@ def test_a_batch_ends_with_the_one_that_fails(hip: ModuleType) -> None:
     assert (read(hip, dsts[1], 64)[:1] == 2).all()
 
 
-def test_what_a_batch_refuses(hip: ModuleType) -> None:
+def test_hip_memcpy_batch_async_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     dsts, srcs, sizes = batch(hip)
     attributes = hip.hipMemcpyAttributes()
 
@@ -347,7 +349,7 @@ def test_what_a_batch_refuses(hip: ModuleType) -> None:
     assert run(dsts, srcs, sizes, 4, None, None, 0, None, 77) == "hipErrorInvalidHandle"
 
 
-def test_a_batch_as_hip_python_calls_it_has_no_sizes(hip: ModuleType) -> None:
+def test_hip_memcpy_batch_async_without_sizes_returns_invalid_value(hip: ModuleType) -> None:
     from peerlane.dialects.hip import explain
 
     dsts, srcs, _ = batch(hip)
@@ -374,7 +376,7 @@ def operations(hip: ModuleType, *pairs: tuple[Any, Any], extent: tuple[int, int,
     return made
 
 
-def test_a_batch_of_boxes(hip: ModuleType) -> None:
+def test_hip_memcpy_3d_batch_async_copies_every_box(hip: ModuleType) -> None:
     a, b, c, d = (box(hip, number % 2, number + 1) for number in range(4))
     made = operations(hip, (b, a), (d, c), extent=(WIDTH, HEIGHT, DEPTH))
     assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipSuccess, NONE_FAILED)
@@ -385,7 +387,7 @@ def test_a_batch_of_boxes(hip: ModuleType) -> None:
         assert (found[:, :, WIDTH:] == before).all()
 
 
-def test_what_a_batch_of_boxes_refuses(hip: ModuleType) -> None:
+def test_hip_memcpy_3d_batch_async_bad_arguments_return_code_and_index(hip: ModuleType) -> None:
     a, b = box(hip, 0, 1), box(hip, 1, 2)
     made = operations(hip, (b, a), (b, a), extent=(WIDTH, HEIGHT, DEPTH))
     assert code(hip.hipMemcpy3DBatchAsync(0, made, 0, None)) == "hipErrorInvalidValue"

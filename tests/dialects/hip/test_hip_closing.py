@@ -1,4 +1,4 @@
-"""What ends memory waits for the work that may use it: host functions run on the mapped bytes meanwhile."""
+"""A call that ends memory waits for work that may use it: a host function runs on the mapped bytes meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARED = 6  # hipEventInterprocess | hipEventDisableTiming
 
 pytestmark = pytest.mark.timeout(120)
 
-# A kernel that runs on the processor, as host_access=map lets it: it adds 1 to each word, for a while.
+# A kernel that runs on the host (host_access=map): it changes words for 0.2 s, then writes all of them.
 KERNEL = f"""
 import time
 HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -38,7 +38,7 @@ RESULT = bytes(byte for word in range(WORDS) for byte in word.to_bytes(4, "littl
 
 @pytest.fixture
 def shared(hip_on: Enter) -> Iterator[tuple[ModuleType, Peer]]:
-    """Return ``hip`` and another process, of a node whose memory the host may touch; it has ``kernel``."""
+    """Return ``hip`` and another process that has ``kernel``, on a node whose memory the host may access."""
     node = f"{spec('closing')},host_access=map"
     hip = hip_on(node)
     with hip_peer(node) as other:
@@ -56,7 +56,7 @@ def memory(hip: ModuleType) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "stream", ["None", "2", "ok(hip.hipStreamCreate())", "ok(hip.hipStreamCreateWithFlags(1))"]
 )
-def test_a_close_waits_for_the_streams_of_the_device_that_opened(
+def test_hip_ipc_close_mem_handle_waits_for_streams_of_opening_device(
     shared: tuple[ModuleType, Peer], stream: str
 ) -> None:
     hip, other = shared
@@ -67,7 +67,9 @@ def test_a_close_waits_for_the_streams_of_the_device_that_opened(
     assert read(hip, pointer, 4 * WORDS) == RESULT
 
 
-def test_a_close_waits_whatever_device_is_current_then(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_close_mem_handle_other_device_current_waits_for_opening_device(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     pointer, handle = memory(hip)
     other.run(OPEN.format(handle))
@@ -76,7 +78,9 @@ def test_a_close_waits_whatever_device_is_current_then(shared: tuple[ModuleType,
     assert read(hip, pointer, 4 * WORDS) == RESULT
 
 
-def test_a_close_waits_for_the_null_stream_of_the_current_device(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_close_mem_handle_waits_for_null_stream_of_current_device(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     pointer, handle = memory(hip)
     other.run(OPEN.format(handle) + "; ok(hip.hipSetDevice(0))")
@@ -85,7 +89,9 @@ def test_a_close_waits_for_the_null_stream_of_the_current_device(shared: tuple[M
     assert read(hip, pointer, 4 * WORDS) == RESULT
 
 
-def test_every_close_waits_and_so_does_one_that_is_refused(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_close_mem_handle_every_close_and_refused_close_waits(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     _, handle = memory(hip)
     other.run(OPEN.format(handle))
@@ -96,7 +102,9 @@ def test_every_close_waits_and_so_does_one_that_is_refused(shared: tuple[ModuleT
     other.run("ok(hip.hipIpcCloseMemHandle(p))")
 
 
-def test_a_close_waits_for_work_behind_an_event_of_another_process(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_close_mem_handle_waits_for_work_behind_event_of_other_process(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     pointer, handle = memory(hip)
     event = ok(hip.hipEventCreateWithFlags(SHARED))
@@ -117,7 +125,9 @@ def test_a_close_waits_for_work_behind_an_event_of_another_process(shared: tuple
     assert read(hip, pointer, 4 * WORDS) == RESULT
 
 
-def test_a_reset_closes_after_the_work_of_its_streams(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_device_reset_closes_ipc_memory_after_work_of_its_streams(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     pointer, handle = memory(hip)
     other.run(OPEN.format(handle))  # before its device has any stream
@@ -156,7 +166,7 @@ def mapped(size=G):
         ("mapped()", "hip.hipDeviceReset()"),
     ],
 )
-def test_who_ends_memory_waits_for_the_streams_of_its_device(
+def test_hip_calls_that_end_memory_wait_for_streams_of_its_device(
     shared: tuple[ModuleType, Peer], make: str, end: str
 ) -> None:
     _, other = shared
@@ -164,14 +174,16 @@ def test_who_ends_memory_waits_for_the_streams_of_its_device(
     assert other.run(f"ok(hip.hipLaunchHostFunc(s, kernel, p)); ok({end}); result = over == [p]")
 
 
-def test_an_unmap_waits_for_the_devices_that_have_access(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_mem_unmap_waits_for_devices_with_access(shared: tuple[ModuleType, Peer]) -> None:
     _, other = shared
     other.run(MAPPED + "p = mapped(); ok(hip.hipSetDevice(1)); s = ok(hip.hipStreamCreateWithFlags(1))")
     other.run("ok(hip.hipLaunchHostFunc(s, kernel, p)); ok(hip.hipSetDevice(0)); ok(hip.hipMemUnmap(p, G))")
     assert other.run("result = over == [p]")
 
 
-def test_what_the_work_failed_with_is_left_for_its_stream(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_close_mem_handle_leaves_failure_of_work_to_its_stream(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     pointer, handle = memory(hip)
     other.run(OPEN.format(handle))
@@ -180,7 +192,7 @@ import mmap
 s, wild = ok(hip.hipStreamCreate()), mmap.mmap(-1, mmap.PAGESIZE)
 address = ctypes.addressof(ctypes.c_char.from_buffer(wild))
 ok(hip.hipHostRegister(address, mmap.PAGESIZE, 0))
-del wild  # the memory goes while it is registered
+del wild  # unmaps the memory while it is registered
 ok(hip.hipMemcpyAsync(p, address, 64, KIND, s))
 ok(hip.hipIpcCloseMemHandle(p))
 result = hip.hipStreamSynchronize(s)[0].name

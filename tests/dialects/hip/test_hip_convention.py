@@ -1,4 +1,4 @@
-"""How HIP's calls behave as calls: shapes, types, keywords, last errors (facts/hip 0, 1.3)."""
+"""Conventions of all HIP calls: shapes, types, keywords, last errors (facts/hip 0, 1.3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def declared(hip: ModuleType) -> set[str]:
     return set(calls.table)
 
 
-def test_every_name_of_the_wheel_is_there(hip: ModuleType) -> None:
+def test_hip_module_has_every_name_of_the_wheel(hip: ModuleType) -> None:
     for name in dir(hip):
         assert getattr(hip, name) is not None
     assert set(FUNCTIONS) <= set(dir(hip))
@@ -46,7 +46,7 @@ def test_every_name_of_the_wheel_is_there(hip: ModuleType) -> None:
     assert not {"hipSuccess", "hipMemcpyDefault", "hipStreamPerThread", "hipStreamLegacy"} & set(dir(hip))
 
 
-def test_wrong_numbers_of_arguments(hip: ModuleType) -> None:
+def test_hip_calls_wrong_number_of_arguments_raise_type_error(hip: ModuleType) -> None:
     for name in FUNCTIONS:
         call, count = getattr(hip, name), len(_facts.facts()["functions"][name]["parameters"])
         with pytest.raises(TypeError, match=rf"{name}\(\) takes"):
@@ -59,7 +59,7 @@ def test_wrong_numbers_of_arguments(hip: ModuleType) -> None:
                 call()
 
 
-def test_help_shows_the_names_of_the_wheel(hip: ModuleType) -> None:
+def test_hip_calls_signature_shows_parameter_names_of_the_wheel(hip: ModuleType) -> None:
     for name in FUNCTIONS:
         parameters = inspect.signature(getattr(hip, name)).parameters.values()
         assert [each.name for each in parameters] == [
@@ -82,13 +82,13 @@ def test_help_shows_the_names_of_the_wheel(hip: ModuleType) -> None:
         ),
     ],
 )
-def test_a_wrong_number_tells_all_shapes_that_are_taken(hip: ModuleType, name: str, others: str) -> None:
+def test_hip_calls_wrong_number_error_lists_accepted_shapes(hip: ModuleType, name: str, others: str) -> None:
     with pytest.raises(TypeError) as told:
         getattr(hip, name)(*range(30))
     assert str(told.value).partition("(30 given)")[2] == others
 
 
-def test_what_is_not_here_refuses_and_says_so_once(
+def test_hip_calls_not_served_return_not_supported_and_print_once(
     hip: ModuleType, declared: set[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in FUNCTIONS:
@@ -108,7 +108,7 @@ def test_what_is_not_here_refuses_and_says_so_once(
     assert not hip.has_symbol("hipGraphCreate")
 
 
-def test_the_compiler_refuses(hip: ModuleType) -> None:
+def test_hip_hiprtc_create_program_returns_internal_error_and_keeps_last_error(hip: ModuleType) -> None:
     hip.hipFree(1)
     result = hiprtc.hiprtcCreateProgram(b"source", b"name", 0, None, None)
     assert result[0] is hiprtc.hiprtcResult.HIPRTC_ERROR_INTERNAL_ERROR
@@ -120,7 +120,7 @@ def test_the_compiler_refuses(hip: ModuleType) -> None:
 @pytest.mark.parametrize(
     "name", sorted(set(_facts.facts()["functions"]) & set(_facts.facts()["hiprtc only"]))
 )
-def test_every_call_of_the_compiler_answers_a_result_of_its_own(
+def test_hip_hiprtc_calls_return_results_in_shape_of_the_wheel(
     hip_on: Enter, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")  # it needs no device
@@ -136,7 +136,7 @@ def test_every_call_of_the_compiler_answers_a_result_of_its_own(
         getattr(hiprtc, name)(*args, 1)
 
 
-def test_what_the_compiler_says_of_itself(hip: ModuleType) -> None:
+def test_hip_hiprtc_version_and_error_string_return_documented_values(hip: ModuleType) -> None:
     results = hiprtc.hiprtcResult
     assert hiprtc.hiprtcVersion() == (results.HIPRTC_SUCCESS, 9, 0)
     for each in results:
@@ -150,7 +150,7 @@ def test_what_the_compiler_says_of_itself(hip: ModuleType) -> None:
     assert not hiprtc.has_symbol("hipMalloc")
 
 
-def test_options_of_the_compiler_by_keyword() -> None:
+def test_hip_hiprtc_link_create_opts_keywords_become_options() -> None:
     options = hiprtc.hipJitOption
     made = hiprtc_pyext.HiprtcLinkCreateOpts(
         hipJitOptionLto=1, HIPRTC_JIT_TARGET_FROM_HIPCONTEXT=-1, HIPRTC_JIT_IR_TO_ISA_OPT_EXT=[b"-O3"]
@@ -187,7 +187,9 @@ OLDER = _facts.facts()["older"]
 
 
 @pytest.mark.parametrize("name", sorted(OLDER["parameters"]))
-def test_a_call_in_the_shape_of_7_2_answers_in_it(hip: ModuleType, declared: set[str], name: str) -> None:
+def test_hip_calls_in_shape_of_7_2_return_outputs_of_7_2(
+    hip: ModuleType, declared: set[str], name: str
+) -> None:
     names = [each for each, _ in OLDER["parameters"][name]]
     newer = [each for each, _ in _facts.facts()["functions"][name]["parameters"]]
     answers = 1 + len(OLDER["outputs"][name])
@@ -204,12 +206,12 @@ def test_a_call_in_the_shape_of_7_2_answers_in_it(hip: ModuleType, declared: set
 
 
 @pytest.mark.parametrize("value", [0, True, 0.5, OnlyInt()])
-def test_what_is_an_int(hip: ModuleType, value: Any) -> None:
+def test_hip_set_device_value_convertible_to_int_succeeds(hip: ModuleType, value: Any) -> None:
     assert hip.hipSetDevice(value)[0].name == "hipSuccess"
 
 
 @pytest.mark.parametrize("value", ["0", b"0", None, OnlyIndex(), []])
-def test_what_is_no_int(hip: ModuleType, value: Any) -> None:
+def test_hip_set_device_value_not_an_int_raises_type_error(hip: ModuleType, value: Any) -> None:
     with pytest.raises(TypeError, match="an integer is required"):
         hip.hipSetDevice(value)
 
@@ -222,20 +224,20 @@ def test_what_is_no_int(hip: ModuleType, value: Any) -> None:
         *(("hipInit", value) for value in (-1, 1 << 32)),
     ],
 )
-def test_ints_that_do_not_fit(hip: ModuleType, call: str, value: int) -> None:
+def test_hip_calls_int_out_of_range_raises_overflow_error(hip: ModuleType, call: str, value: int) -> None:
     with pytest.raises(OverflowError):
         getattr(hip, call)(value)
 
 
 @pytest.mark.parametrize("value", ["text", 1.5, [1], {}])
-def test_what_is_no_pointer(hip: ModuleType, value: Any) -> None:
+def test_hip_calls_wrong_pointer_type_raises_type_error(hip: ModuleType, value: Any) -> None:
     with pytest.raises(TypeError, match="unsupported input type"):
         hip.hipFree(value)
     with pytest.raises(TypeError, match="unsupported input type"):
         hip.hipStreamSynchronize(value)
 
 
-def test_enumerations_are_not_ints(hip: ModuleType) -> None:
+def test_hip_calls_int_for_enumeration_raises_type_error(hip: ModuleType) -> None:
     for kind in (4, hip.hipDeviceP2PAttr.hipDevP2PAttrPerformanceRank, None):
         with pytest.raises(TypeError, match="argument 'kind' must be of type '_hipMemcpyKind__Base'"):
             hip.hipMemcpy(1, 2, 3, kind)
@@ -243,7 +245,7 @@ def test_enumerations_are_not_ints(hip: ModuleType) -> None:
         hip.hipGetErrorName(1)
 
 
-def test_keywords(hip: ModuleType) -> None:
+def test_hip_memcpy_keyword_arguments_are_accepted_once(hip: ModuleType) -> None:
     kind = hip.hipMemcpyKind.hipMemcpyDefault
     assert hip.hipMemcpy(dst=None, src=None, sizeBytes=0, kind=kind) == (hip.hipError_t.hipSuccess,)
     assert hip.hipMemcpy(None, None, kind=kind, sizeBytes=0) == (hip.hipError_t.hipSuccess,)
@@ -251,7 +253,7 @@ def test_keywords(hip: ModuleType) -> None:
         hip.hipMemcpy(1, 2, 3, dst=1)
 
 
-def test_a_client_s_check(hip: ModuleType) -> None:
+def test_hip_results_pass_check_function_of_a_client(hip: ModuleType) -> None:
     def hip_check(call_result: tuple[Any, ...]) -> Any:
         error, *result = call_result
         if isinstance(error, hip.hipError_t) and error != hip.hipError_t.hipSuccess:
@@ -260,12 +262,12 @@ def test_a_client_s_check(hip: ModuleType) -> None:
 
     assert hip_check(hip.hipGetDeviceCount()) == 2
     assert hip_check(hip.hipFree(None)) == []
-    # Before Python 3.11 it is the name.
+    # Before Python 3.11 the text is the name.
     with pytest.raises(RuntimeError, match=r"^(1|hipError_t\.hipErrorInvalidValue)$"):
         hip_check(hip.hipFree(4096))
 
 
-def test_errors_have_names_and_words(hip: ModuleType) -> None:
+def test_hip_get_error_name_and_string_know_every_error(hip: ModuleType) -> None:
     for member in hip.hipError_t:
         for call in (hip.hipGetErrorName, hip.hipDrvGetErrorName):
             error, name = call(member)
@@ -277,7 +279,7 @@ def test_errors_have_names_and_words(hip: ModuleType) -> None:
     assert hip.hipGetErrorString(hip.hipError_t.hipErrorInvalidValue)[1].decode() == "invalid argument"
 
 
-def test_the_last_error_is_a_thread_s_own(hip: ModuleType) -> None:
+def test_hip_get_last_error_is_per_thread(hip: ModuleType) -> None:
     assert hip.hipSetDevice(7)[0].name == "hipErrorInvalidDevice"
     seen: list[Any] = []
     other = threading.Thread(target=lambda: seen.append(hip.hipGetLastError()[0].name))
@@ -289,14 +291,14 @@ def test_the_last_error_is_a_thread_s_own(hip: ModuleType) -> None:
     assert hip.hipGetLastError()[0].name == "hipSuccess"
 
 
-def test_success_and_not_ready_do_not_overwrite_it(hip: ModuleType) -> None:
+def test_hip_get_last_error_successful_calls_keep_earlier_failure(hip: ModuleType) -> None:
     hip.hipSetDevice(7)
     hip.hipGetDeviceCount()
     assert hip.hipExtGetLastError()[0].name == "hipSuccess"
     assert hip.hipGetLastError()[0].name == "hipErrorInvalidDevice"
 
 
-def test_before_7_each_call_overwrote_it(hip_on: Enter) -> None:
+def test_hip_get_last_error_before_7_successful_calls_overwrite_failure(hip_on: Enter) -> None:
     hip = hip_on(VERSION="6.4")
     hip.hipSetDevice(7)
     hip.hipGetDeviceCount()
@@ -306,7 +308,9 @@ def test_before_7_each_call_overwrote_it(hip_on: Enter) -> None:
     assert hip.hipGetLastError()[0].name == "hipErrorInvalidDevice"
 
 
-def test_a_failure_says_what_was_meant(hip: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+def test_hip_explain_failed_call_names_arguments_and_valid_devices(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
     hip.hipSetDevice(7)
     text = explain()
     assert "hipSetDevice returned hipErrorInvalidDevice (101)" in text
@@ -316,7 +320,7 @@ def test_a_failure_says_what_was_meant(hip: ModuleType, capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
-def test_the_vendor_s_log_level_prints_it(
+def test_hip_amd_log_level_1_prints_failed_calls(
     hip: ModuleType, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMD_LOG_LEVEL", "1")
@@ -332,12 +336,14 @@ def test_the_vendor_s_log_level_prints_it(
         ({"POLICY": "no_such=1"}, "PEERLANE_HIP_POLICY has 'no_such=1'"),
     ],
 )
-def test_a_policy_that_there_is_not(hip_on: Enter, rules: dict[str, str], says: str) -> None:
+def test_hip_unknown_version_or_policy_raises_and_lists_valid_ones(
+    hip_on: Enter, rules: dict[str, str], says: str
+) -> None:
     with pytest.raises(peerlane.InvalidValue, match=says):
         hip_on(**rules)
 
 
-def test_every_policy_is_described() -> None:
+def test_hip_policy_docstring_lists_every_choice() -> None:
     text = str(Policy.__doc__)
     for name, values in Policy.CHOICES.items():
         assert f"{name} : {{{', '.join(repr(value).replace(chr(39), chr(34)) for value in values)}}}" in text

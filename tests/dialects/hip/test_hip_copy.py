@@ -1,4 +1,4 @@
-"""Copies of HIP: the rows of facts/hip 3.3, and the copies that everybody uses."""
+"""Copies of HIP: the rows of facts/hip 3.3, and the copies that most programs use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PAGE = 4096
 
 @pytest.mark.parametrize("nbytes", [PAGE // 2, PAGE, 2 * PAGE])
 @pytest.mark.parametrize("pair", [(0, 1), (1, 0)])
-def test_peer_copies(hip: ModuleType, nbytes: int, pair: tuple[int, int]) -> None:
+def test_hip_memcpy_peer_with_access_copies_bytes(
+    hip: ModuleType, nbytes: int, pair: tuple[int, int]
+) -> None:
     src, dst = on(hip, pair[0], nbytes, 7), on(hip, pair[1], nbytes)
     done(hip.hipDeviceEnablePeerAccess(pair[0], 0))
     done(hip.hipMemcpyPeer(dst, pair[1], src, pair[0], nbytes))
@@ -27,7 +29,7 @@ def test_peer_copies(hip: ModuleType, nbytes: int, pair: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize("which", ["null", "per thread", "created", "of another device"])
-def test_peer_copies_on_streams(hip: ModuleType, which: str) -> None:
+def test_hip_memcpy_peer_async_on_any_stream_copies_bytes(hip: ModuleType, which: str) -> None:
     src, dst = on(hip, 0, PAGE, 9), on(hip, 1, PAGE)
     if which == "of another device":
         done(hip.hipSetDevice(0))
@@ -40,7 +42,7 @@ def test_peer_copies_on_streams(hip: ModuleType, which: str) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_what_is_refused(hip: ModuleType, asynchronous: bool) -> None:
+def test_hip_memcpy_peer_bad_arguments_return_documented_codes(hip: ModuleType, asynchronous: bool) -> None:
     src, dst = on(hip, 0, PAGE, 1), on(hip, 1, PAGE)
 
     def copy(*words: Any) -> str:
@@ -63,7 +65,7 @@ def test_what_is_refused(hip: ModuleType, asynchronous: bool) -> None:
     assert (read(hip, dst, PAGE) == 1).all()
 
 
-def test_a_strict_policy_asks_for_peer_access(hip_on: Enter) -> None:
+def test_hip_peer_copies_strict_policy_without_access_returns_not_enabled(hip_on: Enter) -> None:
     from peerlane.dialects.hip import explain
 
     hip = hip_on(POLICY="peer_copies=strict")
@@ -84,7 +86,7 @@ def test_a_strict_policy_asks_for_peer_access(hip_on: Enter) -> None:
     assert (read(hip, dst, PAGE) == 3).all()
 
 
-def test_any_kind_and_any_memory(hip: ModuleType) -> None:
+def test_hip_memcpy_default_kind_copies_between_any_memory(hip: ModuleType) -> None:
     default = hip.hipMemcpyKind.hipMemcpyDefault
     a, b = on(hip, 0, PAGE, 5), on(hip, 1, PAGE)
     pinned = done(hip.hipHostMalloc(PAGE, 0))
@@ -98,7 +100,7 @@ def test_any_kind_and_any_memory(hip: ModuleType) -> None:
     assert read(hip, a, PAGE).tobytes() == bytes(range(256)) + b"\5" * (PAGE - 256)
 
 
-def test_more_than_a_host_buffer_has_is_refused(hip: ModuleType) -> None:
+def test_hip_memcpy_beyond_host_buffer_returns_invalid_value(hip: ModuleType) -> None:
     a = on(hip, 0, PAGE, 5)
     small = np.zeros(16, np.uint8)
     kind = hip.hipMemcpyKind.hipMemcpyDefault
@@ -112,7 +114,7 @@ def test_more_than_a_host_buffer_has_is_refused(hip: ModuleType) -> None:
     assert (small == 5).all()
 
 
-def test_older_calls_stay_last_errors(hip_on: Enter) -> None:
+def test_hip_get_last_error_failure_stays_until_read_and_before_7_does_not(hip_on: Enter) -> None:
     hip = hip_on()
     assert code(hip.hipFree(1 << 40)) == "hipErrorInvalidValue"
     done(hip.hipGetDeviceCount())
@@ -127,7 +129,7 @@ def test_older_calls_stay_last_errors(hip_on: Enter) -> None:
 
 
 @pytest.mark.parametrize("stream", [(), (None,)])
-def test_a_peer_copy_asks_once_where_each_end_is(
+def test_hip_memcpy_peer_locates_each_end_once(
     hip: ModuleType, monkeypatch: pytest.MonkeyPatch, stream: tuple[None, ...]
 ) -> None:
     src, dst = on(hip, 0, PAGE, 5), on(hip, 1, PAGE)

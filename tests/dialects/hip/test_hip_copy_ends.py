@@ -1,4 +1,4 @@
-"""hipMemcpy between whatever a program passes: every pair of ends, and what may not be passed over."""
+"""hipMemcpy between every pair of ends that a program can pass, and the checks that it must not skip."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Interface:
 
 
 def ends(hip: ModuleType) -> tuple[Ends, list[Any]]:
-    """Return one end of each kind, and what must live as long."""
+    """Return one end of each kind, and the objects that must live as long."""
     from peerlane.dialects.hip._types import NDBuffer, Pointer
 
     blocks = [ctypes.create_string_buffer(N) for _ in range(3)]
@@ -72,7 +72,7 @@ def take(end: Any) -> bytes:
 
 
 @pytest.mark.parametrize("is_registered", [False, True])
-def test_every_pair(hip: ModuleType, is_registered: bool) -> None:
+def test_hip_memcpy_every_pair_of_ends_copies_bytes(hip: ModuleType, is_registered: bool) -> None:
     made, _kept = ends(hip)
     done(hip.hipSetDevice(0))
     if not is_registered:
@@ -92,7 +92,7 @@ def test_every_pair(hip: ModuleType, is_registered: bool) -> None:
         done(hip.hipHostUnregister(made["registered"]))
 
 
-def test_no_more_than_an_end_has(hip: ModuleType) -> None:
+def test_hip_memcpy_beyond_size_of_either_end_returns_invalid_value(hip: ModuleType) -> None:
     made, _kept = ends(hip)
     done(hip.hipSetDevice(0))
     bounded = set(NAMES) - {"address", "c_void_p", "Pointer"}
@@ -108,7 +108,7 @@ def test_no_more_than_an_end_has(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("other", ["there", "pinned", "bytearray"])
-def test_what_went_wrong_before_is_reported(hip: ModuleType, other: str) -> None:
+def test_hip_memcpy_after_failed_work_returns_its_error_once(hip: ModuleType, other: str) -> None:
     from peerlane.dialects.hip._stream import stream_of, submits
 
     made, _kept = ends(hip)
@@ -121,7 +121,7 @@ def test_what_went_wrong_before_is_reported(hip: ModuleType, other: str) -> None
 
 
 @pytest.mark.timeout(60)
-def test_between_two_devices_the_current_one_s_order_holds(hip: ModuleType) -> None:
+def test_hip_memcpy_between_devices_follows_work_of_current_device_only(hip: ModuleType) -> None:
     from helpers.hip_client import held
 
     here, there, new = on(hip, 0, N), on(hip, 1, N, 1), on(hip, 1, N, 2)
@@ -134,5 +134,5 @@ def test_between_two_devices_the_current_one_s_order_holds(hip: ModuleType) -> N
         done(hip.hipMemcpy(here, there, N, kind))
         assert take(here) == b"\1" * N
     found = bytearray(N)
-    done(hip.hipMemcpy(found, there, N, kind))  # follows the work of that device, which is another
+    done(hip.hipMemcpy(found, there, N, kind))  # follows the work of device 1
     assert found == b"\2" * N

@@ -1,4 +1,4 @@
-"""Whose earlier work a copy of HIP follows, and what the host waits for (facts/hip 3.3, 3.8)."""
+"""Which earlier work a copy of HIP follows, and which work the host waits for (facts/hip 3.3, 3.8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N = 256
 
 
 def is_done(hip: ModuleType, device: int) -> bool:
-    """Tell whether all that the blocking streams of a device were given is over."""
+    """Tell whether all work of the blocking streams of a device is done."""
     before = done(hip.hipGetDevice())
     done(hip.hipSetDevice(device))
     found = code(hip.hipStreamQuery(None))
@@ -35,7 +35,7 @@ def kind(hip: ModuleType, name: str = "Default") -> Any:
 
 @pytest.mark.parametrize("current", [0, 1])
 @pytest.mark.parametrize("busy", [(0, 1), (0,), (1,)])
-def test_memcpy_peer_does_not_wait_and_follows_both(
+def test_hip_memcpy_peer_follows_work_of_both_devices_and_does_not_wait(
     hip: ModuleType, busy: tuple[int, ...], current: int
 ) -> None:
     src, new, dst = on(hip, 0, N, 1), on(hip, 0, N, 2), on(hip, 1, N)
@@ -52,7 +52,7 @@ def test_memcpy_peer_does_not_wait_and_follows_both(
         done(hip.hipMemcpyPeer(dst, 1, src, 0, N))
         assert not is_done(hip, 1)
         assert not is_done(hip, 0)
-        if 1 in busy:  # what both are given later follows the copy
+        if 1 in busy:  # later work of both devices follows the copy
             done(hip.hipMemcpyAsync(src, on_stream_of_0(hip, 9), N, kind(hip), streams[0]))
     for device in (0, 1):
         done(hip.hipSetDevice(device))
@@ -68,18 +68,18 @@ def on_stream_of_0(hip: ModuleType, fill: int) -> Any:
     return memory
 
 
-def test_memcpy_peer_of_the_current_device_only(hip_on: Enter) -> None:
+def test_hip_memcpy_peer_policy_current_ignores_work_of_other_device(hip_on: Enter) -> None:
     hip = hip_on(POLICY="memcpy_peer=current")
     src, dst = on(hip, 0, N, 1), on(hip, 1, N)
     stream = done(hip.hipStreamCreate())
     done(hip.hipSetDevice(0))
-    with held(stream):  # of device 1, which the copy does not look at
+    with held(stream):  # a stream of device 1, which the copy ignores
         done(hip.hipMemcpyPeer(dst, 1, src, 0, N))
         done(hip.hipDeviceSynchronize())
         assert raw.view(int(dst), N) == b"\1" * N
 
 
-def test_memcpy_peer_async_is_in_the_order_of_its_stream_only(hip: ModuleType) -> None:
+def test_hip_memcpy_peer_async_follows_only_its_stream(hip: ModuleType) -> None:
     src, dst = on(hip, 0, N, 1), on(hip, 1, N)
     busy, free = create(1), create(1)
     with held(busy):
@@ -88,7 +88,7 @@ def test_memcpy_peer_async_is_in_the_order_of_its_stream_only(hip: ModuleType) -
         assert raw.view(int(dst), N) == b"\1" * N
 
 
-def test_a_copy_within_a_device_returns(hip: ModuleType) -> None:
+def test_hip_memcpy_within_device_returns_before_the_copy_runs(hip: ModuleType) -> None:
     a, b, c = on(hip, 0, N, 1), on(hip, 0, N, 2), on(hip, 0, N, 3)
     stream = done(hip.hipStreamCreate())
     with held(stream):
@@ -98,7 +98,7 @@ def test_a_copy_within_a_device_returns(hip: ModuleType) -> None:
     assert (read(hip, c, N) == 1).all()
 
 
-def test_a_copy_within_another_device_returns(hip: ModuleType) -> None:
+def test_hip_memcpy_within_other_device_returns_before_the_copy_runs(hip: ModuleType) -> None:
     a, b, c = on(hip, 1, N, 1), on(hip, 1, N, 2), on(hip, 1, N, 3)
     stream = done(hip.hipStreamCreate())
     done(hip.hipSetDevice(0))
@@ -112,7 +112,7 @@ def test_a_copy_within_another_device_returns(hip: ModuleType) -> None:
 
 
 def waits(call: Callable[[], Any], stream: Any) -> None:
-    """Check that a call returns when what a stream waits for is there, and not before."""
+    """Check that a call does not return while a stream is held, and returns after it."""
     results: list[Any] = []
     with held(stream):
         thread = threading.Thread(target=lambda: results.append(call()))
@@ -123,7 +123,7 @@ def waits(call: Callable[[], Any], stream: Any) -> None:
     assert [code(each) for each in results] == ["hipSuccess"]
 
 
-def test_a_copy_within_a_device_waits_where_both_ends_say_so(hip: ModuleType) -> None:
+def test_hip_memcpy_within_device_sync_memops_on_both_ends_waits(hip: ModuleType) -> None:
     a, b = on(hip, 0, N, 1), on(hip, 0, N)
     sync = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
     for each in (a, b):
@@ -132,7 +132,7 @@ def test_a_copy_within_a_device_waits_where_both_ends_say_so(hip: ModuleType) ->
 
 
 @pytest.mark.parametrize("which", ["to the host", "from the host", "pinned", "between devices"])
-def test_other_copies_wait_for_blocking_streams(hip: ModuleType, which: str) -> None:
+def test_hip_memcpy_with_host_or_other_device_waits_for_blocking_streams(hip: ModuleType, which: str) -> None:
     far, near = on(hip, 1, N, 4), on(hip, 0, N, 1)
     target = np.zeros(N, np.uint8)
     ends = {
@@ -144,14 +144,14 @@ def test_other_copies_wait_for_blocking_streams(hip: ModuleType, which: str) -> 
     waits(lambda: hip.hipMemcpy(*ends, N, kind(hip)), done(hip.hipStreamCreate()))
 
 
-def test_copies_do_not_wait_for_other_streams(hip: ModuleType) -> None:
+def test_hip_memcpy_does_not_wait_for_non_blocking_streams(hip: ModuleType) -> None:
     near, target = on(hip, 0, N, 1), np.zeros(N, np.uint8)
     with held(create(1)):
         done(hip.hipMemcpy(target, near, N, kind(hip)))
     assert (target == 1).all()
 
 
-def test_a_copy_of_another_devices_memory_follows_its_null_stream(hip: ModuleType) -> None:
+def test_hip_memcpy_from_other_device_follows_its_null_stream(hip: ModuleType) -> None:
     far, target = on(hip, 1, N, 1), np.zeros(N, np.uint8)
     stream = done(hip.hipStreamCreate())
     done(hip.hipSetDevice(0))
@@ -160,7 +160,7 @@ def test_a_copy_of_another_devices_memory_follows_its_null_stream(hip: ModuleTyp
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_copy_to_ordinary_memory_follows_the_null_stream_on_a_blocking_one(
+def test_hip_memcpy_to_pageable_memory_on_blocking_stream_follows_null_stream(
     hip: ModuleType, asynchronous: bool
 ) -> None:
     a, b = on(hip, 0, N, 1), on(hip, 0, N, 2)
@@ -178,15 +178,15 @@ def test_a_copy_to_ordinary_memory_follows_the_null_stream_on_a_blocking_one(
     assert (target == 1).all()
 
 
-def test_a_copy_with_stream_is_complete(hip: ModuleType) -> None:
+def test_hip_memcpy_with_stream_is_complete_on_return(hip: ModuleType) -> None:
     a, b = on(hip, 0, N, 1), on(hip, 0, N)
     stream = done(hip.hipStreamCreate())
     waits(lambda: hip.hipMemcpyWithStream(b, a, N, kind(hip), stream), stream)
     assert raw.view(int(b), N) == b"\1" * N
 
 
-def test_a_quick_copy_sees_what_other_threads_submitted(hip: ModuleType) -> None:
-    """Each round: another thread queues a copy and says so; ours, which then finds nothing settled, follows it."""
+def test_hip_memcpy_fast_path_sees_work_submitted_by_other_thread(hip: ModuleType) -> None:
+    """Each round another thread queues a copy; the fast copy of this thread, called after it, follows it."""
     a, b, c = on(hip, 0, N), on(hip, 0, N), on(hip, 0, N)
     pinned = done(hip.hipHostMalloc(N, 0))
     stream = done(hip.hipStreamCreate())
@@ -205,7 +205,7 @@ def test_a_quick_copy_sees_what_other_threads_submitted(hip: ModuleType) -> None
     thread.start()
     for number in range(1, 200):
         go.wait(20)
-        done(hip.hipMemcpy(c, c, N, kind(hip)))  # beside it
+        done(hip.hipMemcpy(c, c, N, kind(hip)))  # at the same time
         hip.hipDeviceSynchronize()
         said.wait(20)
         done(hip.hipMemcpy(pinned, b, N, kind(hip)))
@@ -215,7 +215,9 @@ def test_a_quick_copy_sees_what_other_threads_submitted(hip: ModuleType) -> None
     assert not wrong
 
 
-def test_the_quick_way_is_taken_when_nothing_runs(hip: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hip_memcpy_with_nothing_queued_takes_fast_path(
+    hip: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from peerlane.dialects.hip import _copy
 
     a, b = on(hip, 0, 8, 1), on(hip, 0, 8)
@@ -227,8 +229,8 @@ def test_the_quick_way_is_taken_when_nothing_runs(hip: ModuleType, monkeypatch: 
         hip.hipMemcpy(on_stream_of_0(hip, 1), np.zeros(8), 8, kind(hip))
 
 
-def test_failures_of_the_null_stream_are_told_by_the_next_copy(hip: ModuleType) -> None:
-    """Whatever the schedule: an asynchronous failure does not stay hidden behind quick copies."""
+def test_hip_memcpy_after_failed_null_stream_work_returns_its_error_once(hip: ModuleType) -> None:
+    """On every schedule, fast copies do not hide an asynchronous failure."""
     a, b = on(hip, 0, 8, 1), on(hip, 0, 8)
     with Host().allocate(8) as word:
         word.fill(0)
@@ -238,7 +240,7 @@ def test_failures_of_the_null_stream_are_told_by_the_next_copy(hip: ModuleType) 
 
 
 @pytest.mark.parametrize("name", ["HostToDevice", "DeviceToHost", "DeviceToDevice", "DeviceToDeviceNoCU"])
-def test_two_ends_that_devices_do_not_reach(hip: ModuleType, name: str) -> None:
+def test_hip_memcpy_device_kind_with_two_host_ends_returns_invalid_value(hip: ModuleType, name: str) -> None:
     a, b = np.ones(8, np.uint8), np.zeros(8, np.uint8)
     for call, *rest in ((hip.hipMemcpy,), (hip.hipMemcpyAsync, None), (hip.hipMemcpyWithStream, None)):
         assert code(call(b, a, 8, kind(hip, name), *rest)) == "hipErrorInvalidValue"
@@ -251,7 +253,7 @@ def test_two_ends_that_devices_do_not_reach(hip: ModuleType, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default"])
-def test_the_addresses_decide_not_the_kind(hip: ModuleType, name: str) -> None:
+def test_hip_memcpy_wrong_kind_copies_by_addresses(hip: ModuleType, name: str) -> None:
     near, target = on(hip, 0, 8, 7), np.zeros(8, np.uint8)
     done(hip.hipMemcpy(target, near, 8, kind(hip, name)))
     assert (target == 7).all()
@@ -259,7 +261,9 @@ def test_the_addresses_decide_not_the_kind(hip: ModuleType, name: str) -> None:
 
 @pytest.mark.parametrize("call", ["hipMemcpyHtoD", "hipMemcpyDtoH", "hipMemcpyDtoD"])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_copies_named_by_their_ends(hip: ModuleType, call: str, asynchronous: bool) -> None:
+def test_hip_memcpy_htod_dtoh_dtod_copy_and_refuse_bad_arguments(
+    hip: ModuleType, call: str, asynchronous: bool
+) -> None:
     a, b = on(hip, 0, N, 7), on(hip, 1, N)
     x, y = np.full(N, 9, np.uint8), np.zeros(N, np.uint8)
     dst, src, value = {

@@ -21,23 +21,23 @@ def code(result: tuple[Any, ...]) -> str:
     return str(result[0].name)
 
 
-def test_the_number_of_devices(hip_on: Enter) -> None:
+def test_hip_get_device_count_returns_devices_of_node(hip_on: Enter) -> None:
     assert hip_on("devices=5").hipGetDeviceCount()[1] == 5
 
 
-def test_flags_of_init(hip: ModuleType) -> None:
+def test_hip_init_flags_other_than_0_return_invalid_value(hip: ModuleType) -> None:
     assert code(hip.hipInit(0)) == "hipSuccess"
     assert code(hip.hipInit(1)) == "hipErrorInvalidValue"
 
 
-def test_pinned_memory_may_be_the_first_thing_asked_for(hip: ModuleType) -> None:
+def test_hip_host_malloc_as_first_call_succeeds(hip: ModuleType) -> None:
     memory = hip.hipHostMalloc(8, 0)[1]
     assert code(hip.hipSetDevice(1)) == "hipSuccess"
     assert code(hip.hipHostFree(memory)) == "hipSuccess"
 
 
 @pytest.mark.parametrize("device", [-1, 2])
-def test_no_such_device(hip: ModuleType, device: int) -> None:
+def test_hip_device_calls_unknown_device_return_invalid_device(hip: ModuleType, device: int) -> None:
     attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeWarpSize
     for result in (
         hip.hipSetDevice(device),
@@ -57,7 +57,7 @@ def test_no_such_device(hip: ModuleType, device: int) -> None:
     assert hip.hipGetDevice()[1] == 0
 
 
-def test_the_current_device_is_a_thread_s_own(hip: ModuleType) -> None:
+def test_hip_set_device_is_per_thread(hip: ModuleType) -> None:
     hip.hipSetDevice(1)
     seen: list[int] = []
     other = threading.Thread(target=lambda: seen.append(hip.hipGetDevice()[1]))
@@ -67,7 +67,7 @@ def test_the_current_device_is_a_thread_s_own(hip: ModuleType) -> None:
     assert hip.hipGetDevice()[1] == 1
 
 
-def test_memory_lies_on_the_current_device(hip: ModuleType) -> None:
+def test_hip_malloc_takes_memory_of_current_device(hip: ModuleType) -> None:
     before = hip.hipMemGetInfo()[1]
     hip.hipSetDevice(1)
     made = hip.hipMalloc(8 << 20)[1]
@@ -77,7 +77,7 @@ def test_memory_lies_on_the_current_device(hip: ModuleType) -> None:
     assert code(hip.hipFree(made)) == "hipSuccess"
 
 
-def test_reset_ends_what_the_device_has_and_keeps_it_current(hip: ModuleType) -> None:
+def test_hip_device_reset_ends_memory_and_streams_and_keeps_device_current(hip: ModuleType) -> None:
     hip.hipSetDevice(1)
     made = hip.hipMalloc(1 << 20)[1]
     stream = hip.hipStreamCreate()[1]
@@ -94,7 +94,7 @@ def test_reset_ends_what_the_device_has_and_keeps_it_current(hip: ModuleType) ->
     assert code(hip.hipMemcpy(again[1], bytes(64), 64, hip.hipMemcpyKind.hipMemcpyDefault)) == "hipSuccess"
 
 
-def test_properties(hip_on: Enter) -> None:
+def test_hip_get_device_properties_mi300x_returns_values_of_profile(hip_on: Enter) -> None:
     hip = hip_on("profile=mi300x")
     found = hip.hipGetDeviceProperties(3)[1]
     assert found.name == "Virtual MI300X"
@@ -106,12 +106,12 @@ def test_properties(hip_on: Enter) -> None:
     assert found.uuid.bytes == hip.hipDeviceGetUuid(3)[1].bytes != hip.hipDeviceGetUuid(2)[1].bytes
 
 
-def test_names_are_bytes_before_10(hip_on: Enter) -> None:
+def test_hip_get_device_properties_name_is_bytes_before_10(hip_on: Enter) -> None:
     assert hip_on(VERSION="7.2").hipGetDeviceProperties(0)[1].name == b"Virtual"
     assert hip_on(VERSION="10.0").hipGetDeviceProperties(0)[1].name == "Virtual"
 
 
-def test_the_older_call_fills_a_struct(hip_on: Enter) -> None:
+def test_hip_get_device_properties_older_shape_fills_given_struct(hip_on: Enter) -> None:
     for version, name in (("7.2", b"Virtual"), ("10.0", "Virtual")):
         hip = hip_on(VERSION=version)
         given = hip.hipDeviceProp_t()
@@ -120,7 +120,7 @@ def test_the_older_call_fills_a_struct(hip_on: Enter) -> None:
         assert hip.hipGetDeviceProperties(given, 9) == (hip.hipError_t.hipErrorInvalidDevice,)
 
 
-def test_attributes(hip: ModuleType) -> None:
+def test_hip_device_get_attribute_returns_documented_values(hip: ModuleType) -> None:
     kinds = hip.hipDeviceAttribute_t
     for name, value in {
         "WarpSize": 64,
@@ -137,14 +137,14 @@ def test_attributes(hip: ModuleType) -> None:
             value,
         )
     properties = hip.hipGetDeviceProperties(1)[1]
-    # Each is a second name of a member, and the member's own name is that of no field.
+    # Each is a second name of a member whose own name is not the name of a field.
     for name, field in (("EccEnabled", "ECCEnabled"), ("ClockInstructionRate", "clockInstructionRate")):
         found = hip.hipDeviceGetAttribute(kinds.__members__[f"hipDeviceAttribute{name}"], 1)
         assert found == (hip.hipError_t.hipSuccess, getattr(properties, field))
     assert code(hip.hipDeviceGetAttribute(kinds.hipDeviceAttributeUnused1, 0)) == "hipErrorInvalidValue"
 
 
-def test_texts(hip: ModuleType) -> None:
+def test_hip_device_get_name_and_pci_bus_id_return_texts(hip: ModuleType) -> None:
     assert hip.hipDeviceGetName(64, 0)[1].decode() == "Virtual"
     assert hip.hipDeviceGetName(4, 0)[1].decode() == "Vir"
     assert code(hip.hipDeviceGetName(0, 0)) == "hipErrorInvalidValue"
@@ -156,18 +156,18 @@ def test_texts(hip: ModuleType) -> None:
     assert code(hip.hipDeviceGetByPCIBusId(None)) == "hipErrorInvalidValue"
 
 
-def test_versions(hip: ModuleType) -> None:
+def test_hip_runtime_and_driver_get_version_equal_hip_version(hip: ModuleType) -> None:
     assert hip.hipRuntimeGetVersion()[1] == hip.hipDriverGetVersion()[1] == hip.HIP_VERSION
 
 
-def test_flags_of_a_device(hip: ModuleType) -> None:
+def test_hip_set_device_flags_valid_flags_are_read_back(hip: ModuleType) -> None:
     assert hip.hipGetDeviceFlags()[1] == 0
     assert code(hip.hipSetDeviceFlags(hip.hipDeviceScheduleBlockingSync)) == "hipSuccess"
     assert hip.hipGetDeviceFlags()[1] == hip.hipDeviceScheduleBlockingSync
     assert code(hip.hipSetDeviceFlags(3)) == "hipErrorInvalidValue"
 
 
-def test_contexts_are_devices(hip: ModuleType) -> None:
+def test_hip_ctx_calls_act_on_devices_and_refuse_unknown_contexts(hip: ModuleType) -> None:
     one = hip.hipCtxCreate(0, 1)[1]
     assert hip.hipGetDevice()[1] == hip.hipCtxGetDevice()[1] == 1
     assert int(hip.hipDevicePrimaryCtxRetain(1)[1]) == int(one) == int(hip.hipCtxGetCurrent()[1])
@@ -188,13 +188,13 @@ def test_contexts_are_devices(hip: ModuleType) -> None:
     assert code(hip.hipDevicePrimaryCtxRelease(1)) == code(hip.hipDevicePrimaryCtxReset(1)) == "hipSuccess"
 
 
-def test_contexts_do_what_the_code_does(hip: ModuleType) -> None:
+def test_hip_ctx_synchronize_returns_not_supported_and_names_other_call(hip: ModuleType) -> None:
     refused = [hip.hipCtxSynchronize(), hip.hipCtxGetFlags(), hip.hipCtxSetCacheConfig(hip.hipFuncCache_t(0))]
     assert {code(each) for each in refused} == {"hipErrorNotSupported"}
     assert "call hipDeviceSynchronize or hipGetDeviceFlags" in explain()
 
 
-def test_the_length_of_a_bus_id(hip: ModuleType) -> None:
+def test_hip_device_get_pci_bus_id_length_below_13_returns_invalid_value(hip: ModuleType) -> None:
     whole = str(hip.hipDeviceGetPCIBusId(13, 1)[1])
     assert len(whole) == 12
     assert hip.hipDeviceGetByPCIBusId(whole.encode())[1] == 1
@@ -203,13 +203,13 @@ def test_the_length_of_a_bus_id(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 4, 9, 0x1C])
-def test_flags_set_by_the_first_call_of_a_process_are_kept(hip_on: Enter, flags: int) -> None:
+def test_hip_set_device_flags_as_first_call_keeps_low_3_bits(hip_on: Enter, flags: int) -> None:
     hip = hip_on(TWO)
     assert code(hip.hipSetDeviceFlags(flags)) == "hipSuccess"
     assert hip.hipGetDeviceFlags()[1] == flags & 7
 
 
-def test_what_the_first_call_of_a_process_writes_is_kept(hip_on: Enter) -> None:
+def test_hip_host_register_and_enable_peer_access_as_first_call_are_kept(hip_on: Enter) -> None:
     hip = hip_on(TWO)
     numbers = np.zeros(8)
     assert code(hip.hipHostRegister(numbers, 64, 0)) == "hipSuccess"
@@ -219,7 +219,7 @@ def test_what_the_first_call_of_a_process_writes_is_kept(hip_on: Enter) -> None:
     assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorPeerAccessAlreadyEnabled"
 
 
-def test_the_current_device_is_that_of_the_node_which_is_entered(hip: ModuleType) -> None:
+def test_hip_get_device_after_entering_node_returns_0(hip: ModuleType) -> None:
     assert code(hip.hipSetDevice(1)) == "hipSuccess"
     peerlane.leave_node()
     peerlane.enter_node("devices=2")
@@ -244,7 +244,7 @@ def test_the_current_device_is_that_of_the_node_which_is_entered(hip: ModuleType
         ("hipEventDestroy", (None,)),
     ],
 )
-def test_without_a_device_every_call_says_so(
+def test_hip_calls_without_visible_device_return_no_device(
     hip_on: Enter, monkeypatch: pytest.MonkeyPatch, call: str, args: tuple[Any, ...]
 ) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")

@@ -1,4 +1,4 @@
-"""Destructors and exit handlers that call HIP when the interpreter ends: a C library would still be there."""
+"""Destructors and exit handlers that call HIP at interpreter exit, when a C library would still work."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ last = Last()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_nothing_is_said_at_the_end_of_the_interpreter(tmp_path: Path, name: str) -> None:
+def test_hip_calls_at_interpreter_exit_print_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "early.py").write_text(EARLY)
     (tmp_path / "program.py").write_text(PROGRAMS[name] + "print('ran')\n")
     clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}

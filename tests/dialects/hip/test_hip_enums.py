@@ -1,4 +1,4 @@
-"""Enumerations of the hip dialect against what was measured on the public wheels."""
+"""Enumerations of the hip dialect against measurements on the public wheels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = sorted(facts()["enums"])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_enumeration_has_the_measured_members(name: str) -> None:
+def test_hip_enumeration_members_equal_those_of_the_wheel(name: str) -> None:
     kind = enumeration(name)
     assert {each: int(member) for each, member in kind.__members__.items()} == facts()["enums"][name][
         "members"
@@ -31,12 +31,12 @@ def test_every_enumeration_has_the_measured_members(name: str) -> None:
     assert base_of(kind).__mro__[1] is enum.IntEnum
 
 
-def test_it_is_made_once_by_whichever_name() -> None:
+def test_hip_enumeration_alias_names_give_one_class() -> None:
     assert enumeration("hipResourcetype") is enumeration("HIPresourcetype_enum")
     assert is_enumeration("hipResourcetype") and not is_enumeration("hipExtent")
 
 
-def test_threads_get_one_class() -> None:
+def test_hip_enumeration_from_eight_threads_gives_one_class() -> None:
     found: list[type] = []
     barrier = threading.Barrier(8)
 
@@ -52,7 +52,7 @@ def test_threads_get_one_class() -> None:
     assert len(found) == 8 and len(set(found)) == 1
 
 
-def test_the_first_of_equal_members_is_the_member() -> None:
+def test_hip_enumeration_equal_values_give_first_member() -> None:
     error = enumeration("hipError_t")
     assert repr(error["hipErrorMemoryAllocation"]) == "<hipError_t.hipErrorOutOfMemory: 2>"
     assert error(400).name == "hipErrorInvalidHandle"
@@ -60,7 +60,7 @@ def test_the_first_of_equal_members_is_the_member() -> None:
     assert enumeration("hipDeviceAttribute_t")(0).name == "hipDeviceAttributeCudaCompatibleBegin"
 
 
-def test_members_are_ints_and_unknown_codes_are_refused() -> None:
+def test_hip_enumeration_unknown_value_raises_value_error() -> None:
     error = enumeration("hipError_t")
     assert error(1) == 1 and isinstance(error(1), base_of(error)) and not isinstance(1, base_of(error))
     with pytest.raises(ValueError, match="7777 is not a valid hipError_t"):
@@ -69,7 +69,7 @@ def test_members_are_ints_and_unknown_codes_are_refused() -> None:
         enumeration("hipNoSuchThing_t")
 
 
-def test_the_older_errors() -> None:
+def test_hip_enumeration_older_errors_have_members_of_7_2() -> None:
     new, old = enumeration("hipError_t"), enumeration("hipError_t", older=True)
     assert new is not old and (len(new), len(old)) == (80, 76)
     assert new["hipErrorTbd"] == 1055 and old["hipErrorTbd"] == 1054
@@ -77,7 +77,7 @@ def test_the_older_errors() -> None:
     assert enumeration("hipMemcpyKind", older=True) is enumeration("hipMemcpyKind")
 
 
-def test_members_pickle_by_the_served_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hip_enumeration_member_pickles_by_served_name(monkeypatch: pytest.MonkeyPatch) -> None:
     served = ModuleType(SERVED_IN)
     served.hipError_t = enumeration("hipError_t")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, SERVED_IN, served)
@@ -85,9 +85,9 @@ def test_members_pickle_by_the_served_name(monkeypatch: pytest.MonkeyPatch) -> N
     assert pickle.loads(pickle.dumps(member)) is member
 
 
-def test_few_are_made_at_import() -> None:
+def test_hip_enumeration_import_makes_at_most_four() -> None:
     program = "import peerlane.dialects.hip._enums as e\nprint(e._made.cache_info().currsize)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
-    assert int(done.stdout) <= 4  # the codes of hip and of hiprtc, and the kind of the quick copy
+    assert int(done.stdout) <= 4  # the codes of hip and of hiprtc, and the kind of the fast copy

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture
 def node() -> str:
-    """Return what describes the node of a test with several processes."""
+    """Return the specification of the node of a test with several processes."""
     return f"name=hip-{os.getpid()},devices=2,memory=64MiB"
 
 
@@ -48,7 +48,7 @@ def text_of(hip: ModuleType, event: Any) -> bytes:
     return bytes(done(hip.hipIpcGetEventHandle(event)).reserved)
 
 
-def test_a_handle_is_64_bytes_without_a_nul_and_stays_the_same(hip: ModuleType) -> None:
+def test_hip_ipc_get_event_handle_is_64_bytes_without_nul_and_stable(hip: ModuleType) -> None:
     event, other = shared(hip), shared(hip)
     text = text_of(hip, event)
     assert len(text) == 64
@@ -57,24 +57,24 @@ def test_a_handle_is_64_bytes_without_a_nul_and_stays_the_same(hip: ModuleType) 
 
 
 @pytest.mark.parametrize("event", [None, 0])
-def test_handle_of_null(hip: ModuleType, event: int | None) -> None:
+def test_hip_ipc_get_event_handle_null_returns_invalid_value(hip: ModuleType, event: int | None) -> None:
     assert code(hip.hipIpcGetEventHandle(event)) == "hipErrorInvalidValue"
 
 
-def test_handle_of_no_event(hip: ModuleType) -> None:
+def test_hip_ipc_get_event_handle_not_an_event_returns_invalid_handle(hip: ModuleType) -> None:
     event = shared(hip)
     done(hip.hipEventDestroy(event))
     for bad in (event, 1 << 20, done(hip.hipStreamCreate())):
         assert code(hip.hipIpcGetEventHandle(bad)) == "hipErrorInvalidHandle"
 
 
-def test_handle_of_an_event_without_interprocess(hip: ModuleType) -> None:
+def test_hip_ipc_get_event_handle_plain_event_returns_invalid_configuration(hip: ModuleType) -> None:
     for flags in (PLAIN, 2):
         event = done(hip.hipEventCreateWithFlags(flags))
         assert code(hip.hipIpcGetEventHandle(event)) == "hipErrorInvalidConfiguration"
 
 
-def test_open_in_the_creating_process(hip: ModuleType) -> None:
+def test_hip_ipc_open_event_handle_own_handle_returns_invalid_context(hip: ModuleType) -> None:
     handle = done(hip.hipIpcGetEventHandle(shared(hip)))
     assert hip.hipIpcOpenEventHandle(handle) == (hip.hipError_t.hipErrorInvalidContext, None)
     assert code(hip.hipIpcOpenEventHandle(bytes(handle.reserved))) == "hipErrorInvalidContext"
@@ -83,15 +83,17 @@ def test_open_in_the_creating_process(hip: ModuleType) -> None:
 @pytest.mark.parametrize(
     "handle", [None, bytes(64), b"A" * 64, b"\xff" * 64, bytes(range(64)), b"short", b"A" * 65]
 )
-def test_no_handle(hip: ModuleType, handle: bytes | None) -> None:
+def test_hip_ipc_open_event_handle_wrong_bytes_returns_invalid_value(
+    hip: ModuleType, handle: bytes | None
+) -> None:
     assert hip.hipIpcOpenEventHandle(handle) == (hip.hipError_t.hipErrorInvalidValue, None)
 
 
-def test_an_empty_struct_is_no_handle(hip: ModuleType) -> None:
+def test_hip_ipc_open_event_handle_empty_struct_returns_invalid_value(hip: ModuleType) -> None:
     assert code(hip.hipIpcOpenEventHandle(hip.hipIpcEventHandle_t())) == "hipErrorInvalidValue"
 
 
-def test_the_other_process_waits(hip: ModuleType, peer: HipPeer) -> None:
+def test_hip_ipc_event_recorded_by_exporter_releases_importer(hip: ModuleType, peer: HipPeer) -> None:
     event, stream, gate = shared(hip), done(hip.hipStreamCreate()), Gate(hip)
     theirs = peer.done("hipIpcOpenEventHandle", text_of(hip, event))
     assert peer("hipEventQuery", theirs) == ["hipSuccess"]  # never recorded
@@ -107,13 +109,13 @@ def test_the_other_process_waits(hip: ModuleType, peer: HipPeer) -> None:
     peer.done("hipEventSynchronize", theirs)
     peer.done("hipEventQuery", theirs)
     peer.done("hipStreamSynchronize", waiting)
-    assert peer("hipEventElapsedTime", theirs, theirs)[0] == "hipErrorInvalidHandle"  # it has no time
+    assert peer("hipEventElapsedTime", theirs, theirs)[0] == "hipErrorInvalidHandle"  # without timing
     peer.done("hipEventDestroy", theirs)
     done(hip.hipEventRecord(event, stream))
     done(hip.hipEventSynchronize(event))
 
 
-def test_the_other_process_records(hip: ModuleType, peer: HipPeer) -> None:
+def test_hip_ipc_event_recorded_by_importer_releases_exporter(hip: ModuleType, peer: HipPeer) -> None:
     event, stream = shared(hip), done(hip.hipStreamCreate())
     theirs = peer.done("hipIpcOpenEventHandle", text_of(hip, event))
     at = peer.done("hipStreamCreate")
@@ -128,7 +130,7 @@ def test_the_other_process_records(hip: ModuleType, peer: HipPeer) -> None:
     done(hip.hipStreamSynchronize(stream))
 
 
-def test_a_record_before_the_export_counts(hip: ModuleType, peer: HipPeer) -> None:
+def test_hip_ipc_event_recorded_before_export_releases_importer(hip: ModuleType, peer: HipPeer) -> None:
     event, gate = shared(hip), Gate(hip)
     gate.close(None)
     done(hip.hipEventRecord(event, None))
@@ -139,7 +141,9 @@ def test_a_record_before_the_export_counts(hip: ModuleType, peer: HipPeer) -> No
     peer.done("hipEventSynchronize", theirs)
 
 
-def test_an_event_that_was_destroyed_or_whose_maker_ended(hip: ModuleType, peer: HipPeer) -> None:
+def test_hip_ipc_open_event_handle_destroyed_event_or_killed_exporter_fails(
+    hip: ModuleType, peer: HipPeer
+) -> None:
     event = shared(hip)
     text = text_of(hip, event)
     done(hip.hipEventDestroy(event))
@@ -149,7 +153,7 @@ def test_an_event_that_was_destroyed_or_whose_maker_ended(hip: ModuleType, peer:
     assert code(hip.hipIpcOpenEventHandle(theirs)) == "hipErrorMapFailed"
 
 
-def test_waiting_for_a_process_that_ended(hip: ModuleType, peer: HipPeer) -> None:
+def test_hip_event_synchronize_recorder_killed_returns_map_failed(hip: ModuleType, peer: HipPeer) -> None:
     at = peer.done("hipStreamCreate")
     theirs = peer.done("hipEventCreateWithFlags", SHARED)
     event = done(hip.hipIpcOpenEventHandle(peer.done("hipIpcGetEventHandle", theirs)))
@@ -160,7 +164,7 @@ def test_waiting_for_a_process_that_ended(hip: ModuleType, peer: HipPeer) -> Non
     assert code(hip.hipEventSynchronize(event)) == "hipErrorMapFailed"
 
 
-def test_devices_that_cannot_reach_each_other_share_events(hip_on: Enter, node: str) -> None:
+def test_hip_ipc_event_between_unreachable_devices_orders_streams(hip_on: Enter, node: str) -> None:
     apart = f"{node.partition(',')[0]},devices=2,switch=1,memory=64MiB"
     hip = hip_on(apart)
     assert hip.hipDeviceCanAccessPeer(0, 1)[1] == 0
@@ -180,14 +184,16 @@ def test_devices_that_cannot_reach_each_other_share_events(hip_on: Enter, node: 
 
 
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
-def test_the_shape_of_7_2_and_the_bytes_that_survive_it(hip_on: Enter, node: str, version: str) -> None:
+def test_hip_ipc_get_event_handle_older_shape_keeps_all_64_bytes(
+    hip_on: Enter, node: str, version: str
+) -> None:
     hip = hip_on(node, VERSION=version)
     event = shared(hip)
     handle = hip.hipIpcEventHandle_t()
     result = hip.hipIpcGetEventHandle(handle, event)
     assert code(result) == "hipSuccess"
     assert len(result) == 1
-    assert len(handle.reserved) == 64  # 7.2 ends them at the first NUL
+    assert len(handle.reserved) == 64  # a wheel of 7.2 ends them at the first NUL
     assert handle.reserved == text_of(hip, event)
     with hip_peer(node, PEERLANE_HIP_VERSION=version) as peer:
         theirs = peer.done("hipIpcOpenEventHandle", bytes(handle.reserved))
@@ -196,7 +202,7 @@ def test_the_shape_of_7_2_and_the_bytes_that_survive_it(hip_on: Enter, node: str
         peer.done("hipEventSynchronize", theirs)
 
 
-def test_functional_children_record_and_the_parent_reads(hip: ModuleType, node: str) -> None:
+def test_hip_ipc_events_of_three_processes_order_copies_into_one_buffer(hip: ModuleType, node: str) -> None:
     memory = holding(hip, bytes(PROCESSES * PAGE))
     handle = bytes(done(hip.hipIpcGetMemHandle(memory)).reserved)
     with ExitStack() as stack:
@@ -219,7 +225,7 @@ def test_functional_children_record_and_the_parent_reads(hip: ModuleType, node: 
         assert content(hip, memory, PROCESSES * PAGE) == bytes(PROCESSES * PAGE)
         for number, peer in enumerate(peers):
             peer.done("open_gate")
-            peer.done("hipIpcCloseMemHandle", opened_by[number])  # it has recorded
+            peer.done("hipIpcCloseMemHandle", opened_by[number])  # its record is submitted
             done(hip.hipEventSynchronize(events[number]))
             found = content(hip, int(memory) + number * PAGE, PAGE)
             assert found == bytes([number + 1]) * PAGE

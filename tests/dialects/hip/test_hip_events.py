@@ -32,7 +32,7 @@ def recorded(hip: ModuleType, stream: Any = None, flags: int = 0) -> Any:
 @pytest.mark.parametrize(
     "flags", [0, 1, DISABLE_TIMING, INTERPROCESS | DISABLE_TIMING, TO_DEVICE, TO_SYSTEM | 3, NO_FENCE]
 )
-def test_flags(hip: ModuleType, flags: int) -> None:
+def test_hip_event_create_with_valid_flags_records_and_synchronizes(hip: ModuleType, flags: int) -> None:
     event = done(hip.hipEventCreateWithFlags(flags))
     done(hip.hipEventRecord(event, None))
     done(hip.hipEventSynchronize(event))
@@ -40,11 +40,11 @@ def test_flags(hip: ModuleType, flags: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [INTERPROCESS, TO_DEVICE | TO_SYSTEM, TO_DEVICE | NO_FENCE, 8, 0x08000000])
-def test_flags_that_do_not_go(hip: ModuleType, flags: int) -> None:
+def test_hip_event_create_with_invalid_flags_returns_invalid_value(hip: ModuleType, flags: int) -> None:
     assert hip.hipEventCreateWithFlags(flags) == (hip.hipError_t.hipErrorInvalidValue, None)
 
 
-def test_one_that_was_never_recorded(hip: ModuleType) -> None:
+def test_hip_event_never_recorded_is_complete(hip: ModuleType) -> None:
     event = done(hip.hipEventCreate())
     done(hip.hipEventQuery(event))
     done(hip.hipEventSynchronize(event))
@@ -53,7 +53,7 @@ def test_one_that_was_never_recorded(hip: ModuleType) -> None:
     done(hip.hipStreamSynchronize(stream))
 
 
-def test_query_and_synchronize(hip: ModuleType) -> None:
+def test_hip_event_query_before_completion_returns_not_ready(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
     gate.close(stream)
     event = recorded(hip, stream)
@@ -63,7 +63,7 @@ def test_query_and_synchronize(hip: ModuleType) -> None:
     done(hip.hipEventQuery(event))
 
 
-def test_recorded_again_it_means_the_new_place(hip: ModuleType) -> None:
+def test_hip_event_record_again_query_reports_new_record(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
     event = recorded(hip, stream)
     done(hip.hipEventSynchronize(event))
@@ -75,27 +75,29 @@ def test_recorded_again_it_means_the_new_place(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipEventQuery", "hipEventSynchronize"])
-def test_no_event(hip: ModuleType, call: str) -> None:
+def test_hip_event_query_and_synchronize_invalid_event_return_invalid_handle(
+    hip: ModuleType, call: str
+) -> None:
     for event in (None, MADE_UP, destroyed(hip), done(hip.hipStreamCreate())):
         result = getattr(hip, call)(event)
         assert code(result) == "hipErrorInvalidHandle"
         assert int(result[0]) == 400
 
 
-def test_destroy(hip: ModuleType) -> None:
+def test_hip_event_destroy_null_or_ended_event_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipEventDestroy(None)) == "hipErrorInvalidHandle"
     assert code(hip.hipEventDestroy(destroyed(hip))) == "hipErrorContextIsDestroyed"
     assert code(hip.hipEventDestroy(MADE_UP)) == "hipErrorContextIsDestroyed"
 
 
-def test_reset_ends_events(hip: ModuleType) -> None:
+def test_hip_device_reset_ends_events(hip: ModuleType) -> None:
     event = recorded(hip)
     done(hip.hipDeviceReset())
     assert code(hip.hipEventQuery(event)) == "hipErrorInvalidHandle"
     assert code(hip.hipEventDestroy(event)) == "hipErrorContextIsDestroyed"
 
 
-def test_who_waits_for_a_destroyed_event_goes_on_doing_so(hip: ModuleType) -> None:
+def test_hip_event_destroy_while_stream_waits_keeps_order(hip: ModuleType) -> None:
     one, two = (done(hip.hipStreamCreateWithFlags(NON_BLOCKING)) for _ in range(2))
     gate, word = Gate(hip), holding(hip, bytes(4))
     gate.close(one)
@@ -109,7 +111,7 @@ def test_who_waits_for_a_destroyed_event_goes_on_doing_so(hip: ModuleType) -> No
     assert content(hip, word, 4) == b"\1\0\0\0"
 
 
-def test_record_of_null_and_of_no_stream(hip: ModuleType) -> None:
+def test_hip_event_record_invalid_event_or_stream_returns_documented_code(hip: ModuleType) -> None:
     event = done(hip.hipEventCreate())
     for record in (hip.hipEventRecord, lambda *words: hip.hipEventRecordWithFlags(*words, 0)):
         assert code(record(None, None)) == "hipErrorInvalidHandle"
@@ -117,7 +119,7 @@ def test_record_of_null_and_of_no_stream(hip: ModuleType) -> None:
         assert code(record(event, MADE_UP)) == "hipErrorContextIsDestroyed"
 
 
-def test_record_with_flags(hip: ModuleType) -> None:
+def test_hip_event_record_with_flags_accepts_0_and_1(hip: ModuleType) -> None:
     event = done(hip.hipEventCreate())
     for flags in (0, 1):
         done(hip.hipEventRecordWithFlags(event, None, flags))
@@ -125,7 +127,7 @@ def test_record_with_flags(hip: ModuleType) -> None:
     assert code(hip.hipEventRecordWithFlags(event, None, 2)) == "hipErrorInvalidValue"
 
 
-def test_record_on_a_stream_of_another_device(hip: ModuleType) -> None:
+def test_hip_event_record_on_stream_of_other_device_returns_invalid_handle(hip: ModuleType) -> None:
     event, stream = done(hip.hipEventCreate()), done(hip.hipStreamCreate())
     done(hip.hipSetDevice(1))
     assert code(hip.hipEventRecord(event, None)) == "hipErrorInvalidHandle"
@@ -133,7 +135,7 @@ def test_record_on_a_stream_of_another_device(hip: ModuleType) -> None:
     done(hip.hipEventSynchronize(event))
 
 
-def test_stream_wait_event(hip: ModuleType) -> None:
+def test_hip_stream_wait_event_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     stream, event = done(hip.hipStreamCreate()), recorded(hip)
     assert code(hip.hipStreamWaitEvent(stream, None, 0)) == "hipErrorInvalidHandle"
     assert code(hip.hipStreamWaitEvent(stream, destroyed(hip), 0)) == "hipErrorInvalidHandle"
@@ -146,7 +148,7 @@ def test_stream_wait_event(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("waiting", ["created", "null", "per thread"])
-def test_a_stream_waits_for_an_event_of_another_device(hip: ModuleType, waiting: str) -> None:
+def test_hip_stream_wait_event_of_other_device_orders_copy(hip: ModuleType, waiting: str) -> None:
     gate, word = Gate(hip), holding(hip, bytes(4))
     first = done(hip.hipStreamCreate())
     gate.close(first)
@@ -163,7 +165,7 @@ def test_a_stream_waits_for_an_event_of_another_device(hip: ModuleType, waiting:
     assert content(hip, copied, 4) == b"\7\0\0\0"
 
 
-def test_elapsed_time(hip: ModuleType) -> None:
+def test_hip_event_elapsed_time_before_completion_returns_not_ready_then_time(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
     start = recorded(hip, stream)
     done(hip.hipEventSynchronize(start))
@@ -181,7 +183,7 @@ def test_elapsed_time(hip: ModuleType) -> None:
     assert done(hip.hipEventElapsedTime(stop, stop)) == 0
 
 
-def test_elapsed_time_that_there_is_not(hip: ModuleType) -> None:
+def test_hip_event_elapsed_time_unusable_event_returns_invalid_handle(hip: ModuleType) -> None:
     good = recorded(hip)
     done(hip.hipEventSynchronize(good))
     without_time, fresh = recorded(hip, flags=DISABLE_TIMING), done(hip.hipEventCreate())
@@ -193,17 +195,17 @@ def test_elapsed_time_that_there_is_not(hip: ModuleType) -> None:
             assert hip.hipEventElapsedTime(*pair) == (hip.hipError_t.hipErrorInvalidHandle, 0.0)
 
 
-def test_a_copy_lies_between_two_events(hip: ModuleType) -> None:
+def test_hip_event_elapsed_time_around_8_mib_copy_is_above_50_us(hip: ModuleType) -> None:
     nbytes = 8 << 20
     source, target = done(hip.hipMalloc(nbytes)), done(hip.hipMalloc(nbytes))
     start = recorded(hip)
     done(hip.hipMemcpy(target, source, nbytes, hip.hipMemcpyKind.hipMemcpyDefault))
     stop = recorded(hip)
     done(hip.hipEventSynchronize(stop))
-    assert done(hip.hipEventElapsedTime(start, stop)) > 0.05  # 160 GB/s
+    assert done(hip.hipEventElapsedTime(start, stop)) > 0.05  # a copy at 160 GB/s
 
 
-def test_an_event_that_is_not_ready_is_no_last_error(hip: ModuleType) -> None:
+def test_hip_event_query_not_ready_does_not_set_last_error(hip: ModuleType) -> None:
     gate = Gate(hip)
     gate.close(None)
     assert code(hip.hipEventQuery(recorded(hip))) == "hipErrorNotReady"

@@ -1,4 +1,4 @@
-"""Structs that programs pass: the shapes of hip-python 7.2, and bytes that are too few, or nobody's."""
+"""Structs that programs pass: the shapes of hip-python 7.2, too few bytes, and unmapped addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def older(call: str) -> list[str]:
 
 
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
-def test_the_older_shape_by_name(hip_on: Enter, version: str) -> None:
+def test_hip_get_device_properties_older_shape_accepts_keywords(hip_on: Enter, version: str) -> None:
     hip = hip_on(VERSION=version)
     for args, given in (((), ("prop", "deviceId")), (("prop",), ("deviceId",))):
         made = hip.hipDeviceProp_t()
@@ -47,7 +47,9 @@ def test_the_older_shape_by_name(hip_on: Enter, version: str) -> None:
 
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
 @pytest.mark.parametrize("call", FILLING)
-def test_what_cannot_be_filled(hip_on: Enter, call: str, version: str) -> None:
+def test_hip_struct_filling_calls_null_target_returns_invalid_value(
+    hip_on: Enter, call: str, version: str
+) -> None:
     hip = hip_on(VERSION=version)
     count = len(older(call)) - 1
     for nothing in (None, 0):
@@ -57,7 +59,7 @@ def test_what_cannot_be_filled(hip_on: Enter, call: str, version: str) -> None:
         getattr(hip, call)("text", *[0] * count)
 
 
-def test_filling_what_is_too_small_or_nobody_s(hip: ModuleType) -> None:
+def test_hip_get_device_properties_small_or_unmapped_target_returns_code(hip: ModuleType) -> None:
     explain()
     assert hip.hipGetDeviceProperties(bytearray(8), 0)[0].name == "hipErrorInvalidValue"
     assert "does not lie in the 8 bytes that it was made of" in explain()
@@ -77,7 +79,7 @@ def test_filling_what_is_too_small_or_nobody_s(hip: ModuleType) -> None:
         ("hipMemCreate", (1 << 21,), (0,)),
     ],
 )
-def test_structs_of_too_few_bytes(
+def test_hip_struct_calls_too_few_bytes_return_invalid_value(
     hip: ModuleType, call: str, before: tuple[Any, ...], after: tuple[Any, ...]
 ) -> None:
     explain()
@@ -87,7 +89,7 @@ def test_structs_of_too_few_bytes(
     assert "3 bytes" in explain()
 
 
-def test_fields_that_are_no_members(hip: ModuleType) -> None:
+def test_hip_struct_calls_unknown_enumeration_value_returns_invalid_value(hip: ModuleType) -> None:
     _, array = hip.hipMalloc(64)
     box = hip.hipMemcpy3DParms()
     box.srcPtr.ptr = box.dstPtr.ptr = array
@@ -107,11 +109,11 @@ def test_fields_that_are_no_members(hip: ModuleType) -> None:
     assert explain().count("is not a valid hipMemcpy") == 2
 
 
-def test_a_text_at_an_address_of_nothing(hip: ModuleType) -> None:
+def test_hip_device_get_by_pci_bus_id_unmapped_address_returns_illegal_address(hip: ModuleType) -> None:
     assert hip.hipDeviceGetByPCIBusId(4096) == (hip.hipError_t.hipErrorIllegalAddress, 0)
 
 
-def test_an_interface_that_is_none(hip: ModuleType) -> None:
+def test_hip_free_wrong_array_interface_raises_type_error(hip: ModuleType) -> None:
     class Wrong:
         __cuda_array_interface__ = 5
 

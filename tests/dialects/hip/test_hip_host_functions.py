@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("which", ["created", "null", "legacy", "per thread"])
-def test_they_run_in_stream_order_and_hold_up_what_follows(hip: ModuleType, which: str) -> None:
+def test_hip_launch_host_func_runs_in_stream_order_and_holds_stream(hip: ModuleType, which: str) -> None:
     stream = {"created": done(hip.hipStreamCreate()), "null": None, "legacy": 1, "per thread": 2}[which]
     pinned, target = int(done(hip.hipHostMalloc(8, 0))), holding(hip, bytes(8))
     word = ctypes.c_uint64.from_address(pinned)
@@ -41,7 +41,7 @@ def test_they_run_in_stream_order_and_hold_up_what_follows(hip: ModuleType, whic
     assert threading.get_ident() not in threads
 
 
-def test_user_data_is_an_address(hip: ModuleType) -> None:
+def test_hip_launch_host_func_user_data_is_passed_as_address(hip: ModuleType) -> None:
     data = ctypes.c_int(5)
 
     @HOST
@@ -54,7 +54,7 @@ def test_user_data_is_an_address(hip: ModuleType) -> None:
     assert data.value == 40
 
 
-def test_no_user_data(hip: ModuleType) -> None:
+def test_hip_launch_host_func_null_user_data_is_passed_as_none(hip: ModuleType) -> None:
     given: list[Any] = []
     function = HOST(given.append)
     done(hip.hipLaunchHostFunc(None, function, None))
@@ -62,7 +62,7 @@ def test_no_user_data(hip: ModuleType) -> None:
     assert given == [None]
 
 
-def test_a_callback_gets_its_stream_a_status_and_user_data(hip: ModuleType) -> None:
+def test_hip_stream_add_callback_passes_stream_status_and_user_data(hip: ModuleType) -> None:
     given: list[Any] = []
     function = ADDED(lambda *words: given.append(words))
     stream = done(hip.hipStreamCreate())
@@ -72,7 +72,7 @@ def test_a_callback_gets_its_stream_a_status_and_user_data(hip: ModuleType) -> N
     assert given == [(int(stream), 0, 3), (None, 0, 3), (2, 0, 3)]
 
 
-def test_what_a_function_may_be(hip: ModuleType) -> None:
+def test_hip_launch_host_func_every_form_of_function_is_called(hip: ModuleType) -> None:
     given: list[Any] = []
     function = HOST(given.append)
     address = ctypes.cast(function, ctypes.c_void_p)
@@ -90,14 +90,14 @@ def test_what_a_function_may_be(hip: ModuleType) -> None:
     assert given == [1, 2, 3, 4, 5]
 
 
-def test_a_function_of_a_library(hip: ModuleType) -> None:
+def test_hip_launch_host_func_function_of_c_library_is_called(hip: ModuleType) -> None:
     pinned = int(done(hip.hipHostMalloc(8, 0)))
     ctypes.c_uint64.from_address(pinned).value = 0xFF
     done(hip.hipLaunchHostFunc(None, ctypes.CDLL(None).free, None))
     done(hip.hipStreamSynchronize(None))
 
 
-def test_a_function_is_kept_until_it_was_called(hip: ModuleType) -> None:
+def test_hip_launch_host_func_keeps_function_alive_until_called(hip: ModuleType) -> None:
     called = threading.Event()
     function = HOST(lambda _: called.set())
     alive = weakref.ref(function)
@@ -115,19 +115,19 @@ def test_a_function_is_kept_until_it_was_called(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 0, 12345, HOST(), ctypes.c_void_p()])
-def test_no_function(hip: ModuleType, bad: Any) -> None:
+def test_hip_launch_host_func_null_or_bad_function_returns_invalid_value(hip: ModuleType, bad: Any) -> None:
     assert code(hip.hipLaunchHostFunc(None, bad, None)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamAddCallback(None, bad, None, 0)) == "hipErrorInvalidValue"
 
 
-def test_the_address_of_data_is_no_function(hip: ModuleType) -> None:
+def test_hip_launch_host_func_address_of_data_returns_invalid_value(hip: ModuleType) -> None:
     data = ctypes.create_string_buffer(64)
     assert code(hip.hipLaunchHostFunc(None, ctypes.addressof(data), None)) == "hipErrorInvalidValue"
     with pytest.raises(TypeError):
         hip.hipLaunchHostFunc(None, print, None)
 
 
-def test_flags_and_streams_that_there_are_not(hip: ModuleType) -> None:
+def test_hip_host_function_calls_bad_flag_or_stream_return_documented_codes(hip: ModuleType) -> None:
     function, added = HOST(lambda _: None), ADDED(lambda *_: None)
     assert code(hip.hipStreamAddCallback(None, added, None, 1)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamAddCallback(MADE_UP, added, None, 0)) == "hipErrorContextIsDestroyed"
@@ -135,7 +135,7 @@ def test_flags_and_streams_that_there_are_not(hip: ModuleType) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_python_raises_is_printed_and_fails_nothing(hip: ModuleType) -> None:
+def test_hip_launch_host_func_function_that_raises_does_not_fail_stream(hip: ModuleType) -> None:
     called: list[int] = []
 
     @HOST
@@ -150,7 +150,7 @@ def test_what_python_raises_is_printed_and_fails_nothing(hip: ModuleType) -> Non
     assert called == [1, 1]
 
 
-def test_a_function_may_submit(hip: ModuleType) -> None:
+def test_hip_launch_host_func_function_may_submit_to_other_stream(hip: ModuleType) -> None:
     first, second = done(hip.hipStreamCreateWithFlags(1)), done(hip.hipStreamCreateWithFlags(1))
     word = holding(hip, bytes(4))
     codes: list[str] = []
@@ -163,7 +163,9 @@ def test_a_function_may_submit(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipStreamSynchronize", "hipEventSynchronize", "hipDeviceSynchronize"])
-def test_a_function_that_waits_for_its_stream_is_told_so(hip: ModuleType, call: str) -> None:
+def test_hip_launch_host_func_function_that_waits_for_its_stream_gets_time_out(
+    hip: ModuleType, call: str
+) -> None:
     stream, event = done(hip.hipStreamCreate()), done(hip.hipEventCreate())
     words = {"hipStreamSynchronize": [stream], "hipEventSynchronize": [event]}.get(call, [])
     codes: list[str] = []
@@ -177,7 +179,7 @@ def test_a_function_that_waits_for_its_stream_is_told_so(hip: ModuleType, call: 
     assert codes == ["hipErrorLaunchTimeOut"]
 
 
-def test_a_function_may_destroy_its_stream(hip: ModuleType) -> None:
+def test_hip_launch_host_func_function_may_destroy_its_stream(hip: ModuleType) -> None:
     stream, finished = done(hip.hipStreamCreateWithFlags(1)), done(hip.hipEventCreate())
     codes: list[str] = []
     function = HOST(lambda _: codes.append(code(hip.hipStreamDestroy(stream))))

@@ -1,4 +1,4 @@
-"""Ctrl-C in every kind of wait of ``hip``: it is seen, and the program ends although a stream never goes on."""
+"""Ctrl-C in every kind of wait of ``hip``: the wait raises, and the program ends although a stream never does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peerlane.dialects.hip import hip
 kind = hip.hipMemcpyKind.hipMemcpyDefault
 word, stream, event = hip.hipHostMalloc(8, 0)[1], hip.hipStreamCreate()[1], hip.hipEventCreate()[1]
 device = hip.hipMalloc(64)[1]
-hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # nobody writes it
+hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # no call writes the word
 hip.hipEventRecord(event, stream)
 try:
     threading.Timer(0.3, lambda: {interrupt}).start()
@@ -43,7 +43,7 @@ MET = [("eager", WHILE), ("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BE
         "hip.hipFree(device)",
     ],
 )
-def test_ctrl_c_ends_a_wait(
+def test_hip_waits_ctrl_c_raises_keyboard_interrupt_and_program_ends(
     call: str, schedule: str, interrupt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)

@@ -33,7 +33,7 @@ def shared(hip_on: Enter) -> Iterator[tuple[ModuleType, Peer]]:
 
 
 def given(other: Peer, size: int = 4096, pointer: str = "p") -> bytes:
-    """Return the handle of new memory of the other process, whose byte i is 7 i."""
+    """Allocate memory in the other process, byte i holding 7 i modulo 256, and return its handle."""
     return bytes.fromhex(other.run(GIVE.format(size=size, pointer=pointer)))
 
 
@@ -42,7 +42,7 @@ def pattern(size: int) -> bytes:
 
 
 def taken(other: Peer, handle: bytes) -> str:
-    """Return what opening a handle there gives."""
+    """Return the code that the other process gets when it opens a handle."""
     other.run(
         f"opened = hip.hipIpcOpenMemHandle(bytes.fromhex('{handle.hex()}'), 1); result = opened[0].name"
     )
@@ -50,7 +50,7 @@ def taken(other: Peer, handle: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 4096, G - 1, G, 3 * G + 5])
-def test_data_both_ways(shared: tuple[ModuleType, Peer], size: int) -> None:
+def test_hip_ipc_open_mem_handle_shares_bytes_both_ways(shared: tuple[ModuleType, Peer], size: int) -> None:
     hip, other = shared
     pointer = ok(hip.hipIpcOpenMemHandle(given(other, size), LAZY))
     assert read(hip, pointer, size) == pattern(size)
@@ -59,7 +59,7 @@ def test_data_both_ways(shared: tuple[ModuleType, Peer], size: int) -> None:
     assert code(hip.hipMemcpy(bytearray(size + 1), pointer, size + 1, hip.hipMemcpyKind(4))) != "hipSuccess"
 
 
-def test_a_handle_is_64_bytes_and_none_is_0(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_get_mem_handle_is_64_bytes_that_contain_nul(shared: tuple[ModuleType, Peer]) -> None:
     hip, _ = shared
     handle = ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64))))
     assert type(handle) is hip.hipIpcMemHandle_t
@@ -68,7 +68,7 @@ def test_a_handle_is_64_bytes_and_none_is_0(shared: tuple[ModuleType, Peer]) -> 
 
 
 @pytest.mark.parametrize("version", ["7.2", "6.4"])
-def test_older_bindings_end_it_at_the_first_nul(hip_on: Enter, version: str) -> None:
+def test_hip_ipc_mem_handle_before_10_reserved_ends_at_first_nul(hip_on: Enter, version: str) -> None:
     hip = hip_on(VERSION=version)
     handle = ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64))))
     whole = ctypes.string_at(int(handle), 64)
@@ -82,7 +82,7 @@ def test_older_bindings_end_it_at_the_first_nul(hip_on: Enter, version: str) -> 
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidContext"
 
 
-def test_the_neutral_handle_opens_as_well(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_open_mem_handle_text_of_neutral_handle_opens(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     whole = given(other, 64)
     text = base64.urlsafe_b64encode(whole[:48])
@@ -90,18 +90,18 @@ def test_the_neutral_handle_opens_as_well(shared: tuple[ModuleType, Peer]) -> No
     assert read(hip, ok(hip.hipIpcOpenMemHandle(text, LAZY)), 64) == pattern(64)
 
 
-def test_handles_of_two_allocations_differ(hip: ModuleType) -> None:
+def test_hip_ipc_get_mem_handle_differs_per_allocation(hip: ModuleType) -> None:
     handles = [bytes(ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64)))).reserved) for _ in range(5)]
     assert len(set(handles)) == 5
 
 
-def test_asked_again_it_is_the_same(hip: ModuleType) -> None:
+def test_hip_ipc_get_mem_handle_twice_returns_same_bytes(hip: ModuleType) -> None:
     pointer = ok(hip.hipMalloc(64))
     first, second = (bytes(ok(hip.hipIpcGetMemHandle(pointer)).reserved) for _ in range(2))
     assert first == second
 
 
-def test_a_new_allocation_at_the_same_address_has_another(hip: ModuleType) -> None:
+def test_hip_ipc_get_mem_handle_new_allocation_at_same_address_differs(hip: ModuleType) -> None:
     seen: dict[int, bytes] = {}
     for _ in range(4):
         pointer = ok(hip.hipMalloc(4 * G))
@@ -110,11 +110,13 @@ def test_a_new_allocation_at_the_same_address_has_another(hip: ModuleType) -> No
         assert handle not in seen.values()
         seen[int(pointer)] = handle
         ok(hip.hipFree(pointer))
-    assert len(seen) < 4  # the address came again
+    assert len(seen) < 4  # an address was reused
 
 
 @pytest.mark.parametrize("what", ["NULL", "freed", "one past the end", "host", "pinned", "mapped", "opened"])
-def test_no_handle_of(shared: tuple[ModuleType, Peer], what: str) -> None:
+def test_hip_ipc_get_mem_handle_memory_not_of_malloc_returns_invalid_value(
+    shared: tuple[ModuleType, Peer], what: str
+) -> None:
     hip, other = shared
     large = ok(hip.hipMalloc(G))
     freed = ok(hip.hipMalloc(G))
@@ -131,7 +133,7 @@ def test_no_handle_of(shared: tuple[ModuleType, Peer], what: str) -> None:
     assert code(hip.hipIpcGetMemHandle(pointers[what]())) == "hipErrorInvalidValue"
 
 
-def test_an_inner_pointer_keeps_its_offset(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_get_mem_handle_inner_pointer_keeps_offset(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     for size in (4096, G):
         inner = ok(hip.hipIpcOpenMemHandle(given(other, size, "p + 100"), LAZY))
@@ -143,7 +145,7 @@ def test_an_inner_pointer_keeps_its_offset(shared: tuple[ModuleType, Peer]) -> N
         ok(hip.hipIpcCloseMemHandle(whole))
 
 
-def test_the_process_that_made_it(hip: ModuleType) -> None:
+def test_hip_ipc_open_mem_handle_own_handle_returns_invalid_context(hip: ModuleType) -> None:
     pointer = ok(hip.hipMalloc(64))
     write(hip, pointer, b"x" * 64)
     handle = ok(hip.hipIpcGetMemHandle(pointer))
@@ -155,7 +157,9 @@ def test_the_process_that_made_it(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 2, 3, 0xFFFFFFFF])
-def test_flags_must_be_1(shared: tuple[ModuleType, Peer], flags: int) -> None:
+def test_hip_ipc_open_mem_handle_flags_other_than_1_return_invalid_value(
+    shared: tuple[ModuleType, Peer], flags: int
+) -> None:
     hip, other = shared
     result = hip.hipIpcOpenMemHandle(given(other), flags)
     assert code(result) == "hipErrorInvalidValue"
@@ -163,25 +167,29 @@ def test_flags_must_be_1(shared: tuple[ModuleType, Peer], flags: int) -> None:
 
 
 @pytest.mark.parametrize("handle", [bytes(64), None, b"short", b"x" * 63], ids=["zero", "None", "5", "63"])
-def test_no_bytes_of_a_handle(hip: ModuleType, handle: object) -> None:
+def test_hip_ipc_open_mem_handle_zero_or_short_bytes_return_invalid_value(
+    hip: ModuleType, handle: object
+) -> None:
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidValue"
     assert code(hip.hipIpcOpenMemHandle(hip.hipIpcMemHandle_t(), LAZY)) == "hipErrorInvalidValue"
 
 
-def test_a_handle_that_is_none(hip: ModuleType) -> None:
+def test_hip_ipc_open_mem_handle_other_bytes_return_invalid_device_pointer(hip: ModuleType) -> None:
     assert code(hip.hipIpcOpenMemHandle(b"x" * 64, LAZY)) == "hipErrorInvalidDevicePointer"
     with pytest.raises(TypeError):
         hip.hipIpcOpenMemHandle("x" * 64, LAZY)
 
 
-def test_a_changed_handle(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_open_mem_handle_changed_handle_returns_invalid_device_pointer(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     handle = bytearray(given(other))
     handle[20] ^= 1
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidDevicePointer"
 
 
-def test_opened_twice_it_is_counted(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_open_mem_handle_twice_needs_two_closes(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     handle = given(other)
     first, second = (ok(hip.hipIpcOpenMemHandle(handle, LAZY)) for _ in range(2))
@@ -195,12 +203,12 @@ def test_opened_twice_it_is_counted(shared: tuple[ModuleType, Peer]) -> None:
     assert code(hip.hipIpcCloseMemHandle(second)) == "hipErrorInvalidValue"
 
 
-def test_close_what_was_not_opened(hip: ModuleType) -> None:
+def test_hip_ipc_close_mem_handle_memory_not_opened_returns_invalid_value(hip: ModuleType) -> None:
     for pointer in (None, ok(hip.hipMalloc(64)), bytearray(8), 64):
         assert code(hip.hipIpcCloseMemHandle(pointer)) == "hipErrorInvalidValue"
 
 
-def test_the_maker_frees_after_the_other_closed(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_memory_freed_by_exporter_after_close_ends_handle(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     pointer = ok(hip.hipMalloc(4096))
     write(hip, pointer, pattern(4096))
@@ -213,7 +221,7 @@ def test_the_maker_frees_after_the_other_closed(shared: tuple[ModuleType, Peer])
     assert taken(other, handle) == "hipErrorInvalidDevicePointer"
 
 
-def test_freed_first_it_lives_with_who_has_it(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_memory_freed_by_exporter_lives_in_importer(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     pointer = ok(hip.hipIpcOpenMemHandle(given(other, G), LAZY))
     other.run("ok(hip.hipFree(p))")
@@ -223,14 +231,16 @@ def test_freed_first_it_lives_with_who_has_it(shared: tuple[ModuleType, Peer]) -
     ok(hip.hipIpcCloseMemHandle(pointer))
 
 
-def test_its_maker_has_ended(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_open_mem_handle_exporter_killed_returns_invalid_device_pointer(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     handle = given(other)
     other.kill()
     assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidDevicePointer"
 
 
-def test_memory_of_another_device(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_open_mem_handle_memory_of_other_device_opens(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     other.run("ok(hip.hipSetDevice(1))")
     handle = given(other)
@@ -243,7 +253,7 @@ def test_memory_of_another_device(shared: tuple[ModuleType, Peer]) -> None:
     assert int(ok(hip.hipIpcOpenMemHandle(handle, LAZY))) == int(pointer)
 
 
-def test_memory_out_of_reach(hip_on: Enter) -> None:
+def test_hip_ipc_open_mem_handle_unreachable_device_returns_invalid_device_pointer(hip_on: Enter) -> None:
     node = spec("far", "devices=4,switch=2,memory=16MiB")
     hip = hip_on(node)
     with hip_peer(node) as other:
@@ -254,7 +264,7 @@ def test_memory_out_of_reach(hip_on: Enter) -> None:
         ok(hip.hipIpcOpenMemHandle(handle, LAZY))
 
 
-def test_every_reachable_device_opens(hip_on: Enter) -> None:
+def test_hip_ipc_open_mem_handle_every_reachable_device_opens(hip_on: Enter) -> None:
     node = spec("all", "devices=3,memory=16MiB")
     hip = hip_on(node)
     with hip_peer(node) as other:
@@ -272,7 +282,7 @@ def test_every_reachable_device_opens(hip_on: Enter) -> None:
                 ok(hip.hipIpcCloseMemHandle(pointer))
 
 
-def test_close_waits_for_the_device(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_close_mem_handle_waits_for_queued_copy(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     pointer = ok(hip.hipIpcOpenMemHandle(given(other), LAZY))
     stream, copy = ok(hip.hipStreamCreate()), ok(hip.hipMalloc(4096))
@@ -282,7 +292,7 @@ def test_close_waits_for_the_device(shared: tuple[ModuleType, Peer]) -> None:
     assert read(hip, copy, 4096) == pattern(4096)
 
 
-def test_reset_closes(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_device_reset_closes_opened_memory(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     handle = given(other)
     pointer = ok(hip.hipIpcOpenMemHandle(handle, LAZY))
@@ -293,7 +303,9 @@ def test_reset_closes(shared: tuple[ModuleType, Peer]) -> None:
     assert read(hip, again, 4096) == pattern(4096)
 
 
-def test_another_kind_of_handle(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_open_mem_handle_physical_handle_returns_invalid_device_pointer(
+    shared: tuple[ModuleType, Peer],
+) -> None:
     hip, other = shared
     handle = other.run(
         "physical = pl.Physical(pl.devices()[0], G); h = physical.export(allow='user'); result = bytes(h).hex()"
@@ -301,7 +313,7 @@ def test_another_kind_of_handle(shared: tuple[ModuleType, Peer]) -> None:
     assert code(hip.hipIpcOpenMemHandle(bytes.fromhex(handle), LAZY)) == "hipErrorInvalidDevicePointer"
 
 
-def test_a_view_keeps_small_memory_where_it_is(hip: ModuleType) -> None:
+def test_hip_ipc_get_mem_handle_while_memory_is_viewed_returns_illegal_state(hip: ModuleType) -> None:
     array = ok(hip.hipMalloc(64))
     view = memoryview(array)
     assert code(hip.hipIpcGetMemHandle(array)) == "hipErrorIllegalState"
@@ -310,7 +322,7 @@ def test_a_view_keeps_small_memory_where_it_is(hip: ModuleType) -> None:
     ok(hip.hipIpcGetMemHandle(array))
 
 
-def test_handles_of_freed_memory_are_forgotten(hip: ModuleType) -> None:
+def test_hip_ipc_get_mem_handle_1000_freed_allocations_are_forgotten(hip: ModuleType) -> None:
     from peerlane.dialects.hip import _ipc
     from peerlane.dialects.hip._state import machine
 

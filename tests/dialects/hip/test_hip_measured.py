@@ -1,4 +1,4 @@
-"""The same expressions give what they gave on the public wheel of hip-python 10.0."""
+"""Expressions give the results that were measured on the public wheel of hip-python 10.0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.any_schedule
 
 RESULTS: dict[str, str] = json.loads(MEASURED.read_text())
 
-# Where the wheel gives what cannot be used, and where ours takes a little more.
+# Where the wheel's result cannot be used, and where peerlane accepts more.
 OTHERWISE = {
     "memoryview(T.NDBuffer(5))": "raises BadAddress",  # the wheel's view ends the interpreter when it is read
     "memoryview(T.NDBuffer(None))": "raises BadAddress",
@@ -33,7 +33,7 @@ class Names:
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_as_measured(expression: str) -> None:
+def test_hip_types_expression_gives_result_measured_on_the_wheel(expression: str) -> None:
     found = outcome(expression, lambda: namespace(Names(), _types))
     expected = OTHERWISE.get(expression, RESULTS[expression])
     assert expected in (found, CRASH)

@@ -1,4 +1,4 @@
-"""Memory of HIP: what allocates, registers and frees it (facts/hip 1.3, 1.4)."""
+"""Calls of HIP that allocate, register and free memory (facts/hip 1.3, 1.4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 COHERENT, NON_COHERENT, UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000
 
 
-def test_nothing_of_no_bytes(hip: ModuleType) -> None:
+def test_hip_malloc_calls_size_0_return_success_and_null(hip: ModuleType) -> None:
     for result in (
         hip.hipMalloc(0),
         hip.hipHostMalloc(0, 0),
@@ -35,7 +35,7 @@ def test_nothing_of_no_bytes(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipMallocHost", "hipMemAllocHost"])
-def test_host_memory_is_the_hosts(hip: ModuleType, call: str) -> None:
+def test_hip_malloc_host_returns_host_memory_that_free_host_ends(hip: ModuleType, call: str) -> None:
     memory = done(getattr(hip, call)(64))
     write(hip, memory, bytes(range(64)))
     assert read(hip, memory, 64).tobytes() == bytes(range(64))
@@ -44,7 +44,7 @@ def test_host_memory_is_the_hosts(hip: ModuleType, call: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 4, 7, 0x2000_0000, COHERENT, NON_COHERENT, UNCACHED])
-def test_flags_of_host_memory(hip: ModuleType, flags: int) -> None:
+def test_hip_host_malloc_valid_flags_are_read_back(hip: ModuleType, flags: int) -> None:
     memory = done(hip.hipHostMalloc(64, flags))
     assert done(hip.hipHostGetFlags(memory)) == flags
     assert done(hip.hipHostGetFlags(int(memory) + 63)) == flags
@@ -54,17 +54,19 @@ def test_flags_of_host_memory(hip: ModuleType, flags: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [8, COHERENT | NON_COHERENT, UNCACHED | COHERENT, 1 << 20])
-def test_flags_that_host_memory_does_not_have(hip: ModuleType, flags: int) -> None:
+def test_hip_host_malloc_invalid_flags_return_invalid_value(hip: ModuleType, flags: int) -> None:
     assert hip.hipHostMalloc(64, flags) == (hip.hipError_t.hipErrorInvalidValue, None)
 
 
 @pytest.mark.parametrize("flags", [COHERENT, NON_COHERENT, 0x2000_0000])
-def test_hip_host_alloc_has_fewer_flags(hip: ModuleType, flags: int) -> None:
+def test_hip_host_alloc_flags_that_only_host_malloc_has_return_invalid_value(
+    hip: ModuleType, flags: int
+) -> None:
     assert code(hip.hipHostAlloc(64, flags)) == "hipErrorInvalidValue"
     assert done(hip.hipHostGetFlags(done(hip.hipHostAlloc(64, 3)))) == 3
 
 
-def test_flags_of_other_memory(hip: ModuleType) -> None:
+def test_hip_host_get_flags_memory_not_of_host_malloc_returns_invalid_value(hip: ModuleType) -> None:
     numbers = np.zeros(8)
     done(hip.hipHostRegister(numbers, 64, 1))
     for other in (None, done(hip.hipMalloc(8)), numbers, np.zeros(1)):
@@ -75,7 +77,7 @@ def test_flags_of_other_memory(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("flags", range(5))
-def test_ext_malloc(hip: ModuleType, flags: int) -> None:
+def test_hip_ext_malloc_with_flags_gives_memory_of_that_kind(hip: ModuleType, flags: int) -> None:
     memory = done(hip.hipExtMallocWithFlags(8, flags))
     found = done(hip.hipPointerGetAttributes(memory))
     assert found.type.name == ("hipMemoryTypeHost" if flags == 2 else "hipMemoryTypeDevice")
@@ -86,13 +88,13 @@ def test_ext_malloc(hip: ModuleType, flags: int) -> None:
     done(hip.hipFree(memory))
 
 
-def test_ext_malloc_refuses(hip: ModuleType) -> None:
+def test_hip_ext_malloc_with_flags_bad_flags_or_size_return_invalid_value(hip: ModuleType) -> None:
     assert code(hip.hipExtMallocWithFlags(8, 5)) == "hipErrorInvalidValue"
     assert code(hip.hipExtMallocWithFlags(16, 2)) == "hipErrorInvalidValue"
 
 
 @pytest.mark.parametrize("flags", [1, 2])
-def test_managed_memory_is_reached_by_all(hip: ModuleType, flags: int) -> None:
+def test_hip_malloc_managed_memory_is_used_by_host_and_both_devices(hip: ModuleType, flags: int) -> None:
     memory = done(hip.hipMallocManaged(64, flags))
     host = np.asarray(memory)
     host[:] = np.arange(64)
@@ -107,13 +109,13 @@ def test_managed_memory_is_reached_by_all(hip: ModuleType, flags: int) -> None:
     done(hip.hipFree(memory))
 
 
-def test_managed_memory_refuses(hip: ModuleType) -> None:
+def test_hip_malloc_managed_size_0_or_bad_flags_return_invalid_value(hip: ModuleType) -> None:
     assert hip.hipMallocManaged(0, 1) == (hip.hipError_t.hipErrorInvalidValue, None)
     for flags in (0, 3, 4):
         assert code(hip.hipMallocManaged(8, flags)) == "hipErrorInvalidValue"
 
 
-def test_pitched_memory(hip: ModuleType) -> None:
+def test_hip_malloc_pitch_rounds_pitch_up_to_256_and_refuses_bad_sizes(hip: ModuleType) -> None:
     for width, pitch in ((1, 256), (256, 256), (257, 512)):
         memory, found = done(hip.hipMallocPitch(width, 3))
         assert found == pitch
@@ -128,7 +130,7 @@ def test_pitched_memory(hip: ModuleType) -> None:
     assert code(hip.hipMalloc3D(None)) == "hipErrorInvalidValue"
 
 
-def test_pitched_memory_as_hip_python_7_takes_it(hip: ModuleType) -> None:
+def test_hip_malloc_3d_hip_python_7_shape_fills_given_struct(hip: ModuleType) -> None:
     box = hip.hipPitchedPtr()
     done(hip.hipMalloc3D(box, hip.hipExtent(10, 3, 2)))
     assert (box.pitch, box.xsize, box.ysize) == (256, 10, 3)
@@ -136,7 +138,7 @@ def test_pitched_memory_as_hip_python_7_takes_it(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipFree", "hipHostFree", "hipFreeHost"])
-def test_each_frees_memory_of_both_sides_once(hip: ModuleType, call: str) -> None:
+def test_hip_free_calls_free_device_and_host_memory_once(hip: ModuleType, call: str) -> None:
     free = getattr(hip, call)
     done(free(None))
     for memory in (
@@ -149,7 +151,7 @@ def test_each_frees_memory_of_both_sides_once(hip: ModuleType, call: str) -> Non
         assert code(free(memory)) == "hipErrorInvalidValue"
 
 
-def test_free_refuses_what_was_not_allocated(hip: ModuleType) -> None:
+def test_hip_free_memory_not_allocated_by_hip_returns_invalid_value(hip: ModuleType) -> None:
     numbers = np.zeros(8)
     assert code(hip.hipFree(numbers)) == "hipErrorInvalidValue"
     done(hip.hipHostRegister(numbers, 64, 0))
@@ -159,7 +161,7 @@ def test_free_refuses_what_was_not_allocated(hip: ModuleType) -> None:
 
 @pytest.mark.parametrize("kind", ["device", "host"])
 @pytest.mark.parametrize("flags", [0, 1])
-def test_free_waits_for_the_device(hip: ModuleType, kind: str, flags: int) -> None:
+def test_hip_free_waits_for_queued_copies(hip: ModuleType, kind: str, flags: int) -> None:
     source = on(hip, 0, 64, 5)
     memory = done(hip.hipMalloc(64) if kind == "device" else hip.hipHostMalloc(64, 0))
     kept = on(hip, 0, 64)
@@ -179,19 +181,19 @@ def test_free_waits_for_the_device(hip: ModuleType, kind: str, flags: int) -> No
     assert (read(hip, kept, 64) == 5).all()
 
 
-def test_free_leaves_failures_to_their_streams(hip: ModuleType) -> None:
+def test_hip_free_leaves_failure_of_work_to_its_stream(hip: ModuleType) -> None:
     stream = done(hip.hipStreamCreate())
     memory, wild = on(hip, 0, 64), mmap.mmap(-1, mmap.PAGESIZE)
     address = np.frombuffer(wild, np.uint8).ctypes.data
     done(hip.hipHostRegister(address, mmap.PAGESIZE, 0))
-    wild = None  # type: ignore[assignment]  # the memory goes while it is registered
+    wild = None  # type: ignore[assignment]  # unmaps the memory while it is registered
     default = hip.hipMemcpyKind.hipMemcpyDefault
     done(hip.hipMemcpyAsync(memory, address, 64, default, stream))
     done(hip.hipFree(memory))
     assert code(hip.hipStreamSynchronize(stream)) == "hipErrorIllegalAddress"
 
 
-def test_register(hip: ModuleType) -> None:
+def test_hip_host_register_overlap_and_unregister_unknown_return_codes(hip: ModuleType) -> None:
     numbers = np.arange(1024, dtype=np.uint8)
     done(hip.hipHostRegister(numbers, 1024, 0))
     assert int(done(hip.hipHostGetDevicePointer(numbers[10:], 0))) == numbers.ctypes.data + 10
@@ -209,13 +211,13 @@ def test_register(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 3, 4, 8, 0x8000_0000])
-def test_register_with_flags(hip: ModuleType, flags: int) -> None:
+def test_hip_host_register_flags_are_read_back(hip: ModuleType, flags: int) -> None:
     numbers = np.zeros(8)
     done(hip.hipHostRegister(numbers, 64, flags))
     assert done(hip.hipPointerGetAttributes(numbers)).allocationFlags == flags
 
 
-def test_register_refuses(hip: ModuleType) -> None:
+def test_hip_host_register_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     numbers = np.zeros(8)
     assert code(hip.hipHostRegister(None, 64, 0)) == "hipErrorInvalidValue"
     assert code(hip.hipHostRegister(numbers, 0, 0)) == "hipErrorInvalidValue"
@@ -229,7 +231,7 @@ def test_register_refuses(hip: ModuleType) -> None:
     assert code(hip.hipHostUnregister(None)) == "hipErrorInvalidValue"
 
 
-def test_copies_of_registered_memory_wait_their_turn(hip: ModuleType) -> None:
+def test_hip_memcpy_async_registered_memory_waits_for_stream(hip: ModuleType) -> None:
     numbers, source = np.zeros(64, np.uint8), on(hip, 0, 64, 5)
     done(hip.hipHostRegister(numbers, 64, 0))
     stream = done(hip.hipStreamCreate())
@@ -242,7 +244,7 @@ def test_copies_of_registered_memory_wait_their_turn(hip: ModuleType) -> None:
     done(hip.hipHostUnregister(numbers))
 
 
-def test_unregister_waits_for_the_device(hip: ModuleType) -> None:
+def test_hip_host_unregister_waits_for_queued_copy(hip: ModuleType) -> None:
     numbers, source = np.zeros(64, np.uint8), on(hip, 0, 64, 5)
     done(hip.hipHostRegister(numbers, 64, 0))
     stream = done(hip.hipStreamCreate())
@@ -258,7 +260,7 @@ def test_unregister_waits_for_the_device(hip: ModuleType) -> None:
     assert (numbers == 5).all()
 
 
-def test_mem_get_info_counts(hip: ModuleType) -> None:
+def test_hip_mem_get_info_counts_allocated_bytes(hip: ModuleType) -> None:
     before, total = done(hip.hipMemGetInfo())
     memory = done(hip.hipMalloc(8 << 20))
     assert done(hip.hipMemGetInfo()) == (before - (8 << 20), total)
@@ -267,7 +269,7 @@ def test_mem_get_info_counts(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipHostMalloc", "hipHostAlloc", "hipMallocManaged"])
-def test_no_more_pinned_memory_than_the_host_has(hip: ModuleType, call: str) -> None:
+def test_hip_host_malloc_beyond_host_memory_returns_out_of_memory(hip: ModuleType, call: str) -> None:
     present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     explain()
     assert getattr(hip, call)(present + 4096, 1) == (hip.hipError_t.hipErrorOutOfMemory, None)

@@ -16,73 +16,77 @@ def code(result: tuple[Any, ...]) -> str:
     return str(result[0].name)
 
 
-def test_can_access(hip: ModuleType) -> None:
+def test_hip_device_can_access_peer_same_switch_returns_1(hip: ModuleType) -> None:
     assert hip.hipDeviceCanAccessPeer(0, 1) == (hip.hipError_t.hipSuccess, 1)
     assert hip.hipDeviceCanAccessPeer(peerDeviceId=0, deviceId=1) == (hip.hipError_t.hipSuccess, 1)
 
 
-def test_a_device_is_no_peer_of_itself(hip: ModuleType) -> None:
+def test_hip_device_can_access_peer_itself_returns_0(hip: ModuleType) -> None:
     assert hip.hipDeviceCanAccessPeer(1, 1) == (hip.hipError_t.hipSuccess, 0)
 
 
 @pytest.mark.parametrize("pair", [(-1, 1), (2, 1), (0, -1), (0, 2)])
-def test_invalid_ids(hip: ModuleType, pair: tuple[int, int]) -> None:
+def test_hip_device_can_access_peer_invalid_id_returns_invalid_device(
+    hip: ModuleType, pair: tuple[int, int]
+) -> None:
     assert code(hip.hipDeviceCanAccessPeer(*pair)) == "hipErrorInvalidDevice"
 
 
-def test_equality_is_tested_before_validity(hip: ModuleType) -> None:
+def test_hip_device_can_access_peer_equal_invalid_ids_return_0(hip: ModuleType) -> None:
     assert hip.hipDeviceCanAccessPeer(99, 99) == (hip.hipError_t.hipSuccess, 0)
     assert hip.hipDeviceCanAccessPeer(1, 1) == (hip.hipError_t.hipSuccess, 0)
 
 
-def test_no_access_between_islands(hip_on: Enter) -> None:
+def test_hip_device_can_access_peer_other_switch_returns_0(hip_on: Enter) -> None:
     hip = hip_on(APART)
     assert hip.hipDeviceCanAccessPeer(0, 1)[1] == 1
     assert hip.hipDeviceCanAccessPeer(0, 2) == (hip.hipError_t.hipSuccess, 0)
 
 
-def test_enable_and_disable(hip: ModuleType) -> None:
+def test_hip_device_enable_and_disable_peer_access_succeed(hip: ModuleType) -> None:
     assert hip.hipDeviceEnablePeerAccess(1, 0) == (hip.hipError_t.hipSuccess,)
     assert hip.hipDeviceDisablePeerAccess(1) == (hip.hipError_t.hipSuccess,)
 
 
 @pytest.mark.parametrize("peer", [-1, 2])
-def test_enable_an_invalid_id(hip: ModuleType, peer: int) -> None:
+def test_hip_device_enable_peer_access_invalid_id_returns_invalid_device(hip: ModuleType, peer: int) -> None:
     assert code(hip.hipDeviceEnablePeerAccess(peer, 0)) == "hipErrorInvalidDevice"
     assert code(hip.hipDeviceDisablePeerAccess(peer)) == "hipErrorInvalidDevice"
 
 
 @pytest.mark.parametrize("peer", [0, 1, -1, 99])
-def test_flags_are_looked_at_first(hip: ModuleType, peer: int) -> None:
+def test_hip_device_enable_peer_access_bad_flags_return_invalid_value_for_any_id(
+    hip: ModuleType, peer: int
+) -> None:
     assert code(hip.hipDeviceEnablePeerAccess(peer, 0xFFFFFFFF)) == "hipErrorInvalidValue"
 
 
-def test_enable_twice(hip: ModuleType) -> None:
+def test_hip_device_enable_peer_access_twice_returns_already_enabled(hip: ModuleType) -> None:
     assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipSuccess"
     assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorPeerAccessAlreadyEnabled"
     assert int(hip.hipDeviceEnablePeerAccess(1, 0)[0]) == 704
-    assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipSuccess"  # one enable, whatever was refused
+    assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipSuccess"  # the refused enables do not count
 
 
-def test_enable_itself_and_what_is_out_of_reach(hip_on: Enter) -> None:
+def test_hip_device_enable_peer_access_itself_or_unreachable_returns_invalid_device(hip_on: Enter) -> None:
     hip = hip_on(APART)
     for peer in (0, 2):
         assert code(hip.hipDeviceEnablePeerAccess(peer, 0)) == "hipErrorInvalidDevice"
         assert code(hip.hipDeviceDisablePeerAccess(peer)) == "hipErrorInvalidDevice"
 
 
-def test_disable_what_was_never_enabled(hip: ModuleType) -> None:
+def test_hip_device_disable_peer_access_never_enabled_returns_not_enabled(hip: ModuleType) -> None:
     assert hip.hipDeviceDisablePeerAccess(1) == (hip.hipError_t.hipErrorPeerAccessNotEnabled,)
     assert int(hip.hipDeviceDisablePeerAccess(1)[0]) == 705
 
 
-def test_disable_twice(hip: ModuleType) -> None:
+def test_hip_device_disable_peer_access_twice_returns_not_enabled(hip: ModuleType) -> None:
     hip.hipDeviceEnablePeerAccess(1, 0)
     hip.hipDeviceDisablePeerAccess(1)
     assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipErrorPeerAccessNotEnabled"
 
 
-def test_it_is_one_direction_of_the_current_device(hip: ModuleType) -> None:
+def test_hip_device_enable_peer_access_covers_one_direction_only(hip: ModuleType) -> None:
     hip.hipDeviceEnablePeerAccess(1, 0)
     hip.hipSetDevice(1)
     assert code(hip.hipDeviceDisablePeerAccess(0)) == "hipErrorPeerAccessNotEnabled"
@@ -91,7 +95,7 @@ def test_it_is_one_direction_of_the_current_device(hip: ModuleType) -> None:
     assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorPeerAccessAlreadyEnabled"
 
 
-def test_calls_on_contexts_do_nothing(hip: ModuleType) -> None:
+def test_hip_ctx_enable_peer_access_enables_nothing(hip: ModuleType) -> None:
     context = hip.hipCtxCreate(0, 1)[1]
     for _ in range(2):
         assert code(hip.hipCtxEnablePeerAccess(context, 7)) == "hipSuccess"
@@ -100,18 +104,18 @@ def test_calls_on_contexts_do_nothing(hip: ModuleType) -> None:
     assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipErrorPeerAccessNotEnabled"
 
 
-def test_reset_ends_it(hip: ModuleType) -> None:
+def test_hip_device_reset_ends_peer_access(hip: ModuleType) -> None:
     hip.hipDeviceEnablePeerAccess(1, 0)
     assert code(hip.hipDeviceReset()) == "hipSuccess"
     assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipErrorPeerAccessNotEnabled"
     assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipSuccess"
 
 
-def test_the_macro(hip: ModuleType) -> None:
+def test_hip_use_peer_non_unified_is_1(hip: ModuleType) -> None:
     assert hip.USE_PEER_NON_UNIFIED == 1
 
 
-def test_p2p_attributes(hip_on: Enter) -> None:
+def test_hip_device_get_p2p_attribute_agrees_with_can_access_peer(hip_on: Enter) -> None:
     hip = hip_on(APART)
     attribute = hip.hipDeviceP2PAttr
     for src, dst in ((0, 1), (1, 0), (0, 2)):
@@ -124,17 +128,19 @@ def test_p2p_attributes(hip_on: Enter) -> None:
 
 
 @pytest.mark.parametrize("pair", [(-1, 1), (2, 1), (0, -1), (0, 2), (0, 0), (7, 7)])
-def test_p2p_attributes_of_no_pair(hip: ModuleType, pair: tuple[int, int]) -> None:
+def test_hip_device_get_p2p_attribute_invalid_pair_returns_invalid_device(
+    hip: ModuleType, pair: tuple[int, int]
+) -> None:
     attr = hip.hipDeviceP2PAttr.hipDevP2PAttrAccessSupported
     assert code(hip.hipDeviceGetP2PAttribute(attr, *pair)) == "hipErrorInvalidDevice"
 
 
-def test_an_attribute_is_a_member(hip: ModuleType) -> None:
+def test_hip_device_get_p2p_attribute_int_for_member_raises_type_error(hip: ModuleType) -> None:
     with pytest.raises(TypeError, match="'attr' must be of type '_hipDeviceP2PAttr__Base'"):
         hip.hipDeviceGetP2PAttribute(1, 0, 1)
 
 
-def test_link_type_and_hops(hip_on: Enter) -> None:
+def test_hip_ext_get_link_type_and_hop_count_is_symmetric_and_of_profile(hip_on: Enter) -> None:
     hip = hip_on(APART)
     error, kind, hops = hip.hipExtGetLinkTypeAndHopCount(0, 2)
     assert (error.name, kind) == ("hipSuccess", 2)
@@ -154,11 +160,13 @@ def test_link_type_and_hops(hip_on: Enter) -> None:
         ((0, 2), "hipErrorInvalidDevice"),
     ],
 )
-def test_link_of_no_pair(hip: ModuleType, pair: tuple[int, int], expected: str) -> None:
+def test_hip_ext_get_link_type_and_hop_count_invalid_pair_returns_documented_code(
+    hip: ModuleType, pair: tuple[int, int], expected: str
+) -> None:
     assert code(hip.hipExtGetLinkTypeAndHopCount(*pair)) == expected
 
 
-def test_the_profiles(hip_on: Enter) -> None:
+def test_hip_device_can_access_peer_reach_is_that_of_profile(hip_on: Enter) -> None:
     hip = hip_on("profile=mi300x")
     assert hip.hipGetDeviceCount()[1] == 8
     assert {hip.hipDeviceCanAccessPeer(a, b)[1] for a in range(8) for b in range(8) if a != b} == {1}
@@ -186,7 +194,7 @@ ACCESS = "hipDevP2PAttrAccessSupported"
     ],
 )
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
-def test_visible_devices_and_pair_0_1(
+def test_hip_visible_devices_list_decides_code_of_pair_0_1(
     hip_on: Enter, monkeypatch: pytest.MonkeyPatch, variable: str, shown: str, expected: str
 ) -> None:
     monkeypatch.setenv(variable, shown)
@@ -194,7 +202,9 @@ def test_visible_devices_and_pair_0_1(
     assert code(hip.hipDeviceGetP2PAttribute(hip.hipDeviceP2PAttr[ACCESS], 0, 1)) == expected
 
 
-def test_two_devices_have_no_third(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hip_visible_devices_id_beyond_node_shows_no_device(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,1")
     hip = hip_on()
     assert code(hip.hipDeviceGetP2PAttribute(hip.hipDeviceP2PAttr[ACCESS], 0, 1)) == "hipErrorNoDevice"
@@ -202,7 +212,9 @@ def test_two_devices_have_no_third(hip_on: Enter, monkeypatch: pytest.MonkeyPatc
     assert code(hip.hipMalloc(64)) == "hipErrorNoDevice"
 
 
-def test_ids_are_places_in_the_list(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hip_visible_devices_ids_are_positions_in_list(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "3,1")
     hip = hip_on(APART)
     assert hip.hipGetDeviceCount()[1] == 2
@@ -225,7 +237,9 @@ def test_ids_are_places_in_the_list(hip_on: Enter, monkeypatch: pytest.MonkeyPat
     assert code(hip.hipDeviceSynchronize()) == "hipSuccess"
 
 
-def test_one_list_within_the_other(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hip_visible_devices_hip_list_indexes_rocr_list(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3,2,1")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")
     hip = hip_on(APART)

@@ -1,4 +1,4 @@
-"""Memory that was freed to a pool of HIP is given again: the rules of the vendor's runtime and its tests of pools."""
+"""A pool of HIP reuses freed memory by the rules of the vendor's runtime and of its tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def streams(hip: ModuleType) -> tuple[Any, Any, Gate]:
 
 
 @pytest.mark.parametrize("nbytes", [1024, 2 * MIB, 8 * MIB + 5])
-def test_the_same_stream_has_it_again_while_the_free_is_queued(hip: ModuleType, nbytes: int) -> None:
+def test_hip_malloc_from_pool_async_same_stream_reuses_memory_before_free_runs(
+    hip: ModuleType, nbytes: int
+) -> None:
     pool = new_pool(hip)
     stream, _, gate = streams(hip)
     first = done(hip.hipMallocFromPoolAsync(nbytes, pool, stream))
@@ -72,7 +74,7 @@ def test_the_same_stream_has_it_again_while_the_free_is_queued(hip: ModuleType, 
     assert attribute(hip, pool, "ReservedMemCurrent") == 0
 
 
-def test_the_default_pool_gives_it_again(hip: ModuleType) -> None:
+def test_hip_malloc_async_default_pool_reuses_freed_memory(hip: ModuleType) -> None:
     first = done(hip.hipMallocAsync(4 * MIB, None))
     done(hip.hipFreeAsync(first, None))
     assert int(done(hip.hipMallocAsync(4 * MIB, None))) == int(first)
@@ -82,7 +84,7 @@ def test_the_default_pool_gives_it_again(hip: ModuleType) -> None:
     ("kept", "asked", "is_reused"),
     [(900, 800, True), (900, 799, False), (800, 801, False), (9 * MIB, 8 * MIB, True)],
 )
-def test_it_fits_if_at_most_an_eighth_is_left_over(
+def test_hip_malloc_from_pool_async_reuses_memory_at_most_an_eighth_larger(
     hip: ModuleType, kept: int, asked: int, is_reused: bool
 ) -> None:
     pool = new_pool(hip)
@@ -94,7 +96,7 @@ def test_it_fits_if_at_most_an_eighth_is_left_over(
 
 
 @pytest.mark.parametrize("allowed", [1, 0])
-def test_another_stream_has_it_once_the_free_is_over_if_that_is_allowed(
+def test_hip_malloc_from_pool_async_other_stream_reuses_only_after_free_ran(
     hip: ModuleType, allowed: int
 ) -> None:
     pool = new_pool(hip, ReuseAllowOpportunistic=allowed)
@@ -112,7 +114,9 @@ def test_another_stream_has_it_once_the_free_is_over_if_that_is_allowed(
 
 
 @pytest.mark.parametrize("follows", [1, 0])
-def test_a_stream_that_waits_for_an_event_behind_the_free_has_it(hip: ModuleType, follows: int) -> None:
+def test_hip_malloc_from_pool_async_stream_behind_event_reuses_freed_memory(
+    hip: ModuleType, follows: int
+) -> None:
     pool = new_pool(hip, ReuseFollowEventDependencies=follows)
     stream, other, gate = streams(hip)
     before, behind = (done(hip.hipEventCreate()) for _ in range(2))
@@ -129,7 +133,7 @@ def test_a_stream_that_waits_for_an_event_behind_the_free_has_it(hip: ModuleType
 
 
 @pytest.mark.parametrize("wait", ["stream", "device", "event", "free", "reset"])
-def test_it_is_the_devices_again_after_a_wait(hip: ModuleType, wait: str) -> None:
+def test_hip_wait_calls_give_freed_pool_memory_back_to_device(hip: ModuleType, wait: str) -> None:
     total = hip.hipMemGetInfo()[1]
     other = done(hip.hipMalloc(64))
     held = total - hip.hipMemGetInfo()[1]
@@ -149,7 +153,7 @@ def test_it_is_the_devices_again_after_a_wait(hip: ModuleType, wait: str) -> Non
     assert hip.hipMemGetInfo()[1] == total - (held if wait in ("stream", "device", "event") else 0)
 
 
-def test_as_much_as_the_threshold_says_stays(hip: ModuleType) -> None:
+def test_hip_pool_release_threshold_12_mib_keeps_8_of_24_mib(hip: ModuleType) -> None:
     pool = new_pool(hip, AttrReleaseThreshold=12 * MIB)
     memory = [done(hip.hipMallocFromPoolAsync(8 * MIB, pool, None)) for _ in range(3)]
     for each in memory:
@@ -161,7 +165,7 @@ def test_as_much_as_the_threshold_says_stays(hip: ModuleType) -> None:
     assert int(again) in {int(each) for each in memory}
 
 
-def test_a_threshold_of_all_keeps_all(hip: ModuleType) -> None:
+def test_hip_pool_release_threshold_maximum_keeps_all_until_trim(hip: ModuleType) -> None:
     pool = new_pool(hip, AttrReleaseThreshold=NEVER)
     memory = [done(hip.hipMallocFromPoolAsync(8 * MIB, pool, None)) for _ in range(3)]
     for each in memory:
@@ -174,7 +178,7 @@ def test_a_threshold_of_all_keeps_all(hip: ModuleType) -> None:
     assert attribute(hip, pool, "ReservedMemCurrent") == 0
 
 
-def test_trim_leaves_what_no_stream_has_come_to(hip: ModuleType) -> None:
+def test_hip_mem_pool_trim_to_leaves_memory_whose_free_is_queued(hip: ModuleType) -> None:
     pool = new_pool(hip, AttrReleaseThreshold=128 * MIB)
     stream, _, gate = streams(hip)
     done(hip.hipFreeAsync(done(hip.hipMallocFromPoolAsync(4 * MIB, pool, stream)), stream))
@@ -188,7 +192,7 @@ def test_trim_leaves_what_no_stream_has_come_to(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("asked", ["hipMalloc", "hipMallocAsync", "hipMemCreate"])
-def test_what_is_kept_makes_room(hip: ModuleType, asked: str) -> None:
+def test_hip_allocations_without_room_take_memory_kept_by_pool(hip: ModuleType, asked: str) -> None:
     pool = new_pool(hip, AttrReleaseThreshold=NEVER)
     done(hip.hipFreeAsync(done(hip.hipMallocFromPoolAsync(48 * MIB, pool, None)), None))
     if asked == "hipMemCreate":
@@ -198,7 +202,7 @@ def test_what_is_kept_makes_room(hip: ModuleType, asked: str) -> None:
     assert attribute(hip, pool, "ReservedMemCurrent") == 0
 
 
-def test_an_allocation_that_finds_no_room_waits_for_no_word(hip: ModuleType) -> None:
+def test_hip_malloc_no_room_while_free_is_queued_returns_out_of_memory(hip: ModuleType) -> None:
     stream, _, gate = streams(hip)
     first = done(hip.hipMallocAsync(48 * MIB, stream))
     copied = done(hip.hipMalloc(64))
@@ -212,7 +216,7 @@ def test_an_allocation_that_finds_no_room_waits_for_no_word(hip: ModuleType) -> 
     done(hip.hipMalloc(32 * MIB))
 
 
-def test_a_pool_has_no_more_than_its_largest_size(hip: ModuleType) -> None:
+def test_hip_malloc_from_pool_async_at_max_size_releases_kept_memory(hip: ModuleType) -> None:
     made = hip.hipMemPoolProps()
     made.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
     made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
@@ -224,7 +228,7 @@ def test_a_pool_has_no_more_than_its_largest_size(hip: ModuleType) -> None:
     assert attribute(hip, pool, "ReservedMemHigh") == 3 * MIB
 
 
-def test_what_was_exported_is_not_kept(hip: ModuleType) -> None:
+def test_hip_free_async_exported_memory_is_not_kept(hip: ModuleType) -> None:
     first = done(hip.hipMallocAsync(4 * MIB, None))
     done(hip.hipMemPoolExportPointer(first))
     done(hip.hipFreeAsync(first, None))
@@ -232,7 +236,7 @@ def test_what_was_exported_is_not_kept(hip: ModuleType) -> None:
     assert attribute(hip, pool, "ReservedMemCurrent") == 0
 
 
-def test_a_destroyed_pool_lets_go_of_what_it_keeps(hip: ModuleType) -> None:
+def test_hip_mem_pool_destroy_releases_kept_memory(hip: ModuleType) -> None:
     total = hip.hipMemGetInfo()[1]
     pool = new_pool(hip, AttrReleaseThreshold=NEVER)
     stream, _, gate = streams(hip)
@@ -245,7 +249,7 @@ def test_a_destroyed_pool_lets_go_of_what_it_keeps(hip: ModuleType) -> None:
     assert hip.hipMemGetInfo()[1] == total
 
 
-def test_a_message_names_the_last_free(hip: ModuleType) -> None:
+def test_hip_free_memory_kept_by_pool_message_names_free_async(hip: ModuleType) -> None:
     from peerlane.dialects.hip import explain
 
     pool = new_pool(hip, AttrReleaseThreshold=NEVER)

@@ -45,7 +45,7 @@ def set_attribute(hip: ModuleType, pool: Any, name: str, value: int) -> str:
     return code(hip.hipMemPoolSetAttribute(pool, hip.hipMemPoolAttr[f"hipMemPool{name}"], cell))
 
 
-def test_malloc_async(hip: ModuleType) -> None:
+def test_hip_malloc_async_memory_is_usable_until_free_async(hip: ModuleType) -> None:
     stream = ok(hip.hipStreamCreate())
     pointer = ok(hip.hipMallocAsync(1000, stream))
     assert pointer.shape == (1000,)
@@ -61,13 +61,13 @@ def test_malloc_async(hip: ModuleType) -> None:
         assert code(hip.hipMemcpy(bytearray(1), each, 1, hip.hipMemcpyKind(2))) == INVALID
 
 
-def test_of_size_0_it_is_none(hip: ModuleType) -> None:
+def test_hip_malloc_async_size_0_returns_success_and_null(hip: ModuleType) -> None:
     pool = ok(hip.hipDeviceGetDefaultMemPool(0))
     assert hip.hipMallocAsync(0, None) == (hip.hipError_t.hipSuccess, None)
     assert hip.hipMallocFromPoolAsync(0, pool, None) == (hip.hipError_t.hipSuccess, None)
 
 
-def test_freed_in_the_order_of_the_stream(hip: ModuleType) -> None:
+def test_hip_free_async_runs_in_stream_order(hip: ModuleType) -> None:
     streams = [ok(hip.hipStreamCreate()) for _ in range(2)]
     kept = ok(hip.hipMalloc(4 * MIB))
     for round_ in range(8):
@@ -81,7 +81,7 @@ def test_freed_in_the_order_of_the_stream(hip: ModuleType) -> None:
     assert hip.hipMemGetInfo()[1] == hip.hipMemGetInfo()[2] - 4 * MIB
 
 
-def test_freed_by_the_other_call(hip: ModuleType) -> None:
+def test_hip_free_and_free_async_free_memory_of_either_kind(hip: ModuleType) -> None:
     ok(hip.hipFree(ok(hip.hipMallocAsync(64, None))))
     for make in (hip.hipMalloc(64), hip.hipHostMalloc(64, 0)):
         pointer = ok(make)
@@ -90,7 +90,7 @@ def test_freed_by_the_other_call(hip: ModuleType) -> None:
     ok(hip.hipFreeAsync(None, None))
 
 
-def test_free_async_refuses(hip: ModuleType) -> None:
+def test_hip_free_async_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     pointer = ok(hip.hipMallocAsync(64, None))
     for address in (0x1000, int(pointer) + 1, bytearray(4)):
         assert code(hip.hipFreeAsync(address, None)) == INVALID
@@ -99,20 +99,20 @@ def test_free_async_refuses(hip: ModuleType) -> None:
     assert code(hip.hipFreeAsync(pointer, None)) == INVALID
 
 
-def test_malloc_async_refuses(hip: ModuleType) -> None:
+def test_hip_malloc_async_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     assert code(hip.hipMallocAsync(128 * MIB, None)) == "hipErrorOutOfMemory"
     assert code(hip.hipMallocAsync(64, 4096)) == "hipErrorInvalidHandle"
     for pool in (None, 64, ok(hip.hipStreamCreate())):
         assert code(hip.hipMallocFromPoolAsync(64, pool, None)) == INVALID
 
 
-def test_what_waits_to_be_freed_makes_room(hip: ModuleType) -> None:
+def test_hip_malloc_async_memory_queued_for_free_makes_room(hip: ModuleType) -> None:
     stream = ok(hip.hipStreamCreate())
     for _ in range(20):
         ok(hip.hipFreeAsync(ok(hip.hipMallocAsync(48 * MIB, stream)), stream))
 
 
-def test_memory_is_of_the_streams_device(hip: ModuleType) -> None:
+def test_hip_malloc_async_takes_memory_of_device_of_stream(hip: ModuleType) -> None:
     ok(hip.hipSetDevice(1))
     stream = ok(hip.hipStreamCreate())
     ok(hip.hipSetDevice(0))
@@ -124,7 +124,7 @@ def test_memory_is_of_the_streams_device(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_default_and_current(hip: ModuleType, device: int) -> None:
+def test_hip_device_set_mem_pool_changes_current_pool_until_destroyed(hip: ModuleType, device: int) -> None:
     default = ok(hip.hipDeviceGetDefaultMemPool(device))
     assert int(ok(hip.hipDeviceGetMemPool(device))) == int(default)
     pool = ok(hip.hipMemPoolCreate(wanted(hip, device)))
@@ -137,7 +137,7 @@ def test_default_and_current(hip: ModuleType, device: int) -> None:
     assert int(ok(hip.hipDeviceGetMemPool(device))) == int(default)
 
 
-def test_the_same_by_location(hip: ModuleType) -> None:
+def test_hip_mem_set_mem_pool_by_location_equals_call_by_device(hip: ModuleType) -> None:
     pinned = hip.hipMemAllocationType.hipMemAllocationTypePinned
     place, pool = location(hip, 1), ok(hip.hipMemPoolCreate(wanted(hip, 1)))
     default = ok(hip.hipMemGetDefaultMemPool(place, pinned))
@@ -151,20 +151,20 @@ def test_the_same_by_location(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("device", [-1, 2])
-def test_pools_of_no_device(hip: ModuleType, device: int) -> None:
+def test_hip_mem_pool_calls_unknown_device_return_documented_codes(hip: ModuleType, device: int) -> None:
     assert code(hip.hipDeviceGetDefaultMemPool(device)) == "hipErrorInvalidDevice"
     assert code(hip.hipDeviceGetMemPool(device)) == INVALID
     assert code(hip.hipDeviceSetMemPool(device, ok(hip.hipDeviceGetDefaultMemPool(0)))) == INVALID
     assert code(hip.hipMemPoolCreate(wanted(hip, device))) == INVALID
 
 
-def test_set_pool_refuses(hip: ModuleType) -> None:
+def test_hip_device_set_mem_pool_null_or_of_other_device_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipDeviceSetMemPool(0, None)) == INVALID
     other = ok(hip.hipMemPoolCreate(wanted(hip, 1)))
     assert code(hip.hipDeviceSetMemPool(0, other)) == "hipErrorInvalidDevice"
 
 
-def test_create_refuses(hip: ModuleType) -> None:
+def test_hip_mem_pool_create_bad_properties_return_documented_codes(hip: ModuleType) -> None:
     assert code(hip.hipMemPoolCreate(None)) == INVALID
     made = wanted(hip)
     made.allocType = hip.hipMemAllocationType.hipMemAllocationTypeManaged
@@ -177,7 +177,7 @@ def test_create_refuses(hip: ModuleType) -> None:
     assert code(hip.hipMemPoolCreate(made)) == "hipErrorNotSupported"
 
 
-def test_destroy(hip: ModuleType) -> None:
+def test_hip_mem_pool_destroy_keeps_memory_in_use_and_refuses_default_pool(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     pointer = ok(hip.hipMallocFromPoolAsync(64, pool, None))
     ok(hip.hipMemPoolDestroy(pool))
@@ -188,7 +188,7 @@ def test_destroy(hip: ModuleType) -> None:
         assert code(hip.hipMemPoolDestroy(each)) == INVALID
 
 
-def test_the_largest_size(hip: ModuleType) -> None:
+def test_hip_malloc_from_pool_async_beyond_max_size_returns_out_of_memory(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip, largest=MIB)))
     first = ok(hip.hipMallocFromPoolAsync(MIB // 2, pool, None))
     assert code(hip.hipMallocFromPoolAsync(MIB, pool, None)) == "hipErrorOutOfMemory"
@@ -196,7 +196,7 @@ def test_the_largest_size(hip: ModuleType) -> None:
     ok(hip.hipMallocFromPoolAsync(MIB, pool, None))
 
 
-def test_attributes(hip: ModuleType) -> None:
+def test_hip_mem_pool_set_attribute_values_are_read_back(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     for name in (
         "ReuseFollowEventDependencies",
@@ -211,7 +211,7 @@ def test_attributes(hip: ModuleType) -> None:
     assert attribute(hip, pool, "AttrReleaseThreshold") == (1 << 64) - 1
 
 
-def test_marks(hip: ModuleType) -> None:
+def test_hip_mem_pool_high_marks_reset_only_to_0(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     first, second = (ok(hip.hipMallocFromPoolAsync(size, pool, None)) for size in (1000, 500))
     ok(hip.hipFreeAsync(first, None))
@@ -228,7 +228,7 @@ def test_marks(hip: ModuleType) -> None:
     assert attribute(hip, pool, "AttrUsedMemCurrent") == 0
 
 
-def test_attributes_refuse(hip: ModuleType) -> None:
+def test_hip_mem_pool_attribute_calls_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     pool = ok(hip.hipDeviceGetDefaultMemPool(0))
     one = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
     for call in (hip.hipMemPoolGetAttribute, hip.hipMemPoolSetAttribute):
@@ -238,14 +238,14 @@ def test_attributes_refuse(hip: ModuleType) -> None:
         assert code(call(pool, one, 0x1000)) == "hipErrorIllegalAddress"
 
 
-def test_trim(hip: ModuleType) -> None:
+def test_hip_mem_pool_trim_to_null_pool_returns_invalid_value(hip: ModuleType) -> None:
     pool = ok(hip.hipDeviceGetDefaultMemPool(0))
     ok(hip.hipFree(ok(hip.hipMallocAsync(4 * MIB, None))))
     ok(hip.hipMemPoolTrimTo(pool, 0))
     assert code(hip.hipMemPoolTrimTo(None, 0)) == INVALID
 
 
-def test_access(hip: ModuleType) -> None:
+def test_hip_mem_pool_set_access_is_read_back(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     rights = [
         ok(hip.hipMemPoolGetAccess(pool, location(hip, device))).name.removeprefix("hipMemAccessFlagsProt")
@@ -260,13 +260,13 @@ def test_access(hip: ModuleType) -> None:
         )
 
 
-def test_access_refuses(hip_on: Enter) -> None:
+def test_hip_mem_pool_access_calls_bad_arguments_return_documented_codes(hip_on: Enter) -> None:
     hip = hip_on("devices=4,switch=2,memory=16MiB")
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     good, count = descriptions(hip, d1="Read")
     assert code(hip.hipMemPoolSetAccess(None, good, count)) == INVALID
     assert code(hip.hipMemPoolSetAccess(pool, None, count)) == INVALID
-    assert code(hip.hipMemPoolSetAccess(pool, good, 99)) == INVALID  # more than there are
+    assert code(hip.hipMemPoolSetAccess(pool, good, 99)) == INVALID  # more descriptions than given
     for bad in ("d4", "d-1"):
         result = hip.hipMemPoolSetAccess(pool, *descriptions(hip, **{bad: "Read"}))
         assert code(result) == "hipErrorInvalidDevice"
@@ -279,7 +279,7 @@ def test_access_refuses(hip_on: Enter) -> None:
     assert code(hip.hipMemPoolGetAccess(None, location(hip, 0))) == INVALID
 
 
-def test_reset_ends_pools(hip: ModuleType) -> None:
+def test_hip_device_reset_ends_pools_and_their_memory(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     ok(hip.hipDeviceSetMemPool(0, pool))
     free = hip.hipMemGetInfo()[2]
@@ -325,7 +325,9 @@ def imported(hip: ModuleType, fd: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", ["descriptor", "address"])
-def test_memory_of_another_processs_pool(shared: tuple[ModuleType, Peer, int, bytes], form: str) -> None:
+def test_hip_mem_pool_import_pointer_shares_bytes_both_ways(
+    shared: tuple[ModuleType, Peer, int, bytes], form: str
+) -> None:
     hip, other, fd, data = shared
     cell = ctypes.c_int(fd)
     pool = ok(imported(hip, fd if form == "descriptor" else ctypes.addressof(cell)))
@@ -342,7 +344,7 @@ def test_memory_of_another_processs_pool(shared: tuple[ModuleType, Peer, int, by
 
 
 @pytest.mark.parametrize(("given", "seen"), [("Read", 1), ("ReadWrite", 3), ("None", 0)])
-def test_an_imported_pool_has_the_access_and_the_flags_of_the_export(
+def test_hip_mem_pool_import_takes_access_and_flags_of_export(
     shared: tuple[ModuleType, Peer, int, bytes], given: str, seen: int
 ) -> None:
     hip, other, fd, _ = shared
@@ -363,12 +365,12 @@ result = fd.value
     os.close(again)
     assert int(ok(hip.hipMemPoolGetAccess(pool, location(hip, 0)))) == seen
     assert int(ok(hip.hipMemPoolGetAccess(pool, location(hip, 1)))) == 3
-    assert int(ok(hip.hipMemPoolGetAccess(before, location(hip, 0)))) == 0  # as it was then
+    assert int(ok(hip.hipMemPoolGetAccess(before, location(hip, 0)))) == 0  # as at its export
     flags = ("ReuseFollowEventDependencies", "ReuseAllowOpportunistic", "ReuseAllowInternalDependencies")
     assert [attribute(hip, pool, each) for each in flags] == [1, 0, 1]
 
 
-def test_strict_copies_use_the_access_that_came_with_a_pool(hip_on: Enter) -> None:
+def test_hip_peer_copies_strict_policy_uses_access_of_imported_pool(hip_on: Enter) -> None:
     node = spec("granted")
     hip = hip_on(node, POLICY="peer_copies=strict")
     with hip_peer(node) as other:
@@ -393,7 +395,7 @@ result = fd.value
         assert read(hip, mine, 4096) == b"pool" * 1024
 
 
-def test_a_pointer_that_this_process_exported(hip: ModuleType) -> None:
+def test_hip_mem_pool_import_pointer_own_export_returns_invalid_context(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip, shared=True)))
     fd = ctypes.c_int()
     ok(
@@ -407,7 +409,7 @@ def test_a_pointer_that_this_process_exported(hip: ModuleType) -> None:
     assert hip.hipMemPoolImportPointer(opened, data) == (hip.hipError_t.hipErrorInvalidContext, None)
 
 
-def test_a_file_of_a_pool_that_was_made_up(hip: ModuleType) -> None:
+def test_hip_mem_pool_import_changed_file_returns_out_of_memory(hip: ModuleType) -> None:
     posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
     cell = ctypes.c_int()
     pool = ok(hip.hipMemPoolCreate(wanted(hip, shared=True)))
@@ -427,7 +429,9 @@ def test_a_file_of_a_pool_that_was_made_up(hip: ModuleType) -> None:
         os.close(fd)
 
 
-def test_an_imported_pool_refuses(shared: tuple[ModuleType, Peer, int, bytes]) -> None:
+def test_hip_imported_pool_calls_bad_arguments_return_documented_codes(
+    shared: tuple[ModuleType, Peer, int, bytes],
+) -> None:
     hip, other, fd, data = shared
     pool = ok(imported(hip, fd))
     assert code(hip.hipMallocFromPoolAsync(64, pool, None)) == INVALID
@@ -447,7 +451,7 @@ def test_an_imported_pool_refuses(shared: tuple[ModuleType, Peer, int, bytes]) -
     assert code(hip.hipMemPoolImportPointer(pool, data)) == "hipErrorInvalidDevicePointer"
 
 
-def test_export_of_a_pool_refuses(hip: ModuleType) -> None:
+def test_hip_mem_pool_export_bad_arguments_return_codes_and_leak_nothing(hip: ModuleType) -> None:
     kinds, fd = hip.hipMemAllocationHandleType, ctypes.c_int(-1)
     posix = kinds.hipMemHandleTypePosixFileDescriptor
     pool, private = (ok(hip.hipMemPoolCreate(wanted(hip, shared=shared))) for shared in (True, False))
@@ -466,7 +470,9 @@ def test_export_of_a_pool_refuses(hip: ModuleType) -> None:
         assert code(hip.hipMemPoolExportPointer(pointer)) == INVALID
 
 
-def test_import_of_no_pool(hip: ModuleType, tmp_path: Path) -> None:
+def test_hip_mem_pool_import_not_a_pool_descriptor_returns_out_of_memory(
+    hip: ModuleType, tmp_path: Path
+) -> None:
     posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
     assert code(imported(hip, None)) == INVALID
     assert code(hip.hipMemPoolImportFromShareableHandle(5, posix, 1)) == INVALID
@@ -480,12 +486,14 @@ def test_import_of_no_pool(hip: ModuleType, tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_a_pool_of_another_node(shared: tuple[ModuleType, Peer, int, bytes], hip_on: Enter) -> None:
+def test_hip_mem_pool_import_pool_of_other_node_returns_out_of_memory(
+    shared: tuple[ModuleType, Peer, int, bytes], hip_on: Enter
+) -> None:
     hip = hip_on(spec("elsewhere"))
     assert code(imported(hip, shared[2])) == "hipErrorOutOfMemory"
 
 
-def test_the_older_shape(hip_on: Enter) -> None:
+def test_hip_mem_pool_export_pointer_older_shape_fills_given_struct(hip_on: Enter) -> None:
     hip = hip_on(VERSION="7.2")
     made = hip.hipMemPoolPtrExportData()
     assert hip.hipMemPoolExportPointer(made, ok(hip.hipMallocAsync(64, None))) == (hip.hipError_t.hipSuccess,)

@@ -23,19 +23,19 @@ def run(*args: str, schedule: str = "eager", **variables: str) -> Completed:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("options", [[], ["--profile", "mi300x"]])
-def test_the_page_on_peer_access(options: list[str], schedule: str) -> None:
+def test_hip_example_peer_access_verifies_bytes(options: list[str], schedule: str) -> None:
     program = str(EXAMPLES / "hip_peer_access.py")
     done = run(*options, program, "--devices", "1", "0", "--mib", "2", schedule=schedule)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "2 MiB from device 1 to 0 and back, every byte verified\n"
 
 
-def test_the_page_asks_for_no_access_that_it_did_not_enable() -> None:
+def test_hip_example_peer_access_runs_with_strict_policy() -> None:
     done = run(str(EXAMPLES / "hip_peer_access.py"), "--mib", "1", PEERLANE_HIP_POLICY="peer_copies=strict")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_page_says_what_it_cannot_do() -> None:
+def test_hip_example_peer_access_unsupported_request_exits_1() -> None:
     done = run(str(EXAMPLES / "hip_peer_access.py"), "--devices", "0", "7")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "hipErrorInvalidDevice (101): invalid device ordinal\n"
@@ -49,7 +49,7 @@ def test_the_page_says_what_it_cannot_do() -> None:
     ("options", "count"),
     [(["--devices", "3"], 3), (["--profile", "mi300x"], 8), (["--profile", "two-islands"], 8)],
 )
-def test_a_ring(options: list[str], count: int, schedule: str) -> None:
+def test_hip_example_ring_verifies_bytes(options: list[str], count: int, schedule: str) -> None:
     done = run(*options, str(EXAMPLES / "hip_ring.py"), "--rounds", "2", "--shift", "2", schedule=schedule)
     assert (done.returncode, done.stderr) == (0, "")
     steps = 2 * count + 2
@@ -59,6 +59,6 @@ def test_a_ring(options: list[str], count: int, schedule: str) -> None:
     )
 
 
-def test_a_ring_needs_two() -> None:
+def test_hip_example_ring_one_device_exits_1() -> None:
     done = run("--devices", "1", str(EXAMPLES / "hip_ring.py"))
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "a ring needs 2 devices; there are 1\n")

@@ -1,4 +1,4 @@
-"""What is made from HIP's table of calls: the reference page and the type stubs."""
+"""The reference page and the type stubs, which ``make reference`` makes from HIP's table of calls."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ error, array = hip.hipMalloc(1024)
 """
 
 
-def test_the_page_is_what_the_table_says() -> None:
+def test_hip_reference_page_equals_call_table() -> None:
     assert made.refused(tables.page(PAGE, calls)) == PAGE, "run `make reference`"
 
 
-def test_every_function_is_on_the_page_once() -> None:
+def test_hip_reference_page_lists_each_function_once() -> None:
     works = re.findall(r"^\| `(?:hip|hiprtc)\.(hip\w*)\(", PAGE, re.MULTILINE)
     refuses = re.findall(r"`(hip\w+)`", tables.part_of(PAGE, "refused"))
     assert sorted(works) == sorted(calls.table)
@@ -48,17 +48,17 @@ def test_every_function_is_on_the_page_once() -> None:
     }
 
 
-def test_every_call_says_what_it_rests_on() -> None:
+def test_hip_call_table_every_call_states_its_basis() -> None:
     assert not [name for name, call in calls.table.items() if "Basis" not in call.facts]
     assert not [name for name, call in calls.table.items() if call.facts["Basis"][0] not in "SDC"]
 
 
-def test_every_policy_is_on_the_page() -> None:
+def test_hip_reference_page_lists_every_policy() -> None:
     for name, values in Policy.CHOICES.items():
         assert f"| `{name}` | {', '.join(f'`{value}`' for value in values)} |" in PAGE
 
 
-def test_the_stubs_are_what_the_table_says() -> None:
+def test_hip_stubs_equal_call_table() -> None:
     folders = ("hip-stubs", "rocm-stubs")
     there = {
         str(path.relative_to(ROOT / "src")): path.read_text()
@@ -68,7 +68,7 @@ def test_the_stubs_are_what_the_table_says() -> None:
     assert there == dict(made.stubs()), "run `make reference`"
 
 
-def test_every_module_has_a_stub() -> None:
+def test_hip_stubs_cover_every_module() -> None:
     stubs = set(made.stubs())
     for module in MODULES["hip"]:
         root, _, rest = module.partition(".")
@@ -76,7 +76,7 @@ def test_every_module_has_a_stub() -> None:
         assert stubs & {f"{path}.pyi", f"{path}/__init__.pyi"}, module
 
 
-def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
+def test_hip_stubs_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None:
     for folder in ("hip", "rocm"):
         shutil.copytree(ROOT / "src" / f"{folder}-stubs", tmp_path / folder)
     cases = {

@@ -23,17 +23,17 @@ def functions_of(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{table}: {row}" for table, row in ROWS])
-def test_a_row_has_a_test(table: str, row: str) -> None:
+def test_hip_rows_named_tests_exist(table: str, row: str) -> None:
     found = TABLES[table][row]
     if isinstance(found, str):
-        return  # why it cannot be reached
+        return  # the reason why no program can reach it
     assert found
     for each in found:
         name, _, test = each.partition("::")
         assert test in functions_of(name), f"{each} is not there"
 
 
-def test_every_test_of_a_row_is_named() -> None:
+def test_hip_rows_tests_of_row_files_are_named() -> None:
     named = {
         each
         for rows in TABLES.values()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("node", LINKS)
-def test_3_2_every_pair(hip_on: Enter, node: str) -> None:
+def test_hip_p2p_calls_agree_on_every_pair(hip_on: Enter, node: str) -> None:
     hip = hip_on(node)
     attributes = hip.hipDeviceP2PAttr
     for src, dst in itertools.permutations(range(done(hip.hipGetDeviceCount())), 2):
@@ -38,7 +38,7 @@ def test_3_2_every_pair(hip_on: Enter, node: str) -> None:
         assert hops > 0
 
 
-def test_3_2_attribute_10_is_none(hip: ModuleType) -> None:
+def test_hip_device_get_p2p_attribute_member_10_raises(hip: ModuleType) -> None:
     with pytest.raises(ValueError, match="10 is not a valid"):
         hip.hipDeviceP2PAttr(10)
     with pytest.raises(TypeError, match="must be of type '_hipDeviceP2PAttr__Base'"):
@@ -63,7 +63,9 @@ def sent(nbytes: int, seed: int) -> Any:
 
 @pytest.mark.parametrize("nbytes", [PAGE // 2, PAGE, 2 * PAGE])
 @pytest.mark.parametrize("name", ["null", "per thread", "created"])
-def test_3_3_async_sizes_of_every_ordered_pair(three: ModuleType, name: str, nbytes: int) -> None:
+def test_hip_memcpy_peer_async_every_pair_and_size_copies_bytes(
+    three: ModuleType, name: str, nbytes: int
+) -> None:
     for number, (a, b) in enumerate(itertools.permutations(range(3), 2)):
         src, dst = on(three, a, nbytes), on(three, b, nbytes)
         data = sent(nbytes, number)
@@ -78,7 +80,7 @@ def test_3_3_async_sizes_of_every_ordered_pair(three: ModuleType, name: str, nby
 
 
 @pytest.mark.parametrize("name", ["null", "per thread", "created"])
-def test_3_3_a_stream_on_another_device_than_the_memory(three: ModuleType, name: str) -> None:
+def test_hip_memcpy_peer_async_stream_of_third_device_copies_bytes(three: ModuleType, name: str) -> None:
     src, dst, data = on(three, 0, PAGE), on(three, 1, PAGE), sent(PAGE, 7)
     done(three.hipMemcpyHtoD(src, data, PAGE))
     done(three.hipSetDevice(2))
@@ -89,7 +91,7 @@ def test_3_3_a_stream_on_another_device_than_the_memory(three: ModuleType, name:
 
 
 @pytest.mark.parametrize("call", ["hipMemcpyPeerAsync", "hipMemcpyAsync", "hipMemcpyDtoDAsync"])
-def test_3_3_destroyed_stream(hip: ModuleType, call: str) -> None:
+def test_hip_peer_copies_destroyed_stream_returns_context_is_destroyed(hip: ModuleType, call: str) -> None:
     src, dst = on(hip, 0, PAGE, 1), on(hip, 1, PAGE)
     stream = done(hip.hipStreamCreate())
     done(hip.hipStreamDestroy(stream))
@@ -104,7 +106,9 @@ def test_3_3_destroyed_stream(hip: ModuleType, call: str) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_3_3_the_host_does_not_wait_for_work_of_both_devices(hip: ModuleType, asynchronous: bool) -> None:
+def test_hip_memcpy_peer_does_not_wait_for_null_streams_of_both_devices(
+    hip: ModuleType, asynchronous: bool
+) -> None:
     src, dst = on(hip, 0, PAGE, 5), on(hip, 1, PAGE)
     done(hip.hipSetDevice(0))
     with held(0, 1):  # the null streams of both

@@ -1,4 +1,4 @@
-"""Codes that a call's documentation names and no other test provokes: each call with each of them."""
+"""Documented codes that no other test provokes: each call with each of its codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def box(hip: ModuleType, name: str = "hipMemcpy3DParms") -> Any:
-    """Return what copies a box of 64 bytes from device 0 to itself."""
+    """Return parameters that copy a box of 64 bytes from device 0 to itself."""
     made = getattr(hip, name)()
     for end in ("src", "dst"):
         memory = getattr(made, f"{end}Ptr")
@@ -63,7 +63,7 @@ def prefetched(
 
 
 def cancelled(hip: ModuleType) -> Result:
-    """Return what waiting for an event says whose record was cancelled."""
+    """Return the result of a wait for an event whose record was cancelled."""
     stream, event, gate = done(hip.hipStreamCreate()), done(hip.hipEventCreate()), Gate(hip)
     gate.close(stream)
     done(hip.hipEventRecord(event, stream))
@@ -73,7 +73,7 @@ def cancelled(hip: ModuleType) -> Result:
 
 
 def viewed(hip: ModuleType) -> Result:
-    """Return what exporting small memory says while a view of it lives."""
+    """Return the result of an export of small memory while a view of it lives."""
     array = done(hip.hipMallocAsync(64, None))
     with memoryview(array):
         result: Result = hip.hipMemPoolExportPointer(array)
@@ -133,5 +133,5 @@ CASES: dict[str, dict[str, Callable[[ModuleType], Result]]] = {
 
 
 @pytest.mark.parametrize(("name", "call"), [(name, call) for name, calls in CASES.items() for call in calls])
-def test_refuses(hip: ModuleType, name: str, call: str) -> None:
+def test_hip_calls_provoked_return_documented_code(hip: ModuleType, name: str, call: str) -> None:
     assert code(CASES[name][call](hip)) == name

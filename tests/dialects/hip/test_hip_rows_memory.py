@@ -21,7 +21,7 @@ result = bytes(ok(hip.hipIpcGetMemHandle(p)).reserved).hex()
 """
 
 
-def test_3_5_open_again_from_a_second_context_on_the_same_device(hip_on: Enter) -> None:
+def test_hip_ipc_open_mem_handle_second_context_returns_same_pointer(hip_on: Enter) -> None:
     node = spec("contexts")
     hip = hip_on(node)
     with hip_peer(node) as other:
@@ -79,13 +79,15 @@ print(read(p, 6).decode())
     ("program", "says"), [(BEFORE, "child!"), (AFTER, "parent")], ids=["before", "after"]
 )
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
-def test_3_5_fork(program: str, says: str, schedule: str) -> None:
+def test_hip_calls_in_forked_child_work_only_if_parent_used_no_device(
+    program: str, says: str, schedule: str
+) -> None:
     env = {**os.environ, "PEERLANE_NODE": spec("fork"), "PEERLANE_SCHEDULE": schedule}
     done = run_python(["-c", program], timeout=60, env=env)
     assert (done.returncode, done.stdout) == (0, f"{says}\n"), done.stderr
 
 
-def test_3_6_retain_of_what_was_unmapped(hip: ModuleType) -> None:
+def test_hip_mem_retain_allocation_handle_unmapped_address_returns_invalid_value(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G))
     handle = ok(hip.hipMemRetainAllocationHandle(address))
     ok(hip.hipMemUnmap(address, size))
@@ -93,7 +95,7 @@ def test_3_6_retain_of_what_was_unmapped(hip: ModuleType) -> None:
     ok(hip.hipMemRelease(handle))
 
 
-def test_3_6_all_of_it_is_gated_on_an_attribute(hip: ModuleType) -> None:
+def test_hip_vmm_supported_attribute_is_1_and_mem_create_succeeds(hip: ModuleType) -> None:
     gate = hip.hipDeviceAttribute_t.hipDeviceAttributeVirtualMemoryManagementSupported
     assert [ok(hip.hipDeviceGetAttribute(gate, device)) for device in (0, 1)] == [1, 1]
     ok(hip.hipMemRelease(ok(hip.hipMemCreate(G, properties(hip, 1), 0))))

@@ -1,4 +1,4 @@
-"""Filling memory with HIP, and what it is told of managed memory (facts/hip 1.4)."""
+"""Fills of HIP, and advice about managed memory (facts/hip 1.4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def run(hip: ModuleType, name: str, asynchronous: bool, *words: Any, stream: Any
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", WIDTHS)
 @pytest.mark.parametrize("kind", ["device", "host", "managed", "registered"])
-def test_fill(hip: ModuleType, name: str, asynchronous: bool, kind: str) -> None:
+def test_hip_memset_calls_fill_every_memory_kind(
+    hip: ModuleType, name: str, asynchronous: bool, kind: str
+) -> None:
     width, host = WIDTHS[name], np.zeros(N, np.uint8)
     if kind == "registered":
         done(hip.hipHostRegister(host, N, 0))
@@ -49,7 +51,9 @@ def test_fill(hip: ModuleType, name: str, asynchronous: bool, kind: str) -> None
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", WIDTHS)
-def test_fill_refuses(hip: ModuleType, name: str, asynchronous: bool) -> None:
+def test_hip_memset_calls_bad_arguments_return_documented_codes(
+    hip: ModuleType, name: str, asynchronous: bool
+) -> None:
     memory, width = on(hip, 0, N), WIDTHS[name]
     assert run(hip, name, asynchronous, None, 1, 1) == "hipErrorInvalidValue"
     assert run(hip, name, asynchronous, np.zeros(N), 1, 1) == "hipErrorInvalidValue"
@@ -64,7 +68,7 @@ def test_fill_refuses(hip: ModuleType, name: str, asynchronous: bool) -> None:
     assert not read(hip, memory, N).any()
 
 
-def test_only_the_lowest_byte_counts(hip: ModuleType) -> None:
+def test_hip_memset_value_beyond_a_byte_uses_low_byte(hip: ModuleType) -> None:
     memory = on(hip, 0, N)
     done(hip.hipMemset(memory, 0x1FF, 8))
     done(hip.hipMemset(int(memory) + 8, -2, 8))
@@ -73,7 +77,7 @@ def test_only_the_lowest_byte_counts(hip: ModuleType) -> None:
 
 
 def fill_behind_work(hip: ModuleType, address: int) -> bool:
-    """Fill while a blocking stream waits; whether the call returned before."""
+    """Fill while a blocking stream is held; return whether the call returned before the stream went on."""
     stream = done(hip.hipStreamCreate())
     results: list[Any] = []
 
@@ -88,12 +92,12 @@ def fill_behind_work(hip: ModuleType, address: int) -> bool:
     return returned
 
 
-def test_memory_of_a_device_is_filled_later(hip: ModuleType) -> None:
+def test_hip_memset_device_memory_returns_before_the_fill_runs(hip: ModuleType) -> None:
     assert fill_behind_work(hip, int(on(hip, 0, N)))
 
 
 @pytest.mark.parametrize("which", ["inside", "host", "managed", "synchronous"])
-def test_other_memory_is_filled_on_return(hip: ModuleType, which: str) -> None:
+def test_hip_memset_other_memory_returns_after_the_fill(hip: ModuleType, which: str) -> None:
     memory = on(hip, 0, N)
     if which == "synchronous":
         sync = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
@@ -107,7 +111,7 @@ def test_other_memory_is_filled_on_return(hip: ModuleType, which: str) -> None:
     assert not fill_behind_work(hip, address)
 
 
-def test_fill_on_a_stream_waits(hip: ModuleType) -> None:
+def test_hip_memset_async_waits_for_its_stream(hip: ModuleType) -> None:
     memory, stream = on(hip, 0, N), create(1)
     with held(stream):
         done(hip.hipMemsetAsync(memory, 3, N, stream))
@@ -117,7 +121,7 @@ def test_fill_on_a_stream_waits(hip: ModuleType) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", BOXES)
-def test_fill_rows(hip: ModuleType, name: str, asynchronous: bool) -> None:
+def test_hip_memset_2d_calls_fill_rows_a_pitch_apart(hip: ModuleType, name: str, asynchronous: bool) -> None:
     element = BOXES[name]
     memory, pitch = done(hip.hipMallocPitch(100, 5))
     done(hip.hipMemset(memory, 0, pitch * 5))
@@ -135,7 +139,9 @@ def test_fill_rows(hip: ModuleType, name: str, asynchronous: bool) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("name", BOXES)
-def test_fill_rows_refuses(hip: ModuleType, name: str, asynchronous: bool) -> None:
+def test_hip_memset_2d_calls_bad_arguments_return_documented_codes(
+    hip: ModuleType, name: str, asynchronous: bool
+) -> None:
     memory, pitch = done(hip.hipMallocPitch(100, 5))
     for words in (
         (None, pitch, 1, 100, 5),
@@ -155,7 +161,7 @@ def test_fill_rows_refuses(hip: ModuleType, name: str, asynchronous: bool) -> No
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_fill_boxes(hip: ModuleType, asynchronous: bool) -> None:
+def test_hip_memset_3d_fills_box_and_refuses_bad_extent(hip: ModuleType, asynchronous: bool) -> None:
     made = done(hip.hipMalloc3D(hip.hipExtent(100, 4, 3)))
     done(hip.hipMemset(made.ptr, 0, made.pitch * 12))
     assert run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(60, 2, 2)) == "hipSuccess"
@@ -181,7 +187,7 @@ def told(
     return [int(each) for each in data]
 
 
-def test_what_is_told_of_managed_memory_comes_back(hip: ModuleType) -> None:
+def test_hip_mem_advise_and_prefetch_are_read_back(hip: ModuleType) -> None:
     advice = hip.hipMemoryAdvise
     memory = done(hip.hipMallocManaged(N, 1))
     assert told(hip, memory, "ReadMostly") == [0]
@@ -190,7 +196,7 @@ def test_what_is_told_of_managed_memory_comes_back(hip: ModuleType) -> None:
     assert told(hip, memory, "AccessedBy", room=2) == [-2, -2]
     assert told(hip, memory, "CoherencyMode") == [0]
 
-    done(hip.hipMemAdvise(memory, 128, advice.hipMemAdviseSetReadMostly, -5))  # no device is looked at
+    done(hip.hipMemAdvise(memory, 128, advice.hipMemAdviseSetReadMostly, -5))  # the device id is ignored
     assert told(hip, memory, "ReadMostly", 0, 128) == [1]
     assert told(hip, memory, "ReadMostly") == [0]
     done(hip.hipMemAdvise(int(memory) + 64, 64, advice.hipMemAdviseUnsetReadMostly, 0))
@@ -223,7 +229,7 @@ def test_what_is_told_of_managed_memory_comes_back(hip: ModuleType) -> None:
     assert told(hip, done(hip.hipMallocManaged(N, 1)), "LastPrefetchLocation") == [-2]
 
 
-def test_places_as_locations(hip: ModuleType) -> None:
+def test_hip_mem_advise_v2_and_prefetch_v2_accept_locations(hip: ModuleType) -> None:
     kinds, advice = hip.hipMemLocationType, hip.hipMemoryAdvise
     memory = done(hip.hipMallocManaged(N, 1))
     device = hip.hipMemLocation(type=kinds.hipMemLocationTypeDevice, id=1)
@@ -240,7 +246,7 @@ def test_places_as_locations(hip: ModuleType) -> None:
     assert code(hip.hipMemAdvise_v2(memory, N, prefer, device)) == "hipErrorInvalidDevice"
 
 
-def test_what_managed_memory_refuses(hip: ModuleType) -> None:
+def test_hip_managed_memory_calls_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     memory, plain = done(hip.hipMallocManaged(N, 1)), on(hip, 0, N)
     prefer = hip.hipMemoryAdvise.hipMemAdviseSetPreferredLocation
     mostly, data = hip.hipMemRangeAttribute.hipMemRangeAttributeReadMostly, np.zeros(2, np.int32)
@@ -263,7 +269,7 @@ def test_what_managed_memory_refuses(hip: ModuleType) -> None:
     assert code(hip.hipMemRangeGetAttribute(None, 4, mostly, memory, N)) == "hipErrorInvalidValue"
 
 
-def test_many_attributes_of_a_range(hip: ModuleType) -> None:
+def test_hip_mem_range_get_attributes_fills_values_and_refuses_bad_lists(hip: ModuleType) -> None:
     kinds = hip.hipMemRangeAttribute
     memory = done(hip.hipMallocManaged(N, 1))
     done(hip.hipMemAdvise(memory, N, hip.hipMemoryAdvise.hipMemAdviseSetAccessedBy, 1))
@@ -280,7 +286,7 @@ def test_many_attributes_of_a_range(hip: ModuleType) -> None:
     assert code(hip.hipMemRangeGetAttributes(2, memory, 0)) == "hipErrorInvalidValue"
 
 
-def test_attach(hip: ModuleType) -> None:
+def test_hip_stream_attach_mem_async_checks_memory_length_and_flags(hip: ModuleType) -> None:
     memory, stream = done(hip.hipMallocManaged(N, 1)), done(hip.hipStreamCreate())
     for flags in (1, 2, 4):
         done(hip.hipStreamAttachMemAsync(stream, memory, 0, flags))

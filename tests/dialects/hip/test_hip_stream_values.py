@@ -57,7 +57,9 @@ def pinned(hip: ModuleType) -> Any:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("place", ["device", "other device", "pinned"])
 @pytest.mark.parametrize("offset", [0, 1, 31, 1023])
-def test_write(hip: ModuleType, width: int, place: str, offset: int) -> None:
+def test_hip_stream_write_value_changes_only_that_word(
+    hip: ModuleType, width: int, place: str, offset: int
+) -> None:
     nbytes, value = width // 8, 0x1122334455667788 % (1 << width)
     if place == "other device":
         done(hip.hipSetDevice(1))
@@ -71,11 +73,11 @@ def test_write(hip: ModuleType, width: int, place: str, offset: int) -> None:
     assert content(hip, memory, 8192) == (before + value.to_bytes(nbytes, "little")).ljust(8192, b"\0")
 
 
-# compare, mask, value, what does not let it go on, what does
+# comparison, mask, value, a word that holds the stream, a word that releases it
 COMPARED = [
     (GTE, None, 0x7FFF0001, 0x7FFF0000, 0x7FFF0010),
     (GTE, 0xF, 0x4, 0x3, 0x6),
-    (GTE, None, 1 << 31, (1 << 31) - 1, 1 << 31),  # no sign
+    (GTE, None, 1 << 31, (1 << 31) - 1, 1 << 31),  # unsigned
     (EQ, None, 0x7FFFFFFF, 0x7FFF0000, 0x7FFFFFFF),
     (EQ, 0xFFFF, 0x1, 0x0FFF0000, 0x0FFF0001),
     (EQ, 0xFF, 0x11, 0x25, 0x11),
@@ -88,7 +90,7 @@ COMPARED = [
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("compare", "mask", "value", "held", "passing"), COMPARED)
-def test_wait(
+def test_hip_stream_wait_value_holds_stream_until_condition_is_met(
     hip: ModuleType, width: int, compare: int, mask: int | None, value: int, held: int, passing: int
 ) -> None:
     if compare == NOR and mask is None and width == 64:
@@ -116,7 +118,7 @@ def test_wait(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_stream_of_one_device_lets_that_of_another_go_on(hip: ModuleType, width: int) -> None:
+def test_hip_stream_write_value_on_other_device_releases_waiting_stream(hip: ModuleType, width: int) -> None:
     word, target = holding(hip, bytes(8)), holding(hip, bytes(8))
     here = done(hip.hipStreamCreate())
     done(wait(hip, width)(here, word, 1, EQ, (1 << width) - 1))
@@ -130,7 +132,7 @@ def test_a_stream_of_one_device_lets_that_of_another_go_on(hip: ModuleType, widt
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_null_and_memory_that_is_not_allocated(hip: ModuleType, width: int) -> None:
+def test_hip_stream_value_calls_unusable_memory_return_invalid_value(hip: ModuleType, width: int) -> None:
     stream, device = done(hip.hipStreamCreate()), int(done(hip.hipMalloc(8)))
     freed = int(done(hip.hipMalloc(8)))
     done(hip.hipFree(freed))
@@ -142,12 +144,14 @@ def test_null_and_memory_that_is_not_allocated(hip: ModuleType, width: int) -> N
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_stream_and_no_flags(hip: ModuleType, width: int) -> None:
+def test_hip_stream_value_calls_bad_stream_or_flags_return_documented_codes(
+    hip: ModuleType, width: int
+) -> None:
     word, stream = holding(hip, bytes(8)), done(hip.hipStreamCreate())
     for bad in (0xFFFF, MADE_UP):
         assert code(write(hip, width)(bad, word, 0, 0)) == "hipErrorContextIsDestroyed"
         assert code(wait(hip, width)(bad, word, 0, GTE, 1)) == "hipErrorContextIsDestroyed"
-        assert code(write(hip, width)(bad, None, 0, 0)) == "hipErrorInvalidValue"  # NULL is looked at first
+        assert code(write(hip, width)(bad, None, 0, 0)) == "hipErrorInvalidValue"  # NULL is checked first
     for flags in (4, 0xFFFFFFFF):
         assert code(wait(hip, width)(stream, word, 0, flags, 1)) == "hipErrorInvalidValue"
     assert code(write(hip, width)(stream, word, 0, 1)) == "hipErrorInvalidValue"
@@ -155,7 +159,7 @@ def test_no_stream_and_no_flags(hip: ModuleType, width: int) -> None:
         write(hip, width)(stream, word, 1 << width, 0)
 
 
-def test_a_batch_runs_in_its_order(hip: ModuleType) -> None:
+def test_hip_stream_batch_mem_op_runs_operations_in_order(hip: ModuleType) -> None:
     stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(16)))
     batch = operations(
         (WRITE32, word, 1, 0),
@@ -163,14 +167,14 @@ def test_a_batch_runs_in_its_order(hip: ModuleType) -> None:
         (WRITE32, word, 0x55, 0),
         (WRITE64, word + 8, 0x1122334455667788, 0),
         (WAIT64, word + 8, 0x1122334455667788, EQ),
-        (WRITE32, word + 4, 0xFFFFFFFF00000003, 0),  # of 32 bits counts the lower half
+        (WRITE32, word + 4, 0xFFFFFFFF00000003, 0),  # a write of 32 bits uses the lower half
     )
     done(hip.hipStreamBatchMemOp(stream, len(batch), batch, 0))
     done(hip.hipStreamSynchronize(stream))
     assert content(hip, word, 16).hex() == "5500000003000000" + "8877665544332211"
 
 
-def test_a_batch_in_the_wheel_s_own_array(hip: ModuleType) -> None:
+def test_hip_stream_batch_mem_op_array_of_the_wheel_runs(hip: ModuleType) -> None:
     stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(8)))
     array = hip.hipStreamBatchMemOpParams.allocate(2)
     batch = operations((WRITE32, word, 1, 0), (WRITE32, word + 4, 2, 0))
@@ -181,7 +185,7 @@ def test_a_batch_in_the_wheel_s_own_array(hip: ModuleType) -> None:
     assert code(hip.hipStreamBatchMemOp(stream, 3, array, 0)) == "hipErrorInvalidValue"  # it has 2
 
 
-def test_a_batch_that_cannot_be_writes_nothing(hip: ModuleType) -> None:
+def test_hip_stream_batch_mem_op_one_bad_operation_writes_nothing(hip: ModuleType) -> None:
     stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(8)))
     good = (WRITE32, word, 1, 0)
     for bad in (
@@ -200,7 +204,7 @@ def test_a_batch_that_cannot_be_writes_nothing(hip: ModuleType) -> None:
     assert content(hip, word, 8) == bytes(8)
 
 
-def test_batches_that_are_refused(hip: ModuleType) -> None:
+def test_hip_stream_batch_mem_op_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(8)))
     batch = operations((WRITE32, word, 1, 0))
     call = hip.hipStreamBatchMemOp
@@ -214,7 +218,7 @@ def test_batches_that_are_refused(hip: ModuleType) -> None:
     assert code(call(MADE_UP, 1, batch, 0)) == "hipErrorContextIsDestroyed"
 
 
-def test_the_most_operations(hip: ModuleType) -> None:
+def test_hip_stream_batch_mem_op_256_operations_run(hip: ModuleType) -> None:
     stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(4)))
     batch = operations(*((WRITE32, word, number, 0) for number in range(1, 257)))
     done(hip.hipStreamBatchMemOp(stream, 256, batch, 0))
@@ -223,7 +227,7 @@ def test_the_most_operations(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("stream", [None, 2])
-def test_attach_memory(hip: ModuleType, stream: int | None) -> None:
+def test_hip_stream_attach_mem_async_checks_length_and_flags(hip: ModuleType, stream: int | None) -> None:
     memory = done(hip.hipMalloc(64))
     for length in (0, 64):
         done(hip.hipStreamAttachMemAsync(stream, memory, length, 2))
@@ -236,7 +240,7 @@ def test_attach_memory(hip: ModuleType, stream: int | None) -> None:
 
 
 class Registered:
-    """A page of ordinary memory that HIP knows, and what it holds."""
+    """Two pages of ordinary memory that are registered with HIP, and their words."""
 
     def __init__(self, hip: ModuleType) -> None:
         self.memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
@@ -250,7 +254,9 @@ class Registered:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("form", ["host", "device"])
-def test_words_of_registered_memory(hip: ModuleType, width: int, form: str) -> None:
+def test_hip_stream_value_calls_registered_word_write_and_wait(
+    hip: ModuleType, width: int, form: str
+) -> None:
     known, stream = Registered(hip), done(hip.hipStreamCreate())
     word = int(known.at(hip, form)) + 16
     value = 0xF1F2F3F4F5F6F7F8 % (1 << width)
@@ -267,7 +273,7 @@ def test_words_of_registered_memory(hip: ModuleType, width: int, form: str) -> N
 
 
 @pytest.mark.parametrize(("compare", "mask", "value", "held", "passing"), COMPARED)
-def test_each_comparison_of_a_registered_word(
+def test_hip_stream_wait_value_registered_word_holds_until_condition_is_met(
     hip: ModuleType, compare: int, mask: int | None, value: int, held: int, passing: int
 ) -> None:
     known, stream = Registered(hip), done(hip.hipStreamCreate())
@@ -279,7 +285,7 @@ def test_each_comparison_of_a_registered_word(
     done(hip.hipHostUnregister(known.address))
 
 
-def test_a_batch_of_registered_words(hip: ModuleType) -> None:
+def test_hip_stream_batch_mem_op_registered_words_run_in_order(hip: ModuleType) -> None:
     known, stream = Registered(hip), done(hip.hipStreamCreate())
     batch = operations(
         (WRITE64, known.address, (1 << 64) - 1, 0),
@@ -297,7 +303,7 @@ def test_a_batch_of_registered_words(hip: ModuleType) -> None:
     done(hip.hipHostUnregister(known.address))
 
 
-def test_words_are_of_the_registration_and_whole(hip: ModuleType) -> None:
+def test_hip_stream_value_calls_word_not_all_registered_return_invalid_value(hip: ModuleType) -> None:
     numbers = np.zeros(4, np.uint64)
     address, stream = numbers.ctypes.data, done(hip.hipStreamCreate())
     done(hip.hipHostRegister(address + 8, 12, 0))
@@ -314,7 +320,7 @@ def test_words_are_of_the_registration_and_whole(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_memory_stays_registered_until_no_stream_waits_for_a_word_of_it(hip: ModuleType, device: int) -> None:
+def test_hip_host_unregister_waits_for_stream_that_waits_for_its_word(hip: ModuleType, device: int) -> None:
     known = Registered(hip)
     done(hip.hipSetDevice(device))
     stream = done(hip.hipStreamCreateWithFlags(1))
@@ -332,7 +338,7 @@ def test_memory_stays_registered_until_no_stream_waits_for_a_word_of_it(hip: Mod
     assert code(hip.hipHostUnregister(known.address)) == "hipErrorHostMemoryNotRegistered"
 
 
-def test_registered_memory_is_told_as_such(hip: ModuleType) -> None:
+def test_hip_stream_write_value_unaligned_message_names_registered_memory(hip: ModuleType) -> None:
     known, stream = Registered(hip), done(hip.hipStreamCreate())
     explain()
     assert code(write(hip, 64)(stream, known.address + 4, 1, 0)) == "hipErrorInvalidValue"
@@ -340,7 +346,7 @@ def test_registered_memory_is_told_as_such(hip: ModuleType) -> None:
     done(hip.hipHostUnregister(known.address))
 
 
-def test_a_registered_word_that_is_gone_ends_its_wait(hip: ModuleType) -> None:
+def test_hip_stream_wait_value_unmapped_word_fails_with_illegal_address(hip: ModuleType) -> None:
     known, stream = Registered(hip), done(hip.hipStreamCreate())
     done(wait(hip, 64)(stream, known.address, 1, EQ, (1 << 64) - 1))
     assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"

@@ -1,4 +1,4 @@
-"""Streams of HIP: the rows of facts/hip 3.7, what streams say of themselves, and the calls that end in ``_spt``."""
+"""Streams of HIP: the rows of facts/hip 3.7, queries of streams, and the calls that end in ``_spt``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def destroyed(hip: ModuleType) -> int:
     return int(stream)
 
 
-def test_query_with_work_and_without(hip: ModuleType) -> None:
+def test_hip_stream_query_pending_work_returns_not_ready(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
     assert hip.hipStreamQuery(stream) == (hip.hipError_t.hipSuccess,)
     gate.close(stream)
@@ -38,14 +38,14 @@ def test_query_with_work_and_without(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipStreamQuery", "hipStreamSynchronize"])
-def test_a_destroyed_or_made_up_stream(hip: ModuleType, call: str) -> None:
+def test_hip_stream_calls_unknown_stream_return_context_is_destroyed(hip: ModuleType, call: str) -> None:
     for stream in (destroyed(hip), MADE_UP, done(hip.hipEventCreate())):
         result = getattr(hip, call)(stream)
         assert code(result) == "hipErrorContextIsDestroyed"
         assert int(result[0]) == 709
 
 
-def test_destroy_twice_and_the_null_stream(hip: ModuleType) -> None:
+def test_hip_stream_destroy_twice_or_default_stream_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipStreamDestroy(destroyed(hip))) == "hipErrorContextIsDestroyed"
     assert code(hip.hipStreamDestroy(MADE_UP)) == "hipErrorContextIsDestroyed"
     for stream in (None, 0, LEGACY, PER_THREAD):
@@ -54,7 +54,7 @@ def test_destroy_twice_and_the_null_stream(hip: ModuleType) -> None:
         assert int(result[0]) == 400
 
 
-def test_messages_say_who_ended_it(hip: ModuleType) -> None:
+def test_hip_message_ended_stream_names_call_that_ended_it(hip: ModuleType) -> None:
     from peerlane.dialects.hip import explain
 
     hip.hipStreamQuery(destroyed(hip))
@@ -68,7 +68,7 @@ def test_messages_say_who_ended_it(hip: ModuleType) -> None:
     assert "HIP gave out no stream with the number 0x100000" in explain()
 
 
-def test_reset_then_destroy_the_old_stream(hip: ModuleType) -> None:
+def test_hip_stream_destroy_after_reset_returns_invalid_handle(hip: ModuleType) -> None:
     stream = done(hip.hipStreamCreate())
     other = done(hip.hipStreamCreate())
     done(hip.hipStreamDestroy(other))
@@ -79,7 +79,7 @@ def test_reset_then_destroy_the_old_stream(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("stream", [None, LEGACY, PER_THREAD])
-def test_streams_that_everybody_has_are_made_anew(hip: ModuleType, stream: int | None) -> None:
+def test_hip_default_streams_after_reset_are_new_and_usable(hip: ModuleType, stream: int | None) -> None:
     first = done(hip.hipStreamGetId(stream))
     done(hip.hipDeviceReset())
     assert done(hip.hipStreamGetId(stream)) != first
@@ -89,7 +89,7 @@ def test_streams_that_everybody_has_are_made_anew(hip: ModuleType, stream: int |
     assert content(hip, target, 32) == b"anew" * 8
 
 
-def test_reset_ends_the_streams_of_its_device_only(hip: ModuleType) -> None:
+def test_hip_device_reset_ends_only_streams_of_that_device(hip: ModuleType) -> None:
     here = done(hip.hipStreamCreate())
     done(hip.hipSetDevice(1))
     there = done(hip.hipStreamCreate())
@@ -99,7 +99,7 @@ def test_reset_ends_the_streams_of_its_device_only(hip: ModuleType) -> None:
     done(hip.hipStreamDestroy(here))
 
 
-def test_the_null_stream_waits_for_blocking_streams(hip: ModuleType) -> None:
+def test_hip_null_stream_waits_for_blocking_streams(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
     done(hip.hipStreamQuery(None))
     gate.close(stream)
@@ -111,7 +111,7 @@ def test_the_null_stream_waits_for_blocking_streams(hip: ModuleType) -> None:
     done(hip.hipStreamQuery(stream))
 
 
-def test_the_null_stream_does_not_wait_for_others(hip: ModuleType) -> None:
+def test_hip_null_stream_does_not_wait_for_non_blocking_streams(hip: ModuleType) -> None:
     aside, gate = done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), Gate(hip)
     gate.close(aside)
     done(hip.hipStreamSynchronize(None))
@@ -121,7 +121,7 @@ def test_the_null_stream_does_not_wait_for_others(hip: ModuleType) -> None:
     done(hip.hipStreamSynchronize(aside))
 
 
-def test_blocking_streams_wait_for_the_null_stream(hip: ModuleType) -> None:
+def test_hip_blocking_stream_waits_for_null_stream(hip: ModuleType) -> None:
     stream, aside = done(hip.hipStreamCreate()), done(hip.hipStreamCreateWithFlags(NON_BLOCKING))
     gate, word = Gate(hip), holding(hip, bytes(8))
     gate.close(None)
@@ -135,7 +135,7 @@ def test_blocking_streams_wait_for_the_null_stream(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("call", ["hipMemcpyWithStream", "hipMemcpyAsync", "hipMemcpy_spt"])
-def test_a_copy_at_once_on_a_blocking_stream_comes_behind_the_null_stream(hip: ModuleType, call: str) -> None:
+def test_hip_memcpy_on_blocking_stream_follows_null_stream(hip: ModuleType, call: str) -> None:
     stream, source = done(hip.hipStreamCreate()), holding(hip, b"old!")
     later = holding(hip, b"new!")
     kind = hip.hipMemcpyKind.hipMemcpyDefault
@@ -145,7 +145,7 @@ def test_a_copy_at_once_on_a_blocking_stream_comes_behind_the_null_stream(hip: M
     assert found == b"new!"
 
 
-def test_a_quick_copy_waits_for_what_is_queued_whatever_was_counted(hip: ModuleType) -> None:
+def test_hip_memcpy_fast_path_stale_count_still_waits_for_queued_work(hip: ModuleType) -> None:
     from peerlane.dialects.hip._state import machine
     from peerlane.dialects.hip._stream import null_stream
 
@@ -155,9 +155,7 @@ def test_a_quick_copy_waits_for_what_is_queued_whatever_was_counted(hip: ModuleT
     gate.close(stream)
     done(hip.hipMemcpyAsync(source, later, 4, kind, stream))
     null = null_stream(machine.context())
-    null.settled = (
-        null.submissions
-    )  # as the wait of another thread leaves it that comes between count and queue
+    null.settled = null.submissions  # as the wait of another thread leaves it between count and queue
     opener = threading.Timer(0.05, gate.open)
     opener.start()
     done(hip.hipMemcpy(found, source, 4, kind))
@@ -165,7 +163,7 @@ def test_a_quick_copy_waits_for_what_is_queued_whatever_was_counted(hip: ModuleT
     assert content(hip, found, 4) == b"new!"
 
 
-def test_a_device_waits_for_all_its_streams(hip: ModuleType) -> None:
+def test_hip_device_synchronize_waits_for_all_streams(hip: ModuleType) -> None:
     word = holding(hip, bytes(12))
     streams = [done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), done(hip.hipStreamCreate()), PER_THREAD]
     for at, stream in enumerate(streams):
@@ -176,7 +174,7 @@ def test_a_device_waits_for_all_its_streams(hip: ModuleType) -> None:
     assert content(hip, word, 12) == b"\1\0\0\0" * 3
 
 
-def test_a_device_waits_for_what_is_held_up_beside_the_null_stream(hip: ModuleType) -> None:
+def test_hip_device_synchronize_waits_for_held_non_blocking_stream(hip: ModuleType) -> None:
     aside, gate = done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), Gate(hip)
     gate.close(aside)
     opener = threading.Timer(0.05, gate.open)
@@ -186,7 +184,7 @@ def test_a_device_waits_for_what_is_held_up_beside_the_null_stream(hip: ModuleTy
     opener.join()
 
 
-def test_streams_of_a_device_that_is_not_current(hip: ModuleType) -> None:
+def test_hip_stream_calls_stream_of_device_not_current_succeed(hip: ModuleType) -> None:
     stream = done(hip.hipStreamCreate())
     event = done(hip.hipEventCreate())
     target, source = holding(hip, bytes(PAGE)), holding(hip, b"\7" * PAGE)
@@ -202,14 +200,14 @@ def test_streams_of_a_device_that_is_not_current(hip: ModuleType) -> None:
     assert done(hip.hipGetDevice()) == 1
 
 
-def test_destroy_waits_for_what_is_queued(hip: ModuleType) -> None:
+def test_hip_stream_destroy_waits_for_queued_work(hip: ModuleType) -> None:
     stream, word = done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), holding(hip, bytes(4))
     done(hip.hipStreamWriteValue32(stream, word, 5, 0))
     done(hip.hipStreamDestroy(stream))
     assert content(hip, word, 4) == b"\5\0\0\0"
 
 
-def test_destroy_waits_for_a_word_that_another_stream_writes(hip: ModuleType) -> None:
+def test_hip_stream_destroy_waits_for_word_written_by_other_stream(hip: ModuleType) -> None:
     waiting, writing = (done(hip.hipStreamCreateWithFlags(NON_BLOCKING)) for _ in range(2))
     word, gate = int(holding(hip, bytes(8))), Gate(hip)
     done(hip.hipStreamWaitValue32(waiting, word, 1, 1, 0xFFFFFFFF))
@@ -223,7 +221,7 @@ def test_destroy_waits_for_a_word_that_another_stream_writes(hip: ModuleType) ->
     assert content(hip, word, 8) == b"\1\0\0\0\x09\0\0\0"
 
 
-def test_destroy_tells_what_failed_and_the_stream_is_gone(hip: ModuleType) -> None:
+def test_hip_stream_destroy_failed_work_returns_its_error_and_ends_stream(hip: ModuleType) -> None:
     stream, gate = done(hip.hipStreamCreate()), Gate(hip)
     source, target = done(hip.hipMalloc(8)), done(hip.hipMalloc(8))
     gate.close(stream)
@@ -240,30 +238,32 @@ def machine_stream(stream: Any) -> Any:
 
 
 @pytest.mark.parametrize("flags", [0, NON_BLOCKING])
-def test_flags(hip: ModuleType, flags: int) -> None:
+def test_hip_stream_create_with_flags_are_read_back(hip: ModuleType, flags: int) -> None:
     assert done(hip.hipStreamGetFlags(done(hip.hipStreamCreateWithFlags(flags)))) == flags
     assert done(hip.hipStreamGetFlags(done(hip.hipStreamCreateWithPriority(flags, 0)))) == flags
 
 
 @pytest.mark.parametrize("flags", [2, 3, 0xFFFFFFFF])
-def test_flags_that_there_are_not(hip: ModuleType, flags: int) -> None:
+def test_hip_stream_create_with_invalid_flags_returns_invalid_value(hip: ModuleType, flags: int) -> None:
     assert hip.hipStreamCreateWithFlags(flags) == (hip.hipError_t.hipErrorInvalidValue, None)
     assert hip.hipStreamCreateWithPriority(flags, 0) == (hip.hipError_t.hipErrorInvalidValue, None)
 
 
-def test_flags_of_no_stream(hip: ModuleType) -> None:
+def test_hip_stream_get_flags_null_or_unknown_stream_returns_documented_code(hip: ModuleType) -> None:
     assert code(hip.hipStreamGetFlags(None)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamGetFlags(MADE_UP)) == "hipErrorContextIsDestroyed"
     assert done(hip.hipStreamGetFlags_spt(None)) == 0
 
 
 @pytest.mark.parametrize(("asked", "given"), [(-5, -1), (-1, -1), (0, 0), (1, 1), (9, 1)])
-def test_priorities_are_brought_into_range(hip: ModuleType, asked: int, given: int) -> None:
+def test_hip_stream_create_with_priority_out_of_range_is_clamped(
+    hip: ModuleType, asked: int, given: int
+) -> None:
     assert done(hip.hipDeviceGetStreamPriorityRange()) == (1, -1)
     assert done(hip.hipStreamGetPriority(done(hip.hipStreamCreateWithPriority(0, asked)))) == given
 
 
-def test_what_streams_say_of_themselves(hip: ModuleType) -> None:
+def test_hip_stream_get_calls_return_priority_device_and_id(hip: ModuleType) -> None:
     assert done(hip.hipStreamGetPriority(None)) == 0
     assert code(hip.hipStreamGetPriority(MADE_UP)) == "hipErrorContextIsDestroyed"
     done(hip.hipSetDevice(1))
@@ -278,7 +278,7 @@ def test_what_streams_say_of_themselves(hip: ModuleType) -> None:
     assert code(hip.hipStreamGetId(MADE_UP)) == "hipErrorInvalidHandle"
 
 
-def test_attributes(hip: ModuleType) -> None:
+def test_hip_stream_attributes_are_read_back_and_copied(hip: ModuleType) -> None:
     kinds, policies = hip.hipLaunchAttributeID, hip.hipSynchronizationPolicy
     policy = kinds.hipLaunchAttributeSynchronizationPolicy
     one, two = done(hip.hipStreamCreateWithPriority(0, -1)), done(hip.hipStreamCreate())
@@ -295,7 +295,7 @@ def test_attributes(hip: ModuleType) -> None:
     assert value.priority == -1
 
 
-def test_attributes_that_are_refused(hip: ModuleType) -> None:
+def test_hip_stream_attribute_calls_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     kinds, stream, value = (
         hip.hipLaunchAttributeID,
         done(hip.hipStreamCreate()),
@@ -312,7 +312,7 @@ def test_attributes_that_are_refused(hip: ModuleType) -> None:
     assert code(hip.hipStreamCopyAttributes(MADE_UP, stream)) == "hipErrorInvalidHandle"
 
 
-def test_a_mask_of_compute_units(hip: ModuleType) -> None:
+def test_hip_ext_stream_cu_mask_is_read_back(hip: ModuleType) -> None:
     units = done(hip.hipDeviceGetAttribute(hip.hipDeviceAttribute_t.hipDeviceAttributeMultiprocessorCount, 0))
     words = -(-units // 32)
     stream = done(hip.hipExtStreamCreateWithCUMask(1, [0b1011]))
@@ -328,7 +328,7 @@ def test_a_mask_of_compute_units(hip: ModuleType) -> None:
     assert code(hip.hipExtStreamGetCUMask(MADE_UP, words, found)) == "hipErrorContextIsDestroyed"
 
 
-def test_each_thread_has_a_stream_of_its_own(hip: ModuleType) -> None:
+def test_hip_per_thread_stream_differs_per_thread(hip: ModuleType) -> None:
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.append(done(hip.hipStreamGetId(PER_THREAD)))) for _ in range(2)
@@ -339,7 +339,7 @@ def test_each_thread_has_a_stream_of_its_own(hip: ModuleType) -> None:
     assert len({*found, done(hip.hipStreamGetId(PER_THREAD))}) == 3
 
 
-def test_a_thread_that_ends_leaves_its_work_and_nothing_else(hip: ModuleType) -> None:
+def test_hip_per_thread_stream_of_ended_thread_completes_its_work(hip: ModuleType) -> None:
     from peerlane.dialects.hip._state import machine
 
     word = holding(hip, bytes(4))
@@ -354,7 +354,7 @@ def test_a_thread_that_ends_leaves_its_work_and_nothing_else(hip: ModuleType) ->
     assert content(hip, word, 4) == b"\x09\0\0\0"
 
 
-def test_a_stream_of_a_thread_is_nobody_s_to_give_back(hip: ModuleType) -> None:
+def test_hip_per_thread_stream_is_not_listed_as_living(hip: ModuleType) -> None:
     from peerlane.dialects.hip._state import machine
 
     done(hip.hipStreamSynchronize(PER_THREAD))
@@ -364,7 +364,7 @@ def test_a_stream_of_a_thread_is_nobody_s_to_give_back(hip: ModuleType) -> None:
     done(hip.hipStreamDestroy(stream))
 
 
-def test_no_stream_is_that_of_the_thread_in_spt(hip: ModuleType) -> None:
+def test_hip_spt_calls_null_stream_means_per_thread_stream(hip: ModuleType) -> None:
     source, target = holding(hip, b"mine" * 4), holding(hip, bytes(16))
     kind = hip.hipMemcpyKind.hipMemcpyDefault
     gate = Gate(hip)
@@ -381,7 +381,7 @@ def test_no_stream_is_that_of_the_thread_in_spt(hip: ModuleType) -> None:
     assert done(hip.hipStreamGetPriority_spt(None)) == 0
 
 
-def test_spt_does_not_wait_for_other_blocking_streams(hip: ModuleType) -> None:
+def test_hip_memcpy_spt_does_not_wait_for_blocking_streams(hip: ModuleType) -> None:
     held, gate = done(hip.hipStreamCreate()), Gate(hip)
     gate.close(held)
     target = holding_beside(hip, b"xxxx")
@@ -399,7 +399,7 @@ def holding_beside(hip: ModuleType, data: bytes) -> Any:
     return made
 
 
-def test_events_and_host_functions_of_spt(hip: ModuleType) -> None:
+def test_hip_spt_events_and_host_functions_run_on_per_thread_stream(hip: ModuleType) -> None:
     gate, event = Gate(hip), done(hip.hipEventCreate())
     called: list[tuple[Any, ...]] = []
     host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda *words: called.append(words))
@@ -418,7 +418,7 @@ def test_events_and_host_functions_of_spt(hip: ModuleType) -> None:
     done(hip.hipEventQuery(event))
 
 
-def test_spt_refuses_what_its_call_does(hip: ModuleType) -> None:
+def test_hip_spt_calls_bad_arguments_return_codes_of_base_calls(hip: ModuleType) -> None:
     assert code(hip.hipStreamQuery_spt(MADE_UP)) == "hipErrorContextIsDestroyed"
     assert code(hip.hipStreamWaitEvent_spt(None, None, 0)) == "hipErrorInvalidHandle"
     assert (
@@ -432,7 +432,7 @@ def test_spt_refuses_what_its_call_does(hip: ModuleType) -> None:
     "call",
     ["hipStreamBeginCapture", "hipStreamEndCapture", "hipStreamIsCapturing", "hipStreamEndCapture_spt"],
 )
-def test_nothing_is_captured(hip: ModuleType, call: str) -> None:
+def test_hip_stream_capture_calls_return_not_supported(hip: ModuleType, call: str) -> None:
     words = [done(hip.hipStreamCreate())]
     if call == "hipStreamBeginCapture":
         words.append(hip.hipStreamCaptureMode.hipStreamCaptureModeGlobal)
@@ -440,7 +440,7 @@ def test_nothing_is_captured(hip: ModuleType, call: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [4096, (1 << 64) - 1])
-def test_memory_in_the_order_of_what_is_no_stream(hip: ModuleType, stream: int) -> None:
+def test_hip_malloc_async_unknown_stream_returns_invalid_handle(hip: ModuleType, stream: int) -> None:
     pool = hip.hipDeviceGetDefaultMemPool(0)[1]
     assert hip.hipMallocAsync(64, stream) == (hip.hipError_t.hipErrorInvalidHandle, None)
     assert hip.hipMallocFromPoolAsync(64, pool, stream) == (hip.hipError_t.hipErrorInvalidHandle, None)

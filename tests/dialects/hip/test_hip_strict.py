@@ -1,4 +1,4 @@
-"""What copies between devices ask for with ``peer_copies=strict`` (facts/hip 3.8), whoever gave the access."""
+"""The access that copies between devices need with ``peer_copies=strict`` (facts/hip 3.8)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def strict(hip_on: Enter) -> ModuleType:
 
 
 def copied(hip: ModuleType, dst: Any, src: Any, nbytes: int = N) -> str:
-    """Return what all calls that copy between two devices answer, which must be one."""
+    """Copy with every call that copies between two devices; return their code, which must be one."""
     kind = hip.hipMemcpyKind.hipMemcpyDefault
     box = hip.hipMemcpy3DPeerParms()
     for end, memory, device in (("dst", dst, 1), ("src", src, 0)):
@@ -52,7 +52,7 @@ def copied(hip: ModuleType, dst: Any, src: Any, nbytes: int = N) -> str:
 
 
 @pytest.mark.parametrize("current", [0, 1])
-def test_enabled_in_either_direction(strict: ModuleType, current: int) -> None:
+def test_hip_strict_copies_access_in_either_direction_suffices(strict: ModuleType, current: int) -> None:
     src, dst = on(strict, 0, N, 5), on(strict, 1, N)
     done(strict.hipSetDevice(current))
     assert copied(strict, dst, src) == REFUSED
@@ -62,7 +62,7 @@ def test_enabled_in_either_direction(strict: ModuleType, current: int) -> None:
     assert (read(strict, dst, N) == 5).all()
 
 
-def test_the_memory_decides_not_the_ids(strict: ModuleType) -> None:
+def test_hip_strict_copies_memory_decides_and_ids_do_not(strict: ModuleType) -> None:
     near, far = on(strict, 0, N, 5), on(strict, 0, N)
     done(strict.hipMemcpyPeer(far, 1, near, 0, N))
     assert code(strict.hipMemcpyPeer(on(strict, 1, N), 0, near, 0, N)) == REFUSED
@@ -79,7 +79,9 @@ def test_the_memory_decides_not_the_ids(strict: ModuleType) -> None:
         ("dst", {"d1": "ReadWrite", "d0": "ReadWrite"}, COPIED),
     ],
 )
-def test_access_to_mapped_memory(strict: ModuleType, end: str, rights: dict[str, str], expected: str) -> None:
+def test_hip_strict_copies_mapped_memory_needs_its_access_rights(
+    strict: ModuleType, end: str, rights: dict[str, str], expected: str
+) -> None:
     home = 0 if end == "src" else 1
     memory, _ = mapped(strict, (home, G), access=rights)
     plain = on(strict, 1 - home, N, 7)
@@ -87,7 +89,7 @@ def test_access_to_mapped_memory(strict: ModuleType, end: str, rights: dict[str,
     assert copied(strict, dst, src) == expected
 
 
-def test_of_mappings_side_by_side_each_counts(strict: ModuleType) -> None:
+def test_hip_strict_copies_over_adjacent_mappings_need_access_to_each(strict: ModuleType) -> None:
     src, _ = mapped(strict, (1, G), (0, G), access={})
     done(strict.hipMemSetAccess(src, G, *descriptions(strict, d1="ReadWrite")))
     done(strict.hipMemSetAccess(src + G, G, *descriptions(strict, d0="ReadWrite")))
@@ -108,7 +110,7 @@ def test_of_mappings_side_by_side_each_counts(strict: ModuleType) -> None:
         ("dst", "ReadWrite", COPIED),
     ],
 )
-def test_access_to_a_pool(
+def test_hip_strict_copies_pool_memory_needs_access_to_pool(
     strict: ModuleType, end: str, rights: str | None, expected: str, is_destroyed: bool
 ) -> None:
     home = 0 if end == "src" else 1
@@ -131,7 +133,7 @@ result = bytes(ok(hip.hipIpcGetMemHandle(p)).reserved).hex()
 """
 
 
-def test_opened_memory_is_the_current_devices(hip_on: Enter) -> None:
+def test_hip_strict_copies_opened_memory_belongs_to_opening_device(hip_on: Enter) -> None:
     node = spec("strict")
     hip = hip_on(node, POLICY=STRICT)
     near = on(hip, 1, N)
@@ -147,7 +149,7 @@ def test_opened_memory_is_the_current_devices(hip_on: Enter) -> None:
         assert (read(hip, near, N) == ord("7")).all()
 
 
-def test_ids_of_the_text_are_those_that_are_shown(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hip_strict_copies_message_uses_visible_ids(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "3,2")
     hip = hip_on("devices=4,memory=64MiB", POLICY=STRICT)
     assert copied(hip, on(hip, 1, N), on(hip, 0, N)) == REFUSED

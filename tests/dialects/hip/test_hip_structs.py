@@ -1,4 +1,4 @@
-"""Structs and handles of the hip dialect: what the measured expressions do not show."""
+"""Structs and handles of the hip dialect, where the measured expressions do not cover them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raw_bytes(made: Any) -> bytes:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_struct_has_the_measured_fields(name: str) -> None:
+def test_hip_struct_fields_equal_those_of_the_wheel(name: str) -> None:
     described, kind = facts()["structs"][name], struct(name)
     assert kind.PROPERTIES() == [field[0] for field in described["fields"]]
     assert kind.__name__ == name and issubclass(kind, Pointer)
@@ -44,7 +44,7 @@ def test_every_struct_has_the_measured_fields(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in NAMES if facts()["structs"][each]["fields"]])
-def test_every_number_lies_where_it_was_measured(name: str) -> None:
+def test_hip_struct_number_fields_lie_at_measured_offsets(name: str) -> None:
     for field, kind, settable, offset, nbytes in facts()["structs"][name]["fields"]:
         if not settable or kind.startswith(("enum", "bit", "float", "double")):
             continue
@@ -56,7 +56,7 @@ def test_every_number_lies_where_it_was_measured(name: str) -> None:
         assert int(getattr(made, field)) == 65
 
 
-def test_aliases_and_one_class() -> None:
+def test_hip_struct_alias_names_give_one_class() -> None:
     assert struct("hipStream_t") is struct("ihipStream_t")
     assert struct("hipExtent") is not struct("hipExtent", as_text=False)
     assert is_struct("hipIpcMemHandle_t") and not is_struct("hipError_t")
@@ -64,7 +64,7 @@ def test_aliases_and_one_class() -> None:
         struct("hipNoSuchThing")
 
 
-def test_threads_get_one_class() -> None:
+def test_hip_struct_from_eight_threads_gives_one_class() -> None:
     found: list[type] = []
     threads = [threading.Thread(target=lambda: found.append(struct("hipMemPoolProps"))) for _ in range(8)]
     for thread in threads:
@@ -74,7 +74,7 @@ def test_threads_get_one_class() -> None:
     assert len(found) == 8 and len(set(found)) == 1
 
 
-def test_nested_structs_are_the_same_memory() -> None:
+def test_hip_struct_nested_struct_shares_memory_and_keeps_it_alive() -> None:
     prop = struct("hipMemAllocationProp")()
     prop.location.id = 3
     prop.location.type = enumeration("hipMemLocationType")["hipMemLocationTypeDevice"]
@@ -88,14 +88,14 @@ def test_nested_structs_are_the_same_memory() -> None:
     assert block() is None
 
 
-def test_bits_lie_side_by_side() -> None:
+def test_hip_struct_bit_fields_change_independently() -> None:
     arch = struct("hipDeviceArch_t")(hasDoubles=1, hasWarpVote=1)
     assert raw_bytes(arch) == b"\x80\x01\0\0"
     arch.hasDoubles = 0
     assert (arch.hasDoubles, arch.hasWarpVote) == (0, 1)
 
 
-def test_an_enumeration_without_0() -> None:
+def test_hip_struct_enumeration_field_without_0_raises_when_unset() -> None:
     operation = enumeration("hipStreamBatchMemOpType")["hipStreamMemOpWriteValue64"]
     made = struct("hipStreamBatchMemOpParams")(operation=operation)
     assert made.writeValue.operation is operation and made.pad[0] & 0xFFFFFFFF == int(operation)
@@ -103,7 +103,7 @@ def test_an_enumeration_without_0() -> None:
         struct("hipStreamBatchMemOpParams")().operation  # noqa: B018
 
 
-def test_texts_of_the_two_versions() -> None:
+def test_hip_struct_text_fields_are_str_or_bytes_by_version() -> None:
     data = bytearray(1472)
     data[:5] = b"gfx\0z"
     assert struct("hipDeviceProp_t").fromObj(data).name == "gfx"
@@ -113,7 +113,7 @@ def test_texts_of_the_two_versions() -> None:
     assert struct("hipIpcMemHandle_t", as_text=False).fromObj(handle).reserved == b"ab"
 
 
-def test_a_struct_of_somebody_elses_memory(node: Node) -> None:
+def test_hip_struct_over_device_memory_raises_after_memory_ends(node: Node) -> None:
     d0, _ = node()
     kind = struct("hipExtent")
     with d0.allocate(48) as buffer:
@@ -130,7 +130,7 @@ def test_a_struct_of_somebody_elses_memory(node: Node) -> None:
             kind.fromObj(null).width  # noqa: B018
 
 
-def test_what_lies_beyond_the_memory_is_refused() -> None:
+def test_hip_struct_access_beyond_its_memory_raises_index_error() -> None:
     kind = struct("hipExtent")
     three = kind.allocate(3)
     three.set_depth(2, 5)
@@ -144,7 +144,7 @@ def test_what_lies_beyond_the_memory_is_refused() -> None:
         struct("hipIpcMemHandle_t").fromObj(bytes(63)).reserved  # noqa: B018
 
 
-def test_what_a_field_points_to_is_kept() -> None:
+def test_hip_struct_pointer_field_keeps_object_alive() -> None:
     data = bytearray(8)
     made = struct("hipPointerAttribute_t")(devicePointer=data)
     gc.collect()
@@ -158,7 +158,7 @@ def test_what_a_field_points_to_is_kept() -> None:
     assert int(found)
 
 
-def test_handles_of_every_kind() -> None:
+def test_hip_handle_from_obj_accepts_every_form_of_number() -> None:
     stream = struct("hipStream_t")
     for given, number in (
         (5, 5),

@@ -1,4 +1,4 @@
-"""Every call of HIP's table, with live, ended and wild arguments: no code comes that the page does not name."""
+"""Every call of HIP's table, with live, ended and wild arguments: the page names every code that comes back."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.timeout(240)
 Enter = Callable[..., ModuleType]
 ROUNDS = 40
 ALWAYS = {"hipSuccess", "hipErrorNotReady", "hipErrorOutOfMemory"}
-# They wait for what nobody does here, or hand addresses to the host as code.
+# These calls wait for a word that no call writes here, or run an address as code.
 NOT_DRAWN = {
     *("hipStreamWaitValue32", "hipStreamWaitValue64", "hipStreamBatchMemOp"),
     *("hipLaunchHostFunc", "hipLaunchHostFunc_spt", "hipStreamAddCallback", "hipStreamAddCallback_spt"),
 }
-# They end what the other draws are about.
+# These calls end the objects that other calls use.
 LAST = ("hipDeviceReset", "hipDevicePrimaryCtxReset")
 FUNCTIONS = _facts.facts()["functions"]
 INTS = {"int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long"}
@@ -39,7 +39,7 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
     for other in re.findall(r"as `(\w+)`", text):
         if other not in seen:
             codes |= documented(other, seen | {name})
-    if "the stream" in text:  # the page says what that is
+    if "the stream" in text:  # the page explains this phrase
         codes |= {"hipErrorContextIsDestroyed", "hipErrorInvalidHandle"}
     if any(kind == "Pointer" for _, kind in FUNCTIONS[name]["parameters"]):
         codes.add("hipErrorIllegalAddress")
@@ -49,7 +49,7 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
 
 
 class Pool:
-    """Arguments of every kind."""
+    """Arguments for every call: live and ended objects of every kind, and wild numbers."""
 
     def __init__(self, hip: ModuleType, draw: random.Random) -> None:
         self.hip, self.draw = hip, draw
@@ -101,7 +101,7 @@ class Pool:
 @pytest.mark.parametrize(
     "name", [name for name in calls.table if name not in NOT_DRAWN and not is_compiler(name)]
 )
-def test_no_code_comes_unannounced(hip_on: Enter, name: str) -> None:
+def test_hip_table_calls_random_arguments_return_only_documented_codes(hip_on: Enter, name: str) -> None:
     hip = hip_on("devices=2,memory=64MiB")
     shape, seed = FUNCTIONS[name], random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -111,7 +111,7 @@ def test_no_code_comes_unannounced(hip_on: Enter, name: str) -> None:
         args = [pool.of(*parameter) for parameter in shape["parameters"]]
         try:
             result = getattr(hip, name)(*args)
-        except (TypeError, OverflowError, ValueError, BufferError):  # what is no argument
+        except (TypeError, OverflowError, ValueError, BufferError):  # not a valid argument
             continue
         assert type(result) is tuple, (name, args)
         assert isinstance(result[0], hip.hipError_t)

@@ -1,4 +1,4 @@
-"""Pointers, arrays and lists of the hip dialect: what the measured expressions do not show."""
+"""Pointers, arrays and lists of the hip dialect, where the measured expressions do not cover them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Interface:
         self.__cuda_array_interface__ = described
 
 
-def test_what_an_argument_means() -> None:
+def test_hip_address_of_returns_address_or_raises_by_type() -> None:
     array = np.arange(4, dtype=np.int32)
     assert address_of(None) == 0 and address_of(7) == 7 and address_of(True) == 1
     assert address_of(-1) == 2**64 - 1
@@ -60,7 +60,7 @@ def test_what_an_argument_means() -> None:
         address_of(memoryview(array)[::2])
 
 
-def test_how_many_bytes_an_argument_has() -> None:
+def test_hip_extent_of_returns_size_only_where_known() -> None:
     array = np.arange(4, dtype=np.int32)
     assert extent_of(array) == (array.ctypes.data, 16)
     assert extent_of(array[1:]) == (array.ctypes.data + 4, 12)
@@ -72,11 +72,11 @@ def test_how_many_bytes_an_argument_has() -> None:
         assert extent_of(unknown) == (address_of(unknown), None)
 
 
-def test_a_pointer_keeps_what_it_was_made_of() -> None:
+def test_hip_pointer_keeps_its_object_alive() -> None:
     data = bytearray(b"abcd")
     part = Pointer(data)[1]
     with pytest.raises(BufferError):
-        data.append(1)  # pinned
+        data.append(1)  # `part` exports its buffer
     assert ctypes.string_at(int(part), 3) == b"bcd"
     del part
     gc.collect()
@@ -91,7 +91,7 @@ def test_a_pointer_keeps_what_it_was_made_of() -> None:
     assert alive() is None
 
 
-def test_a_reference_is_where_the_address_lies() -> None:
+def test_hip_pointer_create_ref_points_to_its_address() -> None:
     pointer = DeviceArray(5)
     reference = pointer.createRef()
     assert ctypes.c_size_t.from_address(int(reference)).value == 5
@@ -103,7 +103,7 @@ def test_a_reference_is_where_the_address_lies() -> None:
 @pytest.mark.parametrize(
     "made", [Pointer(5), DeviceArray(5), CStr(b"a"), ListOfInt([1]), PointerToInt([1]), struct("hipExtent")()]
 )
-def test_nothing_pickles(made: object) -> None:
+def test_hip_types_do_not_pickle_or_copy(made: object) -> None:
     with pytest.raises(TypeError, match="cannot pickle"):
         pickle.dumps(made)
     with pytest.raises(TypeError, match="cannot pickle"):
@@ -111,7 +111,7 @@ def test_nothing_pickles(made: object) -> None:
     assert made == made and made != Pointer(int(made))  # type: ignore[call-overload]
 
 
-def test_device_memory_through_an_array(node: Node) -> None:
+def test_hip_device_array_views_device_memory_until_it_ends(node: Node) -> None:
     d0, _ = node()
     buffer = d0.allocate(64)
     buffer.fill(0)
@@ -129,7 +129,7 @@ def test_device_memory_through_an_array(node: Node) -> None:
         memoryview(array)
 
 
-def test_a_view_of_host_memory_keeps_the_array() -> None:
+def test_hip_device_array_view_of_host_memory_keeps_array_alive() -> None:
     data = np.arange(8, dtype=np.uint8)
     alive = weakref.ref(data)
     view = memoryview(DeviceArray(data))
@@ -141,7 +141,7 @@ def test_a_view_of_host_memory_keeps_the_array() -> None:
     assert alive() is None
 
 
-def test_what_would_crash_is_refused() -> None:
+def test_hip_types_unmapped_address_raises_bad_address() -> None:
     with pytest.raises(pl.BadAddress):
         memoryview(DeviceArray(64))
     with pytest.raises(pl.BadAddress):
@@ -151,7 +151,7 @@ def test_what_would_crash_is_refused() -> None:
     assert str(CStr(None)) == "" and bytes(CStr(None)) == b""
 
 
-def test_a_refused_setting_changes_nothing() -> None:
+def test_hip_device_array_configure_bad_setting_changes_nothing() -> None:
     array = DeviceArray(bytearray(8))
     before = repr(array)
     for settings in (
@@ -166,7 +166,7 @@ def test_a_refused_setting_changes_nothing() -> None:
         assert repr(array) == before
 
 
-def test_strings() -> None:
+def test_hip_cstr_converts_text_and_owns_allocated_memory() -> None:
     text = CStr("h\N{LATIN SMALL LETTER E WITH ACUTE}")
     assert (str(text), bytes(text), len(text), text[-1]) == ("h\xe9", b"h\xc3\xa9", 3, "\xe9")
     assert int(CStr(b"same")) == int(CStr("same"))
@@ -188,7 +188,7 @@ def test_strings() -> None:
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, "M8[s]"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_that_the_buffer_protocol_has_no_letter_for_are_pointers(dtype: Any, order: Any) -> None:
+def test_hip_pointer_of_array_without_buffer_format_has_its_address(dtype: Any, order: Any) -> None:
     array = np.zeros((2, 4), dtype, order)
     pointer, found = Pointer(array), NDBuffer(array)
     assert int(pointer) == int(found) == array.ctypes.data
@@ -203,7 +203,7 @@ def test_arrays_that_the_buffer_protocol_has_no_letter_for_are_pointers(dtype: A
     assert alive() is None
 
 
-def test_lists_are_memory() -> None:
+def test_hip_list_types_store_values_in_memory() -> None:
     numbers = ListOfInt([1, -2, 3])
     assert ctypes.string_at(int(numbers), 12) == np.array([1, -2, 3], np.int32).tobytes()
     scalar = PointerToInt([4])
@@ -215,7 +215,7 @@ def test_lists_are_memory() -> None:
     assert PointerToInt(outside).value == 8
 
 
-def test_no_struct_is_made_at_import() -> None:
+def test_hip_structs_import_makes_no_struct() -> None:
     program = "import peerlane.dialects.hip._structs as s\nprint(s._made.cache_info().currsize)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True

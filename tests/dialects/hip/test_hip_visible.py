@@ -1,4 +1,4 @@
-"""Ids are places in the list of visible devices, wherever a program passes one."""
+"""Device ids are positions in the list of visible devices, in every call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FREE = 64 << 20
 
 @pytest.fixture
 def hip(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return HIP with two of three devices, in the other order: 0 is the node's 2, and 1 its 1."""
+    """Return HIP that shows devices 2 and 1 of the node as 0 and 1."""
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,1")
     return hip_on("devices=3,memory=64MiB")
 
@@ -36,7 +36,7 @@ def properties(hip: ModuleType, number: int) -> Any:
     return prop
 
 
-def test_physical_memory(hip: ModuleType) -> None:
+def test_hip_visible_devices_physical_memory_calls_use_visible_ids(hip: ModuleType) -> None:
     _, handle = hip.hipMemCreate(SIZE, properties(hip, 0), 0)
     assert free() == [FREE, FREE, FREE - SIZE]
     assert hip.hipMemGetAllocationPropertiesFromHandle(handle)[1].location.id == 0
@@ -58,7 +58,7 @@ def test_physical_memory(hip: ModuleType) -> None:
     assert free() == [FREE, FREE - SIZE, FREE - SIZE]
 
 
-def test_pools(hip: ModuleType) -> None:
+def test_hip_visible_devices_pool_calls_use_visible_ids(hip: ModuleType) -> None:
     props = hip.hipMemPoolProps()
     props.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
     props.location.type, props.location.id = hip.hipMemLocationType.hipMemLocationTypeDevice, 1
@@ -78,7 +78,7 @@ def test_pools(hip: ModuleType) -> None:
     assert hip.hipMemPoolSetAccess(pool, desc, 1)[0].name == "hipErrorInvalidDevice"
 
 
-def test_managed_memory(hip: ModuleType) -> None:
+def test_hip_visible_devices_prefetch_uses_visible_ids(hip: ModuleType) -> None:
     _, memory = hip.hipMallocManaged(4096, 1)
     assert hip.hipMemPrefetchAsync(memory, 4096, 1, None)[0].name == "hipSuccess"
     told = ctypes.c_int()
@@ -88,7 +88,7 @@ def test_managed_memory(hip: ModuleType) -> None:
     assert hip.hipMemPrefetchAsync(memory, 4096, 2, None)[0].name == "hipErrorInvalidDevice"
 
 
-def test_texts_have_the_ids_of_the_program(hip: ModuleType) -> None:
+def test_hip_visible_devices_messages_use_visible_ids(hip: ModuleType) -> None:
     _, event = hip.hipEventCreate()
     hip.hipSetDevice(1)
     assert hip.hipEventRecord(event, None)[0].name == "hipErrorInvalidHandle"
@@ -97,6 +97,6 @@ def test_texts_have_the_ids_of_the_program(hip: ModuleType) -> None:
     assert "hipSetDevice(1) and hipDeviceEnablePeerAccess(0, 0)" in explain()
 
 
-def test_texts_name_members(hip: ModuleType) -> None:
+def test_hip_message_enumeration_argument_names_member(hip: ModuleType) -> None:
     hip.hipDeviceGetP2PAttribute(hip.hipDeviceP2PAttr.hipDevP2PAttrAccessSupported, 0, 7)
     assert "attr=hipDevP2PAttrAccessSupported (1), srcDevice=0, dstDevice=7" in explain()

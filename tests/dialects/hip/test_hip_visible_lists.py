@@ -19,7 +19,7 @@ VARIABLES = (HIP, CUDA, ROCR)
 
 @pytest.fixture
 def shown(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Return a function that sets variables and returns the devices that are shown, by the node's numbers.
+    """Return a function that sets variables and returns the node's numbers of the visible devices.
 
     In its texts ``{2}`` is the UUID of device 2, without ``GPU-``.
     """
@@ -38,7 +38,7 @@ def shown(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     return shown
 
 
-def test_a_uuid_is_16_digits_as_text(hip: ModuleType) -> None:
+def test_hip_device_get_uuid_is_16_hexadecimal_digits(hip: ModuleType) -> None:
     for device in (0, 1):
         found = done(hip.hipDeviceGetUuid(device)).bytes
         assert len(found) == 16
@@ -64,7 +64,9 @@ def test_a_uuid_is_16_digits_as_text(hip: ModuleType) -> None:
         ("1,,2", [1]),
     ],
 )
-def test_lists(shown: Callable[..., list[int]], name: str, text: str, expected: list[int]) -> None:
+def test_hip_visible_devices_list_shows_listed_devices(
+    shown: Callable[..., list[int]], name: str, text: str, expected: list[int]
+) -> None:
     assert shown(**{name: text}) == expected
 
 
@@ -81,14 +83,14 @@ def test_lists(shown: Callable[..., list[int]], name: str, text: str, expected: 
         ("1,1,3", [1, 3], [1]),
     ],
 )
-def test_where_the_two_parts_of_the_runtime_differ(
+def test_hip_visible_devices_hip_and_rocr_read_some_lists_differently(
     shown: Callable[..., list[int]], text: str, by_hip: list[int], by_the_runtime: list[int]
 ) -> None:
     assert shown(HIP=text) == by_hip
     assert shown(ROCR=text) == by_the_runtime
 
 
-def test_which_variable_counts(shown: Callable[..., list[int]]) -> None:
+def test_hip_visible_devices_hip_overrides_cuda_and_indexes_rocr(shown: Callable[..., list[int]]) -> None:
     assert shown(HIP="1", CUDA="2") == [1]
     assert shown(HIP="", CUDA="2") == [2]
     assert shown(ROCR="3,2,1", HIP="2,0") == [1, 3]

@@ -28,7 +28,7 @@ def handle(hip: ModuleType) -> Any:
 
 
 def wrong_properties(hip: ModuleType) -> dict[str, Any]:
-    """Return what hipMemAllocationProp cannot be."""
+    """Return invalid properties by the reason why they are invalid."""
     found = {
         "NULL": None,
         "type Invalid": properties(hip, kind="Invalid"),
@@ -44,12 +44,12 @@ def wrong_properties(hip: ModuleType) -> dict[str, Any]:
 
 @pytest.mark.parametrize("option", ["Minimum", "Recommended"])
 @pytest.mark.parametrize("device", [0, 1])
-def test_granularity(hip: ModuleType, option: str, device: int) -> None:
+def test_hip_mem_get_allocation_granularity_returns_2_mib(hip: ModuleType, option: str, device: int) -> None:
     kind = hip.hipMemAllocationGranularity_flags[f"hipMemAllocationGranularity{option}"]
     assert ok(hip.hipMemGetAllocationGranularity(properties(hip, device), kind)) == G
 
 
-def test_granularity_refuses(hip: ModuleType) -> None:
+def test_hip_mem_get_allocation_granularity_bad_properties_return_invalid_value(hip: ModuleType) -> None:
     option = hip.hipMemAllocationGranularity_flags(0)
     for what, prop in wrong_properties(hip).items():
         assert code(hip.hipMemGetAllocationGranularity(prop, option)) == INVALID, what
@@ -60,22 +60,24 @@ def test_granularity_refuses(hip: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("size", "alignment"), [(0, 0), (G - 1, 0), (G, 3), (1, G), (G, 1 << 40), (1 << 63, 0)]
 )
-def test_reserve_a_bad_size(hip: ModuleType, size: int, alignment: int) -> None:
+def test_hip_mem_address_reserve_bad_size_returns_out_of_memory(
+    hip: ModuleType, size: int, alignment: int
+) -> None:
     result = hip.hipMemAddressReserve(size, alignment, None, 0)
     assert (code(result), result[1]) == ("hipErrorOutOfMemory", None)
 
 
-def test_reserve_flags(hip: ModuleType) -> None:
+def test_hip_mem_address_reserve_flags_return_invalid_value(hip: ModuleType) -> None:
     assert code(hip.hipMemAddressReserve(G, 0, None, 1)) == INVALID
 
 
 @pytest.mark.parametrize("alignment", [0, 1, 4096, G, 16 * G, 1 << 30])
-def test_reserve_aligned(hip: ModuleType, alignment: int) -> None:
+def test_hip_mem_address_reserve_returns_aligned_address(hip: ModuleType, alignment: int) -> None:
     address = int(ok(hip.hipMemAddressReserve(G, alignment, None, 0)))
     assert address % max(alignment, G) == 0
 
 
-def test_a_wanted_address_is_a_wish(hip: ModuleType) -> None:
+def test_hip_mem_address_reserve_taken_address_returns_other_address(hip: ModuleType) -> None:
     address = int(ok(hip.hipMemAddressReserve(G, 0, None, 0)))
     other = int(ok(hip.hipMemAddressReserve(G, 0, address, 0)))
     assert other != address
@@ -83,7 +85,9 @@ def test_a_wanted_address_is_a_wish(hip: ModuleType) -> None:
     assert int(ok(hip.hipMemAddressReserve(G, 0, address, 0))) == address
 
 
-def test_address_free(hip: ModuleType, reserved: int, handle: Any) -> None:
+def test_hip_mem_address_free_inexact_or_mapped_range_returns_invalid_value(
+    hip: ModuleType, reserved: int, handle: Any
+) -> None:
     for address, size in (
         (None, 4 * G),
         (reserved, 0),
@@ -100,7 +104,7 @@ def test_address_free(hip: ModuleType, reserved: int, handle: Any) -> None:
     assert code(hip.hipMemAddressFree(reserved, 4 * G)) == INVALID
 
 
-def test_create_refuses(hip: ModuleType) -> None:
+def test_hip_mem_create_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     for what, prop in wrong_properties(hip).items():
         result = hip.hipMemCreate(G, prop, 0)
         assert (code(result), result[1]) == (INVALID, None), what
@@ -112,7 +116,7 @@ def test_create_refuses(hip: ModuleType) -> None:
         assert code(hip.hipMemCreate(size, properties(hip), 0)) == "hipErrorOutOfMemory"
 
 
-def test_create_and_release(hip: ModuleType) -> None:
+def test_hip_mem_create_and_release_change_free_memory(hip: ModuleType) -> None:
     _, before, _ = hip.hipMemGetInfo()
     for granules in range(1, 9):
         handle = ok(hip.hipMemCreate(granules * G, properties(hip), 0))
@@ -122,12 +126,12 @@ def test_create_and_release(hip: ModuleType) -> None:
     assert hip.hipMemGetInfo()[1] == before
 
 
-def test_release_no_handle(hip: ModuleType) -> None:
+def test_hip_mem_release_not_a_handle_returns_invalid_value(hip: ModuleType) -> None:
     for handle in (None, 64, ok(hip.hipStreamCreate())):
         assert code(hip.hipMemRelease(handle)) == INVALID
 
 
-def test_released_while_mapped_it_stays(hip: ModuleType) -> None:
+def test_hip_mem_release_while_mapped_keeps_memory_until_unmap(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G))
     write(hip, address, b"\x11" * size)
     assert read(hip, address, size) == b"\x11" * size
@@ -137,7 +141,7 @@ def test_released_while_mapped_it_stays(hip: ModuleType) -> None:
     assert code(hip.hipMemcpy(bytearray(1), address, 1, hip.hipMemcpyKind(2))) == INVALID
 
 
-def test_map_refuses(hip: ModuleType, reserved: int, handle: Any) -> None:
+def test_hip_mem_map_bad_arguments_return_invalid_value(hip: ModuleType, reserved: int, handle: Any) -> None:
     plain = ok(hip.hipMalloc(G))
     for what, arguments in {
         "NULL": (None, G, 0, handle, 0),
@@ -159,14 +163,18 @@ def test_map_refuses(hip: ModuleType, reserved: int, handle: Any) -> None:
     assert code(hip.hipMemMap(reserved, G, 0, handle, 0)) == INVALID
 
 
-def test_without_set_access_nobody_may(hip: ModuleType, reserved: int, handle: Any) -> None:
+def test_hip_memcpy_mapped_memory_without_set_access_returns_unknown(
+    hip: ModuleType, reserved: int, handle: Any
+) -> None:
     ok(hip.hipMemMap(reserved, G, 0, handle, 0))
     for device in (0, 1):
         assert ok(hip.hipMemGetAccess(location(hip, device), reserved)) == 0
     assert code(hip.hipMemcpy(reserved, b"x", 1, hip.hipMemcpyKind(1))) == "hipErrorUnknown"
 
 
-def test_one_handle_in_several_places(hip: ModuleType, reserved: int, handle: Any) -> None:
+def test_hip_mem_map_one_handle_at_three_addresses_shares_bytes(
+    hip: ModuleType, reserved: int, handle: Any
+) -> None:
     other = int(ok(hip.hipMemAddressReserve(G, 0, None, 0)))
     for address in (reserved, reserved + 2 * G, other):
         ok(hip.hipMemMap(address, G, 0, handle, 0))
@@ -178,7 +186,7 @@ def test_one_handle_in_several_places(hip: ModuleType, reserved: int, handle: An
     assert read(hip, other, 10) == b"aaaaabcdaa"
 
 
-def test_several_handles_side_by_side(hip: ModuleType) -> None:
+def test_hip_mem_map_adjacent_handles_form_one_range(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (1, 2 * G), (0, G), access={"d0": "ReadWrite", "d1": "ReadWrite"})
     data = bytes(range(251)) * (size // 251 + 1)
     write(hip, address, data[:size])
@@ -191,7 +199,7 @@ def test_several_handles_side_by_side(hip: ModuleType) -> None:
     ok(hip.hipMemAddressFree(address, size))
 
 
-def test_unmap_refuses(hip: ModuleType) -> None:
+def test_hip_mem_unmap_bad_range_unmaps_nothing(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (0, G))
     for pointer, nbytes in (
         (None, size),
@@ -209,7 +217,7 @@ def test_unmap_refuses(hip: ModuleType) -> None:
     ok(hip.hipMemUnmap(address + G, G))
 
 
-def test_set_access_refuses(hip: ModuleType) -> None:
+def test_hip_mem_set_access_bad_arguments_change_nothing(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (0, G), access={})
     good, one = descriptions(hip, d0="ReadWrite")
     for what, arguments in {
@@ -235,7 +243,7 @@ def test_set_access_refuses(hip: ModuleType) -> None:
     assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 0
 
 
-def test_set_access_out_of_reach(hip_on: Enter) -> None:
+def test_hip_mem_set_access_unreachable_device_changes_nothing(hip_on: Enter) -> None:
     hip = hip_on("devices=4,switch=2,memory=16MiB")
     address, size = mapped(hip, (0, G))
     assert code(hip.hipMemSetAccess(address, size, *descriptions(hip, d1="Read", d2="Read"))) == INVALID
@@ -243,7 +251,7 @@ def test_set_access_out_of_reach(hip_on: Enter) -> None:
     ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d1="Read", d2="None")))
 
 
-def test_get_access(hip: ModuleType) -> None:
+def test_hip_mem_get_access_returns_rights_per_device_and_mapping(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (0, G), access={"d0": "ReadWrite"})
     assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 3
     assert ok(hip.hipMemGetAccess(location(hip, 1), address)) == 0
@@ -253,7 +261,7 @@ def test_get_access(hip: ModuleType) -> None:
     assert [ok(hip.hipMemGetAccess(location(hip, 1), address + at)) for at in (0, G)] == [3, 1]
 
 
-def test_get_access_refuses(hip: ModuleType) -> None:
+def test_hip_mem_get_access_bad_arguments_return_invalid_value(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G))
     here = location(hip, 0)
     for place, pointer in (
@@ -269,7 +277,7 @@ def test_get_access_refuses(hip: ModuleType) -> None:
         assert code(hip.hipMemGetAccess(place, pointer)) == INVALID
 
 
-def test_read_write_then_read_then_none(hip: ModuleType) -> None:
+def test_hip_memcpy_mapped_memory_obeys_changed_rights(hip: ModuleType) -> None:
     violation = "hipErrorUnknown"
     address, size = mapped(hip, (0, G))
     write(hip, address, b"\x21" * size)
@@ -283,7 +291,7 @@ def test_read_write_then_read_then_none(hip: ModuleType) -> None:
     assert read(hip, address, size) == b"\x21" * size
 
 
-def test_the_current_device_has_the_right(hip: ModuleType) -> None:
+def test_hip_memcpy_mapped_memory_obeys_rights_of_current_device(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), access={"d1": "ReadWrite"})
     assert code(hip.hipMemcpy(address, b"x", 1, hip.hipMemcpyKind(1))) == "hipErrorUnknown"
     ok(hip.hipSetDevice(1))
@@ -296,7 +304,9 @@ def test_the_current_device_has_the_right(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("given", ["Read", "None"])
-def test_peer_copy_of_mapped_memory(hip: ModuleType, given: str) -> None:
+def test_hip_memcpy_peer_mapped_memory_needs_read_right_of_current_device(
+    hip: ModuleType, given: str
+) -> None:
     address, size = mapped(hip, (0, G))
     write(hip, address, b"\x31" * size)
     ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="None", d1=given)))
@@ -311,7 +321,7 @@ def test_peer_copy_of_mapped_memory(hip: ModuleType, given: str) -> None:
     assert read(hip, plain, size) == b"\x31" * size
 
 
-def test_the_host_reads_it_where_it_is_mapped(hip_on: Enter) -> None:
+def test_hip_mapped_memory_host_access_map_is_read_by_host(hip_on: Enter) -> None:
     hip = hip_on("devices=1,memory=64MiB,host_access=map")
     address, size = mapped(hip, (0, G))
     ctypes.memset(address, 0x41, size)
@@ -319,7 +329,7 @@ def test_the_host_reads_it_where_it_is_mapped(hip_on: Enter) -> None:
     assert ctypes.string_at(address + 5, 3) == b"AAA"
 
 
-def test_a_description_of_the_host_says_nothing(hip: ModuleType) -> None:
+def test_hip_mem_set_access_description_of_host_is_ignored(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), access={})
     both, count = descriptions(hip, d0="Read", d1="Read")
     both.get_location(1).type = hip.hipMemLocationType.hipMemLocationTypeHost
@@ -327,7 +337,9 @@ def test_a_description_of_the_host_says_nothing(hip: ModuleType) -> None:
     assert [ok(hip.hipMemGetAccess(location(hip, device), address)) for device in (0, 1)] == [1, 0]
 
 
-def test_retain(hip: ModuleType, reserved: int, handle: Any) -> None:
+def test_hip_mem_retain_allocation_handle_adds_a_reference(
+    hip: ModuleType, reserved: int, handle: Any
+) -> None:
     ok(hip.hipMemMap(reserved + G, G, 0, handle, 0))
     for inside in (0, 5, G - 1):
         assert int(ok(hip.hipMemRetainAllocationHandle(reserved + G + inside))) == int(handle)
@@ -343,7 +355,9 @@ def test_retain(hip: ModuleType, reserved: int, handle: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
-def test_properties_of_a_handle(hip_on: Enter, version: str) -> None:
+def test_hip_mem_get_allocation_properties_from_handle_returns_properties(
+    hip_on: Enter, version: str
+) -> None:
     hip = hip_on(VERSION=version)
     handle = ok(hip.hipMemCreate(G, properties(hip, 1, requested=1), 0))
     made = hip.hipMemAllocationProp()
@@ -359,7 +373,7 @@ def test_properties_of_a_handle(hip_on: Enter, version: str) -> None:
         assert code(hip.hipMemGetAllocationPropertiesFromHandle(no_handle)) == INVALID
 
 
-def test_memory_grows_in_place(hip: ModuleType) -> None:
+def test_hip_mapped_memory_grows_in_place_and_keeps_bytes(hip: ModuleType) -> None:
     address = int(ok(hip.hipMemAddressReserve(8 * G, 0, None, 0)))
     written = b""
     for step in range(8):
@@ -372,7 +386,7 @@ def test_memory_grows_in_place(hip: ModuleType) -> None:
         assert read(hip, address, len(written)) == written
 
 
-def test_reset_ends_it_all(hip: ModuleType) -> None:
+def test_hip_device_reset_ends_mappings_handles_and_reservations(hip: ModuleType) -> None:
     free = hip.hipMemGetInfo()[1]
     address, size = mapped(hip, (0, G))
     handle = ok(hip.hipMemCreate(G, properties(hip), 0))
@@ -384,7 +398,7 @@ def test_reset_ends_it_all(hip: ModuleType) -> None:
     mapped(hip, (0, G))
 
 
-def test_queued_work_keeps_the_bytes(hip: ModuleType) -> None:
+def test_hip_mem_unmap_after_queued_copy_lets_copy_read_memory(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G))
     write(hip, address, b"\x51" * size)
     stream, plain = ok(hip.hipStreamCreate()), ok(hip.hipMalloc(size))
@@ -394,7 +408,7 @@ def test_queued_work_keeps_the_bytes(hip: ModuleType) -> None:
     assert read(hip, plain, size) == b"\x51" * size
 
 
-def test_no_dma_buf(hip: ModuleType) -> None:
+def test_hip_mem_get_handle_for_address_range_returns_not_supported(hip: ModuleType) -> None:
     kind = hip.hipMemRangeHandleType.hipMemRangeHandleTypeDmaBufFd
     address, size = mapped(hip, (0, G))
     fd = ctypes.c_int()

@@ -33,7 +33,7 @@ def usable(hip: ModuleType, address: int, size: int) -> None:
     ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="ReadWrite")))
 
 
-def test_a_part_of_the_memory_fills_the_whole_reservation(hip: ModuleType) -> None:
+def test_hip_mem_map_part_fills_whole_reservation(hip: ModuleType) -> None:
     handle = ok(hip.hipMemCreate(2 * G, properties(hip), 0))
     address = int(ok(hip.hipMemAddressReserve(G, 0, None, 0)))
     ok(hip.hipMemMap(address, G, 0, handle, 0))
@@ -47,9 +47,7 @@ def test_a_part_of_the_memory_fills_the_whole_reservation(hip: ModuleType) -> No
     ok(hip.hipMemAddressFree(address, G))
 
 
-def test_parts_of_one_handle_in_several_places_are_the_same_bytes(
-    hip: ModuleType, large: Any, base: int
-) -> None:
+def test_hip_mem_map_parts_of_one_handle_share_bytes(hip: ModuleType, large: Any, base: int) -> None:
     for at, granules in ((0, 1), (1, 2), (3, 3)):
         ok(hip.hipMemMap(base + at * G, granules * G, 0, large, 0))
     usable(hip, base, 6 * G)
@@ -60,13 +58,13 @@ def test_parts_of_one_handle_in_several_places_are_the_same_bytes(
     assert read(hip, base + 3 * G, 2) == read(hip, base, 2) == b"yz"
     ok(hip.hipMemUnmap(base + G, 2 * G))
     assert code(hip.hipMemcpy(bytearray(1), base + G, 1, hip.hipMemcpyKind(2))) == INVALID
-    ok(hip.hipMemMap(base + G, G, 0, large, 0))  # what a part took is free behind it
+    ok(hip.hipMemMap(base + G, G, 0, large, 0))  # the unmapped addresses can be mapped again
     ok(hip.hipMemMap(base + 2 * G, G, 0, large, 0))
     usable(hip, base + G, 2 * G)
     assert read(hip, base + 2 * G, 2) == b"yz"
 
 
-def test_what_a_part_leaves_is_mapped_otherwise(hip: ModuleType, large: Any, base: int) -> None:
+def test_hip_mem_map_other_memory_beside_a_part_succeeds(hip: ModuleType, large: Any, base: int) -> None:
     ok(hip.hipMemMap(base, G, 0, large, 0))
     other = ok(hip.hipMemCreate(G, properties(hip, 1), 0))
     ok(hip.hipMemMap(base + G, G, 0, other, 0))
@@ -81,18 +79,24 @@ def test_what_a_part_leaves_is_mapped_otherwise(hip: ModuleType, large: Any, bas
     ("size", "offset"),
     [(4 * G, 0), (G - 1, 0), (G + 4096, 0), (1 << 62, 0), (0, 0), (G, G), (2 * G, G), (G, 1)],
 )
-def test_what_is_no_part(hip: ModuleType, large: Any, base: int, size: int, offset: int) -> None:
+def test_hip_mem_map_bad_size_or_offset_of_part_returns_invalid_value(
+    hip: ModuleType, large: Any, base: int, size: int, offset: int
+) -> None:
     assert code(hip.hipMemMap(base, size, offset, large, 0)) == INVALID
     ok(hip.hipMemMap(base, 3 * G, 0, large, 0))
     assert code(hip.hipMemMap(base + 2 * G, G, 0, large, 0)) == INVALID
 
 
-def test_a_part_that_does_not_fit(hip: ModuleType, large: Any, base: int) -> None:
+def test_hip_mem_map_part_beyond_reservation_returns_invalid_value(
+    hip: ModuleType, large: Any, base: int
+) -> None:
     assert code(hip.hipMemMap(base + 5 * G, 2 * G, 0, large, 0)) == INVALID
     ok(hip.hipMemMap(base + 5 * G, G, 0, large, 0))
 
 
-def test_what_does_not_fit_is_told_of_reserved_addresses(hip: ModuleType, large: Any, base: int) -> None:
+def test_hip_mem_map_beyond_reservation_message_names_reserved_range(
+    hip: ModuleType, large: Any, base: int
+) -> None:
     explain()
     for at in (base + 4 * G, base + G // 2):
         assert code(hip.hipMemMap(at, 3 * G, 0, large, 0)) == INVALID
@@ -104,7 +108,9 @@ def test_what_does_not_fit_is_told_of_reserved_addresses(hip: ModuleType, large:
 
 
 @pytest.mark.parametrize("size", [G, 3 * G])
-def test_rights_and_ends_are_those_of_whole_parts(hip: ModuleType, large: Any, base: int, size: int) -> None:
+def test_hip_mem_set_access_and_unmap_need_whole_parts(
+    hip: ModuleType, large: Any, base: int, size: int
+) -> None:
     ok(hip.hipMemMap(base, 2 * G, 0, large, 0))
     allowed = descriptions(hip, d0="ReadWrite")
     assert code(hip.hipMemSetAccess(base, size, *allowed)) == INVALID
@@ -113,7 +119,9 @@ def test_rights_and_ends_are_those_of_whole_parts(hip: ModuleType, large: Any, b
     ok(hip.hipMemUnmap(base, 2 * G))
 
 
-def test_the_memory_counts_whole_and_lives_as_long_as_a_part(hip: ModuleType, large: Any, base: int) -> None:
+def test_hip_mem_release_part_mapped_keeps_whole_memory_until_unmap(
+    hip: ModuleType, large: Any, base: int
+) -> None:
     free = hip.hipMemGetInfo()[1]
     ok(hip.hipMemMap(base, G, 0, large, 0))
     usable(hip, base, G)
@@ -125,7 +133,7 @@ def test_the_memory_counts_whole_and_lives_as_long_as_a_part(hip: ModuleType, la
     assert hip.hipMemGetInfo()[1] == free + 3 * G
 
 
-def test_a_descriptor_of_memory_that_is_mapped_in_part_is_of_all(
+def test_hip_mem_export_partly_mapped_memory_exports_all_of_it(
     hip: ModuleType, large: Any, base: int
 ) -> None:
     ok(hip.hipMemMap(base, 3 * G, 0, large, 0))
@@ -144,13 +152,15 @@ def test_a_descriptor_of_memory_that_is_mapped_in_part_is_of_all(
     assert read(hip, base + 5 * G, 7) == b"far end"
 
 
-def test_mapped_memory_has_no_ipc_handle(hip: ModuleType, large: Any, base: int) -> None:
+def test_hip_ipc_get_mem_handle_mapped_memory_returns_invalid_value(
+    hip: ModuleType, large: Any, base: int
+) -> None:
     ok(hip.hipMemMap(base, G, 0, large, 0))
     usable(hip, base, G)
     assert code(hip.hipIpcGetMemHandle(base)) == INVALID
 
 
-def test_a_reserved_address_is_told_as_reserved(hip: ModuleType, base: int) -> None:
+def test_hip_message_reserved_address_says_reserved(hip: ModuleType, base: int) -> None:
     explain()
     assert code(hip.hipMemMap(base, 4 * G, 0, 0x77, 0)) == INVALID
     text = explain()

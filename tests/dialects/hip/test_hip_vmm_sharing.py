@@ -1,4 +1,4 @@
-"""Virtual memory of HIP in several processes: file descriptors that travel (facts/hip 3.6, 0.7)."""
+"""Virtual memory of HIP that processes share by file descriptors (facts/hip 3.6, 0.7)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ fd = exported(handle); socket.send_fds(wire, [b"x"], [fd]); os.close(fd)
 
 
 @pytest.mark.parametrize("form", ["the descriptor", "an address of an int", "an int object"])
-def test_data_both_ways(shared: tuple[ModuleType, Peer, socket.socket], form: str) -> None:
+def test_hip_mem_import_shares_bytes_both_ways(
+    shared: tuple[ModuleType, Peer, socket.socket], form: str
+) -> None:
     hip, other, connection = shared
     other.run(MAKE_AND_SEND)
     fd = received(connection)
@@ -115,7 +117,9 @@ def test_data_both_ways(shared: tuple[ModuleType, Peer, socket.socket], form: st
     assert read(hip, address, G) == b"\x63" * G
 
 
-def test_what_it_is_there(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
+def test_hip_mem_import_properties_equal_those_of_exporter(
+    shared: tuple[ModuleType, Peer, socket.socket],
+) -> None:
     hip, other, connection = shared
     other.run(MAKE_AND_SEND)
     fd = received(connection)
@@ -126,7 +130,7 @@ def test_what_it_is_there(shared: tuple[ModuleType, Peer, socket.socket]) -> Non
     assert ctypes.c_int.from_address(int(made) + 4).value == 1
 
 
-def test_it_counts_once(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
+def test_hip_mem_import_shared_memory_is_charged_once(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
     hip, other, connection = shared
     ok(hip.hipSetDevice(1))
     before = hip.hipMemGetInfo()[1]
@@ -143,7 +147,9 @@ def test_it_counts_once(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_its_maker_has_ended(shared: tuple[ModuleType, Peer, socket.socket], when: str) -> None:
+def test_hip_mem_import_exporter_killed_memory_lives(
+    shared: tuple[ModuleType, Peer, socket.socket], when: str
+) -> None:
     hip, other, connection = shared
     other.run(MAKE_AND_SEND)
     fd = received(connection)
@@ -159,7 +165,9 @@ def test_its_maker_has_ended(shared: tuple[ModuleType, Peer, socket.socket], whe
     assert read(hip, address, G) == b"\x64" * G
 
 
-def test_released_as_soon_as_it_is_sent(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
+def test_hip_mem_import_memory_released_after_send_lives(
+    shared: tuple[ModuleType, Peer, socket.socket],
+) -> None:
     hip, other, connection = shared
     other.run(MAKE_AND_SEND + "ok(hip.hipMemUnmap(address, G)); ok(hip.hipMemRelease(handle))")
     fd = received(connection)
@@ -168,7 +176,7 @@ def test_released_as_soon_as_it_is_sent(shared: tuple[ModuleType, Peer, socket.s
     assert read(hip, address, G) == b"\x61" * G
 
 
-def test_passed_on_by_who_imported(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
+def test_hip_mem_export_by_importer_opens_again(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
     hip, other, connection = shared
     handle = ok(hip.hipMemCreate(G, properties(hip, 1), 0))
     address = mapped(hip, handle, 1)
@@ -186,7 +194,9 @@ def test_passed_on_by_who_imported(shared: tuple[ModuleType, Peer, socket.socket
     assert read(hip, again, G) == b"\x71" * G
 
 
-def test_taken_by_pidfd(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
+def test_hip_mem_import_descriptor_taken_by_pidfd_opens(
+    shared: tuple[ModuleType, Peer, socket.socket],
+) -> None:
     hip, other, _ = shared
     number = other.run(
         "handle = ok(hip.hipMemCreate(G, prop, 0)); write(mapped(handle), b'pid' + bytes(G - 3)); "
@@ -202,7 +212,7 @@ def test_taken_by_pidfd(shared: tuple[ModuleType, Peer, socket.socket]) -> None:
     assert read(hip, address, 3) == b"pid"
 
 
-def test_in_the_process_that_made_it(hip: ModuleType) -> None:
+def test_hip_mem_import_in_exporting_process_shares_bytes(hip: ModuleType) -> None:
     handle = ok(hip.hipMemCreate(G, properties(hip), 0))
     free = hip.hipMemGetInfo()[1]
     first = mapped(hip, handle)
@@ -218,7 +228,7 @@ def test_in_the_process_that_made_it(hip: ModuleType) -> None:
     assert hip.hipMemGetInfo()[1] == free
 
 
-def test_each_export_is_a_new_descriptor(hip: ModuleType) -> None:
+def test_hip_mem_export_each_call_returns_new_descriptor(hip: ModuleType) -> None:
     handle = ok(hip.hipMemCreate(G, properties(hip), 0))
     fds = [exported(hip, handle) for _ in range(3)]
     assert len(set(fds)) == 3
@@ -227,12 +237,12 @@ def test_each_export_is_a_new_descriptor(hip: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("requested", [0, 1])
-def test_the_requested_handle_type(hip: ModuleType, requested: int) -> None:
+def test_hip_mem_export_any_requested_handle_type_succeeds(hip: ModuleType, requested: int) -> None:
     handle = ok(hip.hipMemCreate(G, properties(hip, requested=requested), 0))
     os.close(exported(hip, handle))
 
 
-def test_export_refuses(hip: ModuleType) -> None:
+def test_hip_mem_export_bad_arguments_return_codes_and_leak_nothing(hip: ModuleType) -> None:
     handle = ok(hip.hipMemCreate(G, properties(hip), 0))
     fd, kinds = ctypes.c_int(-1), hip.hipMemAllocationHandleType
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -256,7 +266,7 @@ def test_export_refuses(hip: ModuleType) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_import_refuses(hip: ModuleType) -> None:
+def test_hip_mem_import_bad_arguments_return_invalid_value(hip: ModuleType) -> None:
     handle = ok(hip.hipMemCreate(G, properties(hip), 0))
     fd, kinds = exported(hip, handle), hip.hipMemAllocationHandleType
     closed = os.dup(fd)
@@ -314,7 +324,7 @@ print(read(address, 8).decode())
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
-def test_parent_child_and_grandchild(schedule: str) -> None:
+def test_hip_mem_import_in_child_and_grandchild_shares_bytes(schedule: str) -> None:
     env = {**os.environ, "PEERLANE_NODE": spec("family"), "PEERLANE_SCHEDULE": schedule}
     done = run_python(["-c", FAMILY], timeout=90, env=env)
     assert (done.returncode, done.stdout) == (0, "grandson\n"), done.stderr
@@ -340,7 +350,7 @@ else:
 )
 
 
-def test_a_started_program_inherits_it(tmp_path: Path) -> None:
+def test_hip_mem_import_in_started_program_shares_bytes(tmp_path: Path) -> None:
     program = tmp_path / "inherit.py"
     program.write_text(INHERIT)
     done = run_python([str(program)], timeout=90, env={**os.environ, "PEERLANE_NODE": spec("inherit")})

@@ -1,4 +1,4 @@
-"""What the tests of ``peerlane launch`` share."""
+"""Fixtures of the tests of ``peerlane launch``, which a test of deadlocks uses too."""
 
 from helpers.launching import env, here, run, start
 

@@ -1,4 +1,4 @@
-"""Random programs of ranks: those that hang, as a model knows, are told so; those that do not come to their end."""
+"""Random programs of ranks: a model says which ranks hang; those get ``Deadlock``, and all others end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ finally:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.soak)])
-def test_programs_that_may_hang(rounds: int) -> None:
+def test_deadlock_random_programs_raise_on_hanging_ranks_only(rounds: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -57,7 +57,7 @@ def test_programs_that_may_hang(rounds: int) -> None:
             seconds = time.monotonic() - began
             assert set(told) == hung, (program, told)
             for rank, error in told.items():
-                # Who waits for others than those of a circle may be told that they have given up, or ended.
+                # A rank outside the circles may wait for one inside, and learn that it gave up or ended.
                 is_lost = error.fault == "PEER_LOST" and rank not in in_circles
                 assert is_lost or "a deadlock: " in str(error), (program, rank, str(error))
             assert seconds < 5 * SECONDS, (program, seconds)

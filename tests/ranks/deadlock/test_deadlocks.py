@@ -1,4 +1,4 @@
-"""Ranks that all wait for one another are told so, by all of them, in less than the time of their waits."""
+"""Ranks that wait for one another: each gets ``Deadlock`` long before its own wait would time out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers.peers import Peer, PeerError, peer
 from helpers.rank_peers import ask_all, ranks
 from peerlane.rendezvous import RendezvousServer
 
-SECONDS = 2.0  # the promise
+SECONDS = 2.0  # promised in docs/errors.md
 LOADED = 5 * SECONDS
 PATIENCE = 60.0
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
-    """Let all of them run code that ends in a deadlock; return what each was told."""
+    """Let all peers run code that ends in a deadlock; return the text that each got."""
     began = time.monotonic()
     for each in peers:
         each.send(code)
@@ -41,13 +41,13 @@ def deadlock(peer: Peer, began: float, kind: str = "Deadlock") -> str:
 
 
 def line_of(text: str, rank: int, peers: Sequence[Peer]) -> str:
-    """Return what a text says of a rank."""
+    """Return what the text of a deadlock says of a rank."""
     (found,) = re.findall(rf"^  rank {rank} \(process {peers[rank].pid}\): (.*)$", text, re.MULTILINE)
     return str(found)
 
 
 @pytest.mark.parametrize("timeout", ["", ", timeout=30"])
-def test_two_wait_for_one_another(timeout: str) -> None:
+def test_deadlock_of_two_ranks_names_both_waits(timeout: str) -> None:
     with ranks(2) as peers:
         for text in told(peers, f"\nch[1 - grp.rank].wait(2{timeout})"):
             assert "a deadlock: ranks 0 and 1 wait in vain, and nothing there can run." in text
@@ -57,7 +57,7 @@ def test_two_wait_for_one_another(timeout: str) -> None:
                 assert f"from rank {1 - rank} to rank {rank}, which rank {1 - rank} should record" in said
 
 
-def test_two_wait_for_queued_records() -> None:
+def test_deadlock_of_fifo_waits_names_rank_that_should_record() -> None:
     with ranks(2, options="notifies='fifo'") as peers:
         for text in told(peers, "ch[1 - grp.rank].wait(2)"):
             assert "waits for notify 2 from rank 1 to rank 0, which rank 1 should record" in line_of(
@@ -65,7 +65,7 @@ def test_two_wait_for_queued_records() -> None:
             )
 
 
-def test_rank_whose_stream_failed_names_the_failure_as_a_cause() -> None:
+def test_deadlock_after_stream_failed_names_failure_as_cause() -> None:
     code = """
 me = 1 - grp.rank
 if grp.rank == 0:
@@ -85,7 +85,7 @@ ch[me].wait(1)
             assert "is strict and was recorded again" in text
 
 
-def test_a_ring_of_three_on_streams() -> None:
+def test_deadlock_of_three_ranks_on_streams_names_each_wait() -> None:
     with ranks(3) as peers:
         code = """
 a, b = (grp.device.create_stream() for _ in range(2))
@@ -95,7 +95,7 @@ b.wait(a)
 ch[after].notify(1, stream=b)
 b.sync()
 """
-        for text in told(peers, code, kind="Cancelled"):  # what waits for the wait, as after a time-out
+        for text in told(peers, code, kind="Cancelled"):  # its cause is the wait, as after a time-out
             assert "ranks 0, 1 and 2 wait in vain" in text
             for rank in range(3):
                 said = line_of(text, rank, peers)
@@ -106,7 +106,7 @@ b.sync()
                 assert f"which rank {(rank - 1) % 3} should record" in said
 
 
-def test_a_collective_that_one_rank_does_not_call() -> None:
+def test_deadlock_rank_does_not_call_collective_names_all_ranks() -> None:
     with ranks(3) as peers:
         code = """
 src = grp.device.allocate(1 << 16)
@@ -122,7 +122,7 @@ else:
                 assert re.search(r"MainThread at peer:6 waits for (notify|rank)", line_of(text, rank, peers))
 
 
-def test_others_that_compute_are_left_alone() -> None:
+def test_deadlock_of_two_ranks_leaves_other_ranks_alone() -> None:
     with ranks(4) as peers:
         peers[3].send("ch[2].wait(0, timeout=30)")
         for text in told(peers[:2], "ch[1 - grp.rank].wait(0)"):
@@ -131,7 +131,7 @@ def test_others_that_compute_are_left_alone() -> None:
         assert peers[3].receive() is None
 
 
-def test_the_group_goes_on_after_it() -> None:
+def test_group_after_deadlock_goes_on() -> None:
     with ranks(2) as peers:
         for _ in range(2):
             told(peers, "ch[1 - grp.rank].wait(0)")
@@ -155,7 +155,7 @@ raise told[0]
 """
 
 
-def test_who_waits_for_the_threads_that_wait() -> None:
+def test_deadlock_main_thread_joins_waiters_names_waiting_threads() -> None:
     with ranks(2) as peers:
         for text in told(peers, _JOINED):
             assert re.search(r"Thread-\d+ \(work\) at peer:5 waits for notify 0 from rank 1", text)
@@ -175,7 +175,7 @@ run_ranks(3, work, ends_together=False)
 """
 
 
-def test_ranks_that_are_threads() -> None:
+def test_deadlock_of_ranks_as_threads_names_each_rank() -> None:
     with peer("name=deadlocks,devices=4") as one:
         (text,) = told([one], _THREADS.format(tests=str(Path(__file__).parents[2]), absent=9))
         assert "ranks 0, 1 and 2 of group 'ranks0' wait in vain" in text
@@ -185,7 +185,7 @@ def test_ranks_that_are_threads() -> None:
             )
 
 
-def test_ranks_that_are_threads_of_two_processes() -> None:
+def test_deadlock_of_threads_of_two_processes_names_each_rank() -> None:
     code = """
 import threading
 from peerlane.rendezvous import Rendezvous
@@ -225,7 +225,7 @@ with pl.Group() as group:
 """
 
 
-def test_launch_shows_it_once(run: Run, here: Path) -> None:
+def test_launch_ranks_in_deadlock_shows_it_once(run: Run, here: Path) -> None:
     (here / "ring.py").write_text(textwrap.dedent(_PROGRAM))
     done = run("-n", "3", "ring.py")
     assert done.returncode == 1
@@ -237,12 +237,12 @@ def test_launch_shows_it_once(run: Run, here: Path) -> None:
         assert re.match(
             rf"  rank {rank} \(process \d+\): MainThread at ring\.py:5 waits for notify 0 from rank", line
         )
-        # A rank tells of itself only.
+        # Each rank describes only itself.
         assert done.stderr.count(line.partition("): ")[2]) <= 3
     assert "peerlane.errors.Deadlock: " in done.stderr
 
 
-def test_what_ranks_say_is_not_believed() -> None:
+def test_deadlock_text_of_lying_rank_is_cleaned_and_bounded() -> None:
     with ranks(2) as (liar, told_lies):
         code = r"""
 import time

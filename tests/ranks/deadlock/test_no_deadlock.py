@@ -1,4 +1,4 @@
-"""Ranks that can still go on are not told of a deadlock, however long the others wait."""
+"""No deadlock is raised while a rank, or somebody outside the group, can still end the waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ch[0].wait(1, timeout=30)
 """
 
 
-def test_who_is_slow_is_waited_for() -> None:
+def test_wait_for_slow_rank_ends_without_deadlock() -> None:
     with ranks(len(_SLOW) + 2) as peers:
         imports = "import time, subprocess, queue, threading, socket"
         for slow, each in zip([*_SLOW.values()], peers[2:], strict=True):
@@ -60,7 +60,7 @@ else:
 
 
 @pytest.mark.parametrize("code", [_RECORDED_FROM_OUTSIDE, _A_WORD], ids=["a notify", "a word"])
-def test_what_others_may_do_is_waited_for(code: str) -> None:
+def test_wait_that_outsider_could_end_raises_wait_timeout(code: str) -> None:
     with ranks(2) as peers:
         for each in peers:
             each.send(code.format(s=3.5))
@@ -70,7 +70,7 @@ def test_what_others_may_do_is_waited_for(code: str) -> None:
             assert told.value.kind == "WaitTimeout", str(told.value)
 
 
-def test_waits_that_end_soon_end_by_time_out() -> None:
+def test_mutual_waits_with_short_timeouts_raise_wait_timeout() -> None:
     with ranks(2) as peers:
         code = """
 try:
@@ -83,8 +83,8 @@ except pl.WaitTimeout:
         assert ask_all(peers, code) == [1, 1]
 
 
-def test_waits_in_turns_are_no_deadlock() -> None:
-    """All but one wait at any time, and often all of them while a record is under way."""
+def test_waits_in_turns_end_without_deadlock() -> None:
+    """At any time all ranks but one wait; while a record is under way, often all of them do."""
     with ranks(3) as peers:
         code = """
 import time

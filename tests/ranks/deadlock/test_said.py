@@ -1,4 +1,4 @@
-"""What ranks say of themselves on a board, as records: what was encoded is decoded, and no bytes are trusted."""
+"""A rank's own records on its board: each is decoded as it was encoded, and no bytes are trusted."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ WAIT = RankWait(
 FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3")
 
 
-def test_records_encoded_are_decoded() -> None:
+def test_board_records_encoded_are_decoded() -> None:
     assert decode(encode([WAIT, FAILED], 1700), 3, 77) == [WAIT, FAILED]
 
 
-def test_records_without_room_are_left_out_whole() -> None:
+def test_board_records_without_room_are_left_out_whole() -> None:
     content = encode([WAIT] * 50, 400)
     assert len(content) <= 400
     found = decode(content, 3, 77)
     assert found and all(each == WAIT for each in found)
 
 
-def test_line_cut_in_the_middle_is_told_as_text() -> None:
+def test_board_line_cut_in_the_middle_is_told_as_text() -> None:
     content = encode([WAIT, WAIT], 1700)[:-10]
     first, second = decode(content, 3, 77)
     assert first == WAIT and isinstance(second, str)
 
 
-def test_numbers_that_cannot_be_are_told_as_text() -> None:
+def test_board_record_with_impossible_number_is_told_as_text() -> None:
     for number in (-2, 1 << 70, True, "1", None, 1.5):
         line = json.dumps(["waits", "n", "", "", "", 1, number, 1, []]).encode()
         (found,) = decode(line, 0, 1)
@@ -45,7 +45,7 @@ def test_numbers_that_cannot_be_are_told_as_text() -> None:
     st.binary(max_size=1856)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
 )
-def test_any_bytes_are_decoded_to_little_printable_text(content: bytes) -> None:
+def test_board_random_bytes_are_decoded_to_short_printable_text(content: bytes) -> None:
     found = decode(content, 0, 1)
     assert len(found) <= 12
     for each in found:

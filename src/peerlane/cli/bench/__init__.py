@@ -72,13 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, show the figures and return 0, also when a bar is missed; 1 if this build is slower than the other."""
+    """Measure and show the figures; return 0 even if a bar is missed, and 1 if this build is slower."""
     check_outputs(args)
     _check_combination(args)
     if args.against is not None:
         return _run_against(args, results_console(args))
     _check_references()
-    # Here and not above: the other commands need not wait for these imports.
+    # Imported here, so that other commands do not wait for it.
     from peerlane.cli.bench import plan, report, rivals
 
     names, skips = rivals.installed(rivals.parse(args.rivals) if args.rivals is not None else ())
@@ -161,7 +161,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
 
 
 def _check_references() -> None:
-    """Refuse to measure where the extension module of the references was not built."""
+    """Refuse to measure if the extension module with the native references was not built."""
     if importlib.util.find_spec("peerlane._bench") is None:
         raise Unsupported(
             "the references timed in C are an extension module, peerlane._bench, and this build of peerlane was made "
@@ -171,7 +171,7 @@ def _check_references() -> None:
 
 
 def _check_combination(args: argparse.Namespace) -> None:
-    """Refuse options that would change nothing, and a subject that is missing."""
+    """Refuse options that would have no effect, and a missing subject."""
     from peerlane.cli.bench.builds import SUBJECTS
 
     if args.what is None and args.against is None:

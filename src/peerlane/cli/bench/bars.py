@@ -1,4 +1,4 @@
-"""What the library promises to reach: the bars of the design, and whether a figure clears one."""
+"""The bars: the speeds and costs that the library promises, and whether a figure meets one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peerlane.cli.bench.measure import SPEED, Figure
 PEERLANE = "peerlane"
 PEERLANE_ACL = "peerlane acl"
 PEERLANE_HIP = "peerlane hip"
-PEERLANE_INSIDE = "peerlane, without the call"  # the look-up alone, looped in native code
+PEERLANE_INSIDE = "peerlane, without the call"  # a native loop of the look-up alone
 PEERLANE_WORD = "peerlane, a word of memory"
 PEERLANE_CONNECTED = "peerlane, connected before"
 PEERLANE_ON_STREAM, PEERLANE_IN_TABLE = "peerlane on a stream", "peerlane in a table"
@@ -22,15 +22,15 @@ ONE_WAY = "8 bytes and a notify, one way"
 LINE = "one cache line, spun on in C"
 FASTEST_MPI = "the fastest MPI's message"
 RATE, MILLION = "8-byte writes issued from Python", "a million a second"
-#: What issues them, and how many millions a second it must reach.
+#: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar on one contender's figure: at least ``must`` where the figure is a speed, else at most.
+    """A bar for one contender's figure: a speed must be at least ``must``, another figure at most.
 
-    ``reference`` tells figures of one case and contender apart.
+    ``reference`` distinguishes figures of the same case and contender.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Bar:
     reference: str | None = None
 
     def met(self, figure: Figure) -> str:
-        """Return ``"goal"``, ``"must"`` or ``"missed"``; nothing is rounded in our favour."""
+        """Return ``"goal"``, ``"must"`` or ``"missed"``; the ratio is not rounded."""
         sign = 1 if figure.kind == SPEED else -1
         for name, limit in (("goal", self.goal), ("must", self.must)):
             if sign * figure.ratio >= sign * limit:
@@ -50,7 +50,7 @@ class Bar:
 
 
 def share_case(what: str, state: str) -> str:
-    """Return the name of sharing so much while the exporter is idle or busy."""
+    """Return the name of the case: sharing so much while the exporter is idle or busy."""
     return f"share {what}, exporter {state}"
 
 
@@ -95,7 +95,7 @@ BARS = (
 
 
 def judged(figures: Sequence[Figure]) -> list[tuple[Bar, Figure]]:
-    """Return the bars that were measured, with the figure of each."""
+    """Return each bar that was measured, with its figure."""
     return [
         (bar, figure)
         for bar in BARS

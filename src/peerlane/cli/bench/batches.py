@@ -25,9 +25,9 @@ _LOOP = "loop of memcpy"
 def measure(
     plan: Plan, devices: Sequence[pl.Device], blocks: int = BLOCKS
 ) -> tuple[list[Figure], list[Skip]]:
-    """Time a batch, queued and not, and a launch of the same list in device memory, against a loop in C."""
+    """Time a batch, with and without a stream, and a launch of the same copy list, against a loop of memcpy."""
     case = f"batch of {blocks:,} blocks of 4 KiB"
-    span = 2 * blocks * _BLOCK  # every other block stays as it is
+    span = 2 * blocks * _BLOCK  # every second block is copied
     if 2 * span > machine.room():
         return [], [Skip(case, f"needs {2 * span:,} bytes of memory, {machine.room():,} are available")]
     plan.say(case)

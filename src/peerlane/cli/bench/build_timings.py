@@ -1,8 +1,8 @@
-"""What ``bench --against`` runs with each of two Pythons: it times the calls of the peerlane that it finds there.
+"""The program that ``bench --against`` runs with each of two Pythons: it times the calls of that Python's peerlane.
 
-It is a program of its own and imports nothing of the build that started it.  The other build may be older or newer,
-so it uses only what every release has.  It prints one JSON object: ``build`` is the package's folder, ``seconds`` has
-the time of each case, ``lacking`` has the reason for each subject that this build cannot do.
+It imports nothing of the build that started it.  The other build may be older or newer, so the program uses only what
+each release has.  It prints one JSON object: ``build`` is the package's folder, ``seconds`` has
+the time of each case, ``lacking`` says why this build cannot do a subject.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-# The folder of this file holds modules of the build that started it.
+# Python puts the folder of this file first, and its modules belong to the build that started it.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent]
 
 import numpy as np  # noqa: E402
@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 import peerlane as pl  # noqa: E402
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0,schedule=eager"
-SAMPLES = 7  # of which the quickest counts: what comes between makes a sample longer, never shorter
+SAMPLES = 7  # the quickest counts: a disturbance makes a sample longer, never shorter
 SECONDS = 60.0
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -36,7 +36,7 @@ Timed = Iterator[tuple[str, Callable[[], float]]]
 def looped(
     number: int, call: Callable[..., object], *arguments: object, **options: object
 ) -> Callable[[], float]:
-    """Return what times ``number`` calls and answers the seconds of one."""
+    """Return a function that times ``number`` calls and returns the seconds of one."""
     names = [f"a{index}" for index in range(len(arguments))]
     given = ", ".join([*names, *(f"{option}={option}" for option in options)])
     timer = timeit.Timer(
@@ -150,7 +150,7 @@ def collective(devices: Any, stack: ExitStack) -> Timed:
 
 
 def exchange(to: Any, block: Any, *, first: bool, rounds: int = 5_000) -> float:
-    """Return the seconds of one way: a write with a notify, until the other side has seen both."""
+    """Return the seconds of a write with a notify until the other side has seen both: half of there and back."""
     write, wait = to.write, to.wait
     began = perf_counter()
     for _ in range(rounds):
@@ -173,7 +173,7 @@ def reduced(group: Any, elements: Any, times: int = 50) -> float:
 
 
 def rank_1(subject: str, pipe: Connection[Any, Any]) -> None:
-    """Be the other process of a subject."""
+    """Run the other process of a subject."""
     pl.enter_node(NODE)
     with ExitStack() as stack:
         window = 800_000 if subject == "channel" else 1 << 20
@@ -210,7 +210,7 @@ def _exchange_over(pipe: Connection[Any, Any], rank: int) -> Callable[[bytes], l
 
 
 def _filled(device: Any, nbytes: int, stack: ExitStack) -> Any:
-    """Return memory none of whose pages is new."""
+    """Return memory whose pages were all touched."""
     memory = stack.enter_context(device.allocate(nbytes))
     memory.fill(0)
     return memory
@@ -228,9 +228,9 @@ def main(subjects: list[str]) -> None:
         with ExitStack() as stack:
             try:
                 for case, sample in SUBJECTS[subject](devices, stack):
-                    sample()  # does not count
+                    sample()  # warms up, and does not count
                     seconds[case] = min(sample() for _ in range(SAMPLES))
-            except (AttributeError, ImportError, TypeError) as error:  # another release has it otherwise
+            except (AttributeError, ImportError, TypeError) as error:  # this release lacks something
                 lacking[subject] = f"{type(error).__name__}: {error}"
     print(json.dumps({"build": str(Path(pl.__file__).parent), "seconds": seconds, "lacking": lacking}))
 

@@ -1,7 +1,7 @@
-"""``bench --against``: whether this build's calls are slower than those of another one.
+"""``bench --against``: whether the calls of this build are slower than those of another build.
 
-Each round starts two fresh processes of each build, in turns.  The two processes of one build differ only by what the
-machine does; a slowdown beyond that is the code's.
+Each round starts two fresh processes of each build, in turns.  The two processes of one build differ only by the
+machine's noise; a slowdown beyond that comes from the code.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LEAST_ROUNDS = 3
 
 _PROGRAM = Path(__file__).with_name("build_timings.py")
 _THIS, _OTHER = "this build", "the other build"
-# Who comes next to whom changes, so that a machine that becomes slower in a round is nobody's fault.
+# The order changes between rounds, so that a machine that slows down within a round favours neither build.
 _TURNS = ((_THIS, _OTHER, _OTHER, _THIS), (_OTHER, _THIS, _THIS, _OTHER))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One case of both builds.
+    """One case, timed in both builds.
 
     Attributes
     ----------
@@ -38,8 +38,8 @@ class Comparison:
     ratio, low, high : float
         Time of this build / time of the other: median, least and greatest of the rounds.
     bound : float
-        Of the greater / the lesser time of one build's two processes in a round: what 95 % of the rounds of both
-        builds stay within.
+        In a round, the ratio of one build's two processes, the greater time over the lesser: 95 % of these ratios
+        of both builds lie within the bound.
     seconds, other_seconds : float
         Medians of one operation.
     """
@@ -54,13 +54,13 @@ class Comparison:
 
     @property
     def is_slower(self) -> bool:
-        """Whether this build is slower by more than a build differs from itself."""
+        """Whether this build is slower than the other by more than a build differs from itself."""
         return self.ratio > self.bound
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one fresh process of a build measured."""
+    """The measurements of one fresh process of a build."""
 
     build: str
     seconds: dict[str, float]
@@ -76,14 +76,14 @@ def measure(
     -------
     list of Comparison
     list of Skip
-        What one of the builds cannot do.
+        The subjects that one of the builds cannot do.
     dict of str
-        Where each build's package lies.
+        The folder of each build's package.
 
     Raises
     ------
     InvalidValue
-        A build cannot be run, or there are fewer rounds than a bound can be made of.
+        A build cannot be run, or there are too few rounds for a bound.
     """
     if rounds < LEAST_ROUNDS:
         raise InvalidValue(
@@ -105,7 +105,7 @@ def measure(
 def compared(
     case: str, own: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]
 ) -> Comparison:
-    """Compare what both builds took in each round, twice each."""
+    """Compare the times of both builds, each of which ran twice in each round."""
     ratios = [
         math.sqrt(math.prod(mine) / math.prod(theirs)) for mine, theirs in zip(own, others, strict=True)
     ]
@@ -122,7 +122,7 @@ def compared(
 
 
 def _sample(name: str, python: str, subjects: Sequence[str]) -> Sample:
-    """Time a build in a process, runtime directory and session of its own."""
+    """Time a build in a fresh process, with its own session and runtime directory."""
     with tempfile.TemporaryDirectory() as runtime:
         try:
             out = outcome([([python, str(_PROGRAM), *subjects], {"PEERLANE_RUNTIME_DIR": runtime}, ())])

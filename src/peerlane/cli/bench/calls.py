@@ -1,4 +1,4 @@
-"""P3: what one call costs that copies 8 bytes."""
+"""P3: the cost of one call that copies 8 bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEVICE_TO_DEVICE = 3
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
-    """Time the neutral copy, the raw copy and those of the dialects against ``ctypes.memmove``."""
+    """Time the neutral copy, the raw copy and the dialects' copies against ``ctypes.memmove``."""
     plan.say(_CASE)
     skips: list[Skip] = []
     with ExitStack() as stack:
@@ -49,7 +49,7 @@ def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], lis
 
 
 def _acl(stack: ExitStack) -> Contender:
-    """Return the dialect's memcpy, between two allocations of its own."""
+    """Return acl's memcpy between two allocations of acl."""
     dialects.install("acl", shadow_real=True)
     stack.callback(dialects.uninstall, "acl")
     acl = importlib.import_module("acl")
@@ -61,7 +61,7 @@ def _acl(stack: ExitStack) -> Contender:
 
 
 def _hip(stack: ExitStack) -> Contender:
-    """Return hipMemcpy between two DeviceArrays, which nothing queued has to come before."""
+    """Return hipMemcpy between two DeviceArrays, while nothing is queued before it."""
     from peerlane.dialects.hip import hip
 
     def allocated() -> Any:
@@ -85,4 +85,4 @@ def _allocated(acl: Any, stack: ExitStack) -> int:
 
 def _check(code: int, call: str) -> None:
     if code != 0:
-        raise DeviceFault(f"{call} answered {code} while the bench was set up", call=call, code=code)
+        raise DeviceFault(f"{call} returned {code} while the bench was set up", call=call, code=code)

@@ -1,7 +1,7 @@
 """Writes and messages of all sizes over a channel, against other libraries in the same rounds.
 
-A write is over when the bytes are in the other process's memory.  A message is over when the other process knows of
-it; half of there and back.
+The time of a write ends when the bytes are in the other process's memory.  The time of a message ends when the other
+process knows of it, and is half of there and back.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MESSAGES = "messages"
 _TASKS = (rivals.WRITE, rivals.MESSAGE)
 _MOST_TIMES = 4_000
 _SECONDS = 120.0
-_COPIES = 8  # of the largest size: our windows and blocks, and those of a rival
+_COPIES = 8  # blocks of the largest size: windows and sources of peerlane and of a rival
 
 
 def fitting(sizes: Sequence[int]) -> tuple[tuple[int, ...], list[Skip]]:
-    """Split sizes into those that there is memory for, and the others."""
+    """Split sizes into those that fit into memory, and skips for the others."""
     room = machine.room()
     why = "needs {:,} bytes of memory, {:,} are available"
     return tuple(size for size in sizes if _COPIES * size <= room), [
@@ -39,7 +39,7 @@ def fitting(sizes: Sequence[int]) -> tuple[tuple[int, ...], list[Skip]]:
 
 
 def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure], list[Skip]]:
-    """Time ours and every rival that is there, in turns."""
+    """Time peerlane and each installed rival, in turns."""
     names, skips = rivals.present(*_TASKS)
     jobs = rivals.jobs_of(plan.sizes, _MOST_TIMES)
     if not jobs or not names:
@@ -66,7 +66,7 @@ def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure]
 
 
 def exchange(channel: pl.Channel, jobs: Sequence[rivals.Job], *, first: bool) -> list[float]:
-    """Send and receive; return the seconds of one way of each job."""
+    """Send and receive; return for each job the seconds of one way."""
     with _memory(channel, jobs) as memory:
         return [_exchanged(channel, memory[:nbytes], times, first) for nbytes, times in jobs]
 
@@ -99,7 +99,7 @@ def _ours(child: Child, channel: pl.Channel, jobs: Sequence[rivals.Job]) -> riva
 
 
 def _written(channel: pl.Channel, block: pl.Buffer, times: int) -> float:
-    """Return the seconds of one write; nobody is told."""
+    """Return the seconds of one write without a notify."""
     seconds, write = 0.0, channel.write
     for count in (max(1, times // 4), times):  # the first does not count
         began = perf_counter()
@@ -110,7 +110,7 @@ def _written(channel: pl.Channel, block: pl.Buffer, times: int) -> float:
 
 
 def _memory(channel: pl.Channel, jobs: Sequence[rivals.Job]) -> pl.Buffer:
-    """Return what the largest job sends; none of its pages is new."""
+    """Return memory for the largest job, with all pages touched."""
     memory = channel.group.device.allocate(max(nbytes for nbytes, _ in jobs))
     memory.fill(0)
     return memory

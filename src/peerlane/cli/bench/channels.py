@@ -1,4 +1,4 @@
-"""P8 and P9: what a channel takes between two processes, from Python, against memory, pipes and other libraries."""
+"""P8 and P9: the times of a channel between two Python processes, against memory, pipes and other libraries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEFAULT_SIZES = (
 )
 PIPE = "multiprocessing pipe"
 
-_ROUNDS = 20_000  # exchanges of one sample, after a quarter as many that do not count, as with the MPIs
+_ROUNDS = 20_000  # exchanges of a sample, and of an MPI's; a quarter as many come before and do not count
 _WRITES = 100_000
 _SECONDS = 60.0
 _LARGE = (64 * UNITS["MiB"], UNITS["GiB"])
@@ -126,12 +126,12 @@ def _as_found(sample: Callable[[], float]) -> rivals.Found:
 
 
 def _mpi_message(name: str) -> float:
-    """Return the seconds of one way of an MPI's message of 8 bytes, as often as ours."""
+    """Return the seconds of one way of an MPI's message of 8 bytes, exchanged as often as peerlane's."""
     return rivals.run(name, (rivals.MESSAGE,), 2, [(8, _ROUNDS)])[rivals.MESSAGE][0]
 
 
 def _rates(plan: Plan, channel: pl.Channel, stack: ExitStack) -> list[Figure]:
-    """Time 8-byte writes issued from Python: at once, on a stream, and as a table of blocks."""
+    """Time 8-byte writes issued from Python: without a stream, on a stream, and as a table of blocks."""
     plan.say(RATE)
     device = channel.group.device
     block, other = (stack.enter_context(device.allocate(8)) for _ in range(2))
@@ -192,7 +192,7 @@ def _line(channel: pl.Channel, begun: int, rounds: int, *, first: bool) -> float
 
 
 def _exchange(channel: pl.Channel, block: pl.Buffer, rounds: int, *, first: bool) -> float:
-    """Return the seconds of one way: a write with a notify, until the other side has seen both."""
+    """Return the seconds of a write with a notify until the other side has seen both: half of there and back."""
     seconds, write, wait = 0.0, channel.write, channel.wait
     for count in (rounds // 4, rounds):
         began = time.perf_counter()
@@ -209,7 +209,7 @@ def _exchange(channel: pl.Channel, block: pl.Buffer, rounds: int, *, first: bool
 
 
 def _serve(node: str, window: int, pipe: Connection[Any, Any]) -> None:
-    """Be rank 1 until the pipe ends."""
+    """Run rank 1 until the pipe ends."""
     try:
         devices = pl.enter_node(node)
         with pl.Group(1, 2, rendezvous=exchange_over(pipe), window=window, device=devices[1]) as group:
@@ -230,5 +230,5 @@ def _serve(node: str, window: int, pipe: Connection[Any, Any]) -> None:
                 pipe.send(None)
     except pl.Error as error:
         pipe.send(error)
-    except (EOFError, OSError):  # nobody asks any more
+    except (EOFError, OSError):  # the pipe ended
         return

@@ -35,7 +35,7 @@ _MOST_TIMES = 500
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[Figure], list[Skip]]:
-    """Let processes all-reduce, in rounds of all contenders."""
+    """Time all-reduces between processes; each round has all contenders."""
     jobs = rivals.jobs_of(plan.sizes, _MOST_TIMES)
     names, skips = rivals.present(rivals.ALL_REDUCE)
     figures: list[Figure] = []
@@ -75,7 +75,7 @@ def _memcpy(devices: Sequence[pl.Device], nbytes: int, times: int, stack: ExitSt
 
 
 def _start(node: str, size: int, stack: ExitStack) -> list[Child]:
-    """Start ranks and let them meet."""
+    """Start the ranks and wait until they have met."""
     with interrupts_deferred():
         ranks = [
             stack.enter_context(Child(_serve, node, rank, size, name=f"rank {rank}")) for rank in range(size)
@@ -87,7 +87,7 @@ def _start(node: str, size: int, stack: ExitStack) -> list[Child]:
 
 
 def _ours(ranks: Sequence[Child], algorithm: str | None, jobs: Sequence[rivals.Job]) -> rivals.Found:
-    """Return the slowest rank's seconds of each job."""
+    """Return for each job the seconds of the slowest rank."""
     for each in ranks:
         each.tell((algorithm, jobs))
     taken = [each.answer(timeout=_SECONDS) for each in ranks]
@@ -95,7 +95,7 @@ def _ours(ranks: Sequence[Child], algorithm: str | None, jobs: Sequence[rivals.J
 
 
 def _serve(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
-    """Be a rank until the pipe ends."""
+    """Run a rank until the pipe ends."""
     try:
         pl.enter_node(node)
         with pl.Group(rank, size, rendezvous=exchange_over(pipe)) as group:
@@ -105,12 +105,12 @@ def _serve(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
                 pipe.send([_timed(group, algorithm, *job) for job in jobs])
     except pl.Error as error:
         pipe.send(error)
-    except (EOFError, OSError):  # nobody asks any more
+    except (EOFError, OSError):  # the pipe ended
         return
 
 
 def _timed(group: pl.Group, algorithm: str | None, nbytes: int, times: int) -> float:
-    """Return the seconds of one all-reduce, after some that do not count."""
+    """Return the seconds of one all-reduce, after some warm-ups that do not count."""
     with group.device.allocate(nbytes) as elements:
         elements.fill(0)
         seconds = 0.0

@@ -1,6 +1,6 @@
 """P1 and P2: synchronous copies of whole buffers, on a device and between peers.
 
-Rivals know no devices; they are measured beside the copies on one.
+Rivals have no devices; their figures stand beside those of copies on one device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from peerlane.support.sizes import UNITS, format_size
 
 DEFAULT_SIZES = (64 * UNITS["KiB"], UNITS["MiB"], 64 * UNITS["MiB"], UNITS["GiB"])
 
-#: From here on a copy is held to the best that the machine can do, below to one thread's memcpy.
+#: From this size on the reference is the machine's best copy; below, one thread's memcpy.
 LARGE = 16 * UNITS["MiB"]
 
 ON_A_DEVICE, BETWEEN_PEERS = "on a device", "between peers"
@@ -27,7 +27,7 @@ _SAMPLE_SECONDS = 0.02
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
-    """Time every size of the plan on one device and between two."""
+    """Time each size of the plan on one device and between two."""
     figures: list[Figure] = []
     skips: list[Skip] = []
     first, second = devices[:2]

@@ -1,7 +1,6 @@
-"""P10: what it costs to find the allocation of an address, among few and among many.
+"""P10: the cost of finding the allocation of an address, among few and among many.
 
-A process holds one number of allocations at a time, so each number has a process of its own and the two take
-turns.
+Each number of allocations has its own process, and the two processes take turns.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ def _serve(count: int, node: str, pipe: Connection[Any, Any]) -> None:
         np.random.default_rng(count).shuffle(addresses)
         while True:
             pipe.send(_seconds(addresses, pipe.recv()))
-            addresses = np.roll(addresses, -_LOOKUPS[_PYTHON])  # or the same few would be warm every time
-    except (EOFError, OSError):  # nobody asks any more
+            addresses = np.roll(addresses, -_LOOKUPS[_PYTHON])  # else the same few stay in the caches
+    except (EOFError, OSError):  # the pipe ended
         return
 
 

@@ -1,7 +1,7 @@
-"""The method: contenders take turns in every round, and a figure is the median of the rounds' ratios.
+"""The method: contenders take turns in each round, and a figure is the median of the rounds' ratios.
 
-The machine's speed changes from second to second; two samples of one round saw nearly the same machine, two
-medians need not have.
+The machine's speed changes from second to second.  Two samples of one round saw nearly the same machine; two medians
+need not have.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 Samples = Mapping[str, Sequence[float]]
 
-#: Within this, a ratio to 1 is a tie.
+#: A ratio that differs from 1 by no more than this is a tie.
 TIE = 0.03
 SPEED, TIME, SHARE = "speed", "time", "share"
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Something that is timed; ``sample`` does it some times and returns the seconds of one."""
+    """Something to time: ``sample`` does it several times and returns the seconds of one."""
 
     name: str
     sample: Callable[[], float]
@@ -28,7 +28,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What was not measured, and why."""
+    """A case that was not measured, and why."""
 
     case: str
     why: str
@@ -41,18 +41,18 @@ class Figure:
     Attributes
     ----------
     case, contender, reference : str
-        What was done, by whom, against whom.
+        What was done, by which contender, and the contender it is compared with.
     kind : str
         ``"speed"``: ``ratio`` is reference time / own time.  ``"time"``: own time / reference time.
-        ``"share"``: what was used / what there is, or may be used.
+        ``"share"``: amount used / amount that exists or is allowed.
     ratio, low, high : float
         Median, least and greatest of the rounds' ratios.
     seconds : float
-        Median of one operation; of all that was done, for shares.
+        Median of one operation; for shares, of the whole sample.
     size : int or None
-        Bytes of a copy, where cases differ in it.
+        Bytes of a copy, where cases differ by size.
     reference_seconds : float or None
-        As ``seconds``, of the reference.
+        ``seconds`` of the reference.
     """
 
     case: str
@@ -68,7 +68,7 @@ class Figure:
 
     @property
     def standing(self) -> str:
-        """``"ahead"`` of the reference, ``"tie"`` or ``"behind"``; nothing for shares."""
+        """``"ahead"`` of the reference, ``"tie"`` or ``"behind"``; empty for shares."""
         if self.kind == SHARE:
             return ""
         if abs(self.ratio - 1) <= TIE:
@@ -77,7 +77,7 @@ class Figure:
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
-    """Let the contenders take turns, after a round that does not count; every other round runs backwards."""
+    """Sample the contenders in turns, after a round that does not count; every second round runs backwards."""
     samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for contender in contenders:
         contender.sample()
@@ -115,7 +115,7 @@ def best(samples: Samples, names: Sequence[str]) -> str:
 def looped(
     name: str, call: Callable[..., object], *arguments: object, number: int, **options: object
 ) -> Contender:
-    """Return a contender that is a Python call; all such loops have the same shape."""
+    """Return a contender that loops over a Python call; the loops of all such contenders cost the same."""
     names = [f"a{index}" for index in range(len(arguments))]
     given = ", ".join([*names, *(f"{option}={option}" for option in options)])
     timer = timeit.Timer(

@@ -25,8 +25,7 @@ _TRIAL, _TRIALS = 200_000, 5
 def measure(plan: Plan, devices: Sequence[pl.Device], size: int = BYTES) -> tuple[list[Figure], list[Skip]]:
     """Time a copy and pure Python of equal length, each alone and both at once.
 
-    Alone the copy is waited for by its event's descriptor, without helping it: it runs as it does while the program
-    computes.
+    A wait on the event's descriptor does not help the copy, so alone it runs as it does while the program computes.
     """
     case = f"async copy of {format_size(size)} beside Python"
     if 2 * size > machine.room():
@@ -57,7 +56,7 @@ def measure(plan: Plan, devices: Sequence[pl.Device], size: int = BYTES) -> tupl
         ]
         samples = dict(interleaved([*alone, Contender(PEERLANE, both)], plan.rounds))
     samples[_LONGER] = [max(pair) for pair in zip(samples[_COPY], samples[_PYTHON], strict=True)]
-    samples[_PYTHON_BESIDE] = beside[1:]  # the first round does not count
+    samples[_PYTHON_BESIDE] = beside[1:]  # the first round warms up
     return [
         figure(samples, case, PEERLANE, _LONGER, TIME),
         figure(samples, case, _PYTHON_BESIDE, _PYTHON, TIME),
@@ -81,7 +80,7 @@ def _computed(laps: int) -> float:
 
 
 def compute(laps: int) -> int:
-    """Keep the interpreter busy, and the GIL."""
+    """Keep the interpreter busy and hold the GIL."""
     total = 0
     for number in range(laps):
         total += number & 3

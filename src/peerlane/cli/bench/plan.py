@@ -1,4 +1,4 @@
-"""What was asked of ``peerlane bench``, checked."""
+"""The checked arguments of ``peerlane bench``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_BYTES = 256 * UNITS["GiB"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure and how often; ``say`` tells whoever watches what is being done.
+    """What to measure and how often; ``say`` shows the progress.
 
-    Without ``sizes`` each subject has its own.
+    Without ``sizes`` each subject uses its default sizes.
     """
 
     sizes: tuple[int, ...]
@@ -26,7 +26,7 @@ class Plan:
     say: Callable[[str], None]
 
     def sized(self, default: tuple[int, ...]) -> Plan:
-        """Return the plan with sizes."""
+        """Return the plan, with ``default`` as its sizes if it has none."""
         return self if self.sizes else dataclasses.replace(self, sizes=default)
 
 
@@ -36,7 +36,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     Raises
     ------
     InvalidValue
-        One is no size, or too small or large.
+        A word is not a size, or the size is too small or too large.
     """
     sizes = set()
     for item in text.split(","):
@@ -44,15 +44,15 @@ def parse_sizes(text: str) -> tuple[int, ...]:
         size = parse_size(word) or parse_size(f"{word}iB")
         if size is None or not 1 <= size <= MOST_BYTES:
             raise InvalidValue(
-                f"--sizes: {word!r} is no size of 1 byte to 256 GiB; valid are numbers and a unit such as 512, 64K, "
-                "1M, 1GiB, joined by commas"
+                f"--sizes: {word!r} is not a size of 1 byte to 256 GiB; valid are numbers and a unit such as 512, "
+                "64K, 1M, 1GiB, joined by commas"
             )
         sizes.add(size)
     return tuple(sorted(sizes))
 
 
 def checked_rounds(rounds: int) -> int:
-    """Return ``rounds`` if so many can be done."""
+    """Return ``rounds`` if the number is valid."""
     if not 1 <= rounds <= MOST_ROUNDS:
         raise InvalidValue(f"--rounds is {rounds}; valid are 1 to {MOST_ROUNDS}, and 7 or more for a result")
     return rounds

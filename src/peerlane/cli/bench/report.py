@@ -22,7 +22,7 @@ _COLOURS = {"goal": "green", "must": "yellow", "missed": "bold red"}
 
 
 def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console: Console) -> None:
-    """Print the bars, every figure, and what was skipped."""
+    """Print the bars, each figure, and the skipped cases."""
     bars = Table(title="bars")
     for heading in ("bar", "case", "contender", "ratio", "must", "goal", "met"):
         bars.add_column(heading)
@@ -67,7 +67,7 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
 
 
 def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> dict[str, object]:
-    """Return bars, figures, what was skipped, and the machine, as plain JSON values."""
+    """Return the bars, the figures, the skipped cases and the machine as plain JSON values."""
     return {
         "bars": [
             {
@@ -92,7 +92,7 @@ def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> di
 def draw_comparisons(
     found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str], console: Console
 ) -> None:
-    """Print both builds' cases, those in which this one is slower, and what was skipped."""
+    """Print the cases of both builds, those in which this build is slower, and the skipped ones."""
     table = Table(title=f"time of this build / time of the other: median of {rounds} rounds")
     for heading in ("case", "ratio", "rounds", "bound", "", "one takes", "other"):
         table.add_column(heading)
@@ -123,7 +123,7 @@ def draw_comparisons(
 def comparisons_as_json(
     found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str]
 ) -> dict[str, object]:
-    """Return comparisons, what was skipped, the builds and the machine, as plain JSON values."""
+    """Return the comparisons, the skipped cases, the builds and the machine as plain JSON values."""
     return {
         "against": [{**dataclasses.asdict(each), "slower": each.is_slower} for each in found],
         "skipped": [dataclasses.asdict(skip) for skip in skips],
@@ -134,7 +134,7 @@ def comparisons_as_json(
 
 
 def plot(figures: Sequence[Figure], path: str) -> None:
-    """Draw the speed over the size of ours on both routes, and of the others on a device."""
+    """Draw speed over size: peerlane on both routes, and the others on a device."""
     series: dict[str, dict[int, float]] = {}
     for figure in figures:
         if figure.size is not None and figure.case.startswith("copy "):
@@ -158,7 +158,7 @@ def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
 
 
 def _split(figures: Sequence[Figure]) -> tuple[list[Figure], list[Figure]]:
-    """Return ours against other libraries' processes, and all else."""
+    """Return the figures against other libraries' processes, and all other figures."""
     among = [figure for figure in figures if figure.reference in RIVALS]
     return among, [figure for figure in figures if figure.reference not in RIVALS]
 

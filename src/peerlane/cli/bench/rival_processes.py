@@ -1,7 +1,7 @@
-"""Other ways to move bytes between processes, each started anew for every round: MPI spins while it is idle.
+"""Other ways to move bytes between processes.  Each is started anew for each round, because MPI spins while idle.
 
-Each is run by this Python, or by the one that ``PEERLANE_BENCH_PYTHON_<NAME>`` names, such as
-``PEERLANE_BENCH_PYTHON_NIXL=/somewhere/bin/python``; what that lacks is skipped by name.
+Each runs under this Python, or under the one that ``PEERLANE_BENCH_PYTHON_<NAME>`` names, such as
+``PEERLANE_BENCH_PYTHON_NIXL=/somewhere/bin/python``; a rival that is not installed there is skipped by name.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Rival:
     Attributes
     ----------
     tasks : tuple of str
-        What it can do.
+        The tasks that it can do.
     modules : tuple of str
-        What its Python must have.
+        The modules that its Python must have.
     kind : str
-        How ``rival_rank.py`` knows it.
+        Its name in ``rival_rank.py``.
     launcher : tuple of str
-        Of an MPI its own one, with options; ``mpiexec`` is that of the one that was installed last.
+        An MPI's own launcher with options; plain ``mpiexec`` belongs to the MPI that was installed last.
     """
 
     tasks: tuple[str, ...]
@@ -77,12 +77,12 @@ RIVALS = {
 
 
 def jobs_of(sizes: Sequence[int], most: int) -> list[Job]:
-    """Return how often to do what moves so many bytes, so that a sample is worth its start."""
+    """Return how often to do an operation of each size, so that a sample is long enough for its start."""
     return [(nbytes, max(1, min(most, _ABOUT // nbytes))) for nbytes in sizes]
 
 
 def present(*tasks: str) -> tuple[list[str], list[Skip]]:
-    """Return the rivals that can do one of the tasks, and what is not there."""
+    """Return the installed rivals that can do one of the tasks, and skips for the others."""
     names = [name for name, rival in RIVALS.items() if set(tasks) & set(rival.tasks)]
     absent = {name: why for name in names if (why := _missing(name))}
     return [name for name in names if name not in absent], [
@@ -96,12 +96,12 @@ def is_mpi(name: str) -> bool:
 
 
 def run(name: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found:
-    """Return the seconds of one operation of each job, by task that the rival can do, between ``size`` processes.
+    """Run a rival in ``size`` processes; return, by task that it can do, the seconds of one operation of each job.
 
     Raises
     ------
     RivalFailed
-        It failed, or took too long; the text has its last words.
+        The rival failed, or took too long; the text ends with its last output.
     """
     rival = RIVALS[name]
     can = ",".join(task for task in tasks if task in rival.tasks)
@@ -111,21 +111,23 @@ def run(name: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Foun
     try:
         found: Found = json.loads(out.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        raise RivalFailed(f"{name} said nothing that can be read: {out.strip()[-_LAST_WORDS:]!r}") from None
+        raise RivalFailed(
+            f"{name} printed no figures that can be read: {out.strip()[-_LAST_WORDS:]!r}"
+        ) from None
     return found
 
 
 def in_turns(
     contenders: Mapping[str, Callable[[], Found]], rounds: int, say: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, list[list[float]]]], list[Skip]]:
-    """Let all take turns in rounds, after one that does not count.
+    """Run the contenders in turns, in rounds after one that does not count.
 
     Returns
     -------
     dict
-        By contender and task a list a job, of the seconds in each round.  Who failed is not in it.
+        For each contender and task, a list for each job with the seconds of each round, without failed contenders.
     list of Skip
-        Who failed, and how.
+        The failed contenders, and how they failed.
     """
     found: dict[str, dict[str, list[list[float]]]] = {name: {} for name in contenders}
     skips = []
@@ -149,7 +151,7 @@ def _python(name: str) -> Path:
 
 
 def _missing(name: str) -> str:
-    """Return why a rival cannot run here, or nothing if it can."""
+    """Return why a rival cannot run here; empty if it can."""
     rival, python = RIVALS[name], _python(name)
     if rival.launcher and not python.with_name(rival.launcher[0]).exists():
         return "not installed"
@@ -168,7 +170,7 @@ def _missing(name: str) -> str:
 
 def _mpi(name: str, size: int, command: list[str]) -> str:
     python, (launcher, *options) = _python(name), RIVALS[name].launcher
-    # What a wheel's launcher sets; with both installed only one of the launchers is there.
+    # The launcher in the wheel sets these; if both MPIs are installed, only one has its launcher.
     prefix = str(python.parent.parent)
     prefixes = dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix)
     more = {"MPI4PY_MPIABI": name, "LD_LIBRARY_PATH": str(Path(prefix, "lib")), **prefixes}
@@ -191,12 +193,12 @@ def _by_rank(name: str, size: int, command: list[str]) -> str:
 
 
 def outcome(processes: Sequence[tuple[list[str], dict[str, str], tuple[int, ...]]]) -> str:
-    """Run commands, with more in their environment and descriptors, until all end; return what the first wrote.
+    """Run commands with additional variables and descriptors until all have ended; return the output of the first.
 
     Raises
     ------
     RivalFailed
-        One ended with an error, or did not end in time; the text has its last words.
+        A command ended with an error, or did not end in time; the text ends with its last output.
     """
     deadline = time.monotonic() + _SECONDS
     with contextlib.ExitStack() as ended:
@@ -227,7 +229,7 @@ def _written(file: IO[bytes]) -> str:
 
 @contextlib.contextmanager
 def _started(command: list[str], more: dict[str, str], descriptors: tuple[int, ...]) -> Iterator[Running]:
-    """Start a process in a session of its own, which ends with this; files take what it writes: pipes fill up."""
+    """Start a process in its own session, which the block's end ends; it writes to files, because pipes fill up."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command,
@@ -245,7 +247,7 @@ def _started(command: list[str], more: dict[str, str], descriptors: tuple[int, .
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask first: an MPI's launcher ends its ranks, which are not in its group."""
+    """Send SIGTERM before SIGKILL: an MPI's launcher then ends its ranks, which are not in its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

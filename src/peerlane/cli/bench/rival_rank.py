@@ -1,7 +1,7 @@
 """One rank of a rival of ``bench channel`` and ``bench collective``, run as a file by the rival's own Python.
 
-``python rival_rank.py mpi|gloo|nixl|pipe TASK,... SIZE:TIMES ...`` prints, at rank 0, a list a task with the seconds
-of one operation of each size, as JSON.  That Python need not have peerlane, so nothing of it is imported here.
+``python rival_rank.py mpi|gloo|nixl|pipe TASK,... SIZE:TIMES ...`` prints at rank 0, as JSON, a list for each task
+with the seconds of one operation of each size.  That Python need not have peerlane: this file imports nothing of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PEER = {0: 1, 1: 0}
 
 
 class Rank(Protocol):
-    """What all rivals can do; the tasks are methods of their own."""
+    """A rank of a rival; each task that the rival can do is a method."""
 
     rank: int
 
@@ -32,14 +32,14 @@ class Rank(Protocol):
         """Wait for the others."""
 
     def slowest(self, seconds: float) -> float:
-        """Return the most seconds of all ranks, at rank 0 at least."""
+        """Return the seconds of the slowest rank, at least at rank 0."""
 
     def close(self) -> None:
-        """End it, after all others have come."""
+        """End this rank, when all others have come to their end."""
 
 
 class Mpi:
-    """MPI, whichever library mpi4py was told to load."""
+    """MPI, of the library that mpi4py was told to load."""
 
     def __init__(self, most: int) -> None:
         numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")
@@ -62,7 +62,7 @@ class Mpi:
 
     @contextlib.contextmanager
     def write(self, nbytes: int) -> Iterator[Call]:
-        """Put into memory that MPI allocated, which is its quickest, and flush."""
+        """Put into memory that MPI allocated, which is its quickest kind, and flush."""
         if self._window is None:
             self._window = self._mpi.Win.Allocate(self._most if self.rank == 1 else 0, comm=self._world)
             self._window.Lock_all()
@@ -126,7 +126,7 @@ class Gloo:
 
 
 class Nixl:
-    """Two agents over UCX without progress threads, which starve programs that wait on few cores."""
+    """Two agents over UCX, without progress threads, because those starve waiting programs on few cores."""
 
     def __init__(self, most: int) -> None:
         numpy, nixl = importlib.import_module("numpy"), importlib.import_module("nixl_cu12._api")
@@ -150,7 +150,7 @@ class Nixl:
 
     @contextlib.contextmanager
     def write(self, nbytes: int) -> Iterator[Call]:
-        """Write, and wait until it is done; the target makes progress meanwhile, as it waits for what is next."""
+        """Write and wait until it is done; the target, which waits for its next message, makes progress meanwhile."""
         with self._transfer(nbytes) as transfer:
             yield transfer if self.rank == 0 else _nothing
 
@@ -178,7 +178,7 @@ class Nixl:
         agent.release_xfer_handle(handle)
 
     def close(self) -> None:
-        """Nothing is left that the end of the process would not end."""
+        """Do nothing: the end of the process ends all that is left."""
 
     def _await(self, message: bytes) -> None:
         while not self._told[message]:
@@ -203,7 +203,7 @@ class Pipe:
 
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
-        """Send and receive bytes, into memory that is there."""
+        """Send and receive bytes, into memory that exists already."""
         part = memoryview(self._memory)[:nbytes]
         send, receive = self._pipe.send_bytes, self._pipe.recv_bytes_into
         yield _in_turn(self.rank, lambda: send(part), lambda: receive(part))
@@ -213,12 +213,12 @@ class Pipe:
 
 
 def _touched(numpy: Any, nbytes: int) -> Any:
-    """Return bytes none of whose pages is new."""
+    """Return bytes whose pages were all touched."""
     return numpy.full(nbytes, 0, numpy.uint8)
 
 
 def _pair() -> tuple[int, Connection[Any, Any]]:
-    """Return which of two ranks this is, and the connection to the other."""
+    """Return the number of this rank, of two, and the connection to the other."""
     return int(os.environ["RANK"]), Connection(int(os.environ["PEERLANE_BENCH_PIPE"]))
 
 
@@ -251,7 +251,7 @@ def _seconds(rank: Rank, make: Callable[[int], Made], nbytes: int, times: int) -
 
 
 def main() -> None:
-    """Do the tasks that the command line names, in all its sizes."""
+    """Do the tasks that the command line names, in all sizes that it names."""
     name, tasks, *words = sys.argv[1:]
     jobs = [tuple(map(int, word.split(":"))) for word in words]
     makers: dict[str, Callable[[int], Rank]] = {"mpi": Mpi, "gloo": Gloo, "nixl": Nixl, "pipe": Pipe}

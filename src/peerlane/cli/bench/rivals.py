@@ -1,4 +1,4 @@
-"""Other ways to copy, measured by the same harness; each is there or skipped by name."""
+"""Other ways to copy, measured by the same harness; one that is not installed is skipped by name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Maker = Callable[[pl.Buffer, pl.Buffer, int], Contender]
 
 
 def host_pointers(dst: pl.Buffer, src: pl.Buffer) -> tuple[int, int]:
-    """Return where the host may touch two buffers: rivals work on the very bytes that we do."""
+    """Return the host addresses of two buffers: rivals copy the same bytes as peerlane does."""
     return dst.view().ctypes.data, src.view().ctypes.data
 
 
 def native_copies(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
-    """Return memcpy and the streaming copy, on one core and on all, looped in C; the first is plain memcpy."""
+    """Return native loops of memcpy and of the streaming copy, on one core and on all; the first is plain memcpy."""
     to, origin = host_pointers(dst, src)
 
     def contender(name: str, streaming: bool, threads: int) -> Contender:
@@ -43,7 +43,7 @@ def native_copies(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender
 
 
 def memmove(dst: pl.Buffer, src: pl.Buffer, number: int) -> Contender:
-    """Return ``ctypes.memmove`` on addresses that are ints already."""
+    """Return ``ctypes.memmove`` on addresses as ints."""
     return looped("ctypes.memmove", ctypes.memmove, *host_pointers(dst, src), src.size, number=number)
 
 
@@ -57,7 +57,7 @@ def _torch_copy(dst: pl.Buffer, src: pl.Buffer, number: int) -> Contender:
     return looped("torch copy_", to.copy_, origin, number=number)
 
 
-#: By the name that ``--with`` takes; ``memcpy`` stands for :func:`native_copies`.
+#: Rivals by their names for ``--with``; ``memcpy`` means :func:`native_copies`.
 MAKERS: dict[str, Maker] = {"numpy": _copyto, "ctypes": memmove, "torch": _torch_copy}
 NAMES = (*MAKERS, "memcpy")
 
@@ -68,7 +68,7 @@ def parse(text: str) -> tuple[str, ...]:
     Raises
     ------
     InvalidValue
-        One is unknown.
+        A name is unknown.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:

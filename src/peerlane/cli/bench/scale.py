@@ -25,7 +25,7 @@ _BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """What a process that holds them came to."""
+    """The memory and threads of the process that held all objects."""
 
     resident: int
     threads: int
@@ -35,7 +35,7 @@ class Population:
 def measure(
     plan: Plan, devices: int = DEVICES, streams: int = STREAMS, events: int = EVENTS
 ) -> tuple[list[Figure], list[Skip]]:
-    """Build them in a fresh process; its greatest resident size and number of threads are shares of the limits."""
+    """Populate a fresh process; the figures are its peak memory and its threads, as shares of the limits."""
     case = f"{devices:,} devices, {streams:,} streams, {events:,} events"
     plan.say(case)
     with interrupts_deferred():
@@ -59,12 +59,12 @@ def _serve(devices: int, streams: int, events: int, pipe: Connection[Any, Any]) 
             pipe.send(populate(devices, streams, events))
         except pl.Error as error:
             pipe.send(error)
-    except (EOFError, OSError):  # nobody asks any more
+    except (EOFError, OSError):  # the pipe ended
         return
 
 
 def populate(devices: int, streams: int, events: int) -> Population:
-    """Hold them all at once, used: each stream first waits, then copies; each event is recorded and reached.
+    """Make all objects, use each, and hold them at once: each stream waits and copies, each event is recorded.
 
     Raises
     ------

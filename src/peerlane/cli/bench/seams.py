@@ -1,4 +1,4 @@
-"""P7b: a copy across blocks that are mapped side by side, against one inside one allocation."""
+"""P7b: a copy across blocks that are mapped side by side, against a copy inside one allocation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAT = "the same in one allocation"
 def measure(
     plan: Plan, devices: Sequence[pl.Device], blocks: int = BLOCKS
 ) -> tuple[list[Figure], list[Skip]]:
-    """Copy the lower half of a range of blocks to its upper half, and the same in one allocation of that size."""
+    """Time a copy of the lower half to the upper, in a range of blocks and in one allocation of the same size."""
     device = devices[0]
     size = blocks * device.granularity
     if 2 * size > machine.room():

@@ -1,7 +1,7 @@
-"""P7: memory given to another process, against a bare descriptor sent over a socket and mapped there.
+"""P7: sharing memory with another process, against sending a bare descriptor over a socket and mapping it there.
 
-What counts: export with the importer's pid listed, the handle's way through a socket that both have, import,
-mapping, and the acknowledgement.  The memory is there before.
+The time includes the export with the importer's pid listed, sending the handle over a socket, the import, the mapping
+and the acknowledgement.  The memory was allocated before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class Importer:
-    """Another process, and the socket to it."""
+    """The importing process, and the socket to it."""
 
     def __init__(self, node: str, stack: ExitStack) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -63,10 +63,10 @@ class Importer:
         socket.send_fds(self._socket, [what], descriptors) if descriptors else self._socket.send(what)
 
     def acknowledged(self, is_busy: bool) -> float:
-        """Return when the acknowledgement came.
+        """Return the time of the acknowledgement.
 
-        A busy process computes meanwhile and looks for it after each millisecond only, so there the time is the one
-        when it was sent; all processes have the same clock.
+        A busy exporter computes and looks for it only after each millisecond.  So for a busy one it is the time at
+        which the importer sent it; all processes have the same clock.
         """
         if not is_busy:
             self._receive(_ACKNOWLEDGED)
@@ -84,7 +84,7 @@ class Importer:
         raise pl.WaitTimeout(f"the importing process did not answer within {_SECONDS:g} s")
 
     def check(self, stamp: int, size: int) -> None:
-        """Make sure that it had the very memory; it has let go of it then."""
+        """Check that the importer saw the exporter's bytes; by then it has closed the memory."""
         found = self._receive(_FOUND)
         if found != (stamp, size):
             raise DeviceFault(f"shared memory of {size:,} bytes holds {found}, and {stamp} was written")
@@ -106,7 +106,7 @@ def measure(
     shares: int = SHARES,
     blocks: int = seams.BLOCKS,
 ) -> tuple[list[Figure], list[Skip]]:
-    """Time sharing in all sizes, exporter idle and computing; and before that copies across seams."""
+    """Time sharing in all sizes, with an idle and with a busy exporter; before that, copies across seams."""
     figures, skips = seams.measure(plan, devices, blocks)
     with ExitStack() as stack:
         with interrupts_deferred():
@@ -193,12 +193,12 @@ def _serve(node: str, exporter: socket.socket, pipe: Connection[Any, Any]) -> No
     except pl.Error as error:
         pipe.recv()
         pipe.send(error)
-    except (EOFError, OSError):  # nobody asks any more
+    except (EOFError, OSError):  # the socket ended
         return
 
 
 def _import(exporter: socket.socket, kept: list[object]) -> bool:
-    """Have what was sent, say so, and let go of it; False when nothing more comes."""
+    """Import what was sent, acknowledge it, and close it; return False when the socket ends."""
     message, descriptors, _, _ = socket.recv_fds(exporter, _MESSAGE, 1)
     if message[:1] == _DESCRIPTOR:
         with closing(mmap.mmap(descriptors[0], 0)) as mapped:

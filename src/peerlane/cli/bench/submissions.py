@@ -1,4 +1,4 @@
-"""P5: what it costs to queue a copy of 8 bytes."""
+"""P5: the cost of queuing a copy of 8 bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBER = 1_000_000
 
 _CASES = ("submit 8 bytes, stream idle", "submit 8 bytes, behind a wait")
 _BYTES = 8
-_QUEUED_BYTES = 200  # of memory, for each operation that waits, generously
+_QUEUED_BYTES = 200  # more than the memory of one queued operation
 
 
 def measure(
@@ -26,7 +26,7 @@ def measure(
 ) -> tuple[list[Figure], list[Skip]]:
     """Time a million submissions in a row, on an idle stream and on one that waits for a notify.
 
-    The submissions alone are the figure; behind a wait, what the synchronization takes is a figure of its own.
+    The figure counts the submissions only; behind a wait, the synchronization has its own figure.
     """
     figures: list[Figure] = []
     if number * _QUEUED_BYTES > machine.room():
@@ -47,11 +47,9 @@ def measure(
             ours = Contender(PEERLANE, partial(_sample, submit, stream, behind, synced))
             samples = dict(interleaved([reference, ours], plan.rounds))
             names = [PEERLANE]
-            if behind is not None:  # else nothing is left to wait for
+            if behind is not None:  # else there is nothing to synchronize
                 names.append(f"{PEERLANE}, sync behind them")
-                samples[names[-1]] = [
-                    seconds / number for seconds in synced[1:]
-                ]  # the first round does not count
+                samples[names[-1]] = [seconds / number for seconds in synced[1:]]  # the first round warms up
             figures += [figure(samples, case, name, reference.name, TIME) for name in names]
     return figures, []
 

@@ -1,4 +1,4 @@
-"""What a program that waits costs the machine."""
+"""The processor time that a waiting program takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CORE = "a core"
 def measure(
     plan: Plan, devices: Sequence[pl.Device], seconds: float = SECONDS
 ) -> tuple[list[Figure], list[Skip]]:
-    """Take the processor time of the process while it waits for a notify, or a word of memory, that does not come."""
+    """Measure the processor time of a process that waits for a notify, or a word of memory, that never comes."""
     case = f"idle wait of {seconds:g} s"
     plan.say(case)
     with ExitStack() as stack:
@@ -40,7 +40,7 @@ def measure(
         samples = dict(interleaved(contenders, plan.rounds))
     figures = []
     for name in waits:
-        shares = {name: spent[name][1:], _CORE: samples[name]}  # the first round does not count
+        shares = {name: spent[name][1:], _CORE: samples[name]}  # the first round warms up
         figures.append(figure(shares, case, name, _CORE, SHARE))
     return figures, []
 

@@ -1,4 +1,4 @@
-"""``peerlane demo``: a model's weights to every device and to other processes, verified tensor by tensor."""
+"""``peerlane demo``: moves a model's weights to all devices and to other processes, and verifies each tensor."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the job, show the result and return 0 if every tensor is whole on every device and in every process."""
-    # Here and not above: the other commands need not wait for these imports.
+    """Do the job and show the result; return 0 if each tensor arrived whole on each device and in each process."""
+    # Imported here, so that other commands do not wait for it.
     from peerlane.cli import plots
     from peerlane.cli.demo import job, report, source, workers
 

@@ -1,4 +1,4 @@
-"""The same moves on concurrent streams: one loads device 0, one a destination delivers, events order them."""
+"""The same moves on concurrent streams: one loads device 0, one for each destination delivers, events order them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ONE_BY_ONE, SINGLE_COPIES, ONE_LAUNCH = "one by one", "single copies", "one laun
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How all devices got the weights, from pinned memory on.
+    """One way to bring the weights from pinned memory to all devices, and its figures.
 
     Attributes
     ----------
     name : str
     streams : int
-        How many were used.
+        The number of streams used.
     nbytes : int
         Bytes moved in all.
     seconds : float
@@ -37,7 +37,7 @@ class Way:
     ratio : float
         Speed relative to one by one, median of the rounds' ratios.
     mismatched : dict of str to tuple of str, or None
-        By device, tensors whose digest was not that of the file; None for what is only timed.
+        By device, the tensors whose digest differs from the file's; None for a way that is only timed.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Way:
 
 
 class Pipeline:
-    """The streams, and what they move.
+    """The streams, and the tensors that they move.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Pipeline:
                 pl.copy(other.buffers[number], held)
 
     def single_copies(self) -> None:
-        """Deliver each tensor with a copy of its own, as soon as it has arrived on the first device."""
+        """Deliver each tensor by its own copy, as soon as it has arrived on the first device."""
         for number, (origin, held) in enumerate(zip(self.host, self.first.buffers, strict=True)):
             pl.copy(held, origin, stream=self.loading)
             arrived = self.loading.record()
@@ -102,7 +102,7 @@ class Pipeline:
         self._sync()
 
     def one_launch(self) -> None:
-        """Deliver all tensors to a destination with one launch, when the last has arrived on the first device."""
+        """Deliver all tensors to a destination by one launch, when the last has arrived on the first device."""
         for origin, held in zip(self.host, self.first.buffers, strict=True):
             pl.copy(held, origin, stream=self.loading)
         arrived = self.loading.record()
@@ -117,7 +117,7 @@ class Pipeline:
             stream.sync()
 
     def runs(self) -> dict[str, Callable[[], None]]:
-        """Return the ways to do it, by name."""
+        """Return the ways by name."""
         return {
             ONE_BY_ONE: self.one_by_one,
             SINGLE_COPIES: self.single_copies,
@@ -144,14 +144,14 @@ def measure(pipeline: Pipeline, begin: Begin) -> Seconds:
 
 
 def check(pipeline: Pipeline, verify: Callable[[Replica], tuple[str, ...]], begin: Begin) -> Mismatched:
-    """Do it once more on streams, in both ways, and return what did not arrive whole.
+    """Move once more in both ways on streams, and return the tensors that did not arrive whole.
 
-    All devices are zeroed before, so that nothing an earlier run brought can pass for it.
+    All devices are zeroed before, so that bytes of an earlier run cannot pass for this one's.
 
     Parameters
     ----------
     verify : callable
-        Returns the tensors of a device that are not those of the file.
+        Returns the tensors of a device that differ from the file.
     """
     found = {}
     for name in (SINGLE_COPIES, ONE_LAUNCH):
@@ -165,7 +165,7 @@ def check(pipeline: Pipeline, verify: Callable[[Replica], tuple[str, ...]], begi
 
 
 def ways(pipeline: Pipeline, seconds: Seconds, mismatched: Mismatched) -> list[Way]:
-    """Return what was measured and checked."""
+    """Return the measured and checked ways."""
     return [
         Way(
             name,

@@ -22,7 +22,7 @@ Matrix = list[list[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came to one device.
+    """The arrival of the weights on one device.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Arrival:
     ratio : float or None
         Speed relative to one thread's memcpy of the same sizes; None for the device that was loaded.
     mismatched : tuple of str
-        Tensors whose digest is not that of the file.
+        The tensors whose digest differs from the file's.
     """
 
     device: str
@@ -55,7 +55,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that the demo found out.
+    """The whole result of the demo.
 
     Attributes
     ----------
@@ -64,11 +64,11 @@ class Result:
     matrix : list of list, or None
         ``matrix[a][b]`` is GB/s from a to b, None where a is b.
     timeline : Trace or None
-        Of the moves on streams.
+        The trace of the moves on streams.
     sharing : Sharing or None
-        With worker processes, if there were any.
+        The sharing with worker processes, if there were any.
     deliveries : sequence of Delivery
-        To worker processes.
+        The deliveries to worker processes.
     """
 
     source: str
@@ -98,14 +98,14 @@ class Result:
 def distribute(
     weights: Weights, node: NodeConfig, *, count: int, with_matrix: bool, with_timeline: bool
 ) -> Result:
-    """Load the weights to device 0, bring them to every other device of ``node``, and verify each copy.
+    """Load the weights to device 0, copy them to each other device of ``node``, and verify each copy.
 
-    Then ``count`` worker processes share those of device 0, and after that get weights of their own.
+    Then ``count`` worker processes share device 0's weights, and afterwards each gets its own copy.
 
     Raises
     ------
     InvalidValue, OutOfMemory
-        Too few devices, or not enough memory; nothing was copied.
+        There are too few devices, or there is not enough memory; nothing was copied.
     PeerLost, WaitTimeout
         A worker process died, or did not answer in time.
     """
@@ -178,7 +178,7 @@ def _one_block(device: pl.Device, tensors: Sequence[Tensor]) -> pl.Physical:
 
 
 def _passes(devices: int, count: int, with_matrix: bool) -> int:
-    """Return how often all the weights are moved, or hashed."""
+    """Return how often all weights are moved or hashed."""
     one_device_at_a_time = 2 + (devices - 1) * (ROUNDS + 1)
     on_streams = devices * (3 * concurrent.ROUNDS + 2 * 2)
     in_workers = 3 * count + 2 + 2 * ranks.ROUNDS if count else 0
@@ -186,10 +186,10 @@ def _passes(devices: int, count: int, with_matrix: bool) -> int:
 
 
 def open_route(a: pl.Device, b: pl.Device) -> None:
-    """Enable peer access between two devices where the node allows it, in one direction or the other."""
+    """Enable peer access between two devices, in the first direction that the node allows."""
     for origin, target in ((a, b), (b, a)):
         if origin.can_access(target):
-            with suppress(pl.OutOfMemory):  # the profile's number of peers: the other end may have one left
+            with suppress(pl.OutOfMemory):  # its profile allows no more peers; the other end may have room
                 origin.peers.add(target)
                 return
 

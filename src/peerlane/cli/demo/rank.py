@@ -1,4 +1,4 @@
-"""One rank's part in bringing the weights to all; the owner and the workers do the same."""
+"""One rank's part in delivering the weights by collectives; the owner and the workers run the same code."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from time import perf_counter
 import peerlane as pl
 from peerlane.cli.demo.transfer import BLOCK
 
-#: What a rank takes on its device beside the weights: its window, and the workspace of its collectives.
+#: Besides the weights, a rank allocates its window and the workspace of its collectives on its device.
 WINDOW, WORKSPACE = 2 << 20, 8 << 20
-#: And what its collectives say of themselves.
+#: The bytes that its collectives allocate besides the workspace.
 _SMALL = 2 * BLOCK
 
-#: The owner.
+#: The rank of the owner.
 ROOT = 0
 
 START_SECONDS = 60.0
 _LEAST_SECONDS, _LEAST_RATE = 30.0, 10e6
 _PART = 256
 
-#: When it began and when it was done, by the clock that all processes have.
+#: Begin and end of a collective in one rank, by the clock that all processes share.
 Span = tuple[float, float]
 
 
 def whole_bytes(nbytes: int, ranks: int) -> int:
-    """Return what ``nbytes`` take in as many parts of one size as there are ranks."""
+    """Return the bytes that ``nbytes`` take when they are padded to one equal part for each rank."""
     return -(-nbytes // (ranks * _PART)) * ranks * _PART
 
 
 def charges(nbytes: int, ranks: int, devices: int) -> list[int]:
-    """Return what the ranks take of each device, which they have in turns, in whole blocks."""
+    """Return the bytes that ranks take on each device, in whole blocks; rank after rank takes the next device."""
     each = WINDOW + WORKSPACE + _SMALL + -(-whole_bytes(nbytes, ranks) // BLOCK) * BLOCK if ranks else 0
     return [each * len(range(ordinal, ranks, devices)) for ordinal in range(devices)]
 
@@ -43,20 +43,20 @@ class Rank:
     ----------
     rank, ranks : int
     exchange : callable
-        How the ranks find one another.
+        The rendezvous of the group.
     nbytes : int
-        Of the weights.
+        The size of the weights.
     device : Device, optional
-        By default the devices take turns.
+        By default rank after rank takes the next device.
     stack : ExitStack
         Owns the group, its stream and the memory.
 
     Attributes
     ----------
     whole : Buffer
-        Where the weights arrive; a part a rank.
+        The memory in which the weights arrive; it has one part for each rank.
     seconds : float
-        What a collective may take.
+        The time limit of a collective.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class Rank:
         self.seconds = _LEAST_SECONDS + ranks * nbytes / _LEAST_RATE
 
     def broadcast(self, weights: pl.Buffer | None = None) -> Span:
-        """Have the owner's weights, which it gives; the others' memory is zeroed before."""
+        """Take part in the broadcast; the owner gives ``weights``, and all others zero their memory before."""
         if weights is None:
             self.whole.fill(0)
             weights = self.whole[: self._nbytes]
@@ -104,7 +104,7 @@ class Rank:
         return self._done(began)
 
     def gather(self) -> Span:
-        """Keep this rank's part, zero the others, and have those of their ranks."""
+        """Keep this rank's part, zero all others, and get them again by an all-gather."""
         first, last = self._own
         for start, end in ((0, first), (last, self.whole.size)):
             if start < end:

@@ -1,4 +1,4 @@
-"""The owner's side of bringing the weights to all: broadcast to the workers over channels, and gathered in parts."""
+"""The owner's side of the deliveries: a broadcast of the weights to the workers, and an all-gather of their parts."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Check = Callable[[Replica, Sequence[str]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How all processes got weights of their own.
+    """A collective by which each process got its own copy of the weights, and its figures.
 
     Attributes
     ----------
     name : str
     ranks : int
-        Processes, the owner among them.
+        The number of processes, the owner included.
     nbytes : int
-        That came from other ranks, at all of them together.
+        The bytes that all ranks together got from other ranks.
     seconds : float
         From the first rank's call to the last rank's end, median over the rounds.
     ratio : float
         Speed relative to one thread's memcpy of as many bytes, median of the rounds' ratios.
     mismatched : dict of str to tuple of str
-        By process, tensors whose digest was not the owner's, after the last round.
+        By process, the tensors whose digest differed from the owner's after the last round.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Delivery:
 
 
 class Ranks:
-    """The owner, which is rank 0, and the workers, a rank each.
+    """The ranks of the deliveries: the owner is rank 0, and each worker is one rank.
 
     Parameters
     ----------
     team : Team
     owned : Replica
-        The weights, at their places from ``whole``'s start on.
+        The weights, at their places from the start of ``whole``.
     whole : Buffer
-        The owner's memory that has them.
+        The owner's memory that contains them.
     memcpy : callable
         Returns the seconds of one thread's memcpy of all tensors.
     stack : ExitStack
@@ -93,7 +93,7 @@ class Ranks:
         return Delivery(worker.BROADCAST, self.count, moved, seconds, ratios, wrong)
 
     def gather(self, digests: Sequence[str], read_back: Check, begin: Begin) -> Delivery:
-        """Let every rank keep a part and have the others' again."""
+        """Let each rank keep one part and get all others by an all-gather."""
         pl.copy(self._own.whole[: self._weights.size], self._weights)
         moved = self._own.whole.size * (self.count - 1)
         seconds, ratios = self._rounds(worker.ALL_GATHER, moved, self._own.gather, begin)
@@ -132,21 +132,21 @@ def deliver(
     read_back: Check,
     begin: Begin,
 ) -> list[Delivery]:
-    """Broadcast the weights to the workers and gather them in parts; all verify what they have after each.
+    """Broadcast the weights to the workers, then all-gather them; each process verifies its copy after each.
 
     Parameters
     ----------
     digests : sequence of str
-        What each tensor should be.
+        The right digest of each tensor.
     read_back : callable
         Returns the tensors of the owner that differ from given digests.
 
-    Others are those of :class:`Ranks`.
+    The other parameters are those of :class:`Ranks`.
 
     Raises
     ------
     Error
-        A rank died, did not answer in time, or met it.
+        A rank died, did not answer in time, or raised an error.
     """
     begin("let the ranks meet")
     with team.blamed(), ExitStack() as stack:

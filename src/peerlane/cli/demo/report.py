@@ -19,7 +19,7 @@ from peerlane.cli.outputs import printable
 from peerlane.cli.weights_header import clipped
 
 PLOT_TITLE = "the weights between all pairs of devices"
-WAYS_TITLE = "to all devices, from pinned memory on"
+WAYS_TITLE = "from pinned memory to all devices"
 
 _NUMBERS = (
     *("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}", "ranks"),
@@ -28,7 +28,7 @@ _NUMBERS = (
 
 
 def draw(result: Result, console: Console) -> None:
-    """Print the table, why a route is staged, and every tensor that did not arrive whole."""
+    """Print the tables, the reason of each staged route, and each tensor that did not arrive whole."""
     total = result.arrivals[0].nbytes
     console.print(
         Text(f"{printable(Path(result.source).name)}: {len(result.tensors):,} tensors, {total:,} bytes"),
@@ -48,8 +48,8 @@ def draw(result: Result, console: Console) -> None:
         table.add_row(*_cells_of_way(way, len(result.tensors)))
     console.print(table)
     console.print(
-        f"{WAYS_TITLE}: without streams; a copy of each tensor on streams, or one launch of a copy list a "
-        "destination, ordered by events",
+        f"{WAYS_TITLE}: without streams; on streams with a copy of each tensor; on streams with one launch of a copy "
+        "list for each destination; events order the streams",
         soft_wrap=True,
     )
     if result.sharing is not None:
@@ -141,7 +141,7 @@ def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:
     console.print(table)
     count = len(sharing.holders)
     if sharing.resident is None:
-        line = "what is resident is not known: the system does not count shares (smaps)"
+        line = "the resident memory is not known: this system does not count shared pages (smaps)"
     else:
         copies = "one copy" if sharing.is_one_copy else "MORE THAN ONE COPY"
         line = (
@@ -152,7 +152,7 @@ def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:
     seeing = sum(not names for names in sharing.unseen.values())
     console.print(
         Text(
-            f"{sharing.holders[1].name} wrote tensor {clipped(sharing.written)} back, every bit turned over: "
+            f"{sharing.holders[1].name} wrote tensor {clipped(sharing.written)} back with every bit inverted: "
             f"{seeing} of {count} processes see it"
         ),
         soft_wrap=True,
@@ -174,8 +174,9 @@ def _draw_deliveries(deliveries: Sequence[Delivery], tensors: int, console: Cons
         )
     console.print(table)
     console.print(
-        "over channels: from the owner to each worker's own memory, and gathered there from a part of each process; "
-        "bytes that came from other processes, at all of them together; x memcpy: of one thread's, of as many bytes",
+        "over channels: each process gets its own copy, by a broadcast of the owner's weights or by an all-gather of "
+        "a part from each process; bytes: received from other processes, by all together; x memcpy: speed relative "
+        "to one thread's memcpy of as many bytes",
         soft_wrap=True,
     )
 

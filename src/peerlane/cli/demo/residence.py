@@ -1,4 +1,4 @@
-"""What of a block is in a process's memory, as the system counts it."""
+"""The part of a block that is in a process's memory, as the system counts it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """A process and a block.
+    """The memory of a process, with regard to a block.
 
     Attributes
     ----------
     resident : int
         Bytes of the block that the process has in memory.
     share : int
-        Its part of them: a page counts 1/n if n processes have it (PSS).  Over all processes that is what there is.
+        The process's share of them: a page that n processes have counts 1/n (PSS).  The sum over all processes is
+        the memory that the block takes.
     private : int
         Bytes of the whole process, the block or not, that no other process has.
     """
@@ -29,7 +30,7 @@ class Residence:
 
 
 def residence(address: int, nbytes: int) -> Residence | None:
-    """Return it for this process and ``nbytes`` at a host address; None where the system does not tell."""
+    """Return the residence of ``nbytes`` at a host address in this process; None if the system does not tell."""
     block = _totals(_sections(address, address + nbytes), ("Rss", "Pss"))
     whole = _totals(_lines("smaps_rollup"), ("Private_Clean", "Private_Dirty"))
     return None if block is None or whole is None else Residence(block[0], block[1], sum(whole))
@@ -45,7 +46,7 @@ def _totals(lines: Iterable[str], names: tuple[str, ...]) -> list[int] | None:
 
 
 def _sections(first: int, last: int) -> Iterable[str]:
-    """Return the lines about mappings inside a range."""
+    """Return the lines of the mappings inside a range."""
     inside = False
     for line in _lines("smaps"):
         head = line.split(" ", 1)[0]

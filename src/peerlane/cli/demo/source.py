@@ -1,4 +1,4 @@
-"""The weights that the demo moves: a file of the user's, or those of an installed package."""
+"""The weights that the demo moves: the user's file, or the file of an installed package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def open_weights(path: str | None) -> Weights:
     Raises
     ------
     InvalidValue
-        The file is not one, or holds no bytes to move.
+        The file is not a safetensors file, or holds no bytes to move.
     Unsupported
         No path was given and the package is not installed.
     """

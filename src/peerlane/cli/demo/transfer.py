@@ -1,4 +1,4 @@
-"""The moves that the demo is made of.  Each returns the seconds of its copies, and of nothing else."""
+"""The single moves of the demo.  Each returns the seconds of its copies only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from peerlane.cli.weights import Tensor, Weights
 
 Advance = Callable[[int], None]
 
-#: The largest piece between two looks at Ctrl-C.
+#: The largest piece; Ctrl-C is looked for between pieces.
 STAGING = 8 << 20
-#: What devices are charged in.
+#: The unit in which a device's memory is charged.
 BLOCK = 2 << 20
 _PIECE = 256 << 20
 _ALIGNMENT = 256
@@ -29,7 +29,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A device's copy of the weights: one buffer a tensor, in the file's order."""
+    """A device's copy of the weights: a buffer for each tensor, in the file's order."""
 
     device: pl.Device
     tensors: Sequence[Tensor]
@@ -37,7 +37,7 @@ class Replica:
 
 
 def hold(device: pl.Device, tensors: Sequence[Tensor], stack: ExitStack) -> Replica:
-    """Allocate room for the tensors, zeroed: no earlier bytes can pass for a copy, and no page is new."""
+    """Allocate zeroed memory for the tensors: no earlier bytes can pass for a copy, and all pages were touched."""
     buffers = [stack.enter_context(device.allocate(tensor.nbytes, peer=True)) for tensor in tensors]
     replica = Replica(device, tensors, buffers)
     clear(replica)
@@ -47,7 +47,7 @@ def hold(device: pl.Device, tensors: Sequence[Tensor], stack: ExitStack) -> Repl
 def hold_in_one(
     physical: pl.Physical, tensors: Sequence[Tensor], stack: ExitStack
 ) -> tuple[Replica, pl.Buffer]:
-    """Have the tensors at their places in one block, which can be shared whole; zeroed as in :func:`hold`.
+    """Allocate zeroed memory for the tensors as :func:`hold` does, but in one block, which can be shared.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def hold_in_one(
 
 
 def replica_at(memory: pl.Buffer, device: pl.Device, tensors: Sequence[Tensor]) -> Replica:
-    """Return the tensors at their places in memory that holds all of them."""
+    """Return a replica whose buffers are the tensors' places in memory that holds all of them."""
     return Replica(device, tensors, [memory[start : start + size] for start, size in places(tensors)])
 
 
@@ -74,7 +74,7 @@ def clear(replica: Replica) -> None:
 
 
 def load(weights: Weights, into: Replica, staging: pl.Buffer, advance: Advance) -> tuple[float, list[str]]:
-    """Bring the file to a device through pinned memory; return the copies' seconds and a digest a tensor."""
+    """Load the file to a device through pinned memory; return the copies' seconds and each tensor's digest."""
     seconds, digests = 0.0, []
     host = memoryview(staging).cast("B")
     for tensor, buffer in zip(into.tensors, into.buffers, strict=True):
@@ -89,7 +89,7 @@ def load(weights: Weights, into: Replica, staging: pl.Buffer, advance: Advance) 
 
 
 def deliver(src: Replica, dst: Replica, advance: Advance) -> float:
-    """Copy every tensor from device to device."""
+    """Copy each tensor from device to device."""
     seconds = 0.0
     for a, b in zip(src.buffers, dst.buffers, strict=True):
         seconds += _timed_copy(b, a)
@@ -98,7 +98,7 @@ def deliver(src: Replica, dst: Replica, advance: Advance) -> float:
 
 
 def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[str]:
-    """Return a digest a tensor of what a device holds, read through pinned memory."""
+    """Return the digest of each tensor on a device, read through pinned memory."""
     digests = []
     host = memoryview(staging).cast("B")
     for buffer in replica.buffers:
@@ -112,12 +112,12 @@ def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[st
 
 
 def packed_bytes(tensors: Sequence[Tensor]) -> int:
-    """Return the bytes that hold all tensors at their places."""
+    """Return the size of memory that holds all tensors at their places."""
     return sum(_aligned(tensor.nbytes) for tensor in tensors)
 
 
 def places(tensors: Sequence[Tensor]) -> list[Place]:
-    """Return where each tensor lies in memory that holds all of them: offset and bytes."""
+    """Return the place of each tensor in memory that holds all of them: offset and size."""
     found, start = [], 0
     for tensor in tensors:
         found.append((start, tensor.nbytes))
@@ -126,7 +126,7 @@ def places(tensors: Sequence[Tensor]) -> list[Place]:
 
 
 def inverted_digest(weights: Weights, tensor: Tensor, staging: pl.Buffer) -> str:
-    """Return the digest of a tensor of the file with every bit turned over."""
+    """Return the digest that a tensor of the file has with every bit inverted."""
     digest = hashlib.sha256()
     host = memoryview(staging).cast("B")
     for start, size in pieces(tensor.nbytes, staging.size):
@@ -136,9 +136,9 @@ def inverted_digest(weights: Weights, tensor: Tensor, staging: pl.Buffer) -> str
 
 
 def least_charge(tensors: Sequence[Tensor]) -> int:
-    """Return what a device is charged for the tensors and a copy list at least.
+    """Return the least that a device is charged for the tensors and a copy list.
 
-    These are whole blocks, which what is small shares.
+    Devices are charged in whole blocks, and small allocations share a block.
     """
     sizes = [tensor.nbytes for tensor in tensors]
     sizes.append(pl.CopyDescriptor.size_for(len(tensors)))
@@ -170,6 +170,6 @@ def _timed_copy(dst: pl.Buffer, src: pl.Buffer) -> float:
 
 
 def pieces(nbytes: int, most: int) -> Iterator[Place]:
-    """Cut bytes into pieces of at most ``most``: offset and bytes of each."""
+    """Cut a size into pieces of at most ``most`` bytes: yield offset and size of each."""
     for start in range(0, nbytes, most):
         yield start, min(most, nbytes - start)

@@ -1,4 +1,4 @@
-"""A worker process: it has the owner's weights, without a copy and then its own, and does what the owner asks."""
+"""A worker process: it opens the owner's weights without a copy, later gets its own copy, and answers the owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEET, BROADCAST, ALL_GATHER = "meet", "broadcast", "all-gather"
 
 
 def serve(node: str, pipe: Connection[Any, Any]) -> None:
-    """Answer the owner's questions, a name and arguments each, until it hangs up."""
+    """Answer the owner's questions, each a name and arguments, until the owner closes the pipe."""
     with ExitStack() as stack:
         worker = Worker(node, pipe, stack)
         answers: dict[str, Callable[..., object]] = {
@@ -42,18 +42,18 @@ def serve(node: str, pipe: Connection[Any, Any]) -> None:
                 except pl.Error as error:
                     answer = error
                 pipe.send(answer)
-        except (EOFError, OSError):  # nobody asks any more
+        except (EOFError, OSError):  # the owner closed the pipe
             return
 
 
 class Worker:
-    """What it has; ``stack`` owns that."""
+    """The state of the worker; ``stack`` owns it."""
 
     def __init__(self, node: str, pipe: Connection[Any, Any], stack: ExitStack) -> None:
         self._node, self._pipe, self._stack = node, pipe, stack
 
     def open(self, handle: bytes) -> float:
-        """Have the owner's memory; return the seconds from the handle to the mapping."""
+        """Open and map the owner's memory; return the seconds from the handle to the mapping."""
         pl.enter_node(self._node)
         self._stack.callback(pl.leave_node)
         start = perf_counter()
@@ -63,13 +63,13 @@ class Worker:
         return perf_counter() - start
 
     def digest(self, places: Sequence[Place], arrived: bool) -> list[str]:
-        """Return a SHA-256 a tensor, of the bytes where they are: the owner's, or those that arrived here."""
+        """Return the SHA-256 of each tensor, in the shared memory or in this worker's own copy."""
         memory = self._rank.whole if arrived else self._weights
         views = (memory[start : start + size].view() for start, size in places)
         return [hashlib.sha256(view.data).hexdigest() for view in views]
 
     def invert(self, place: Place) -> None:
-        """Write a tensor back with every bit turned over."""
+        """Write a tensor back with every bit inverted."""
         first, nbytes = place
         tensor = self._weights[first : first + nbytes]
         for start, size in pieces(tensor.size, STAGING):
@@ -77,18 +77,18 @@ class Worker:
             part.copy_from(np.invert(part.view()))
 
     def measure(self) -> Residence | None:
-        """Return what of the weights is in this process's memory."""
+        """Return the residence of the shared weights in this process."""
         whole = self._weights[: self._weights.size]
         return residence(whole.view().ctypes.data, whole.size)
 
     def meet(self, rank: int, ranks: int, nbytes: int) -> None:
-        """Be a rank of the owner's group."""
+        """Become a rank of the owner's group."""
         self._rank = Rank(rank, ranks, exchange_over(self._pipe), nbytes, self._stack)
 
     def broadcast(self) -> Span:
-        """Have the owner's weights in this process's own memory."""
+        """Get the owner's weights into this process's own memory, by a broadcast."""
         return self._rank.broadcast()
 
     def gather(self) -> Span:
-        """Keep a part of them and have the others again."""
+        """Keep one part of the weights, and get the others by an all-gather."""
         return self._rank.gather()

@@ -1,4 +1,4 @@
-"""The owner's side of sharing: worker processes get handles, verify every tensor, and one writes one back."""
+"""The owner's side of sharing: workers get handles and verify each tensor; the first writes one tensor back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peerlane.cli.weights import Tensor
 MOST_WORKERS = 64
 WORKER_BYTES = 64 << 20
 
-#: More than this of what the weights take is no longer one copy.
+#: Resident memory above this multiple of the weights' size means more than one copy.
 _ONE_COPY = 1.05
 
 _ANSWER_SECONDS = 30.0
@@ -31,19 +31,19 @@ Begin = Callable[[str], Advance]
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that has the weights.
+    """A process that has opened the weights.
 
     Attributes
     ----------
     name : str
     rights : str
-        What it may do with them.
+        Its rights on them.
     seconds : float or None
-        From the handle to memory that it can use; None for the owner.
+        From the handle to usable memory; None for the owner.
     residence : Residence or None
-        None where the system does not tell.
+        None if the system does not tell.
     mismatched : tuple of str
-        Tensors whose digest was not that of the file.
+        The tensors whose digest differed from the file's.
     """
 
     name: str
@@ -55,18 +55,18 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What became of it.
+    """The result of sharing.
 
     Attributes
     ----------
     nbytes : int
-        Of the block that all processes have.
+        The size of the shared block.
     holders : sequence of Holder
         The owner, then the workers.
     written : str
         The tensor that the first worker wrote back.
     unseen : dict of str to tuple of str
-        By process, tensors that were not what they should have been after that.
+        By process, the tensors that were wrong after that.
     """
 
     nbytes: int
@@ -76,7 +76,7 @@ class Sharing:
 
     @property
     def resident(self) -> int | None:
-        """Bytes that all processes together have in memory of the weights; None where the system does not tell."""
+        """Bytes of memory that the weights take in all processes together; None if the system does not tell."""
         found = [holder.residence for holder in self.holders]
         return None if None in found else sum(each.share for each in found if each is not None)
 
@@ -91,7 +91,7 @@ class Sharing:
 
 
 def checked_count(count: int) -> int:
-    """Return a number of workers that there can be."""
+    """Return ``count`` if there can be so many workers."""
     if not 0 <= count <= MOST_WORKERS:
         raise pl.InvalidValue(
             f"--workers is {count}; valid are 0 (share with none) to {MOST_WORKERS}", call="demo"
@@ -100,21 +100,21 @@ def checked_count(count: int) -> int:
 
 
 class Team:
-    """Workers on the same node, which all have the same block.
+    """Workers on the same node, which all have opened the same block.
 
     Parameters
     ----------
     physical : Physical
-        Where the weights are.  The first worker may write to it, the others can only read.
+        The block with the weights.  The first worker may write to it, the others may only read.
     node : NodeConfig
     count : int
     stack : ExitStack
-        Owns processes and handles.  Nothing of the processes is left in the node when it is closed.
+        Owns the processes and handles.  When it is closed, the processes leave nothing in the node.
 
     Raises
     ------
     Error
-        What a worker met; or it died, or did not answer in time.
+        A worker raised it, died, or did not answer in time.
     """
 
     def __init__(self, physical: pl.Physical, node: NodeConfig, count: int, stack: ExitStack) -> None:
@@ -135,7 +135,7 @@ class Team:
         self.seconds: list[float] = [child.answer(timeout=START_SECONDS) for child in self._children]
 
     def digests(self, places: Sequence[Place], advance: Advance, *, arrived: bool = False) -> list[list[str]]:
-        """Return each worker's digests of what lies at ``places``, in the owner's memory or as it arrived."""
+        """Return each worker's digests of ``places``, in the shared memory or, if ``arrived``, in its own copy."""
         found: list[list[str]] = [[] for _ in self._children]
         for batch in _batches(places):
             nbytes = sum(size for _, size in batch)
@@ -148,34 +148,34 @@ class Team:
         return found
 
     def invert(self, place: Place) -> None:
-        """Let the first worker write a tensor back with every bit turned over."""
+        """Let the first worker write a tensor back with every bit inverted."""
         self._children[0].ask((worker.INVERT, place), timeout=_ANSWER_SECONDS + place[1] / _LEAST_RATE)
 
     def measure(self) -> list[Residence | None]:
-        """Return what each worker has in memory."""
+        """Return the residence of the weights in each worker."""
         return [child.ask((worker.MEASURE,), timeout=_ANSWER_SECONDS) for child in self._children]
 
     def invite(self, ranks: int, nbytes: int) -> None:
-        """Let each be a rank of a group, from 1 on, with room for the weights; the owner is to make its own."""
+        """Let the workers become ranks 1 and up of a group, with memory for the weights; the owner makes rank 0."""
         for number, child in enumerate(self._children, 1):
             child.tell((worker.MEET, number, ranks, nbytes))
 
     def exchange(self, mine: bytes) -> list[bytes]:
-        """Bring the ranks together."""
+        """Exchange the bytes of all ranks: the rendezvous of the group."""
         return gather_from(self._children, [mine], timeout=START_SECONDS)
 
     def begin(self, what: str) -> None:
-        """Let all do their part of a collective; the owner is to do its own."""
+        """Let the workers begin a collective; the owner then does its own part."""
         for child in self._children:
             child.tell((what,))
 
     def ended(self, seconds: float) -> list[Span]:
-        """Return when each began and was done; ``seconds`` are what it may take."""
+        """Return begin and end of the collective in each worker; it may take ``seconds``."""
         return [child.answer(timeout=_ANSWER_SECONDS + seconds) for child in self._children]
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Say of an error which worker's death it came from, if one has died: others may only see what followed."""
+        """Replace an error inside by the death of a worker, if one died: the error may only follow from it."""
         try:
             yield
         except pl.Error:
@@ -184,7 +184,7 @@ class Team:
             raise
 
     def have_come(self) -> None:
-        """Return when each is a rank."""
+        """Wait until each worker has become a rank."""
         for child in self._children:
             child.answer(timeout=START_SECONDS)
 
@@ -198,16 +198,16 @@ def share(
     read_back: Callable[[Replica, Sequence[str]], tuple[str, ...]],
     begin: Begin,
 ) -> Sharing:
-    """Let all workers verify the weights that they share, and the first write the first tensor back.
+    """Let all workers verify the shared weights, and let the first write the first tensor back.
 
     Parameters
     ----------
     owned : Replica
-        Where the weights lie in ``physical``.
+        The weights' places in ``physical``.
     digests : sequence of str
-        What each tensor should be.
+        The right digest of each tensor.
     changed : str
-        What the first one should be once it was written back.
+        The right digest of the first tensor after it was written back.
     read_back : callable
         Returns the tensors of the owner that differ from given digests.
     """
@@ -233,7 +233,7 @@ def differing(tensors: Sequence[Tensor], wanted: Sequence[str], found: Sequence[
 
 
 def _batches(places: Sequence[Place]) -> Iterator[list[Place]]:
-    """Cut a list of tensors into questions that are small, and soon answered."""
+    """Cut a list of tensors into small questions, which are soon answered."""
     batch: list[Place] = []
     nbytes = 0
     for place in places:

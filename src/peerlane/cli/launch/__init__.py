@@ -1,8 +1,8 @@
 """``peerlane launch``: N processes of one program on one virtual node.
 
-Two processes of ours: the *front*, which the user started and which passes signals on, and the *supervisor*, its
-child, which starts the ranks and prefixes their output.  Each adopts what is orphaned below it, and whichever is
-left ends everything when the other dies, so no process stays behind.
+Launch itself is two processes.  The *front*, which the user started, passes signals on.  The *supervisor*, its child,
+starts the ranks and prefixes their output.  Each adopts the orphans below it, and each ends all other processes when
+the other one dies, so no process stays behind.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ def _words(form: str | None, program: str, *more: str) -> list[str]:
     return [
         f"./{program}" if program.startswith("-") else program,
         *more,
-    ]  # python would take it for an option
+    ]  # python would take the script's name for an option
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; valid are 1 to {MOST_RANKS}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of processes; valid are 1 to {MOST_RANKS}"
+        )
     return int(text)
 
 
@@ -67,5 +69,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; valid are seconds from 0 to 1e6")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; valid are seconds from 0 to 1e6")
     return seconds

@@ -1,4 +1,4 @@
-"""What ranks find in their environment besides who they are: what ``torchrun`` would set for them."""
+"""The variables besides its rank that each rank gets, as ``torchrun`` would set them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import contextlib
 import socket
 from collections.abc import Mapping
 
-_OURS = "PEERLANE_MASTER_PORT"  # the port that a launch chose: one inside it chooses another
+_OURS = "PEERLANE_MASTER_PORT"  # the port that this launch chose, so that a launch inside it chooses another
 
 
 def of_all_ranks(size: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that all ranks have; a MASTER_ADDR and a MASTER_PORT of the user's stay."""
+    """Return the variables that all ranks get; a MASTER_ADDR or MASTER_PORT that the user set stays."""
     made = {"LOCAL_WORLD_SIZE": str(size), "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
     if not environ.get("MASTER_ADDR"):
         made["MASTER_ADDR"] = "127.0.0.1"
     if not environ.get("MASTER_PORT") or environ["MASTER_PORT"] == environ.get(_OURS):
-        # Nothing listens there now; it is the ranks' to listen on, so it cannot be held for them.
+        # Nothing listens there now. The ranks will, so the port cannot be kept open for them.
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("", 0))
             made["MASTER_PORT"] = made[_OURS] = str(probe.getsockname()[1])

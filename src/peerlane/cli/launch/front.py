@@ -1,4 +1,4 @@
-"""The process that the user started: passes signals on to the supervisor and outlives everything."""
+"""The process that the user started: it passes signals on to the supervisor, and ends last."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def launch(ranks: int, words: Sequence[str], grace: float) -> int:
     Parameters
     ----------
     ranks : int
-        How many.
+        Their number.
     words : sequence of str
-        What follows ``python``.
+        The words that follow ``python``.
     grace : float
         Seconds between SIGTERM and SIGKILL.
     """
@@ -45,7 +45,7 @@ def launch(ranks: int, words: Sequence[str], grace: float) -> int:
         _supervise(ours, theirs, ranks, words, grace)
     theirs.close()
     _, status = os.waitpid(supervisor, 0)
-    processes.kill_all()  # there are some only if the supervisor was killed
+    processes.kill_all()  # only a killed supervisor leaves any
     signal.set_wakeup_fd(-1)
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -60,7 +60,7 @@ def launch(ranks: int, words: Sequence[str], grace: float) -> int:
 
 
 def _open_standard_descriptors() -> None:
-    """Open what is closed, or a pipe would take its number and be taken for it."""
+    """Open closed standard descriptors: else a pipe would get such a number and be taken for a standard stream."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDWR)
         if descriptor > 2:
@@ -70,9 +70,9 @@ def _open_standard_descriptors() -> None:
 
 
 def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
-    """Write every signal to ``control``; return the handlers that were there."""
+    """Have each signal written to ``control``; return the handlers from before."""
     control.setblocking(False)
-    # Written when the signal arrives: a Python handler may come too late, once we sleep in `waitpid`.
+    # The wake-up descriptor is written when the signal arrives; a Python handler may run only after `waitpid`.
     signal.set_wakeup_fd(control.fileno(), warn_on_full_buffer=False)
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -82,7 +82,7 @@ def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
     before: dict[signal.Signals, Any] = {}
     for number in PASSED_ON:
         handler = signal.getsignal(number)
-        if handler is not signal.SIG_IGN:  # `nohup` stays `nohup`, for the ranks too
+        if handler is not signal.SIG_IGN:  # under `nohup` launch and the ranks ignore hangups
             before[number] = handler
             signal.signal(number, stop)
     return before
@@ -91,7 +91,7 @@ def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
 def _supervise(
     ours: socket.socket, control: socket.socket, ranks: int, words: Sequence[str], grace: float
 ) -> None:
-    """Be the supervisor; never returns."""
+    """Run the supervisor in this process; never returns."""
     code = 2
     try:
         signal.set_wakeup_fd(-1)
@@ -99,7 +99,7 @@ def _supervise(
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         ours.close()
-        os.setsid()  # what a terminal sends comes from the front, once
+        os.setsid()  # the front passes on the terminal's signals, once
         processes.adopt_orphans()
         code = Supervisor(control, ranks, words, grace).run()
     except Error as error:
@@ -113,6 +113,6 @@ def _supervise(
 
 
 def _tidy_node() -> None:
-    """Take away what killed ranks left in the runtime directory; the exit code tells of the ranks, not of this."""
+    """Remove what killed ranks left in the runtime directory; a failure does not change the exit code."""
     with contextlib.suppress(Error, OSError):
         tidy(NodeConfig.from_environment())

@@ -1,4 +1,4 @@
-"""Who of the ranks has lost whom, and so who of those that failed was the first."""
+"""Which rank lost which other rank, and so which failed rank failed first."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Collection, Sequence
 
 
 class Losses:
-    """What the ranks have told of one another; all of it may be anybody's bytes."""
+    """What the ranks reported of one another; none of it is trusted."""
 
     def __init__(self) -> None:
-        self._lost: dict[int, dict[int, None]] = {}  # by the pids of ranks, in the order in which it was told
+        self._lost: dict[int, dict[int, None]] = {}  # pids of ranks, in the order of the reports
 
     def add(self, pid: int, lost: int) -> None:
-        """Note that a rank has lost another one; from any thread."""
+        """Note that a rank lost another one; any thread may call it."""
         self._lost.setdefault(pid, {})[lost] = None
 
     def origin(self, failed: Sequence[int], alive: Collection[int]) -> tuple[int, bool]:
-        """Return the failed rank from which the first failure came, and whether one that is alive may be its cause.
+        """Return the rank whose failure came first, and whether a rank that is alive may have caused it.
 
         Parameters
         ----------
         failed : sequence of int
             The ranks that failed, in the order of their ends; not empty.
         alive : collection of int
-            Those that have not ended.
+            The ranks that have not ended.
         """
         found, passed = failed[0], [failed[0]]
         while True:
@@ -31,7 +31,7 @@ class Losses:
             following = next((pid for pid in lost if pid in failed), None)
             if following is None:
                 return found, any(pid in alive for pid in lost)
-            if following in passed:  # they lost one another: the first to end has failed first
+            if following in passed:  # in a circle of losses the first to end counts as the first to fail
                 circle = passed[passed.index(following) :]
                 return min(circle, key=failed.index), False
             found = following

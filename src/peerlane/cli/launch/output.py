@@ -1,4 +1,4 @@
-"""The ranks' output: cut into lines, prefixed, and written by a thread, so that a slow reader holds up no signal."""
+"""The ranks' output: cut into lines, prefixed, and written by a thread, so that a slow reader delays no signal."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from collections.abc import Callable, Mapping
 
 STDOUT, STDERR = 1, 2
 
-MOST_LINE = 1 << 20  # a longer line is cut: it would have to be kept until it ends
+MOST_LINE = 1 << 20  # a longer line is cut, because it is kept until it ends
 MOST_WAITING = 4 << 20
 
 LAST_LINES = 20
-_LAST_BYTES = 2000  # of one line, among the last words
+_LAST_BYTES = 2000  # of each line in the last words
 
 _COLOURS = (36, 33, 35, 32, 34, 31)
 
 
 def has_colours(descriptor: int, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether escapes for colours belong into an output."""
+    """Tell whether an output takes escapes for colours."""
     return os.isatty(descriptor) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def prefix(rank: int, *, coloured: bool) -> bytes:
-    """Return what stands before the lines of a rank."""
+    """Return the prefix of a rank's lines."""
     plain = f"[{rank}]"
     return (f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{plain}\x1b[0m " if coloured else f"{plain} ").encode()
 
 
 class Lines:
-    """Cuts one output of one rank into whole lines, and prefixes them.
+    """Cuts one output of one rank into whole lines and prefixes them.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Lines:
         self.last: deque[bytes] = deque(maxlen=LAST_LINES)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the lines that ``chunk`` completes, as they are to be written."""
+        """Return the lines that ``chunk`` completes, with prefixes."""
         *whole, self._begun = (self._begun + chunk).split(b"\n")
         if len(self._begun) > MOST_LINE:
             whole.append(self._begun)
@@ -53,7 +53,7 @@ class Lines:
         return self._written(whole)
 
     def finish(self) -> bytes:
-        """Return the line that was begun, with an end."""
+        """Return the unfinished line with a newline."""
         begun, self._begun = self._begun, b""
         return self._written([begun]) if begun else b""
 
@@ -68,11 +68,11 @@ class Writer:
     Attributes
     ----------
     error : OSError or None
-        What ended the writing; what comes after is dropped.
+        The error that ended the writing; later output is dropped.
     failed_stdout : bool
-        Whether that was standard output.
+        Whether that error was of standard output.
     moved_at : float
-        When bytes were last taken, in seconds of the monotonic clock.
+        When an output last took bytes, in seconds of the monotonic clock.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -87,16 +87,16 @@ class Writer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the ranks should not be read from for now."""
+        """Whether so much waits to be written that the ranks should not be read."""
         return self._nbytes > MOST_WAITING
 
     @property
     def is_idle(self) -> bool:
-        """Whether all is written."""
+        """Whether everything was written."""
         return self._nbytes == 0
 
     def write(self, descriptor: int, content: bytes) -> None:
-        """Write later; asynchronous."""
+        """Queue bytes for the thread; returns at once."""
         if content and self.error is None:
             with self._changed:
                 self._waiting.append((descriptor, content))
@@ -104,7 +104,7 @@ class Writer:
                 self._changed.notify()
 
     def drain(self, seconds: float) -> None:
-        """Wait until all is written, or that long."""
+        """Wait until everything was written, at most so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_idle, seconds)
 

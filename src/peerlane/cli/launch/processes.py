@@ -1,4 +1,4 @@
-"""Starting the process of a rank, and ending all processes below this one."""
+"""Starts the process of a rank, and ends all processes below this one."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user set it
+_limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user had set it
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-KILL_SECONDS = 10.0  # for processes that have got SIGKILL
+KILL_SECONDS = 10.0  # until processes that got SIGKILL must have ended
 
 
 @dataclass(frozen=True)
 class Started:
-    """A process just started.
+    """A process that was just started.
 
     Attributes
     ----------
     stdout, stderr : int
-        The reading ends of its outputs, not blocking.
+        The reading ends of its outputs, nonblocking.
     """
 
     pid: int
@@ -39,21 +39,21 @@ class Started:
 
 
 def adopt_orphans() -> None:
-    """From now on become the parent of descendants whose parent ends."""
+    """Make this process the parent of all later orphans among its descendants."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot adopt orphaned processes")
 
 
 def python_command(words: Sequence[str]) -> list[str]:
-    """Return the command that runs a program as this interpreter was run."""
+    """Return the command that runs a program with this interpreter and its options."""
     return [sys.executable, *subprocess._args_from_interpreter_flags(), *words]  # type: ignore[attr-defined]
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], stdin: int) -> Started:
     """Start a process in a session of its own, which is killed when this process dies.
 
-    To be called from the main thread, while there is no other: the child runs Python before it becomes the
-    command, and its end is tied to that of the calling *thread*.
+    Call it from the main thread, while there is no other thread: the child runs Python before it becomes the
+    command, and the kernel kills it when the calling *thread* ends.
     """
     out, out_end = os.pipe()
     err, err_end = os.pipe()
@@ -74,7 +74,7 @@ def _become(
     try:
         os.setsid()
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before we asked to follow it
+        if os.getppid() != parent:  # the parent died before prctl was called
             os._exit(1)
         resource.setrlimit(resource.RLIMIT_NOFILE, _limits)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -88,7 +88,7 @@ def _become(
 
 
 def raise_descriptor_limit(wanted: int) -> None:
-    """Allow this process ``wanted`` descriptors, if the hard limit does; what it starts has its own limit again."""
+    """Allow this process ``wanted`` descriptors, if the hard limit does; its children get the old limit."""
     soft, hard = _limits
     enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < enough:
@@ -100,7 +100,7 @@ def children() -> dict[int, str]:
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # it ended meanwhile
                 name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
                 state, parent = rest.split()[:2]
                 if int(parent) == os.getpid() and state not in "ZX":
@@ -110,17 +110,17 @@ def children() -> dict[int, str]:
 
 
 def signal_children(number: int) -> None:
-    """Send a signal to every child.
+    """Send a signal to each child.
 
-    Nobody but this process can reap its children, so their pids cannot mean others.  The children of a child that
-    dies become children of this process: to end them all, send SIGKILL until there is none.
+    Only this process reaps its children, so none of their pids can belong to another process.  When a child dies,
+    its children become children of this process: to end them all, send SIGKILL until no child is left.
     """
     for pid in children():
         send(pid, number)
 
 
 def send(pid: int, number: int, *, group: bool = False) -> None:
-    """Send a signal to a child that was not reaped, or to its process group."""
+    """Send a signal to a child that was not reaped yet, or to its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         (os.killpg if group else os.kill)(pid, number)
 
@@ -144,7 +144,7 @@ def kill_all() -> dict[int, str]:
 
 
 def reap() -> list[tuple[int, int]] | None:
-    """Reap the children that have ended: their pids and exit codes, negative for signals; None: there are no more."""
+    """Return pid and exit code (negative for a signal) of each child that has ended; None if no child is left."""
     ended: list[tuple[int, int]] = []
     try:
         while True:

@@ -23,13 +23,13 @@ from .environment import of_all_ranks
 from .losses import Losses
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 
-SETTLE_SECONDS = 0.5  # for what follows its rank by itself
-FOLLOW_SECONDS = 8.0  # for the end of a rank that has left its group, which may serve others for 5 s more
-QUIET_SECONDS = 1.0  # how long outputs may stay open, without a byte, once all processes have ended
-MOST_REPORT = 1 << 16  # bytes of what ranks let it show
+SETTLE_SECONDS = 0.5  # for processes that end by themselves after their rank
+FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
+QUIET_SECONDS = 1.0  # how long outputs may stay open without a byte after all processes have ended
+MOST_REPORT = 1 << 16  # bytes of texts that ranks ask launch to show
 _CHUNK = 1 << 16
 
-# As a terminal does it; the others are for the rank alone, whose children may not expect them.
+# To the group, as a terminal sends them. Other signals go to the rank alone: its children may not expect them.
 _TO_GROUPS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCONT, signal.SIGSTOP})
 _ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
 _INTERRUPTING = _ENDING | {signal.SIGINT, signal.SIGQUIT}
@@ -54,16 +54,16 @@ class _Rank:
 
 
 class Supervisor:
-    """Runs the ranks.
+    """Starts the ranks and sees them to their end.
 
     Parameters
     ----------
     control : socket
-        The front's: a byte is a signal to pass on, the end is the front's death.
+        The socket to the front: a byte is a signal to pass on, its end is the front's death.
     ranks : int
-        How many.
+        Their number.
     words : sequence of str
-        What follows ``python``.
+        The words that follow ``python``.
     grace : float
         Seconds between SIGTERM and SIGKILL.
     """
@@ -77,7 +77,7 @@ class Supervisor:
         self._culprit: _Rank | None = None
         self._losses = Losses()
         self._failed: list[_Rank] = []  # in the order of their ends
-        self._named_at = float("inf")  # when the culprit is named, whoever may still end
+        self._named_at = float("inf")  # when the failed rank is named at the latest
         self._passed_on: set[int] = set()
         self._interrupted_at: float | None = None
         self._is_urged = False
@@ -94,14 +94,14 @@ class Supervisor:
         self._wake_end, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)[::-1]
 
     def run(self) -> int:
-        """Start the ranks, see them through, and return the exit code."""
+        """Start the ranks, wait for their end, and return the exit code."""
         processes.raise_descriptor_limit(2 * self._size + 1024)
         with RendezvousServer(self._size, start=False, follow=False) as server:
             self._server = server
-            signal.signal(signal.SIGCHLD, lambda *_: None)  # select returns: the wake-up pipe has a byte
+            signal.signal(signal.SIGCHLD, lambda *_: None)  # the byte in the wake-up pipe ends select
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
-            self._writer = Writer(self._wake)  # threads only now: before there was forking
+            self._writer = Writer(self._wake)  # threads begin here, after the last fork
             server._reports.show = self._show_report
             server._reports.lose = self._losses.add
             server.start()
@@ -121,11 +121,11 @@ class Supervisor:
 
     def _start_ranks(self) -> None:
         environment = {**os.environ, **of_all_ranks(self._size, os.environ), LAUNCHED: self._server.address}
-        environment.setdefault("PYTHONUNBUFFERED", "1")  # else lines come late, and die with a process
+        environment.setdefault("PYTHONUNBUFFERED", "1")  # else a killed process loses lines
         command = processes.python_command(self._words)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for number in range(self._size):
-            # A terminal cannot be read from another session, and two readers of a pipe get half of it each.
+            # No rank can read a terminal from another session, and two readers of a pipe would share its bytes.
             stdin = nothing if number or os.isatty(0) else 0
             try:
                 started = processes.start(command, environment | self._server.environment(number), stdin)
@@ -163,7 +163,7 @@ class Supervisor:
         if number in _INTERRUPTING:
             self._is_urged = self._interrupted_at is not None
             self._interrupted_at = time.monotonic()
-        # Only SIGSTOP stops a process whose session has no terminal.
+        # A process whose session has no terminal is stopped by SIGSTOP only.
         sent = signal.SIGSTOP if number == signal.SIGTSTP else number
         self._signal_ranks(sent, group=sent in _TO_GROUPS)
         if number in _ENDING:
@@ -200,7 +200,7 @@ class Supervisor:
         os.close(descriptor)
 
     def _advance(self) -> None:
-        """Do what is due: reap, blame, kill, read or not."""
+        """Do what is due: reap, name the failed rank, kill, and start or stop reading."""
         self._reap()
         now = time.monotonic()
         if self._failed and self._culprit is None and now >= self._named_at:
@@ -210,11 +210,11 @@ class Supervisor:
         if self._has_children and all(rank.code is not None for rank in self._ranks.values()):
             self._end_leftovers(now)
         if self._is_paused and self._kill_at is None and self._is_stuck(now):
-            self._end_ranks()  # they may be waiting for the reader, too
+            self._end_ranks()  # the ranks may wait for the reader too
         if self._has_children and self._kill_at is not None and now >= self._kill_at:
             self._kill()
         if not self._has_children and not self._is_paused and now - self._last_byte > QUIET_SECONDS:
-            for descriptor in list(self._pipes):  # held open by a process that is not below us
+            for descriptor in list(self._pipes):  # a process that is not below this one holds it open
                 self._hang_up(descriptor)
         self._pause_or_resume()
         if not self._has_children and not self._pipes and not self._has_spoken:
@@ -225,7 +225,7 @@ class Supervisor:
         if not self._has_killed:
             self._has_killed = True
             left = _listed(processes.children())
-            why = "its first process has ended, so that these are killed"
+            why = "its first process has ended, and these processes are killed"
             self._say(
                 f"{why if self._is_alone else f'still there after {self._grace:g} s, and killed'}: {left}"
             )
@@ -243,7 +243,7 @@ class Supervisor:
             if pid in self._ranks:
                 self._ranks[pid].code = code
                 ranks.append(self._ranks[pid])
-        # Those that ended together: a signal is rather the cause, and an exit code its consequence.
+        # Of ranks that ended together, one killed by a signal is more likely the cause than one with an exit code.
         for rank in sorted(ranks, key=lambda it: ((it.code or 0) >= 0, it.number)):
             self._server.end_rank(rank.number, f"{rank.name} {rank.fate}", lost=rank.code != 0)
             if rank.code != 0:
@@ -252,7 +252,7 @@ class Supervisor:
             self._look_for_culprit()
 
     def _look_for_culprit(self) -> None:
-        """Name who failed first; a rank that others have lost is given a while to end, and nobody SIGTERM before."""
+        """Name the rank that failed first; a living rank that others lost has a while to end before any SIGTERM."""
         failed = [rank.pid for rank in self._failed if not self._was_asked_to_end(rank)]
         if not failed or self._kill_at is not None or self._passed_on & _INTERRUPTING:
             self._blame(self._failed[0])
@@ -275,18 +275,18 @@ class Supervisor:
 
     def _end_ranks(self) -> None:
         at = self._interrupted_at
-        # Whoever was interrupted just now may be tidying up, which SIGTERM would cut short.
+        # A rank that was interrupted just now may be tidying up; SIGTERM would cut that short.
         if at is None or time.monotonic() > at + self._grace:
             self._signal_ranks(signal.SIGTERM)
-            self._signal_ranks(signal.SIGCONT)  # a stopped one would not see it
+            self._signal_ranks(signal.SIGCONT)  # a stopped process would not see SIGTERM
         self._kill_later()
 
     def _was_asked_to_end(self, rank: _Rank) -> bool:
-        """Tell whether what ended a rank came from outside, or from us: then it is no culprit."""
+        """Tell whether a signal passed on, or launch itself, ended a rank; then the rank did not fail."""
         return rank.code is not None and (-rank.code in self._passed_on or self._has_killed)
 
     def _end_leftovers(self, now: float) -> None:
-        """End what the ranks left behind: in a moment it may end by itself, as helpers of multiprocessing do."""
+        """End the processes that the ranks left, after a moment in which helpers of multiprocessing end alone."""
         if self._settled_at is None:
             self._settled_at = now + SETTLE_SECONDS
         elif now >= self._settled_at:
@@ -308,13 +308,13 @@ class Supervisor:
                 self._listen_to(descriptor)
 
     def _patience(self) -> float | None:
-        """Return the seconds until something is due without an event."""
+        """Return the seconds until something is due though no event comes."""
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
         if self._failed and self._culprit is None:
             due.append(self._named_at)
         if self._kill_at is not None and self._kill_at <= now and self._has_children:
-            due.append(now + 0.05)  # the children of the killed become ours
+            due.append(now + 0.05)  # the children of killed processes become this process's
         stuck_at = self._stuck_at()
         if stuck_at is not None and stuck_at > now:
             due.append(stuck_at)
@@ -328,12 +328,12 @@ class Supervisor:
             return self._kill_at is not None and now > self._kill_at + processes.KILL_SECONDS
         if self._has_spoken and self._writer.is_idle:
             return True
-        # Told to end, we do not wait for a reader that does not read.
+        # After a signal to end, launch does not wait for a reader that does not read.
         asked = self._is_alone or self._interrupted_at is not None
         return self._is_stuck(now) or (asked and self._kill_at is not None and now >= self._kill_at)
 
     def _stuck_at(self) -> float | None:
-        """Return when, after an interrupt, a reader that does not read is given up."""
+        """Return when launch, after an interrupt, gives up a reader that does not read."""
         if self._interrupted_at is None or self._writer.is_idle:
             return None
         seconds = min(QUIET_SECONDS, self._grace) if self._is_urged else self._grace

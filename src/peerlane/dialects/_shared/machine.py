@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
 from peerlane.diagnostics import allocations, call_site, live_objects
-from peerlane.diagnostics.addresses import Pointee, look
+from peerlane.diagnostics.addresses import AddressDescription, look
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.memory import raw
 
@@ -465,12 +465,12 @@ class Machine:
         """Say in words what an address points at."""
         return str(self.look(address))
 
-    def look(self, address: int) -> Pointee:
+    def look(self, address: int) -> AddressDescription:
         """Return what an address points at now, the words for it to be made later."""
         try:
             self.check_fork()
         except Error:
-            return Pointee(address, "" if address else "NULL")
+            return AddressDescription(address, "" if address else "NULL")
         return look(address)
 
 

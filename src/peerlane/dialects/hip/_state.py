@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from peerlane import Device
 from peerlane.devices.device import at_end
-from peerlane.diagnostics.addresses import Pointee
+from peerlane.diagnostics.addresses import AddressDescription
 from peerlane.dialects._shared.call import Failure, Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Thing
 from peerlane.dialects._shared.message import Message, Messages
@@ -191,10 +191,10 @@ class HipMachine(Machine):
             raise self.reset_meanwhile(thing.context.device.ordinal)
         return thing.handle
 
-    def look(self, address: int) -> Pointee:
+    def look(self, address: int) -> AddressDescription:
         """Return what an address points at now, the words for it to be made later."""
         if self.registrations.around(address) is not None:
-            return Pointee(address, "registered host memory")
+            return AddressDescription(address, "registered host memory")
         return super().look(address)
 
     @staticmethod

@@ -37,7 +37,7 @@ def failure_of(call: Callable[[], object], kind: type[pl.Error] = pl.BadAddress)
     return str(failed.value)
 
 
-def test_a_copy_names_both_ends_and_three_lines(node: Node) -> None:
+def test_failed_copy_names_both_ends_and_three_lines(node: Node) -> None:
     stream = node[0].create_stream()
     made = here(1)
     buffer = node[0].allocate(256)
@@ -55,7 +55,7 @@ def test_a_copy_names_both_ends_and_three_lines(node: Node) -> None:
     )
 
 
-def test_what_was_freed_meanwhile_is_told(node: Node) -> None:
+def test_failed_copy_to_buffer_freed_meanwhile_names_the_close(node: Node) -> None:
     a, b = node[0].allocate(64), node[0].allocate(64)
     with node[0].create_stream() as stream:
         gate = node[0].create_notify()
@@ -70,7 +70,7 @@ def test_what_was_freed_meanwhile_is_told(node: Node) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 64, 500])
-def test_each_of_many_knows_its_own_line(node: Node, count: int) -> None:
+def test_failed_copy_among_many_names_its_own_line(node: Node, count: int) -> None:
     buffer = node[0].allocate(64)
     stream = node[0].create_stream(on_error="continue")
     gate = node[0].create_notify()
@@ -87,7 +87,7 @@ def test_each_of_many_knows_its_own_line(node: Node, count: int) -> None:
     stream.close()
 
 
-def test_the_cause_of_what_was_cancelled_has_its_line(node: Node) -> None:
+def test_cancelled_wait_names_line_of_failed_copy_and_its_own(node: Node) -> None:
     first, second = node[0].create_stream(), node[1].create_stream()
     buffer = node[0].allocate(64)
     gate = node[0].create_notify()
@@ -103,7 +103,7 @@ def test_the_cause_of_what_was_cancelled_has_its_line(node: Node) -> None:
     failure_of(first.sync)
 
 
-def test_waits_callbacks_rectangles_words_and_lists(node: Node) -> None:
+def test_failed_operation_of_each_kind_names_range_and_line(node: Node) -> None:
     stream = node[0].create_stream(on_error="continue")
     buffer = node[0].allocate(4096)
     stream.wait(node[0].create_notify(), timeout=0.01)
@@ -136,7 +136,7 @@ def test_waits_callbacks_rectangles_words_and_lists(node: Node) -> None:
     assert f"[the copy list at {buffer.address:#x} (start of" in text and f"submitted at {here(2)}" in text
 
 
-def test_mapped_and_pinned_memory_have_the_addresses_that_programs_know(node: Node) -> None:
+def test_failed_copy_to_mapped_or_pinned_memory_names_program_address(node: Node) -> None:
     with (
         node[0].create_stream(on_error="continue") as stream,
         pl.AddressRange(node[0], node[0].granularity) as place,
@@ -151,7 +151,7 @@ def test_mapped_and_pinned_memory_have_the_addresses_that_programs_know(node: No
         physical.close()
 
 
-def test_only_what_can_fail_by_itself_is_noted(node: Node) -> None:
+def test_aborted_wait_names_its_line(node: Node) -> None:
     a, b = node[0].allocate(64), node[0].allocate(64)
     stream = node[0].create_stream()
     gate = node[0].create_notify()
@@ -162,7 +162,7 @@ def test_only_what_can_fail_by_itself_is_noted(node: Node) -> None:
     stream.close()
 
 
-def test_many_places_do_not_keep_their_code(node: Node) -> None:
+def test_submit_lines_of_many_code_objects_do_not_keep_them_alive(node: Node) -> None:
     buffer, host = node[0].allocate(64), bytearray(64)
     stream = node[0].create_stream()
     names = {"raw": raw, "dst": buffer.address, "src": pl.as_buffer(host).address, "stream": stream}
@@ -180,7 +180,7 @@ def test_many_places_do_not_keep_their_code(node: Node) -> None:
     assert _core.site(0) is None and _core.site(1 << 62) is None
 
 
-def test_a_closed_stream_tells_where_it_was_made_and_closed(node: Node) -> None:
+def test_closed_stream_error_names_lines_that_made_and_closed_it(node: Node) -> None:
     stream = node[0].create_stream()
     made = here(1)
     stream.close()
@@ -195,7 +195,7 @@ def test_a_closed_stream_tells_where_it_was_made_and_closed(node: Node) -> None:
     )
 
 
-def test_the_line_of_an_instruction() -> None:
+def test_call_site_of_caller_gives_its_line() -> None:
     found = _core.call_site()
     assert found is not None
     code, offset = found
@@ -203,7 +203,7 @@ def test_the_line_of_an_instruction() -> None:
     assert _core.line_of(code, offset) == sys._getframe().f_lineno - 4
 
 
-def test_a_loop_in_a_thread_without_a_program(node: Node) -> None:
+def test_failed_copy_from_callback_names_line_of_callback(node: Node) -> None:
     """The runner of callbacks has no frame outside peerlane but the callback itself."""
     stream, other = node[0].create_stream(), node[0].create_stream()
     buffer = node[0].allocate(64)

@@ -25,7 +25,7 @@ class _Nameless:
         raise RuntimeError("no name")
 
 
-def test_a_callback_whose_name_or_failure_cannot_be_shown_is_reported(node: Node) -> None:
+def test_callback_with_failing_str_or_repr_is_still_reported(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
 
@@ -43,7 +43,7 @@ def test_a_callback_whose_name_or_failure_cannot_be_shown_is_reported(node: Node
         s.sync(timeout=20)
 
 
-def test_a_failure_that_passed_thousands_of_streams_names_the_first(node: Node) -> None:
+def test_failure_passed_through_3000_streams_names_first_cause(node: Node) -> None:
     d0, _ = node()
     streams = [d0.create_stream() for _ in range(3000)]
     parked(streams[0])
@@ -57,7 +57,7 @@ def test_a_failure_that_passed_thousands_of_streams_names_the_first(node: Node) 
         assert len(str(refused.value)) < 5000
 
 
-def test_a_failure_handed_on_for_ever_stays_short(node: Node) -> None:
+def test_failure_passed_on_1000_times_keeps_text_short(node: Node) -> None:
     d0, d1 = node()
     s, t = d0.create_stream(), d1.create_stream()
     fails(s)
@@ -73,7 +73,7 @@ def test_a_failure_handed_on_for_ever_stays_short(node: Node) -> None:
         assert len(str(refused.value)) < 5000
 
 
-def test_texts_name_what_is_asked_for_and_a_handful_of_others(node: Node) -> None:
+def test_sync_timeout_among_500_streams_names_own_chain_first(node: Node) -> None:
     d0, _ = node()
     others = [d0.create_stream() for _ in range(500)]
     s, t, u = (d0.create_stream() for _ in range(3))

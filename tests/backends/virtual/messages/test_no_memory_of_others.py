@@ -44,7 +44,7 @@ def refusal(device: int = 0) -> str:
     return str(caught.value)
 
 
-def test_it_names_the_process_the_program_and_the_bytes(other: Peer) -> None:
+def test_out_of_memory_names_other_process_program_and_bytes(other: Peer) -> None:
     other.run("held = pl.devices()[0].allocate(2 * G)")
     own = peerlane.devices()[0].allocate(G)
     text = refusal()
@@ -56,7 +56,7 @@ def test_it_names_the_process_the_program_and_the_bytes(other: Peer) -> None:
     own.close()
 
 
-def test_nothing_is_said_of_processes_that_hold_nothing_or_are_gone(other: Peer) -> None:
+def test_out_of_memory_omits_processes_that_hold_nothing_or_died(other: Peer) -> None:
     assert "other processes" not in refusal()
     other.run("held = pl.devices()[0].allocate(G)")
     assert str(other.pid) in refusal()
@@ -67,7 +67,7 @@ def test_nothing_is_said_of_processes_that_hold_nothing_or_are_gone(other: Peer)
     assert "other processes" not in refusal()
 
 
-def test_the_largest_are_first_and_three_are_named() -> None:
+def test_out_of_memory_names_three_processes_largest_first() -> None:
     with peer(SPEC) as a, peer(SPEC) as b, peer(SPEC) as c, peer(SPEC) as d:
         for child, size in ((a, "G"), (b, "3 * G"), (c, "G"), (d, "2 * G")):
             child.run(f"held = [pl.devices()[0].allocate({size})]")
@@ -78,13 +78,13 @@ def test_the_largest_are_first_and_three_are_named() -> None:
         assert " and 1 more" in text
 
 
-def test_without_proc_the_pid_remains(other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_without_command_line_names_pid(other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     other.run("held = pl.devices()[0].allocate(G)")
     monkeypatch.setattr(census, "_command", lambda *_: "")
     assert f"process {other.pid} 2,097,152 bytes" in refusal()
 
 
-def test_a_command_line_cannot_forge_or_flood_the_message(
+def test_out_of_memory_with_hostile_command_line_escapes_and_cuts_it(
     other: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other.run("held = pl.devices()[0].allocate(G)")
@@ -95,7 +95,9 @@ def test_a_command_line_cannot_forge_or_flood_the_message(
     assert len(text) < 1000
 
 
-def test_the_refusal_comes_when_nobody_can_be_counted(other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_raised_when_processes_cannot_be_counted(
+    other: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other.run("held = pl.devices()[0].allocate(G)")
 
     def fails(*_: object) -> census.Census:
@@ -108,7 +110,7 @@ def test_the_refusal_comes_when_nobody_can_be_counted(other: Peer, monkeypatch: 
     assert "other processes" not in refusal()
 
 
-def test_the_refusal_comes_without_the_nodes_file(node: Path, other: Peer) -> None:
+def test_out_of_memory_is_raised_without_node_file(node: Path, other: Peer) -> None:
     other.run("held = pl.devices()[0].allocate(G)")
     for path in node.rglob("*"):
         if path.is_file():
@@ -116,7 +118,7 @@ def test_the_refusal_comes_without_the_nodes_file(node: Path, other: Peer) -> No
     assert "cannot allocate" in refusal()
 
 
-def test_acl_names_it_too() -> None:
+def test_acl_out_of_memory_message_names_other_process() -> None:
     import peerlane.dialects.acl as acl
 
     with acl_peer(SPEC) as other:

@@ -25,7 +25,9 @@ def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> 
     return str(refused.value)
 
 
-def test_a_closed_imported_buffer_is_called_one(shared: tuple[pl.Device, pl.Device, Peer]) -> None:
+def test_closed_imported_buffer_error_says_imported_and_how_closed(
+    shared: tuple[pl.Device, pl.Device, Peer],
+) -> None:
     number = shared[2].run("b=devices[0].allocate(100); result=int(b.export(allow='user'))")
     buffer = pl.Buffer.open(number)
     part, address = buffer[:4], buffer.address
@@ -46,7 +48,7 @@ def test_a_closed_imported_buffer_is_called_one(shared: tuple[pl.Device, pl.Devi
     assert "closed by garbage collection" in text
 
 
-def test_a_part_tells_how_its_range_ended(node: Node) -> None:
+def test_part_of_closed_range_error_says_how_range_ended(node: Node) -> None:
     device = node()[0]
     closed, left = (pl.AddressRange(device, G) for _ in range(2))
     parts = closed[:4], left[:4]
@@ -61,7 +63,7 @@ def test_a_part_tells_how_its_range_ended(node: Node) -> None:
 
 
 @pytest.mark.parametrize("stays", [1, 2])
-def test_open_stale_of_an_earlier_stay(node: Node, stays: int) -> None:
+def test_open_handle_from_before_leave_node_raises_stale_handle(node: Node, stays: int) -> None:
     spec = f"name=again-{os.getpid()},devices=2"
     old = pl.Physical(node(spec)[0], G).export(allow="user")
     forms = old, bytes(old), int(old)

@@ -57,7 +57,7 @@ def refused(make: Callable[[], object], *parts: str) -> str:
     return text
 
 
-def test_default_is_two_devices_on_one_switch() -> None:
+def test_node_config_default_is_two_devices_on_one_switch() -> None:
     node = NodeConfig.from_environment({})
     assert (node.devices, node.switch, node.memory) == (2, 2, (16 * GiB, 16 * GiB))
     assert (node.profile.name, node.host_access, node.poison) == ("default", "guard", False)
@@ -65,20 +65,20 @@ def test_default_is_two_devices_on_one_switch() -> None:
     assert node == NodeConfig() == NodeConfig.parse("") == NodeConfig.from_environment({"PEERLANE_NODE": ""})
 
 
-def test_inline_form() -> None:
+def test_parse_inline_text_sets_each_value() -> None:
     node = NodeConfig.parse("name=ci, devices=8,switch=4,memory=16GiB,profile=ascend-a2,poison=true")
     assert (node.name, node.devices, node.switch, node.memory) == ("ci", 8, 4, (16 * GiB,) * 8)
     assert (node.profile, node.poison) == (PROFILES["ascend-a2"], True)
 
 
-def test_inline_arrays() -> None:
+def test_parse_inline_arrays_sets_memory_p2p_and_links() -> None:
     node = NodeConfig.parse("devices=2,memory=2MiB/4MiB,p2p=01/00,link=1-0:NODE")
     assert node.memory == (2 << 20, 4 << 20)
     assert node.p2p == (b"\0\1", b"\0\0")
     assert node.links == ((0, 1, LinkKind.NODE),)
 
 
-def test_toml_form_equals_the_settings_it_holds(toml: Callable[[str], Path]) -> None:
+def test_load_toml_equals_settings_it_holds(toml: Callable[[str], Path]) -> None:
     node = NodeConfig.load(
         toml(
             """
@@ -111,7 +111,7 @@ def test_toml_form_equals_the_settings_it_holds(toml: Callable[[str], Path]) -> 
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_profiles_give_the_defaults(name: str) -> None:
+def test_profile_gives_its_defaults(name: str) -> None:
     node, profile = NodeConfig({"profile": name}), PROFILES[name]
     assert node.devices == profile.devices
     assert node.switch == profile.switch
@@ -119,7 +119,7 @@ def test_profiles_give_the_defaults(name: str) -> None:
     assert node.host_access == profile.host_access
 
 
-def test_profiles_say_what_the_fact_sheets_say() -> None:
+def test_profiles_hold_limits_of_fact_sheets() -> None:
     assert [name for name, p in PROFILES.items() if p.p2p_policy_required] == ["ascend-310p"]
     assert [name for name, p in PROFILES.items() if p.host_access == "map"] == ["mi300x"]
     assert {p.granularity for p in PROFILES.values()} == {2 << 20}
@@ -129,11 +129,11 @@ def test_profiles_say_what_the_fact_sheets_say() -> None:
 
 
 @pytest.mark.parametrize(("devices", "switch"), [(8, 4), (2, 1), (5, 3), (1, 1)])
-def test_two_islands_stay_two(devices: int, switch: int) -> None:
+def test_two_islands_with_any_device_count_stay_two(devices: int, switch: int) -> None:
     assert NodeConfig({"profile": "two-islands", "devices": devices}).switch == switch
 
 
-def test_environment_names_a_file_or_is_inline(toml: Callable[[str], Path], tmp_path: Path) -> None:
+def test_from_environment_reads_file_name_or_inline_text(toml: Callable[[str], Path], tmp_path: Path) -> None:
     path = toml("[node]\ndevices = 5\n")
     bare = path.rename(tmp_path / "bare")
     assert NodeConfig.from_environment({"PEERLANE_NODE": str(bare)}).devices == 5
@@ -143,13 +143,13 @@ def test_environment_names_a_file_or_is_inline(toml: Callable[[str], Path], tmp_
     )
 
 
-def test_environment_is_read_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_environment_reads_variable_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEERLANE_NODE", "devices=7")
     assert NodeConfig.from_environment().devices == 7
 
 
 @pytest.mark.parametrize("node", [NodeConfig(), NodeConfig(FULL), NodeConfig({"link": []})])
-def test_round_trips(node: NodeConfig) -> None:
+def test_node_config_spec_dict_and_pickle_round_trip(node: NodeConfig) -> None:
     assert NodeConfig.parse(node.spec) == node
     assert NodeConfig(node.as_dict()) == node
     assert node.replace() == node
@@ -159,7 +159,7 @@ def test_round_trips(node: NodeConfig) -> None:
     assert again.topology == node.topology
 
 
-def test_replace_lets_settings_that_were_not_given_follow() -> None:
+def test_replace_recomputes_settings_that_were_not_given() -> None:
     assert NodeConfig().replace(devices=8).switch == 8
     assert NodeConfig({"memory": "4GiB"}).replace(devices=4).memory == (4 * GiB,) * 4
     islands = NodeConfig().replace(profile="two-islands")
@@ -167,19 +167,19 @@ def test_replace_lets_settings_that_were_not_given_follow() -> None:
     assert NodeConfig({"devices": 4}).replace(profile="hgx", switch=None).devices == 4
 
 
-def test_replace_checks_like_the_first_reading() -> None:
+def test_replace_with_invalid_setting_raises() -> None:
     text = refused(lambda: NodeConfig({"switch": 2}).replace(source="command line", devices=1), "node.switch")
     assert text.startswith("command line: ")
     refused(lambda: NodeConfig(FULL).replace(devices=4), "node.memory is an array of 3", "node.devices is 4")
     refused(lambda: NodeConfig().replace(device=4), "node.device is not", "did you mean 'devices'")
 
 
-def test_parsed_spec_still_follows_overrides() -> None:
+def test_replace_on_parsed_spec_recomputes_settings_that_were_not_given() -> None:
     child = NodeConfig.parse(NodeConfig({"devices": 8, "memory": "4GiB"}).spec)
     assert child.replace(devices=2).switch == 2
 
 
-def test_digest_and_name_follow_the_shape_and_nothing_else() -> None:
+def test_digest_changes_with_shape_only() -> None:
     plain = NodeConfig()
     assert plain.digest == "aa9ff6903d980aa39724bf40fc7d1abd", (
         "processes of different versions must still meet"
@@ -200,7 +200,7 @@ def test_digest_and_name_follow_the_shape_and_nothing_else() -> None:
     assert len({plain.digest, *(NodeConfig(shape).digest for shape in shapes)}) == len(shapes) + 1
 
 
-def test_describe_and_as_dict() -> None:
+def test_describe_and_as_dict_show_every_setting() -> None:
     assert NodeConfig({"name": "ci", "devices": 8, "switch": 4}).describe() == (
         "ci: 8 devices on 2 switches, 16 GiB each, profile default, host access guard"
     )
@@ -269,7 +269,7 @@ CONTENT = [
 
 
 @pytest.mark.parametrize(("bad", "parts"), CONTENT)
-def test_refused_content_names_key_value_and_what_is_valid(
+def test_node_config_invalid_content_names_key_value_and_valid_values(
     bad: dict[str, object], parts: tuple[str, ...]
 ) -> None:
     refused(lambda: NodeConfig(bad, source="here"), "here: ", *parts)
@@ -291,7 +291,7 @@ def test_refused_content_names_key_value_and_what_is_valid(
         ("devics=2", ("node.devics", "did you mean 'devices'")),
     ],
 )
-def test_refused_inline_text(text: str, parts: tuple[str, ...]) -> None:
+def test_parse_invalid_text_names_item_and_valid_form(text: str, parts: tuple[str, ...]) -> None:
     refused(lambda: NodeConfig.parse(text, source="PEERLANE_NODE"), "PEERLANE_NODE: ", *parts)
 
 
@@ -315,14 +315,14 @@ def test_refused_inline_text(text: str, parts: tuple[str, ...]) -> None:
         (b"\x7fELF\x02\x01\x01\x00", ("not TOML",)),
     ],
 )
-def test_refused_files_name_the_file(
+def test_load_invalid_content_names_file_and_cause(
     toml: Callable[[str | bytes], Path], content: str | bytes, parts: tuple[str, ...]
 ) -> None:
     path = toml(content)
     refused(lambda: NodeConfig.load(path), "node.toml", *parts)
 
 
-def test_refused_paths(tmp_path: Path) -> None:
+def test_load_unusable_path_raises_with_reason(tmp_path: Path) -> None:
     refused(lambda: NodeConfig.load(tmp_path / "none.toml"), "No such file")
     refused(lambda: NodeConfig.load(tmp_path), "not a regular file")
     refused(lambda: NodeConfig.load("/dev/zero"), "not a regular file")
@@ -336,7 +336,9 @@ def test_refused_paths(tmp_path: Path) -> None:
     refused(lambda: NodeConfig.load(tmp_path / "huge.toml"), "too large")
 
 
-def test_unreadable_file(toml: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_without_read_permission_raises_with_reason(
+    toml: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def denied(_: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
@@ -346,18 +348,18 @@ def test_unreadable_file(toml: Callable[[str], Path], monkeypatch: pytest.Monkey
 
 
 @given(st.integers(0, 1 << 60))
-def test_sizes_are_written_exactly(nbytes: int) -> None:
+def test_format_size_round_trips_through_parse_size(nbytes: int) -> None:
     assert parse_size(format_size(nbytes)) == nbytes
 
 
 @pytest.mark.parametrize(
     "text", ["", "GiB", "1..5GiB", "-1", "1e3", "0.3B", "٣GiB", "1 GB", "1GiB\n", "9" * 21]
 )
-def test_sizes_refuse(text: str) -> None:
+def test_parse_size_of_invalid_text_is_none(text: str) -> None:
     assert parse_size(text) is None
 
 
-def test_the_reference_page_says_what_the_code_says() -> None:
+def test_reference_page_tables_match_profiles_and_link_kinds() -> None:
     page = (Path(__file__).parents[4] / "docs/reference/node.md").read_text()
     rows = [
         [cell.strip(" `*") for cell in line.split("|")[1:-1]] for line in page.splitlines() if "|" in line

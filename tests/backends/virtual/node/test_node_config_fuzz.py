@@ -44,7 +44,7 @@ def only_refuses(make: Callable[[], NodeConfig]) -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=6), VALUES, max_size=5))
-def test_any_settings(values: dict[str, object]) -> None:
+def test_node_config_of_any_settings_is_valid_or_raises_invalid_value(values: dict[str, object]) -> None:
     only_refuses(lambda: NodeConfig(values))
 
 
@@ -61,7 +61,7 @@ ITEMS = st.builds(
 @example("\0")
 @example("\udcff.toml")
 @example("=")
-def test_any_text(text: str) -> None:
+def test_parse_of_any_text_is_valid_or_raises_invalid_value(text: str) -> None:
     only_refuses(lambda: NodeConfig.parse(text))
     only_refuses(lambda: NodeConfig.from_environment({"PEERLANE_NODE": text}))
 
@@ -80,7 +80,9 @@ TOML_LINES = st.builds(
 
 @settings(deadline=None)
 @given(body=st.lists(TOML_LINES, max_size=5).map("\n".join).map(str.encode) | st.binary(max_size=40))
-def test_any_file(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
+def test_load_of_any_file_is_valid_or_raises_invalid_value(
+    tmp_path_factory: pytest.TempPathFactory, body: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "any.toml"
     for content in (body, b"[node]\n" + body):
         path.write_bytes(content)

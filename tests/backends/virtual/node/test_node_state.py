@@ -50,7 +50,7 @@ def holder(spec: str, nbytes: int) -> Iterator[subprocess.Popen[str]]:
             child.wait(SECONDS)
 
 
-def test_capacity_is_counted_over_processes(node: Node) -> None:
+def test_capacity_held_by_other_process_is_not_free(node: Node) -> None:
     spec = f"name=shared-{os.getpid()},devices=2,memory=32MiB"
     d0, d1 = node(spec)
     with holder(spec, 20 << 20) as child:
@@ -64,7 +64,7 @@ def test_capacity_is_counted_over_processes(node: Node) -> None:
         d0.allocate(32 << 20).close()
 
 
-def test_a_killed_process_gives_everything_back(node: Node) -> None:
+def test_capacity_held_by_killed_process_is_free_again(node: Node) -> None:
     spec = f"name=killed-{os.getpid()},devices=2,memory=32MiB"
     d0, _ = node(spec)
     for _ in range(3):
@@ -89,7 +89,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_what_a_process_held_before_exec_is_given_back(tmp_path: Path, runtime_directory: Path) -> None:
+def test_capacity_held_before_exec_is_free_again(tmp_path: Path, runtime_directory: Path) -> None:
     name, program = f"turns-{os.getpid()}", tmp_path / "turns.py"
     program.write_text(TURNS)
     done = run_python(
@@ -107,7 +107,7 @@ def test_what_a_process_held_before_exec_is_given_back(tmp_path: Path, runtime_d
     assert not list(runtime_directory.glob(f"{name}*.sock"))
 
 
-def test_two_shapes_of_one_name_do_not_mix(tmp_path: Path) -> None:
+def test_node_state_of_same_name_and_other_shape_raises_mismatch(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     first = NodeState(NodeConfig.parse("name=n,devices=2"), tmp_path)
     with pytest.raises(pl.InvalidValue, match=r"(?s)asks for .*4 devices.*have .*2 devices") as refused:
@@ -118,7 +118,7 @@ def test_two_shapes_of_one_name_do_not_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"PLNODE\0\1" + b"\xff" * 4088, os.urandom(100_000)])
-def test_a_corrupt_file_is_made_anew(tmp_path: Path, content: bytes) -> None:
+def test_node_state_with_corrupt_file_starts_empty(tmp_path: Path, content: bytes) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "n.node").write_bytes(content)
     state = NodeState(NodeConfig.parse("name=n,devices=2"), tmp_path)
@@ -128,7 +128,7 @@ def test_a_corrupt_file_is_made_anew(tmp_path: Path, content: bytes) -> None:
     state.close()
 
 
-def test_another_release_on_the_same_node_is_not_wiped(tmp_path: Path) -> None:
+def test_node_state_of_live_other_release_raises_and_keeps_file(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=2")
     first = NodeState(config, tmp_path)
@@ -142,7 +142,7 @@ def test_another_release_on_the_same_node_is_not_wiped(tmp_path: Path) -> None:
     NodeState(config, tmp_path).close()
 
 
-def test_slots_of_the_dead_are_used_again(tmp_path: Path) -> None:
+def test_reap_frees_slots_of_dead_processes(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=1")
     code = (
@@ -161,7 +161,7 @@ def test_slots_of_the_dead_are_used_again(tmp_path: Path) -> None:
     state.close()
 
 
-def test_tidying_takes_the_dead_away_and_nothing_else(tmp_path: Path) -> None:
+def test_tidy_removes_dead_slots_and_sockets_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=1")
     assert tidy(config, tmp_path) == 0
@@ -190,7 +190,7 @@ def test_tidying_takes_the_dead_away_and_nothing_else(tmp_path: Path) -> None:
     state.close()
 
 
-def test_when_all_slots_are_taken_it_says_so(tmp_path: Path) -> None:
+def test_node_state_without_free_slot_raises_out_of_resources(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=1")
     with contextlib.ExitStack() as closed:
@@ -201,7 +201,7 @@ def test_when_all_slots_are_taken_it_says_so(tmp_path: Path) -> None:
         assert refused.value.fault is Fault.OUT_OF_RESOURCES
 
 
-def test_the_file_is_the_owners_alone(runtime_directory: Path, node: Node) -> None:
+def test_node_file_is_private_and_symlink_is_refused(runtime_directory: Path, node: Node) -> None:
     node(f"name=private-{os.getpid()},devices=2")
     path = runtime_directory / f"private-{os.getpid()}.node"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -210,7 +210,7 @@ def test_the_file_is_the_owners_alone(runtime_directory: Path, node: Node) -> No
         pl.enter_node("name=linked,devices=2")
 
 
-def test_a_place_that_names_no_possible_pid_is_free(tmp_path: Path) -> None:
+def test_reap_frees_slot_with_impossible_pid(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=2")
     first = NodeState(config, tmp_path)

@@ -36,7 +36,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_own_variable_comes_first(tmp_path: Path) -> None:
+def test_runtime_directory_takes_own_variable_first(tmp_path: Path) -> None:
     own = tmp_path / "deep" / "own"
     environ = {"PEERLANE_RUNTIME_DIR": str(own), "XDG_RUNTIME_DIR": str(tmp_path)}
     assert runtime_directory(environ) == own
@@ -44,20 +44,20 @@ def test_own_variable_comes_first(tmp_path: Path) -> None:
     assert mode(own) == 0o700
 
 
-def test_session_directory_comes_second(tmp_path: Path) -> None:
+def test_runtime_directory_without_own_variable_is_in_session_directory(tmp_path: Path) -> None:
     path = runtime_directory({"XDG_RUNTIME_DIR": str(tmp_path)})
     assert path == tmp_path / "peerlane"
     assert mode(path) == 0o700
 
 
 @pytest.mark.parametrize("session", ["", "relative", "/nonexistent/session", "/dev/null", "/nul\0"])
-def test_without_a_usable_session_directory_it_is_temporary(temporary: Path, session: str) -> None:
+def test_runtime_directory_without_usable_session_is_temporary(temporary: Path, session: str) -> None:
     path = runtime_directory({"XDG_RUNTIME_DIR": session})
     assert path == temporary / f"peerlane-{os.geteuid()}"
     assert mode(path) == 0o700
 
 
-def test_session_directory_of_another_user_is_passed_over(
+def test_runtime_directory_ignores_session_of_other_user(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = os.geteuid() + 1
@@ -68,12 +68,14 @@ def test_session_directory_of_another_user_is_passed_over(
     assert (temporary / f"peerlane-{other}").exists()
 
 
-def test_environment_is_read_when_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_directory_reads_environment_when_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(tmp_path / "own"))
     assert runtime_directory() == tmp_path / "own"
 
 
-def test_a_wide_umask_does_not_open_it(tmp_path: Path) -> None:
+def test_runtime_directory_under_umask_zero_is_private(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         assert mode(runtime_directory({"PEERLANE_RUNTIME_DIR": str(tmp_path / "own")})) == 0o700
@@ -81,7 +83,7 @@ def test_a_wide_umask_does_not_open_it(tmp_path: Path) -> None:
         os.umask(old)
 
 
-def test_symbolic_link_is_refused(tmp_path: Path) -> None:
+def test_runtime_directory_that_is_symlink_raises(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "dangling").symlink_to(tmp_path / "none")
@@ -90,12 +92,12 @@ def test_symbolic_link_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_file_is_refused(tmp_path: Path) -> None:
+def test_runtime_directory_that_is_file_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     denied(tmp_path / "file", "not a directory")
 
 
-def test_another_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_directory_of_other_owner_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own").mkdir(mode=0o700)
     uid = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
@@ -103,20 +105,20 @@ def test_another_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("bits", [0o710, 0o701, 0o750, 0o777])
-def test_directory_open_to_others_is_refused(tmp_path: Path, bits: int) -> None:
+def test_runtime_directory_open_to_others_raises_and_keeps_mode(tmp_path: Path, bits: int) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(bits)
     denied(tmp_path / "open", f"mode 0{bits:o}", f"chmod 700 {tmp_path / 'open'}")
     assert mode(tmp_path / "open") == bits
 
 
-def test_one_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_runtime_directory_that_cannot_be_made_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     denied(tmp_path / "file" / "below", "cannot be made (Not a directory)", "0700")
     denied(Path("/nul\0"), "cannot be made")
 
 
-def test_relative_path_is_refused() -> None:
+def test_runtime_directory_of_relative_path_raises() -> None:
     with pytest.raises(InvalidValue, match=r"'here' is relative.*absolute path") as caught:
         runtime_directory({"PEERLANE_RUNTIME_DIR": "here"})
     assert caught.value.fault is Fault.BAD_CONFIG

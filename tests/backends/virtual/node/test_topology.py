@@ -14,14 +14,14 @@ pytestmark = pytest.mark.any_schedule
 ISLANDS = NodeConfig({"profile": "two-islands"}).topology
 
 
-def test_devices_of_one_switch_reach_each_other() -> None:
+def test_reachable_is_true_only_within_one_switch() -> None:
     for a in range(8):
         for b in range(8):
             assert ISLANDS.reachable(a, b) == (a != b and a // 4 == b // 4)
             assert (ISLANDS.reason(a, b) == "") == ISLANDS.reachable(a, b)
 
 
-def test_reasons_in_words() -> None:
+def test_reason_of_unreachable_pair_names_the_cause() -> None:
     assert ISLANDS.reason(0, 5) == (
         "virtual:0 is on switch 0, virtual:5 on switch 1; peer access needs one switch"
     )
@@ -33,7 +33,7 @@ def test_reasons_in_words() -> None:
     assert incapable.reason(0, 1) == "this chip has no peer access"
 
 
-def test_matrix_overrides_switches_in_each_direction() -> None:
+def test_p2p_matrix_overrides_switches_in_each_direction() -> None:
     node = NodeConfig({"devices": 2, "switch": 1, "p2p": [[0, 1], [0, 0]]}).topology
     assert node.reachable(0, 1)
     assert not node.reachable(1, 0)
@@ -50,7 +50,7 @@ def test_matrix_overrides_switches_in_each_direction() -> None:
         ("hgx", LinkKind.NV),
     ],
 )
-def test_links_follow_profile_and_switch(profile: str, inside: LinkKind) -> None:
+def test_link_follows_profile_and_switch(profile: str, inside: LinkKind) -> None:
     node = NodeConfig({"profile": profile, "devices": 3, "switch": 2}).topology
     assert node.link(0, 0) is LinkKind.SELF
     assert node.link(0, 1) is node.link(1, 0) is inside
@@ -58,14 +58,14 @@ def test_links_follow_profile_and_switch(profile: str, inside: LinkKind) -> None
     assert [node.switch(i) for i in range(3)] == [0, 0, 1]
 
 
-def test_named_links_change_the_name_and_not_the_reach() -> None:
+def test_named_link_changes_link_kind_and_not_reachable() -> None:
     node = NodeConfig({"devices": 4, "switch": 2, "link": [{"a": 2, "b": 1, "kind": "NV"}]}).topology
     assert node.link(1, 2) is node.link(2, 1) is LinkKind.NV
     assert not node.reachable(1, 2)
 
 
 @pytest.mark.parametrize("device", [-1, 8])
-def test_no_such_device(device: int) -> None:
+def test_topology_query_of_unknown_device_raises_invalid_device(device: int) -> None:
     for query in (ISLANDS.reachable, ISLANDS.link, ISLANDS.reason):
         for pair in ((0, device), (device, 0)):
             with pytest.raises(InvalidValue, match=f"device {device} does not exist.* 0 to 7") as caught:
@@ -75,7 +75,7 @@ def test_no_such_device(device: int) -> None:
         ISLANDS.switch(device)
 
 
-def test_a_thousand_devices_cost_no_table() -> None:
+def test_topology_of_1024_devices_makes_no_table() -> None:
     node = NodeConfig({"devices": 1024, "switch": 8})
     assert len(node.topology.links) == 0
     assert node.topology.p2p is None
@@ -92,7 +92,7 @@ def test_a_thousand_devices_cost_no_table() -> None:
     assert seconds(node.topology) < 10 * seconds(NodeConfig().topology)
 
 
-def test_kinds_have_their_printed_name_as_value_and_a_legend() -> None:
+def test_link_kind_has_printed_name_and_own_legend() -> None:
     assert [kind.value for kind in LinkKind] == [
         "X",
         "SYS",

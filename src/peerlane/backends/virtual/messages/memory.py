@@ -187,7 +187,7 @@ def _closed(allocation: int) -> Error:
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
     if allocations.live_record(allocation) is not None:
-        return Closed(f"a part of {record} was used after its own close(); take it again from that")
+        return Closed(f"a part of {record} was used after its own close(); slice the buffer again")
     if record is None:
         return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
     remedy = "you may have left its `with` block too early"

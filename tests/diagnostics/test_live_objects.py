@@ -43,7 +43,7 @@ MAKERS: dict[str, tuple[Callable[[pl.Device], object], int]] = {
 
 @pytest.mark.usefixtures("noting")
 @pytest.mark.parametrize("kind", MAKERS)
-def test_each_kind_is_listed_with_its_line_until_it_is_closed(node: Node, kind: str) -> None:
+def test_object_of_each_kind_is_listed_with_line_until_close(node: Node, kind: str) -> None:
     (d0, _), (make, nbytes) = node(), MAKERS[kind]
     thing, line = make(d0), inspect.currentframe().f_lineno  # type: ignore[union-attr]
     (found,) = live_objects.living()
@@ -56,7 +56,7 @@ def test_each_kind_is_listed_with_its_line_until_it_is_closed(node: Node, kind: 
 
 @pytest.mark.usefixtures("noting")
 @pytest.mark.parametrize("kind", MAKERS)
-def test_each_kind_is_over_when_it_is_dropped(node: Node, kind: str) -> None:
+def test_object_of_each_kind_dropped_is_not_listed(node: Node, kind: str) -> None:
     (d0, _), (make, _) = node(), MAKERS[kind]
     thing = make(d0)
     assert len(live_objects.living()) == 1
@@ -67,7 +67,7 @@ def test_each_kind_is_over_when_it_is_dropped(node: Node, kind: str) -> None:
 
 @pytest.mark.usefixtures("noting")
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind != "memory"])
-def test_what_a_left_node_had_is_over(node: Node, kind: str) -> None:
+def test_object_of_each_kind_after_leave_node_is_not_listed(node: Node, kind: str) -> None:
     (d0, _), (make, _) = node(), MAKERS[kind]
     thing = make(d0)
     pl.leave_node()
@@ -76,7 +76,7 @@ def test_what_a_left_node_had_is_over(node: Node, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("noting")
-def test_a_handle_lives_until_it_is_closed_or_what_it_stands_for_is(node: Node) -> None:
+def test_handle_is_listed_until_it_or_its_object_is_closed(node: Node) -> None:
     d0, _ = node()
     handle, block = _exported(d0)
     assert _listed() == [("physical", 2 << 20, "virtual:0"), ("exported handle", 2 << 20, "virtual:0")]
@@ -95,14 +95,14 @@ def test_a_handle_lives_until_it_is_closed_or_what_it_stands_for_is(node: Node) 
 
 
 @pytest.mark.usefixtures("noting")
-def test_a_recorded_event_that_is_exported_has_one_entry(node: Node) -> None:
+def test_event_recorded_and_exported_is_listed_once(node: Node) -> None:
     d0, _ = node()
     with d0.create_stream() as stream, stream.record() as event, event.export():
         assert sorted(each.kind for each in live_objects.living()) == ["event", "exported handle", "stream"]
 
 
 @pytest.mark.usefixtures("noting")
-def test_a_view_is_listed_when_its_buffer_is_closed(node: Node) -> None:
+def test_view_of_closed_buffer_is_listed(node: Node) -> None:
     d0, _ = node()
     buffer = d0.allocate(1024)
     part = buffer.view("u4", (16, 16))[3:5, 1:]
@@ -114,13 +114,13 @@ def test_a_view_is_listed_when_its_buffer_is_closed(node: Node) -> None:
 
 
 @pytest.mark.usefixtures("noting")
-def test_pinned_memory_is_of_the_host(node: Node) -> None:
+def test_pinned_buffer_is_listed_at_the_host(node: Node) -> None:
     node()
     with pl.Host().allocate(10):
         assert _listed() == [("pinned memory", 10, "host")]
 
 
-def test_without_asking_only_memory_is_known(node: Node) -> None:
+def test_objects_without_noting_list_memory_only(node: Node) -> None:
     d0, _ = node()
     with d0.allocate(8), d0.create_stream() as stream, stream.record():
         (found,) = live_objects.living()
@@ -130,7 +130,7 @@ def test_without_asking_only_memory_is_known(node: Node) -> None:
 
 
 @pytest.mark.usefixtures("noting")
-def test_what_a_dialect_gave_out_is_listed_and_what_it_made_for_itself_is_not(node: Node) -> None:
+def test_objects_of_acl_list_only_those_given_to_the_program(node: Node) -> None:
     from peerlane.dialects import acl, begin_anew
 
     node()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from peerlane.diagnostics.freed import Graves
+from peerlane.diagnostics.freed import FreedAllocations
 
 
 @dataclass(eq=False)
@@ -16,26 +16,26 @@ class Ended:
     ended: int = 0
 
 
-def test_the_newest_at_an_address_is_found() -> None:
+def test_freed_allocations_at_address_give_the_newest() -> None:
     random_ = random.Random(5)
-    graves: Graves[Ended] = Graves(50)
+    freed: FreedAllocations[Ended] = FreedAllocations(50)
     model: list[Ended] = []
     for number in range(2_000):
         size = random_.choice([1, 100, 4096, 4097, 1 << 21, 1 << 30])
         each = Ended(number, random_.randrange(0, 1 << 31, 256), size)
-        graves.add(each)
+        freed.add(each)
         model = [*model, each][-50:]
         for offset in (each.offset, each.offset + size - 1, random_.randrange(1 << 31)):
             found = [m for m in model if m.offset <= offset < m.offset + m.size]
-            assert graves.at(offset) is (found[-1] if found else None)
-        assert list(graves.values()) == model
+            assert freed.at(offset) is (found[-1] if found else None)
+        assert list(freed.values()) == model
 
 
-def test_one_address_that_is_used_again_and_again() -> None:
-    graves: Graves[Ended] = Graves(100)
+def test_freed_allocations_of_one_address_keep_only_their_limit() -> None:
+    freed: FreedAllocations[Ended] = FreedAllocations(100)
     for number in range(1_000):
-        graves.add(Ended(number, 4096, 512))
-    found = graves.at(4100)
+        freed.add(Ended(number, 4096, 512))
+    found = freed.at(4100)
     assert found is not None and found.id == 999
-    assert graves.get(899) is None and len(graves) == 100
-    assert sum(map(len, graves._pages.values())) == 100
+    assert freed.get(899) is None and len(freed) == 100
+    assert sum(map(len, freed._pages.values())) == 100
