@@ -30,8 +30,8 @@ namespace peers {
 using namespace peerlane;
 using std::chrono::steady_clock;
 
-inline constexpr double kPatience = 60;          // seconds; what takes longer hangs
-inline constexpr double kDeathSeconds = 0.5 * 5;   // the promise, and what a loaded machine may add
+inline constexpr double kPatience = 60;          // seconds; a longer wait is a hang
+inline constexpr double kDeathSeconds = 0.5 * 5;   // the promise, times 5 for a loaded machine
 inline constexpr uint64_t kNode = 0x1122334455667788;
 
 inline double seconds_since(steady_clock::time_point start) {
@@ -125,7 +125,7 @@ class Raw {
 
     bool say(const void* bytes, size_t size, int flags = 0) const;
     bool say(const Request& request) const;
-    // False: the connection was closed.  Descriptors that come with it are closed.
+    // False: the connection was closed.  Descriptors that come with the frame are closed.
     bool hear(Answer& answer) const;
     Answer ask(const Request& request) const;
 

@@ -16,7 +16,7 @@ namespace streams {
 
 using namespace peerlane;
 
-inline constexpr double kPatience = 60;   // seconds; what takes longer hangs
+inline constexpr double kPatience = 60;   // seconds; a longer wait is a hang
 
 uint32_t new_device(bool routes_to_all = true);
 void open_heap();
@@ -31,7 +31,7 @@ struct Area {
         memcpy(&value, host + i * sizeof value, sizeof value);
         return value;
     }
-    // Also while a stream may write it.
+    // Can be read while a stream writes it.
     uint64_t peek(uint64_t i) const {
         return std::atomic_ref(reinterpret_cast<uint64_t*>(host)[i]).load(std::memory_order_relaxed);
     }

@@ -22,9 +22,9 @@ void one_after_the_other(const SocketPlace& place) {
     CHECK(peer.ask("go " + shared.words()) == "ok");
     CHECK(peer.ask("open " + shared.words()) == "ok 4711");
     CHECK(shared.importers() == 1);
-    for (int i = 0; i < 5; ++i) CHECK(peer.ask("go " + shared.words()) == "ok");   // more than there were
+    for (int i = 0; i < 5; ++i) CHECK(peer.ask("go " + shared.words()) == "ok");   // more often than it was opened
     CHECK(comes_true([&] { return shared.importers() == 0; }) && *shared.gone == 0);
-    // The short form of the nonce.
+    // The short form of the nonce works too.
     const std::string brief = std::to_string(shared.key.index) + " " + std::to_string(shared.key.nonce & kShortNonce);
     CHECK(peer.ask("open " + brief + " 28") == "ok 4711" && shared.importers() == 1);
     CHECK(peer.ask("go " + brief) == "ok" && comes_true([&] { return shared.importers() == 0; }));
@@ -102,7 +102,7 @@ void lists(const SocketPlace& place) {
     CHECK(shared.allow(listed.pid));
     CHECK(listed.ask("open " + shared.words()) == "ok 0");
     CHECK(is_refused(other.ask("open " + shared.words()), Status::not_listed));
-    CHECK(broker().disallow(index, nonce, listed.pid));   // what it has it keeps
+    CHECK(broker().disallow(index, nonce, listed.pid));   // the importer keeps what it has
     CHECK(is_refused(listed.ask("open " + shared.words()), Status::not_listed) && shared.importers() == 1);
     shared.withdraw();
     CHECK(!shared.allow(listed.pid) && broker().allowed(index, nonce).empty() && shared.importers() == 1 && *shared.gone == 0);
@@ -150,7 +150,7 @@ void closing(const SocketPlace& place) {
     CHECK(*kept.gone == 1);
     CHECK(peer.ask("peek") == "5" && peer.ask("lost") == "1" && peer.ask("dead") == "0");
     CHECK(is_lost(peer.ask("open " + kept.words())) && peer.ask("leave") == "ok" && is_lost(peer.ask("open " + kept.words())));
-    // Another time, at the same place, where a dead owner left a socket.
+    // A second open at the same place, where a dead owner left a socket.
     CHECK(mknodat(place.fd, kName.c_str(), S_IFSOCK | 0600, 0) == 0);
     broker().open(place.fd, kName, 0, kNode);
     struct stat found{};
@@ -161,7 +161,7 @@ void closing(const SocketPlace& place) {
     peer.finish();
     next.abandon();
     broker().close();
-    // No place to serve at: nothing is left open.
+    // Without a place to serve at, nothing stays open.
     const int before = descriptors_open();
     CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, "none/node.sock", 0, kNode); }));
     CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, std::string(200, 'n'), 0, kNode); }));

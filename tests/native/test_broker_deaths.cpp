@@ -161,7 +161,7 @@ void killed_at_random_points(const SocketPlace& place, std::mt19937_64& random) 
         for (Child* each : {&one, &two}) each->say("again " + shared.words() + " 1000000000");
         CHECK(comes_true([&] { return shared.importers() != 0; }));
         usleep(static_cast<useconds_t>(random() % 3000));
-        if (random() % 2) one.stop();   // it does not read while it dies
+        if (random() % 2) one.stop();   // a stopped process does not read while it dies
         one.kill_now();
         two.kill_now();
         seen_within([&] { return shared.importers() == 0; });

@@ -21,7 +21,7 @@ void parent_of_many(const SocketPlace& place) {
     Child peer("importer", importer_words(place, kName, kNode, getpid()));
     CHECK(peer.ask("keep " + shared.words()) == "ok");
     std::atomic<bool> over{false};
-    std::vector<std::thread> threads;   // the locks are held by others at any moment
+    std::vector<std::thread> threads;   // so that other threads hold the locks at any moment
     threads.emplace_back([&] {
         while (!over) {
             const Shared each;

@@ -9,7 +9,7 @@ using namespace peers;
 namespace {
 
 const std::string kName = "node.0.sock";
-constexpr double kServed = 0.5 * 5;   // the promise, and what a loaded machine may add
+constexpr double kServed = 0.5 * 5;   // the promise, times 5 for a loaded machine
 
 void malformed(const SocketPlace& place, std::mt19937_64& random) {
     const Shared shared;
@@ -96,7 +96,7 @@ int floods(const std::vector<std::string>& words) {   // with garbage, on many c
     });
 }
 
-int floods_and_reads(const std::vector<std::string>& words) {   // with what is right
+int floods_and_reads(const std::vector<std::string>& words) {   // with valid requests
     return harm(words, [](const std::string& path, const Request& request) {
         const Raw raw(path);
         Request go = request;
@@ -109,7 +109,7 @@ int floods_and_reads(const std::vector<std::string>& words) {   // with what is 
     });
 }
 
-int half_a_frame(const std::vector<std::string>& words) {   // and then silence, for ever
+int half_a_frame(const std::vector<std::string>& words) {   // and then sends nothing more
     std::vector<std::unique_ptr<Raw>> all;
     return harm(words, [&](const std::string& path, const Request& request) {
         if (all.size() == 50) pause();
@@ -186,7 +186,7 @@ void no_descriptors(const SocketPlace& place) {
     Child asks("importer", importer_words(place, "limited.sock", kNode, limited.pid));
     const std::string words = limited.ask("offer");
     CHECK(asks.ask("open " + words) == "ok 0");
-    // The broker may not have closed yet what it sent last: then there is one more to take.
+    // The broker may not have closed the descriptor that it sent last: then one more open succeeds.
     CHECK(comes_true([&] {
         return limited.ask("fill") == "ok" && is_refused(asks.ask("open " + words), Status::exhausted);
     }));

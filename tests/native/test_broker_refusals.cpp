@@ -39,7 +39,7 @@ void numbers(const SocketPlace& place) {
     const uint64_t other = start_time(elsewhere.pid);
     CHECK(elsewhere.ask("open " + shared.words()) ==
           refusal(Why::handle, Status::other_node, kNode, kNode + 1, elsewhere.pid, other, 0));
-    // Guessed.
+    // A guessed nonce.
     const std::string place_words = std::to_string(index) + " ";
     CHECK(is_refused(peer.ask("open " + place_words + std::to_string(nonce + 1)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + place_words + std::to_string((nonce & kShortNonce) ^ 1) + " 28"), Status::unknown));
@@ -47,7 +47,7 @@ void numbers(const SocketPlace& place) {
     for (uint32_t far : {index + 1, kMaxExports - 1, kMaxExports, UINT32_MAX})
         CHECK(is_refused(peer.ask("open " + std::to_string(far) + " " + std::to_string(nonce)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + shared.words() + " 64"), Status::wrong_kind));
-    // This process itself.
+    // A request of this process itself.
     const auto self = Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {});
     const auto own = refused([&, i = index, n = nonce] { self->open(i, n, 64, Kind::buffer, Deadline::in(kPatience), {}); });
     CHECK(own && own->why == Why::handle && own->handle.status == static_cast<int>(Status::own_process));
@@ -112,7 +112,7 @@ void frames(const SocketPlace& place) {
         each.nonce_bits = 28;
         each.nonce = kShortNonce + 1;
     }));
-    CHECK(raw.ask(request).status == Status::own_process);   // the connection went on all the time
+    CHECK(raw.ask(request).status == Status::own_process);   // the connection still works
 }
 
 void too_many_connections(const SocketPlace& place) {
@@ -179,7 +179,7 @@ int apart(const std::vector<std::string>& words) {
     if (child != 0) {
         int status;
         waitpid(child, &status, 0);
-        _exit(WEXITSTATUS(status));   // LSan needs a process of its own, and here none can be made any more
+        _exit(WEXITSTATUS(status));   // LSan would fork, and no process can be made here any more
     }
     std::cout << "ready" << std::endl;
     const std::vector<std::string> rest{words.begin() + 1, words.end()};

@@ -56,7 +56,7 @@ void rewritten_while_it_is_queued() {
         copy(*one, table.address, next.address + i * kRoom, kRoom);
         launch(*one, table, kRoom);
     }
-    for (uint64_t i = 0; i < kLaunches; ++i) {   // and the sources of those copies are written last of all
+    for (uint64_t i = 0; i < kLaunches; ++i) {   // the sources of those copies are written last
         List list;
         list.entries.push_back({cells.address + 8 * (i + 1), cells.address + 8 * i, 8});
         Area part = next;
@@ -161,7 +161,7 @@ void every_field_is_checked() {
         CHECK(right);
         for (uint64_t i = 0; i < to.size / 8; ++i) CHECK(to.word(i) == 0);   // not one byte
     }
-    // Nothing is pinned for ever: all of it is given back.
+    // No pin is left: all memory is given back.
     const uint64_t live = Heap::get().live_allocations(device);
     close(*one);
     for (const Area& each : {table, from, to, far}) each.close();

@@ -55,7 +55,7 @@ void in_the_middle(bool stops, uint64_t size) {
             streams::reduce(*one, to, from, count, sums);
             sync(*one);
             CHECK(failed_with(*one, Why::host_fault));
-            streams::reduce(*one, memory.address, memory.address, size / 4, sums);   // nobody waits for those turns
+            streams::reduce(*one, memory.address, memory.address, size / 4, sums);   // the failed reduction holds no turn
             finish(*one);
         }
     write(*one, memory.address, 9);

@@ -89,7 +89,7 @@ void bytes_outlive_a_mapping(uint32_t device) {
     uint64_t within;
     Extent* const shared = heap.allocate(device, kGranule, false);
     CHECK(heap.pin(shared));
-    Block* const given = heap.share(shared, within);   // as another process would hold it
+    Block* const given = heap.share(shared, within);   // as an importer would hold it
     heap.unpin(shared);
     memcpy(heap.host_of(shared, 0), "there", 5);
     const char* const before = heap.host_of(shared, 0);
@@ -135,7 +135,7 @@ void forks_meet_the_ends_of_blocks(uint32_t device) {
         std::string kept;
         status_of_child([] {
             dprintf(STDERR_FILENO, "kept %d;", blocks_open());
-            raise(SIGKILL);   // TSan would wait a while for the thread that is not in the child
+            raise(SIGKILL);   // TSan would wait for the threads that the child lacks
         }, &kept);
         ends.join();
         CHECK(kept.find("kept 0;") != std::string::npos);

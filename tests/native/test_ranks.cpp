@@ -81,12 +81,12 @@ void banks_are_opened_as_large_as_they_are(const std::shared_ptr<Ledger>& ledger
     const auto again = SharedSignal::open(bank->fd(), ledger, 3);
     again->line(2).word.fetch_add(SignalLine::kRecord);
     CHECK(bank->line(2).recorded() == 1);
-    CHECK(SharedSignal::open(bank->fd(), ledger, 3) == again);   // one member, however often
+    CHECK(SharedSignal::open(bank->fd(), ledger, 3) == again);   // opened twice, the process is one member
     for (const uint32_t other : {0u, 2u, 4u, SharedSignal::kMostLines})
         CHECK(refused([&] { SharedSignal::open(bank->fd(), ledger, other); }));
     const int unsealed = memfd_create("bank", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(unsealed >= 0 && ftruncate(unsealed, static_cast<off_t>(bank->bytes())) == 0);
-    CHECK(refused([&] { SharedSignal::open(unsealed, ledger, 3); }));   // it could be cut while it is used
+    CHECK(refused([&] { SharedSignal::open(unsealed, ledger, 3); }));   // an unsealed file could be cut while in use
     ::close(unsealed);
 }
 
@@ -118,7 +118,7 @@ void members_that_end_are_lost(const std::shared_ptr<Ledger>& ledger) {
     CHECK(members.lost() == 0);
     const pid_t dead = dies.finish();
     CHECK(members.lost() == static_cast<uint64_t>(dead));
-    membership->line(2).word.fetch_add(SignalLine::kRecord);   // it had said so, and it is seen late
+    membership->line(2).word.fetch_add(SignalLine::kRecord);   // recorded before its end, and seen late
     CHECK(members.lost() == 0);
 }
 
@@ -143,7 +143,7 @@ void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
     dies.finish();
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
-    engine().notify_recorded(*awaited);   // what was recorded counts
+    engine().notify_recorded(*awaited);   // a record from before counts
     await(*waits, awaited);
     finish(*waits);
     close(*waits);
@@ -157,18 +157,18 @@ void waits_for_abandoned_notifies_end() {
     engine().abandon(*given_up);
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
-    await(*waits, given_up);   // and the next one, too
+    await(*waits, given_up);   // the next wait is given up, too
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
     engine().notify_recorded(*given_up);
     await(*waits, given_up);
     finish(*waits);
-    // What is queued already will record it.
+    // A queued operation will record it.
     CallbackQueue* const queue = new CallbackQueue;
     callback(*records, queue, 1);
     notify(*records, given_up);
     await(*waits, given_up);
-    std::this_thread::sleep_for(3 * kPulse);   // it is looked at meanwhile
+    std::this_thread::sleep_for(3 * kPulse);   // the watcher looks at it meanwhile
     make_call(*queue, *records);
     finish(*records);
     finish(*waits);
@@ -198,7 +198,7 @@ void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
     Notify* const first = line_of(bank, 0);
     Notify* const second = line_of(bank, 1);
     const StreamPtr waits = stream(device), behind = stream(device), another = stream(device);
-    CHECK(engine().no_progress(false).token == 0);   // nobody waits
+    CHECK(engine().no_progress(false).token == 0);   // no thread waits
     await(*waits, first);
     order(*waits, *behind);
     await(*another, second);
@@ -210,7 +210,7 @@ void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
             CHECK(parked.what == (parked.stream == waits->id ? first->id : parked.stream == behind->id ? waits->id : second->id));
             CHECK(parked.is_local == (parked.park == Park::mark));
         }
-        CHECK(engine().no_progress(false).token == found.token);   // nothing has happened
+        CHECK(engine().no_progress(false).token == found.token);   // the state is the same
         engine().notify_recorded(*second);
         finish(*another);
         CHECK(!engine().end_waits(found.token, 1, false));
@@ -286,7 +286,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     finish(*waits);
     {
         await(*waits, between);
-        const Waiter waiter(waits, 1.0);   // and so does this one
+        const Waiter waiter(waits, 1.0);   // this one ends by itself, too
         for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
     }
     engine().notify_recorded(*between);

@@ -21,7 +21,7 @@ std::vector<char> noise(std::mt19937_64& random, uint64_t size) {
     std::vector<char> bytes(size);
     for (char& byte : bytes) {
         const uint64_t drawn = random();
-        // Now and then all ones or none: infinities, what is no number, denormals, zeros.
+        // Some values are all ones or all zeros: infinities, NaNs, denormals, zeros.
         byte = static_cast<char>(drawn >> 60 == 0 ? 0 : drawn >> 60 == 1 ? 0xFF : drawn >> 60 == 2 ? 0x7F : drawn >> 11);
     }
     return bytes;

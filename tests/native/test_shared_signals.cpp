@@ -13,7 +13,7 @@ using namespace streams;
 namespace {
 
 uint32_t device;
-int node;   // its file
+int node;   // the node file's descriptor
 
 std::shared_ptr<Ledger> new_ledger() {
     const LedgerLayout layout{2, 4};
@@ -72,7 +72,7 @@ void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
         }
     });
     std::printf("    %.3f s\n", span);
-    CHECK(span < kWaits / 2.0);   // looking at it once a second would take as many seconds
+    CHECK(span < kWaits / 2.0);   // a look once a second would take as many seconds as waits
     for (const StreamPtr& on : waiting) close(*on);
 }
 
@@ -92,7 +92,7 @@ void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
     await(*waits, mine);
     join_as_dead(*shared);
     join_as_dead(*lone);
-    for (Notify* const lost : {theirs, again}) {   // twice: it looked at all of them in between
+    for (Notify* const lost : {theirs, again}) {   // twice: in between the watcher looked at all lines
         await(*in_vain, lost);
         sync(*in_vain);
         CHECK(failed_with(*in_vain, Why::waits_for_lost));
@@ -148,7 +148,7 @@ void who_cannot_be_looked_at_lives(const std::shared_ptr<Ledger>& ledger) {
     join_as(*shared, getppid(), start_time(getppid()));
     CHECK(shared->lost_to() == 0);
     const pid_t other = getppid();
-    CHECK(exited_with(status_of_child([&] {   // its limit stays
+    CHECK(exited_with(status_of_child([&] {   // in a child, because a lowered limit stays
         const rlimit none{3, 3};
         CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
         CHECK(start_time(other) == kUnknownStart && shared->lost_to() == 0);
@@ -168,7 +168,7 @@ int main() {
         RUN(what_is_recorded_here_is_not_lost(ledger));
         RUN(what_the_dead_recorded_counts_for_a_stream_that_closes(ledger));
     });
-#ifndef __SANITIZE_THREAD__   // it cannot leave a signal handler by a jump
+#ifndef __SANITIZE_THREAD__   // TSan cannot leave a signal handler by a jump
     RUN(waits_go_on_when_the_file_is_cut());
 #endif
     RUN(who_cannot_be_looked_at_lives(ledger));

@@ -115,7 +115,7 @@ void in_its_own_callback() {
         server.launch(*one, [&] {
             refused = refuses(Why::own_callback, [&] { engine().synchronize(*one, Deadline::in(kPatience), {}); });
             CHECK(engine().close(*one, waits, {}) == Outcome::reached);
-            CHECK(!one->closed);   // not before the callback is over
+            CHECK(!one->closed);   // the stream closes after the callback
             return false;
         });
         write(*one, memory.address, 1);   // queued before it was closed

@@ -26,7 +26,7 @@ struct Members {
 void as_if_one_after_the_other(std::mt19937_64& random) {
     constexpr uint64_t kOthers = 5, kCells = 8, kCell = 3000;
     Members members(kOthers);
-    const Area memory = area(device, (kOthers + 1) * kCells * kCell);   // the last part is common
+    const Area memory = area(device, (kOthers + 1) * kCells * kCell);   // all streams share the last part
     std::vector<char> model(memory.size);
     const auto place = [&](uint64_t part) { return (part * kCells + random() % kCells) * kCell; };
     const StreamPtr outsider = stream(device);
@@ -49,7 +49,7 @@ void as_if_one_after_the_other(std::mt19937_64& random) {
                 memcpy(&model[to], &model[from], 100);
                 memcpy(&model[to + 1000], &model[from + 500], 300);
                 break;
-            case 2:   // in and out of the group
+            case 2:   // between the group and a stream outside it
                 order(on, *outsider);
                 break;
             case 3:

@@ -66,7 +66,7 @@ void threads_that_close(std::mt19937_64& random) {
     constexpr int kThreads = 6, kStreams = 5;
     struct Shared {
         StreamPtr stream;
-        Area memory;   // its own: the operations of different streams are not ordered
+        Area memory;   // one for each stream: streams are not ordered among themselves
     };
     std::array<Shared, kStreams> shared;
     std::vector<Shared> replaced;
@@ -237,7 +237,7 @@ int main() {
             RUN(nobody_waits(true));
             if (engine().schedule() == Schedule::eager) RUN(nobody_waits(false));
         });
-    // Workers, the watcher, and a sanitizer's own.
+    // Workers, the watcher, and a thread of the sanitizer.
     CHECK(threads_of_process() <= std::thread::hardware_concurrency() + 3);
     return 0;
 }

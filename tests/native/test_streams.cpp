@@ -191,7 +191,7 @@ void free_in_use() {
     copy(*one, to.address + kSize / 2 + 1000, from.address, 5000);
     from.close();
     CHECK(refuses(Why::unknown_address, [&] { copy(*one, to.address, from.address, 8); }));
-    const Area another = area(first_device, kSize);   // must not get the pages that are read later
+    const Area another = area(first_device, kSize);   // must not get the pages of `from`: queued copies read them
     memset(another.host, 9, kSize);
     engine().notify_recorded(*gate);
     finish(*one);
