@@ -1,4 +1,4 @@
-// Other processes for the tests of the broker: this program again, in a role, told line by line what to do.
+// Other processes for the tests of the broker: this program again, in a role that takes commands line by line.
 #pragma once
 #include <chrono>
 #include <csignal>
@@ -78,7 +78,7 @@ class Words {
 // A role: answers every line on stdin with one on stdout until stdin ends.
 int answer_lines(const std::function<std::string(Words)>& answer);
 
-// A process that is not the caller's child in any way that pthread_atfork hears of: it keeps every descriptor.
+// Forks past pthread_atfork, so that the child keeps every descriptor.
 pid_t fork_unheard();
 
 struct SocketPlace {   // a runtime directory
@@ -92,7 +92,7 @@ struct SocketPlace {   // a runtime directory
 
 inline Broker& broker() { return Broker::get(); }
 
-// A block on offer, and how often the broker said that it is gone.
+// An exported block, and how often the broker reported that it is gone.
 struct Shared {
     Block* block;
     ExportKey key;
@@ -115,7 +115,7 @@ std::string describe(const Refusal& refusal);
 bool is_refused(const std::string& answer, Status status);
 bool is_lost(const std::string& answer);
 
-// A socket that says what it likes.
+// A socket that sends any bytes.
 class Raw {
   public:
     explicit Raw(const SocketPlace& place, const std::string& name) : Raw(place.path + "/" + name) {}

@@ -1,4 +1,4 @@
-// What the tests of streams share: memory, operations in one line, waits that end, all schedules.
+// Shared by the tests of streams: memory, operations in one line, waits that end, all schedules.
 #pragma once
 #include <array>
 #include <atomic>
@@ -87,12 +87,12 @@ struct Record {
     Outcome sync(double seconds = kPatience) const { return engine().synchronize(*mark, Deadline::in(seconds), {}); }
 };
 
-// `after` waits for what `before` was given so far.
+// `after` waits for the operations submitted to `before` so far.
 void order(Stream& before, Stream& after);
 
 void sync(Stream& on);
 
-// Everything over, and nothing went wrong.
+// Synchronizes, and checks that nothing failed.
 void finish(Stream& on);
 void close(Stream& on);
 bool failed_with(Stream& on, Why why);

@@ -7,7 +7,7 @@
 
 using namespace peerlane;
 
-// The sanitizer's own memcpy would report the very access that the guard is there to catch.
+// The sanitizer's memcpy would report the access that the guard catches.
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() { return "replace_intrin=0"; }
 
 int main() {

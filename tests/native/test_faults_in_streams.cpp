@@ -1,4 +1,4 @@
-// Wild host pointers in queued operations: the operation fails, the process and the stream live.
+// Wild host pointers in queued operations: the operation fails; the process and the stream live.
 #include "faults.h"
 #include "streams.h"
 
@@ -67,7 +67,7 @@ void in_the_middle(bool stops, uint64_t size) {
     memory.close();
 }
 
-// Many streams fault at a time, in workers and in who waits.
+// Many streams fault at the same time, in workers and in waiting threads.
 void all_at_once() {
     const Area memory = area(device, 4 << 20);
     const uint64_t wild = wild_place();

@@ -1,4 +1,4 @@
-// fork before anything is in use: the child is a process of its own, whatever threads and freed blocks its parent has.
+// fork before first use: the child works on its own, whatever threads and freed blocks its parent has.
 #include "faults.h"
 #include "stream/fork.h"
 #include "streams.h"

@@ -1,4 +1,4 @@
-// Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
+// Hostile exporters: the importer checks every answer, keeps its deadline and leaks nothing.
 #include <poll.h>
 
 #include "peer_roles.h"
@@ -118,7 +118,7 @@ void told(const SocketPlace& place, Status status, const std::function<void(Lie&
     drop(block);
 }
 
-void lies(const SocketPlace& place) {
+void lying_answers_are_refused(const SocketPlace& place) {
     using enum Status;
     const int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING), unsealable = memfd_create("plain", MFD_CLOEXEC);
     CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
@@ -161,7 +161,7 @@ void lies(const SocketPlace& place) {
 
 bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
 
-void silence(const SocketPlace& place) {
+void silent_or_late_exporters_time_out(const SocketPlace& place) {
     const int before = descriptors_open();
     {
         Impostor impostor(place, [](int, const Request&) {});
@@ -224,7 +224,7 @@ void silence(const SocketPlace& place) {
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 
-void nobody_there(const SocketPlace& place) {
+void connects_without_an_exporter_are_refused(const SocketPlace& place) {
     const int before = descriptors_open();
     const auto connect = [&](const std::string& name, pid_t pid, uint64_t start) {
         return [=, &place] { Exporter::connect(place.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
@@ -256,8 +256,8 @@ void nobody_there(const SocketPlace& place) {
     CHECK(descriptors_open() == before);
 }
 
-// Letting go never blocks, and nothing of it is lost, when the exporter is slow to read.
-void many_let_go(const SocketPlace& place) {
+// A release never blocks and never gets lost, also when the exporter reads slowly.
+void releases_to_a_slow_exporter_do_not_block(const SocketPlace& place) {
     std::atomic<bool> slow{true};
     Impostor impostor(place, [&](int, const Request&) {
         while (slow) usleep(1000);
@@ -278,10 +278,10 @@ void many_let_go(const SocketPlace& place) {
 void all_of_it() {
     const SocketPlace place;
     const int before = descriptors_open();
-    RUN(lies(place));
-    RUN(silence(place));
-    RUN(nobody_there(place));
-    RUN(many_let_go(place));
+    RUN(lying_answers_are_refused(place));
+    RUN(silent_or_late_exporters_time_out(place));
+    RUN(connects_without_an_exporter_are_refused(place));
+    RUN(releases_to_a_slow_exporter_do_not_block(place));
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 

@@ -55,7 +55,7 @@ void set_owner(int fd, const LedgerLayout& layout, uint64_t slot, uint64_t owner
     CHECK(pwrite(fd, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader + slot * layout.stride())) == 8);
 }
 
-// A process has died that had listed a block: one that imports it and one that lists another meet at its place.
+// A process that listed a block has died; a process that imports it races with a process that lists another block.
 void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
     Ledger importer(fd, layout, 0), lister(fd, layout, 2);
     const int rounds = scaled(3000, 300000);

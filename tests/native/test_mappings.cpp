@@ -1,4 +1,4 @@
-// Physical blocks mapped into reserved addresses, their rights, and allocations made fit to be given to others.
+// Physical blocks mapped into reserved addresses, their rights, and allocations that move so that they can be shared.
 #include <cstring>
 #include <sys/mman.h>
 
@@ -173,7 +173,7 @@ void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t 
     heap.retire(neighbour, neighbour->id.load());
 }
 
-// The host has the address, and uses it: before the move, after it, and when the slot is another's.
+// The host uses its address before the move, after it, and when another allocation has the slot.
 void what_the_host_uses_stays_where_it_is() {
     Heap& heap = Heap::get();
     const uint32_t device = heap.add_device({.capacity = uint64_t{1} << 40, .host_access = true}, nullptr, 0);
@@ -209,7 +209,7 @@ void what_the_host_uses_stays_where_it_is() {
     heap.close_device(device);
 }
 
-// Under TSan and ASan the most telling: others use it all the time while it moves.
+// Other threads use the allocation while it moves; TSan and ASan see the most here.
 void copies_meet_a_move(uint32_t device) {
     Heap& heap = Heap::get();
     for (int round = 0; round < 200; ++round) {
@@ -257,7 +257,7 @@ void a_large_allocation_shares_the_block_it_has(uint32_t device) {
 }
 
 int told;
-void nobody_else_holds_it(uint32_t device) {
+void a_block_that_only_others_hold_is_told_once(uint32_t device) {
     static uint64_t last;
     abandoned = [](uint64_t id) {
         ++told;
@@ -291,6 +291,6 @@ int main() {
     copies_meet_a_move(a);
     what_the_host_uses_stays_where_it_is();
     a_large_allocation_shares_the_block_it_has(a);
-    nobody_else_holds_it(a);
+    a_block_that_only_others_hold_is_told_once(a);
     return 0;
 }

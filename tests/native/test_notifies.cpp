@@ -67,7 +67,7 @@ void kinds() {
     memory.close();
 }
 
-// Every record of many threads is taken once, by one of many streams.
+// Each record of many threads is consumed once, by one of many streams.
 void every_record_is_taken_once() {
     constexpr int kRecorders = 4, kConsumers = 4;
     const int rounds = scaled(500, 20000);
@@ -114,7 +114,7 @@ void lines_are_used_again() {
     close(*one);
 }
 
-// What two processes share: a page with the parent's doorbell is inherited, with lines for both ways.
+// The page that two processes share, with a line for each direction; the child inherits it with the parent's doorbell.
 struct Shared {
     std::shared_ptr<SignalPage> page = std::make_shared<SignalPage>(4u);
     SignalLine& ping() const { return page->line(0); }   // the child waits for it
@@ -158,7 +158,7 @@ void ping_pong(const Shared& shared, const int rounds) {
     pong->drop();
 }
 
-// Nobody in this process waits: the doorbell alone lets the stream go on (eager), whatever else it does.
+// No thread of this process waits: under eager the doorbell alone lets the stream go on.
 void woken_by_the_other(const Shared& shared) {
     const Area memory = area(device, 16);
     auto* ping = new Notify(shared.page, 0, NotifyKind::fifo);
@@ -182,7 +182,7 @@ void woken_by_the_other(const Shared& shared) {
     memory.close();
 }
 
-// An idle waiter costs next to nothing.
+// An idle waiter uses almost no processor time.
 void idle_waiters() {
     std::vector<StreamPtr> all;
     const Area memory = area(device, 8);

@@ -1,5 +1,5 @@
-// What channels need of signals: banks of notifies, the processes of a group, notifies that nobody will record, and whether
-// anything of a process can still run.
+// Signals for channels: banks of notifies, the processes of a group, notifies that no process will record, and whether
+// a process can make progress.
 #include <csignal>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ Notify* line_of(const std::shared_ptr<SharedSignal>& bank, uint32_t index, Notif
     return notify;
 }
 
-// A process that lives until it is killed, or for a minute.
+// A process that lives until it is killed, for a minute at most.
 struct Other {
     pid_t pid = fork();
 
@@ -51,7 +51,7 @@ struct Other {
     }
 };
 
-// Makes the call that a stream comes to, under any schedule.
+// Makes the callback that a stream reaches next, under any schedule.
 void make_call(CallbackQueue& queue, Stream& on) {
     CallbackQueue::Item item;
     for (const auto start = Clock::now(); !queue.take(item, 1'000'000); (void)engine().query(on))
@@ -90,7 +90,7 @@ void banks_are_opened_as_large_as_they_are(const std::shared_ptr<Ledger>& ledger
     ::close(unsealed);
 }
 
-void a_record_wakes_who_waits_for_the_line(const std::shared_ptr<Ledger>& ledger) {
+void a_record_wakes_the_waiters_of_its_line(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 2);
     Notify* const mine = line_of(bank, 0);
     Notify* const other = line_of(bank, 1);
@@ -177,7 +177,7 @@ void waits_for_abandoned_notifies_end() {
     queue->drop();
 }
 
-// A thread that waits for a stream, as the program does.
+// A thread that waits for a stream as a program does.
 struct Waiter {
     std::thread thread;
     explicit Waiter(const StreamPtr& on, double seconds = kPatience)
@@ -249,7 +249,7 @@ void waits_without_progress_are_refused_and_the_streams_stay() {
     missing->drop();
 }
 
-// Each of them could go on, or might be let on by who is not known.
+// Each of these can go on, or an unknown process may let it go on.
 void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 1), shared = SharedSignal::create(ledger);
     Notify* const between = line_of(bank, 0);
@@ -297,7 +297,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     queue->drop();
 }
 
-// Records race with looks: whatever is told, no wait ends but by its record.
+// Records race with looks for progress: only its record ends a wait.
 void records_race_with_looks(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 1);
     Notify* const line = line_of(bank, 0, NotifyKind::fifo);
@@ -332,7 +332,7 @@ int main() {
     RUN(a_pid_that_is_another_process_now_is_lost(ledger));
     under_each_schedule(random, [&] {
         RUN(lines_of_a_bank_are_apart(ledger));
-        RUN(a_record_wakes_who_waits_for_the_line(ledger));
+        RUN(a_record_wakes_the_waiters_of_its_line(ledger));
         RUN(waits_of_a_group_end_with_a_member(ledger));
         RUN(waits_for_abandoned_notifies_end());
         RUN(no_progress_is_seen_and_ended(ledger));

@@ -1,4 +1,4 @@
-// Callbacks: on threads of their own, in stream order, free to close what they were called by.
+// Callbacks run on their own threads, in stream order, and may close their stream.
 #include <mutex>
 
 #include "streams.h"
@@ -169,7 +169,7 @@ void waiting_for_oneself() {
     gate->drop();
 }
 
-// Nobody serves the queue: abort ends a callback that nobody began, and its token comes back.
+// No thread serves the queue: abort ends a callback that was not begun, and its token comes back.
 void never_begun() {
     auto* queue = new CallbackQueue;
     const StreamPtr one = stream(device);
@@ -189,7 +189,7 @@ void never_begun() {
     queue->drop();
 }
 
-// Streams closed and aborted while their callbacks run elsewhere.
+// Streams are closed and aborted while their callbacks run on another thread.
 void aborted_while_they_run(std::mt19937_64& random) {
     Server server(3);
     std::atomic<int> ran{0};

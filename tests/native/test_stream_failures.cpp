@@ -1,4 +1,4 @@
-// What does not work: failing operations in both modes, abort, close, waits that never end, deadlines.
+// Failing operations in both modes, abort, close, waits that never end, deadlines.
 #include "streams.h"
 
 using namespace streams;
@@ -25,7 +25,7 @@ struct Cells {
     void fail(Stream& on) const { copy(on, here.address, there.address, 8, true); }
 };
 
-// `stops`: everything behind is cancelled until the failure is taken; else only the operation itself fails.
+// With `stops` everything behind is cancelled until the failure is taken; else only the operation fails.
 void failing_in_the_middle(bool stops) {
     Cells cells;
     const StreamPtr one = stream(device, stops), heir = stream(device, true), witness = stream(device, false);
@@ -118,7 +118,7 @@ void abort_of_what_is_queued(bool closes) {
     close(*heir);
 }
 
-// A running copy ends at its next chunk; nobody may be left to finish it by hand.
+// A running copy ends at its next chunk, also when no thread waits for it.
 void abort_of_a_running_job() {
     constexpr uint64_t kSize = uint64_t{128} << 20;
     const Area from = area(device, kSize), to = area(device, kSize);

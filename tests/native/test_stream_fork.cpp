@@ -1,4 +1,4 @@
-// fork with streams alive: the child is told so by every call, may let go of everything, and the parent goes on.
+// fork with live streams: every call of the child is refused, it may release everything, and the parent goes on.
 #include "faults.h"
 #include "streams.h"
 

@@ -1,4 +1,4 @@
-// Memory that cannot be had, at every place, and memory that is given back.
+// Allocations that fail at each place, and memory that is given back.
 #include <new>
 
 #include "copy/thread_team.h"
@@ -42,8 +42,8 @@ namespace {
 
 uint32_t device;
 
-// One program, with the n-th allocation refused, and all after it until it was told: either the call throws and has
-// taken nothing, or it works.  Afterwards the streams work as ever.
+// One program whose n-th allocation fails, and all after it until the call throws: a call throws and has taken nothing,
+// or it works.  Afterwards the streams work.
 bool runs_without_memory(int64_t n) {
     const Area memory = area(device, uint64_t{4} << 20), table = area(device, 4096), gift = area(device, 4096);
     const ListHeader header{.count = 1};
@@ -167,7 +167,7 @@ void a_million_operations() {
     memory.close();
 }
 
-// No memory for a thread: the caller works alone, and the team is there for the next one.
+// No memory for a thread: the caller copies alone, and a later copy has the team.
 void a_team_without_memory() {
     ThreadTeam& team = ThreadTeam::get();
     std::atomic<int> runs{0};

@@ -1,4 +1,4 @@
-// Allocation, look-up, copies and frees from many threads; most telling under TSan.
+// Allocation, look-up, copies and frees from many threads; TSan sees the most here.
 #include <atomic>
 #include <cstring>
 #include <thread>

@@ -1,5 +1,5 @@
-// What ranks say of themselves while they are stuck: circles are found, who can go on is not accused, and no byte that
-// another process may write does harm.
+// Wait boards of stuck ranks: circles are found, ranks that can go on are not accused, and no byte that another
+// process writes does harm.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ void circles_are_found(const std::shared_ptr<Ledger>& ledger) {
     CHECK((ranks[3].circle(kSpan) == Found{0, 1, 2, 3}) && (ranks[0].in_vain() == Found{0, 1, 2, 3}));
 }
 
-void who_went_on_is_not_accused(const std::shared_ptr<Ledger>& ledger) {
+void a_rank_that_went_on_is_in_no_circle(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 100, 5000, {1});
     ranks.stuck(1, 5001, 9000, {0});   // never both at a time
@@ -76,7 +76,7 @@ void who_went_on_is_not_accused(const std::shared_ptr<Ledger>& ledger) {
     CHECK(ranks[0].circle(0).empty());
 }
 
-void what_is_awaited_of_itself_is_a_circle(const std::shared_ptr<Ledger>& ledger) {
+void a_rank_that_waits_for_itself_is_a_circle(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 100, 5000, {});
     ranks.stuck(1, 100, 5000, {1});
@@ -137,7 +137,7 @@ void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64
     }
 }
 
-// A rank that is never stuck at a time with the other is never accused, whatever a reader sees half of.
+// Two ranks that are never stuck at the same time are never accused, whatever half-written words a reader sees.
 void readers_see_whole_spells(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 1000, 2000, {1});
@@ -162,8 +162,8 @@ int main() {
     auto random = seeded("test_wait_boards");
     const std::shared_ptr<Ledger> ledger = new_ledger();
     RUN(circles_are_found(ledger));
-    RUN(who_went_on_is_not_accused(ledger));
-    RUN(what_is_awaited_of_itself_is_a_circle(ledger));
+    RUN(a_rank_that_went_on_is_in_no_circle(ledger));
+    RUN(a_rank_that_waits_for_itself_is_a_circle(ledger));
     RUN(verdicts_are_for_one_spell(ledger));
     RUN(texts_are_cut(ledger));
     RUN(any_bytes_do_no_harm(ledger, random));
