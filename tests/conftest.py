@@ -1,4 +1,4 @@
-"""Every test gets a node of its own and must leave nothing behind in it."""
+"""Every test gets its own node and must leave nothing behind in it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 @pytest.fixture(autouse=True, scope="session")
 def server_of_processes(runtime_directory: Path) -> Iterator[None]:
-    """A test that counts descriptors or children finds it there before and after."""
+    """Start the server before any test, so that a test that counts descriptors or children sees it all the time."""
     with prepared.server():
         yield
 
 
 @pytest.fixture(autouse=True)
 def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A pytest inside a test prints more where it finds these.
+    # A pytest inside a test prints more when these are set.
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("BUILD_NUMBER", raising=False)
 
@@ -70,7 +70,7 @@ def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
 
 @pytest.fixture
 def shared(node: Node) -> Iterator[tuple[peerlane.Device, peerlane.Device, Peer]]:
-    """Enter a fresh node of two devices; the third is another process there."""
+    """Enter a fresh node; yield its two devices and another process of it."""
     spec = f"name=shared-{os.getpid()},devices=2"
     d0, d1 = node(spec)
     with peer(spec) as other:
@@ -79,7 +79,7 @@ def shared(node: Node) -> Iterator[tuple[peerlane.Device, peerlane.Device, Peer]
 
 @pytest.fixture
 def alone(node: Node) -> peerlane.Channel:
-    """A channel of a rank to itself."""
+    """Return a channel of a rank to itself."""
     node("devices=2")
     group = peerlane.Group(0, 1, rendezvous=lambda value: [value], window=4096)
     return group.channel(0, notifies=4)
@@ -87,7 +87,7 @@ def alone(node: Node) -> peerlane.Channel:
 
 @pytest.fixture(autouse=True)
 def no_server_lingers() -> Iterator[None]:
-    """Rank 0's rendezvous ends a moment after the last rank has left: its descriptors are none of the next test's."""
+    """Wait for the end of rank 0's rendezvous, so that the next test does not count its descriptors."""
     yield
     deadline = time.monotonic() + 5
     while any(each.name == "peerlane-rendezvous-end" for each in threading.enumerate()):

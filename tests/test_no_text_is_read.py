@@ -1,4 +1,4 @@
-"""The texts of errors are for people: no module reads one to find out what went wrong."""
+"""The texts of errors are for people: no module reads one to learn what went wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.any_schedule
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-#: Who may use regular expressions, and on what.
+#: The modules that may use regular expressions, and on which texts.
 MAY_MATCH = {
     "peerlane/support/sizes.py": "sizes that a user writes, as 4GiB",
     "peerlane/memory/host_objects.py": "the names of fields in a buffer's format",
@@ -27,7 +27,7 @@ MAY_MATCH = {
     "peerlane/dialects/acl/_state.py": "names of calls that undo",
     "peerlane/dialects/acl/_visible.py": "the list of devices that a user writes",
 }
-#: Who looks into the text of an exception that is not ours, and why.
+#: The modules that may read the text of a foreign exception, and why.
 MAY_LOOK = {"peerlane/backend/settings.py": "tomllib's, as above"}
 _LOOKS = frozenset(
     [
@@ -68,7 +68,7 @@ def _uses_regular_expressions(tree: ast.Module) -> bool:
 
 
 def _caught(tree: ast.Module) -> set[str]:
-    """Return the names of exceptions: caught ones, and arguments that are said to be some."""
+    """Return the names of caught exceptions and of arguments that are annotated as exceptions."""
     found = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and node.annotation is not None:
@@ -92,7 +92,7 @@ def _is_text_of(node: ast.expr, errors: set[str]) -> bool:
 
 
 def _looks(tree: ast.Module) -> Iterator[int]:
-    """Return the lines that look into the text of an exception."""
+    """Yield the lines that read the text of an exception."""
     errors = _caught(tree)
     for node in ast.walk(tree):
         parts: list[ast.expr] = []

@@ -1,4 +1,4 @@
-"""The house's rules: which package may import which, counted in functions and for type checking too."""
+"""Which package may import which; imports in functions and for type checking count too."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ORDER = (
     ("rendezvous",),
     ("ranks",),
     ("collectives",),
-    ("",),  # the face: `import peerlane`
+    ("",),  # `import peerlane` itself
     ("dialects._shared",),
     ("dialects",),
     ("cli", "testing", "__main__"),
 )
-#: Nobody below may name what executes: devices do, and their back-end is found by the registry.
+#: These packages must not import a back-end: devices have one, and the registry finds it.
 NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects"), "backends")
 CORE = ("backends.virtual", "diagnostics")
 
@@ -47,7 +47,7 @@ MODULES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def _resolved(base: str, name: str) -> tuple[str, str]:
-    """Return the module that ``from base import name`` reads, and the name it takes out of it."""
+    """Return the module that ``from base import name`` reads, and the name that it takes from it."""
     inner = f"{base}.{name}".strip(".")
     return (inner, "") if inner in MODULES or inner in ("_core", "_bench") else (base, name)
 

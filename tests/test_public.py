@@ -30,7 +30,7 @@ def test_public_names_are_sorted_and_documented() -> None:
                     assert inspect.getdoc(getattr(thing, attribute)), f"{name}.{attribute} has no docstring"
 
 
-# Whatever native helpers they inherit: nothing else may become a name that programs use.
+# All public attributes, so that no inherited native helper becomes a name that programs use.
 ATTRIBUTES = {
     peerlane.Stream: "abort close completed device id is_closed is_done launch_callback notify on_error record "
     "submitted sync wait",

@@ -1,4 +1,4 @@
-"""Neutral calls on memory of a back-end that is plain Python, and between it and virtual devices."""
+"""Neutral calls on a back-end in plain Python, and between that back-end and virtual devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BASE = 1 << 62  # no address of a process
 
 
 class Block:
-    """An allocation of the plain back-end."""
+    """Memory of the plain back-end."""
 
     def __init__(self, backend: Plain, ordinal: int, address: int, size: int) -> None:
         self.backend, self.ordinal, self.address, self.size = backend, ordinal, address, size
@@ -109,7 +109,7 @@ class Factory:
 
 @pytest.fixture
 def plain(node: Node) -> Iterator[tuple[pl.Device, pl.Device]]:
-    """A device of the plain back-end, and a virtual one."""
+    """Yield a device of the plain back-end and a virtual device."""
     registry.register("plain", Factory())
     (virtual, _) = node()
     yield pl.Device("plain:1"), virtual

@@ -1,4 +1,7 @@
-"""A state machine over the neutral API: virtual devices against the reference back-end, that against bytearrays."""
+"""A state machine over the neutral API.
+
+Virtual devices are compared with the reference back-end, and the reference back-end with bytearrays.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ SIZES = st.one_of(st.integers(1, 600), st.sampled_from([4096, 70_000, (2 << 20) 
 
 
 class Model(Protocol):
-    """The bytes that a buffer should have; ``other`` is of the same class."""
+    """The bytes that a buffer should have; ``other`` is a model of the same class."""
 
     def __init__(self, data: bytes) -> None: ...
     def __bytes__(self) -> bytes: ...
@@ -205,7 +208,7 @@ class OnReferenceDevices(NeutralApi):
     model = InBytearray
 
 
-# What a signal raises Hypothesis takes for a failure of the program, and runs it again.
+# A timeout by signal would raise inside the program: Hypothesis would take that for a failure and run it again.
 @pytest.mark.timeout(120, method="thread")
 @pytest.mark.parametrize("machine", [OnVirtualDevices, OnReferenceDevices])
 def test_neutral_api_under_random_program_matches_model(machine: type[NeutralApi]) -> None:

@@ -1,7 +1,8 @@
-"""A state machine over the whole neutral API with streams, under each schedule, against a trivial model.
+"""A state machine over the whole neutral API with streams, under each schedule, against a model of bytearrays.
 
 The model runs every operation when it is submitted.  The machine therefore inserts the waits that make the order
-of submission the only one: a reader waits for the last writer, a writer for it and for the readers since.
+of submission the only order: a reader waits for the last writer; a writer waits for the last writer and for the
+readers since.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import peerlane as pl
 from helpers.reductions import OPERATIONS, TYPES, combined, special
 from peerlane.diagnostics import allocations
 
-# What a signal raises Hypothesis takes for a failure of the program, and runs it again.
+# A timeout by signal would raise inside the program: Hypothesis would take that for a failure and run it again.
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120, method="thread")]
 
 _runs = itertools.count()
@@ -41,7 +42,7 @@ Use = tuple[pl.Stream, pl.Event]
 
 @dataclass(eq=False)
 class Held:
-    """A buffer, the bytes it has once all that was submitted is over, and who uses it until then."""
+    """A buffer, the bytes that it has after all submitted operations, and the operations that use it until then."""
 
     buffer: pl.Buffer
     model: bytearray
@@ -51,7 +52,7 @@ class Held:
 
 @dataclass(eq=False)
 class Table(Held):
-    """A copy list: ends as (buffer, start, bytes)."""
+    """A copy list; each end of a pair is (buffer, start, bytes)."""
 
     pairs: list[tuple[tuple[Held, int, int], tuple[Held, int, int]]] = field(default_factory=list)
 
@@ -112,7 +113,7 @@ class Streams(RuleBasedStateMachine):
             stream.wait(other, timeout=SECONDS)
         else:
             signal = stream.device.create_notify(data.draw(st.sampled_from(["binary", "fifo", "strict"])))
-            # A stream of the group that waits first would hold up who should notify it.
+            # Not within the group: the waiting stream would hold up the stream that notifies it.
             early = how == "early" and other not in self.grouped
             if early:
                 stream.wait(signal)
@@ -121,7 +122,7 @@ class Streams(RuleBasedStateMachine):
                 stream.wait(signal, timeout=SECONDS)
 
     def used(self, stream: pl.Stream | None, reads: list[Held], writes: list[Held]) -> None:
-        """Note an operation that was just submitted."""
+        """Note which buffers the operation just submitted reads and writes."""
         use = None if stream is None else (stream, stream.record())
         for held in writes:
             held.writer, held.readers = use, []
@@ -257,7 +258,7 @@ class Streams(RuleBasedStateMachine):
         self.used(stream, [], [to])
 
     def draw_pairs(self, data: st.DataObject) -> list[tuple[tuple[Held, int, int], tuple[Held, int, int]]]:
-        """Return ends of copies that do not overlap one another: no buffer is both, each is written once."""
+        """Return ends of copies that do not overlap: no buffer is both, and none is written twice."""
         chosen = data.draw(st.lists(st.sampled_from(self.live), min_size=2, max_size=6, unique_by=id))
         half = len(chosen) // 2
         pairs = []
@@ -396,9 +397,7 @@ class Streams(RuleBasedStateMachine):
     @rule(which=buffers, data=st.data())
     def look_through_a_view(self, which: Held, data: st.DataObject) -> None:
         if not self.is_gone(which):
-            view = (
-                which.buffer.view()
-            )  # made before the wait: it never waits, and shows the bytes that come later
+            view = which.buffer.view()  # made before the wait: a view shows later bytes too
             self.order(data, None, [which], [])
             assert bytes(view) == bytes(which.buffer) == which.model
 
@@ -414,7 +413,7 @@ class Streams(RuleBasedStateMachine):
     def close(self, which: Held) -> None:
         if self.is_gone(which):
             return
-        for held, launch in self.launched:  # a list is resolved when it starts: its memory must be there then
+        for held, launch in self.launched:  # a list is resolved when it starts: memory must live
             if held is which:
                 launch.sync(timeout=SECONDS)
         self.live.remove(which)

@@ -1,4 +1,4 @@
-"""Forked workers of a process that only asked for its devices, and of one that used them."""
+"""Forked children of a process that only asked for its devices, and of a process that used them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every line of docs/errors.md has a test of its name; here are those of the node, its devices, and copies."""
+"""Every line of docs/errors.md has a test of its name; this file has those on the node, its devices and copies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLASSES = {
     *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup"),
     *("AddressRange", "AllowList", "Channel", "Group", "Handle", "Physical"),
 }
-# What is inherited from native classes, or only special methods.
+# Headings for special methods and for what native classes give.
 BESIDES = {
     *("Buffer", "Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"),
     *("Buffer.__dlpack__`, the buffer protocol", "CopyDescriptor", "Device", "Event", "Event.__sub__"),

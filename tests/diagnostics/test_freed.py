@@ -1,4 +1,4 @@
-"""What ended last, by number and by address, against a plain list."""
+"""The records of objects that ended last, by number and by address, compared with a plain list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lives and where it was made: every kind, what ends it, and what is no thing of the program's."""
+"""The list of live objects and their lines: each kind, what ends it, and which objects it leaves out."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_handle_is_listed_until_it_or_its_object_is_closed(node: Node) -> None:
     block.close()
     assert _listed() == []
     event = d0.create_event()
-    number = int(event.export())  # nobody has the object any more, and any process could open it
+    number = int(event.export())  # the Handle object is gone; a process can still open the number
     assert [each.kind for each in live_objects.living()] == ["event", "exported handle"]
     assert f"{number:#x}" in live_objects.living()[1].text
     event.close()

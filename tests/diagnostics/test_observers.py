@@ -1,4 +1,4 @@
-"""The seam: a recording observer sees every operation at two moments, by block, and what is no operation."""
+"""An observer sees each operation, submitted and started, with its spans, and notices of the rest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def recorder() -> Iterator[Recorder]:
 
 
 def _span(recorder: Recorder, buffer: pl.Buffer, written: bool) -> Span:
-    """Return the span of a whole buffer, as a fill of it shows."""
+    """Return the span of a whole buffer, which a fill of it shows."""
     buffer.fill(0)
     (span,) = recorder.operations("submitted", "fill")[-1].spans
     return Span(span.block, span.offset, span.size, written)
 
 
 def _both(recorder: Recorder, kind: str) -> tuple[Operation, Operation]:
-    """Return the last operation of a kind at both moments."""
+    """Return the last operation of a kind, as submitted and as started."""
     submitted, started = (recorder.operations(moment, kind)[-1] for moment in ("submitted", "started"))
     assert (submitted.stream, submitted.sequence) == (started.stream, started.sequence)
     assert submitted.order < started.order
@@ -239,7 +239,7 @@ def test_observer_notices_create_sync_query_and_destroy(node: Node, recorder: Re
     }
     del s, signal, event, empty, gate
     gc.collect()
-    # The garbage of other tests may go now, too.
+    # Garbage of other tests may be collected, too.
     assert {(each.what, each.id) for each in recorder.notices("destroy")} >= numbers
 
 
@@ -308,7 +308,7 @@ def test_observer_notices_buffer_create_and_destroy_once(node: Node, recorder: R
     a.fill(1)
     (filled,) = recorder.operations("started", "fill")
     assert (filled.spans[0].block, filled.spans[0].offset) == (made[0][1][0].block, made[0][1][0].offset)
-    a[:10].close()  # a part ends nothing
+    a[:10].close()  # closing a part does not end the buffer
     a.close()
     a.close()
     del b

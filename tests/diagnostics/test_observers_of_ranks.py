@@ -1,4 +1,4 @@
-"""Observers in processes that are ranks of one program: nothing breaks, and what happens is told."""
+"""Observers in the ranks of one program: they see exports, imports and signals, and break nothing."""
 
 from __future__ import annotations
 

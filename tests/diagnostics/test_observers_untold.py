@@ -1,4 +1,4 @@
-"""What cannot be told to an observer has happened all the same."""
+"""Operations happen also where the observer cannot be called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def test_observer_removed_by_collection_during_submit_is_harmless(node: Node) -> None:
-    """Making what is told may collect garbage, and what its end runs takes the observer away."""
+    """Making the observer's arguments may collect garbage, and its finalizer removes the observer."""
     d0, _ = node()
     a, b, s = d0.allocate(64), d0.allocate(64), d0.create_stream()
 
@@ -28,7 +28,7 @@ def test_observer_removed_by_collection_during_submit_is_harmless(node: Node) ->
 
     before, thresholds, began = gc.get_threshold(), range(1, 60), s.submitted
     gc.collect()
-    gc.freeze()  # else each collection goes through what all tests have left
+    gc.freeze()  # else each collection visits the objects of all tests
     try:
         for threshold in thresholds:
             gc.collect()
@@ -48,7 +48,7 @@ def test_observer_removed_by_collection_during_submit_is_harmless(node: Node) ->
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_submit_without_memory_for_observer_raises_only_if_not_submitted(node: Node) -> None:
-    """A call that raises has submitted nothing, and one that has submitted something does not raise."""
+    """A call that raises has submitted nothing; a call that has submitted an operation does not raise."""
     testcapi = pytest.importorskip(
         "_testcapi", reason="this Python has no _testcapi, whose allocations can fail"
     )

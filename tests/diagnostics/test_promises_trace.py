@@ -1,4 +1,4 @@
-"""Each promise of docs/errors.md about traces, by its name."""
+"""The promises of docs/errors.md on traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines: every stream of a recording is in it, in order, and the file is what Perfetto reads."""
+"""A trace has every stream of its recording, in order, and writes a file that Perfetto reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def written(timeline: trace.Trace, folder: Path) -> list[dict[str, Any]]:
-    """Return the events of the file that a trace writes."""
+    """Write the trace's file, and return its events."""
     path = folder / "timeline.json"
     timeline.write(path)
     events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
@@ -26,7 +26,7 @@ def written(timeline: trace.Trace, folder: Path) -> list[dict[str, Any]]:
 
 
 def named(events: list[dict[str, Any]], kind: str) -> dict[tuple[int, int], str]:
-    """Return the names that the file gives to processes or tracks."""
+    """Return the names of processes or tracks in the file."""
     return {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == kind}
 
 

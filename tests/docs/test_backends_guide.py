@@ -1,4 +1,4 @@
-"""The back-end of the guide passes the conformance suite, is found by its entry point, and copies."""
+"""The guide's back-end passes the conformance suite, is found by its entry point, and its program runs."""
 
 from __future__ import annotations
 

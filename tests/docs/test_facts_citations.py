@@ -1,4 +1,4 @@
-"""Each citation of a vendor's fact, ``facts/acl 2.7``, names a section of docs/facts; each page there has sources."""
+"""Each citation, as ``facts/acl 2.7``, names a section of docs/facts, and each page there has sources."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SUFFIXES = frozenset({".py", ".pyi", ".pyx", ".h", ".hpp", ".cpp", ".md", ".txt"
 
 SECTION = r"\d+(?:\.\d+)*"
 HEADING = re.compile(rf"^#{{2,4}} ({SECTION}) \S", re.MULTILINE)
-# "facts/acl 2.7", "facts/hip 3.1, 3.2" and "facts/hcomm 3.8 to 3.10"; whatever else begins so is malformed.
+# "facts/acl 2.7", "facts/hip 3.1, 3.2" and "facts/hcomm 3.8 to 3.10"; any other text that begins so is malformed.
 CITATION = re.compile(rf"facts/(acl|hip|hcomm)\s+({SECTION}(?:(?:,| and| to)\s+{SECTION})*)")
 BEGINNING = re.compile(r"facts/(?:acl|hip|hcomm)\b(?!\.md(?! \d))")
-# The forms of the time when the facts were not in the repository.
+# Forms of citations from before the facts were in the repository.
 OLD = re.compile(r"\bspec`{0,2},?\s+(?:acl|hip|hcomm)\b|\bseed document\b")
 SECTIONS = {page: HEADING.findall(text) for page, text in PAGES.items()}
 
 
 def unresolved(text: str) -> list[str]:
-    """Return the citations of a text that name no section: unknown ones, malformed ones, and those of an old form."""
+    """Return the citations of a text that are malformed, name an unknown section, or have an old form."""
     cited = {found.start(): found for found in CITATION.finditer(text)}
     malformed = [
         text[found.start() : found.end() + 10]

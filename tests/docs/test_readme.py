@@ -1,4 +1,4 @@
-"""The README's programs run as they stand side by side in one fresh directory, and print what their comments say."""
+"""The README's programs, side by side in one fresh directory, print what their comments say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_readme_programs_all_have_a_name() -> None:
 
 
 def check(done: Completed, program: Program, prints: list[str], raises: str) -> None:
-    """Assert that a program printed what was promised, and ended as was promised."""
+    """Check that a program printed and raised what its comments say."""
     assert done.returncode == (1 if raises else 0), done.stderr
     lines = re.sub(r"^\[\d+\] ", "", done.stdout, flags=re.MULTILINE).splitlines()
     assert program.prints or program.raises
@@ -69,7 +69,7 @@ def test_readme_and_guide_programs_shadow_no_module() -> None:
     assert shadowed(["copy.py", "numpy.py", "peers.py"]) == {"copy", "numpy"}
 
 
-#: Runs a program again and again, and counts how often its own assertion fails.
+#: Runs a program 20 times, and counts how often its own assertion fails.
 _TWENTY = """
 import sys
 import peerlane as pl

@@ -1,4 +1,4 @@
-"""The examples of the guide to sharing are programs; they print what their comments say."""
+"""The programs of the guide to sharing print what their comments say."""
 
 from __future__ import annotations
 

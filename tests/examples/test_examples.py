@@ -1,4 +1,4 @@
-"""The examples, each run as a program under each schedule, and with what it cannot do."""
+"""Each example runs under each schedule, and prints a clear error for arguments that cannot work."""
 
 from __future__ import annotations
 

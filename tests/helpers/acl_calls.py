@@ -13,14 +13,14 @@ MIB = 1 << 20
 
 
 def ok(result: Any) -> Any:
-    """Return the outputs of a call that must have worked."""
+    """Check that a call succeeded, and return its outputs."""
     *outputs, ret = result if isinstance(result, tuple) else (result,)
     assert ret == 0, ret
     return outputs[0] if len(outputs) == 1 else outputs
 
 
 def filled(acl: ModuleType, size: int, value: int) -> int:
-    """Return memory of the current device that holds a value."""
+    """Return memory of the current device whose bytes all have one value."""
     pointer = ok(acl.rt.malloc(size, 0))
     ok(acl.rt.memset(pointer, size, value, size))
     return int(pointer)
@@ -61,7 +61,7 @@ def subscribed(acl: ModuleType, thread: int | None = None) -> int:
 
 
 class Held:
-    """A stream that does not go on until ``release``: it waits for a notify."""
+    """Makes a stream wait for a notify until ``release``."""
 
     def __init__(self, acl: ModuleType, stream: int) -> None:
         self._acl = acl
@@ -70,7 +70,7 @@ class Held:
         ok(acl.rt.wait_and_reset_notify(self._notify, stream, 0))
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the stream go on."""
         ok(self._acl.rt.record_notify(self._notify, self._other))
 
 

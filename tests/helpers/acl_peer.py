@@ -1,4 +1,4 @@
-"""Another process of the node, whose ``acl`` a test calls as its own."""
+"""Another process of the node; a test makes ``acl`` calls in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 60.0
 
 
 class AclPeer:
-    """A process that makes calls when it is told to.
+    """A process that makes ``acl`` calls for a test.
 
     ``peer("rt.malloc", 64, 0)`` returns what the call returned there, ``peer.ok(...)`` its outputs.
     """
@@ -33,7 +33,7 @@ class AclPeer:
         return outcome
 
     def ok(self, name: str, *args: object) -> Any:
-        """Call what must work, and return its outputs."""
+        """Make a call that must succeed, and return its outputs."""
         from helpers.acl_calls import ok
 
         result = self(name, *args)
@@ -42,12 +42,12 @@ class AclPeer:
         return ok(result)
 
     def read(self, pointer: int, size: int) -> bytes:
-        """Return bytes of device memory, as that process sees them."""
+        """Return bytes of device memory as the process sees them."""
         found: bytes = self("read", pointer, size)
         return found
 
     def kill(self) -> None:
-        """End it at once, and wait until it is over."""
+        """Kill the process, and wait for its end."""
         self._process.kill()
         self._process.join(_SECONDS)
         assert self._process.exitcode is not None

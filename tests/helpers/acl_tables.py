@@ -1,4 +1,4 @@
-"""What the calls of ``acl`` take, and what they return on two devices, device 0 set."""
+"""The arguments and results of the calls of ``acl``, on two devices with device 0 set."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A pytest plugin: whoever reads that a test failed reads what to run to see it again.
+"""A pytest plugin: the report of a failed test has the command that runs it again as it ran.
 
-The seeds of a run are drawn once, before any worker starts: that of the schedule and that of Hypothesis.
+The seeds of the schedule and of Hypothesis are drawn once, before any worker starts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def command(item: pytest.Item) -> str:
-    """Return the command that runs a test as it ran here, for a shell in the root of the repository."""
+    """Return the shell command that runs a test as it ran here, from the root of the repository."""
     python = Path(sys.executable)
     if python.is_relative_to(item.config.rootpath):
         python = python.relative_to(item.config.rootpath)

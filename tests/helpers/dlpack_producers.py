@@ -1,4 +1,4 @@
-"""Objects that lend memory by DLPack, made by hand: of any type, and as false as one likes."""
+"""Objects that lend memory by DLPack, with any element type and any false claim."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Producer:
     data : ctypes array, int or None
         The memory, an address, or a null pointer.
     shape, strides : sequence of int, optional
-        As they are told; None: a null pointer.
+        As the tensor says; None: a null pointer.
     axes : int, optional
         By default those of the shape.
     element : tuple of int
@@ -66,7 +66,7 @@ class Producer:
     device : tuple of int
         As the tensor says; ``claimed`` is what ``__dlpack_device__`` says.
     version : tuple of int, optional
-        None: the structure of before version 1.
+        None: the structure from before version 1.
     given_back : int
         How often the deleter was called.
     """
@@ -112,7 +112,7 @@ class Producer:
         self.given_back += 1
 
     def _destroy(self, capsule: int) -> None:
-        if _is_valid(capsule, _NAMES[type(self.managed)]):  # nobody took it
+        if _is_valid(capsule, _NAMES[type(self.managed)]):  # the capsule was not taken
             self.given_back += 1
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -128,7 +128,7 @@ class Producer:
 
 
 class OldProducer(Producer):
-    """One that knows no keyword."""
+    """A producer whose ``__dlpack__`` takes no keyword."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         return super().__dlpack__()

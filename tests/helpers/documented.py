@@ -1,4 +1,4 @@
-"""The programs of a page: saved under the names that their first comments give, and run as these say."""
+"""The programs of a documentation page; the first comment of each gives its name and its command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Program:
     ----------
     name, code : str
     words : list of str
-        What runs it, behind ``python``.
+        The words behind ``python`` that run it.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Program:
 
     @property
     def prints(self) -> list[str]:
-        """What comments say that it prints, in their order."""
+        """The lines that it prints, as its comments say."""
         return [found[1] for line in self.code.splitlines() if (found := _PRINTS.match(line))]
 
     @property
     def raises(self) -> str:
-        """What a comment says that it ends with; it may go on in comments of their own lines."""
+        """The error that it ends with, as a comment says, which may go on in the next lines."""
         lines = self.code.splitlines()
         for number, line in enumerate(lines):
             if (found := _RAISES.match(line)) and not _PRINTS.match(line):
@@ -69,7 +69,7 @@ def programs(page: str) -> list[Program]:
 
 
 def says(text: str, promised: str) -> bool:
-    """Tell whether a text has what was promised, where ``...`` stands for anything."""
+    """Tell whether a text has the promised words; ``...`` stands for anything."""
     flat, parts = (
         " ".join(text.split()),
         (re.escape(" ".join(part.split())) for part in promised.split("...")),
@@ -78,7 +78,7 @@ def says(text: str, promised: str) -> bool:
 
 
 def shadowed(names: Iterable[str]) -> set[str]:
-    """Return the names of programs that the standard library or an installed package has too."""
+    """Return the programs whose names are modules of the standard library or of installed packages."""
     stems = {name.removesuffix(".py") for name in names}
     paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     installed = {stem for stem in stems if importlib.machinery.PathFinder.find_spec(stem, paths)}

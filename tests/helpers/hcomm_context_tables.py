@@ -1,4 +1,4 @@
-"""What the calls of engine contexts, and queries of endpoints and threads, refuse: rows of ``hcomm_tables``."""
+"""Rows of ``hcomm_tables``: what calls on engine contexts, and queries of endpoints and threads, refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def declare_contexts(
     one: Callable[..., None], each: Callable[..., None], comms: list[Any], threads: list[Any]
 ) -> None:
-    """Declare what these calls answer, by the functions and the lists of ``hcomm_tables``."""
+    """Declare what these calls answer, with the functions and lists of ``hcomm_tables``."""
     one("HcclEngineCtxCreate", 0, "comm", "ctx", 2, 64)
     each("HcclEngineCtxCreate", (), comms, "ctx", 2, 64)
     each("HcclEngineCtxCreate", ("comm",), [(None, 2), ("x" * 256, 1)], 2, 64)

@@ -1,4 +1,4 @@
-"""Ranks of a communicator as threads of this process, each with a deadline."""
+"""Ranks of a communicator, each a thread of this process with a deadline."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 
 SECONDS = 60.0
-WAIT = 30  # what no wait of a test that passes takes
+WAIT = 30  # longer than any wait of a test that passes
 CPU, CPU_TS, AICPU_TS = hcomm.COMM_ENGINE_CPU, hcomm.COMM_ENGINE_CPU_TS, hcomm.COMM_ENGINE_AICPU_TS
 HCCS, ROCE, UB_CTP = hcomm.COMM_PROTOCOL_HCCS, hcomm.COMM_PROTOCOL_ROCE, hcomm.COMM_PROTOCOL_UB_CTP
 
 
 def ok(result: Any) -> Any:
-    """Return the outputs of a call that must have worked."""
+    """Check that a call succeeded, and return its outputs."""
     *outputs, ret = result if isinstance(result, tuple) else (result,)
     assert ret == 0, (ret, hcomm.explain() or acl.get_recent_err_msg())
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def code(result: Any) -> int:
-    """Return the code of a call, whose outputs must be those of a failure if it failed."""
+    """Return the code of a call; check that a failed call gave the outputs of a failure."""
     *outputs, ret = result if isinstance(result, tuple) else (result,)
     assert type(ret) is int
     if ret:
@@ -75,7 +75,7 @@ def _with(struct: Any, changed: dict[str, Any]) -> Any:
 
 
 class Rank:
-    """A rank: its communicator, and what most tests need of it.
+    """A rank with its communicator, stream and thread.
 
     Attributes
     ----------
@@ -121,11 +121,11 @@ class Rank:
         return bytes(found)
 
     def sync(self) -> None:
-        """Wait for its stream."""
+        """Synchronize the rank's stream."""
         ok(acl.rt.synchronize_stream(self.stream))
 
     def handshake(self, channel: int, notify: int) -> None:
-        """Record a notify of the other end, and wait for its own."""
+        """Record a notify of the other end, and wait for this end's notify."""
         ok(hcomm.HcommChannelNotifyRecordOnThread(self.thread, channel, notify))
         ok(hcomm.HcommChannelNotifyWaitOnThread(self.thread, channel, notify, WAIT))
 
@@ -153,7 +153,7 @@ def run_ranks(size: int, body: Callable[[Rank], T], *, destroy: bool = True, con
 
 
 def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
-    """Call each in a thread of its own; return what they return, or raise what the first raised."""
+    """Call each function in its own thread; return their results, or raise the first exception."""
     found: list[Any] = [None] * len(bodies)
     raised: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""What the calls of HCOMM refuse, and with which code; strings may be names of things of ``hcomm_world.World``."""
+"""Calls of HCOMM and the codes they answer; a string argument may name an object of ``hcomm_world.World``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHANNEL = [("comm", 6), (4096, 6), (0, 2), ("thread", 6)]
 _MOVE = ("there", "here", 4)
 _SUM = ("there", "here", 1, 4, 0)
 
-#: Call, arguments, what it answers: 0 or a code.
+#: Call, arguments, the code that it answers.
 CASES: list[tuple[str, tuple[Any, ...], int]] = []
 
 

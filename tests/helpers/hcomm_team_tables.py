@@ -1,4 +1,4 @@
-"""What the calls of HCOMM's teams refuse, and with which code: a part of ``hcomm_tables``."""
+"""Rows of ``hcomm_tables``: what the calls of HCOMM's teams refuse, and with which code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two ranks in one process with everything that calls of HCOMM take, by name."""
+"""Two ranks in one process, with an object by name for each argument of the calls of HCOMM."""
 
 from __future__ import annotations
 
@@ -194,5 +194,5 @@ class World:
 
 @contextmanager
 def world(folder: Path) -> Iterator[World]:
-    """Make one; what it holds ends with the node."""
+    """Make a World; its objects end with the node."""
     yield World(folder)

@@ -18,7 +18,7 @@ def code(result: tuple[Any, ...]) -> str:
 
 
 def done(result: tuple[Any, ...]) -> Any:
-    """Return the outputs of a call that must have worked."""
+    """Check that a call succeeded, and return its outputs."""
     assert code(result) == "hipSuccess", explain()
     return result[1] if len(result) == 2 else result[1:]
 
@@ -38,7 +38,7 @@ def holding(hip: ModuleType, data: bytes) -> Any:
 
 
 class Gate:
-    """What a stream waits for until the test opens it: a word of pinned memory."""
+    """A word of pinned memory that a stream waits for until the test opens the gate."""
 
     def __init__(self, hip: ModuleType) -> None:
         self._hip = hip
@@ -47,7 +47,7 @@ class Gate:
         self._word.value = 0
 
     def close(self, stream: Any) -> None:
-        """Let what is submitted from now on wait until it is open."""
+        """Make operations submitted from now on wait until the gate is open."""
         done(self._hip.hipStreamWaitValue32(stream, self.address, 1, GTE, ALL))
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""What programs of HIP do again and again, and work that waits."""
+"""Steps that tests of HIP share, and work that waits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from peerlane.dialects.hip._stream import null_stream, stream_of
 
 
 def code(result: tuple[Any, ...]) -> str:
-    """Return the name of what a call answered."""
+    """Return the name of a call's code."""
     return str(result[0].name)
 
 
 def done(result: tuple[Any, ...]) -> Any:
-    """Return the outputs of a call that worked."""
+    """Check that a call succeeded, and return its outputs."""
     assert code(result) == "hipSuccess"
     return result[1] if len(result) == 2 else result[1:]
 
@@ -49,7 +49,7 @@ def write(hip: ModuleType, array: Any, data: bytes) -> None:
 
 
 def neutral(stream: Any) -> Stream:
-    """Return the stream below one of HIP; of a device's number its null stream."""
+    """Return the neutral stream below a stream of HIP; a device's number stands for its null stream."""
     if isinstance(stream, int):
         return null_stream(machine.context_of(stream)).neutral
     return stream_of(int(stream)).neutral

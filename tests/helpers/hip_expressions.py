@@ -23,7 +23,7 @@ CRASH = "crash"
 
 
 class CAI:
-    """An object with the CUDA array interface that it is told."""
+    """An object with the CUDA array interface that it is given."""
 
     def __init__(self, **interface: object) -> None:
         self.__cuda_array_interface__ = interface

@@ -1,4 +1,4 @@
-"""What tests of HIP's shared and mapped memory do often."""
+"""Steps that tests of HIP's shared and mapped memory share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def code(result: tuple[Any, ...]) -> str:
 
 
 def ok(result: tuple[Any, ...]) -> Any:
-    """Return the outputs of a call that worked."""
+    """Check that a call succeeded, and return its outputs."""
     assert code(result) == "hipSuccess", result
     return result[1] if len(result) == 2 else result[1:]
 

@@ -1,4 +1,4 @@
-"""Another process of the node, whose ``hip`` a test calls as its own."""
+"""Another process of the node; a test makes ``hip`` calls in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 60.0
 
 
 class HipPeer:
-    """A process that makes calls when it is told to.
+    """A process that makes ``hip`` calls for a test.
 
     ``peer("hipStreamQuery", 0)`` returns the name of the code that the call returned there, followed by its outputs
     as plain values: structs as bytes, pointers, streams and events as ints.  ``peer.done(...)`` returns the outputs
@@ -33,13 +33,13 @@ class HipPeer:
         return self._connection.recv()
 
     def done(self, name: str, *args: object) -> Any:
-        """Call what must work, and return its outputs."""
+        """Make a call that must succeed, and return its outputs."""
         code, *outputs = self(name, *args)
         assert code == "hipSuccess", self("explain")
         return outputs[0] if len(outputs) == 1 else outputs
 
     def kill(self) -> None:
-        """End it at once, and wait until it is over."""
+        """Kill the process, and wait for its end."""
         self._process.kill()
         self._process.join(_SECONDS)
         assert self._process.exitcode is not None
@@ -84,7 +84,7 @@ def _serve(connection: Connection, spec: str, variables: dict[str, str]) -> None
 
 
 class _Steps:
-    """What a test lets the process do beside calls."""
+    """The steps beside calls that a test makes in the process."""
 
     def __init__(self, hip: Any) -> None:
         from helpers.hip_calls import Gate
@@ -92,12 +92,12 @@ class _Steps:
         self._hip, self._gate = hip, Gate(hip)
 
     def close_gate(self, stream: int) -> Any:
-        """Let a stream wait."""
+        """Make a stream wait."""
         self._gate.close(stream)
         return ("hipSuccess",)
 
     def open_gate(self) -> Any:
-        """Let it go on."""
+        """Let the stream go on."""
         self._gate.open()
         return ("hipSuccess",)
 

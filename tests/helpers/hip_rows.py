@@ -1,7 +1,7 @@
 """Where each row of facts/hip 3.1 to 3.7 is tested.
 
-A row is a condition and what is expected; tests are named ``file::function`` without
-``tests/dialects/hip/test_hip_``.  A row without tests says why no program of hip-python can come there.
+A row is a condition and an expected result; tests are named ``file::function`` without
+``tests/dialects/hip/test_hip_``.  A row without tests says why no program of hip-python can meet the condition.
 """
 
 from __future__ import annotations

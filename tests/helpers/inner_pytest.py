@@ -1,4 +1,4 @@
-"""A pytest inside a test: a file of tests run in a process of its own, which has a deadline."""
+"""A pytest inside a test: it runs a file of tests in its own process, with a deadline."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The two ways in which Ctrl-C meets a wait, as the statements of a program that sends it to itself from a thread."""
+"""Two ways for a program's thread to send Ctrl-C to the program's wait, as statements."""
 
 from __future__ import annotations
 
 WHILE = "os.kill(os.getpid(), signal.SIGINT)"
-# Noted as by a signal that comes between the last look of the interpreter and the system call: it wakes nothing.
+# Stands for a signal between the interpreter's last check and the system call, which does not wake the wait.
 JUST_BEFORE = "__import__('_thread').interrupt_main()"
 
 INTERRUPTS = {"while it sleeps": WHILE, "just before it sleeps": JUST_BEFORE}

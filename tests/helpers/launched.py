@@ -1,4 +1,4 @@
-"""``peerlane launch`` in tests: signals to it, its output as it comes, and the proof that no process is left."""
+"""``peerlane launch`` in tests: send signals, read output as it comes, check that no process is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END_SECONDS = 40.0
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for what has no event of its own; fail after that time."""
+    """Poll a condition until it holds; fail after that time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, condition
@@ -40,9 +40,9 @@ def state(pid: int) -> str:
 
 
 class Launched:
-    """A ``peerlane launch`` that runs; as a context manager it leaves nothing behind, or the test fails.
+    """A running ``peerlane launch``; its ``with`` block fails the test if a process is left behind.
 
-    Processes are known by a variable of their environment, whatever session they move to.
+    Its processes are found by a variable of their environment, whatever session they move to.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Launched:
 
     @property
     def stderr(self) -> str:
-        """What it has written on standard error so far."""
+        """The standard error so far."""
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="backslashreplace")
 
@@ -122,7 +122,7 @@ class Launched:
         return found
 
     def left_after(self, seconds: float) -> dict[int, str]:
-        """Return who is still there after that time, at most."""
+        """Wait at most that long for all to end; return the processes that are left."""
         deadline = time.monotonic() + seconds
         while (members := self.members()) and (left := deadline - time.monotonic()) > 0:
             poll = select.poll()

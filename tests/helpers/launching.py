@@ -30,7 +30,7 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(env: dict[str, str], here: Path) -> Iterator[Start]:
-    """Return ``peerlane launch``; what it starts is gone when the test ends, or the test fails."""
+    """Return a function that starts ``peerlane launch``; the test fails if a process is left at its end."""
     with ExitStack() as stack:
 
         def call(*words: str, **more: object) -> Launched:

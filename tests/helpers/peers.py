@@ -1,4 +1,4 @@
-"""Another process of the same node, told what to do line by line; it never outlives its deadline."""
+"""Another process of the same node that runs code for a test; it never outlives its deadline."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ for line in sys.stdin:
 
 
 class Started(Protocol):
-    """What was started: a ``subprocess.Popen``, or what ``helpers.prepared`` gives."""
+    """A started process: a ``subprocess.Popen`` or a process of ``helpers.prepared``."""
 
     pid: int
 
     def wait(self, timeout: float, /) -> int:
-        """Wait for the end; return the code."""
+        """Wait for the end; return the exit code."""
 
 
 class PeerError(Exception):
-    """What the other process raised: ``kind``, ``fault`` and its text."""
+    """An error of the other process: ``kind``, ``fault`` and its text."""
 
     def __init__(self, kind: str, fault: str, text: str) -> None:
         super().__init__(f"{kind}/{fault}: {text}")
@@ -55,7 +55,7 @@ class Peer:
     def __init__(self, env: Mapping[str, str]) -> None:
         stdin, to_child = os.pipe()
         from_child, stdout = os.pipe()
-        # Unbuffered: a second line that was read with the first would not be seen by poll.
+        # Unbuffered: poll would not see a second line that was read together with the first.
         self._to, self._from = os.fdopen(to_child, "wb", 0), os.fdopen(from_child, "rb", 0)
         try:
             self._child = self.begin(env, stdin, stdout)
@@ -69,12 +69,12 @@ class Peer:
         return prepared.start(PROGRAM, env=env, stdin=stdin, stdout=stdout)
 
     def send(self, code: str) -> None:
-        """Begin to run code there."""
+        """Start to run code in the process."""
         self._to.write(json.dumps(code).encode() + b"\n")
 
     def receive(self, seconds: float = SECONDS) -> Any:
-        """Return what the code begun last left in ``result``."""
-        poll = select.poll()  # select() has no room for descriptors above 1,023
+        """Return the ``result`` of the code that was sent last."""
+        poll = select.poll()  # select() cannot wait for descriptors above 1,023
         poll.register(self._from, select.POLLIN)
         if not poll.poll(seconds * 1000):
             raise AssertionError(f"process {self.pid} did not answer within {seconds:g} s")
@@ -86,12 +86,12 @@ class Peer:
         return answer["result"]
 
     def run(self, code: str, seconds: float = SECONDS) -> Any:
-        """Run code there; return what it left in ``result``."""
+        """Run code in the process; return its ``result``."""
         self.send(code)
         return self.receive(seconds)
 
     def kill(self) -> None:
-        """End it at once, with whatever it has started."""
+        """Kill the process and all that it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._child.wait(SECONDS)
@@ -100,7 +100,7 @@ class Peer:
                 pipe.close()
 
     def close(self) -> None:
-        """Let it end as a program does."""
+        """Let the process end in order."""
         self._to.close()
         try:
             self._child.wait(SECONDS)

@@ -1,7 +1,7 @@
-"""Processes that begin with peerlane imported: an interpreter that imports it for each takes 0.3 s more.
+"""Processes that begin with peerlane imported, which saves 0.3 s for each.
 
-A server imports peerlane and its dialects, uses nothing of them, and forks.  What it forks is a child of the process
-that asked, in a session of its own, with the environment that was asked for; it ends as an interpreter does.
+A server imports peerlane and its dialects, uses nothing of them, and forks.  The forked process is a child of
+the process that asked, in its own session, with the environment that was asked for; it ends as an interpreter does.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ exec(compile(program, "<string>", "exec"))
 
 
 class Process:
-    """A process that was started here; whoever waits for it does not need this object."""
+    """A process that was started here; any code can wait for its pid without this object."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._ended: int | None = None
 
     def wait(self, seconds: float) -> int:
-        """Wait for its end; return its code, or minus the signal that ended it."""
+        """Wait for its end; return the exit code, or minus the signal that ended it."""
         if self._ended is None:
             descriptor = os.pidfd_open(self.pid)
             try:
@@ -115,7 +115,7 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 cwd="/",
                 start_new_session=True,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # who forks has one thread
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # the process that forks has one thread
             )
 
     def start(self, request: Mapping[str, object], fds: list[int]) -> Process:
@@ -137,7 +137,7 @@ class _Server:
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Be the parent of whoever is orphaned among this process's descendants."""
+    """Become the parent of descendants whose parent ends."""
     libc, before = ctypes.CDLL(None, use_errno=True), ctypes.c_int()
     libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -153,7 +153,7 @@ _servers: list[_Server] = []
 
 @contextmanager
 def server() -> Iterator[None]:
-    """Have a server while the tests of this process run, so that none of them is the one that it is started in."""
+    """Run a server during all tests of this process, so that no single test starts it."""
     with _lock:
         _servers.append(_Server())
     yield
@@ -162,7 +162,7 @@ def server() -> Iterator[None]:
 
 
 def start(program: str, *, env: Mapping[str, str], stdin: int, stdout: int) -> Process:
-    """Run a program as ``python -c`` does, in a session of its own.
+    """Run a program as ``python -c`` does, in its own session.
 
     Parameters
     ----------

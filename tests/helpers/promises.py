@@ -1,4 +1,4 @@
-"""What the tests of docs/errors.md share."""
+"""Helpers of the tests of docs/errors.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WILD = 0x1000  # a host address that no process has
 
 
 def parked(*streams: pl.Stream) -> pl.Notify:
-    """Let streams wait for a notify of the fifo kind, which is returned: one record for each lets them go on."""
+    """Make streams wait for a fifo notify and return it; one record for each stream lets them go on."""
     gate = streams[0].device.create_notify("fifo")
     for stream in streams:
         stream.wait(gate)
@@ -33,6 +33,6 @@ def parked(*streams: pl.Stream) -> pl.Notify:
 
 
 def fails(stream: pl.Stream) -> None:
-    """Queue an operation that is accepted and fails when it runs."""
+    """Queue an operation that fails when it runs."""
     with stream.device.allocate(8) as target:
         pl.raw.copy(target.address, WILD, 8, stream=stream)

@@ -1,4 +1,4 @@
-"""Ranks of a group that are processes, told what to do line by line."""
+"""Ranks of a group, each a process that runs code for a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _numbers = itertools.count()
 
 
 def ask_all(peers: Sequence[Peer], code: str) -> list[object]:
-    """Run code in all of them at a time; return what each left in ``result``."""
+    """Run code in all processes at the same time; return the ``result`` of each."""
     for each in peers:
         each.send(code)
     return [each.receive() for each in peers]
@@ -22,7 +22,7 @@ def ask_all(peers: Sequence[Peer], code: str) -> list[object]:
 
 @contextlib.contextmanager
 def ranks(size: int, *, options: str = "", spec: str = "devices=4") -> Iterator[list[Peer]]:
-    """Start processes that have ``grp``, their group, and ``ch``, a channel to each rank."""
+    """Start processes with ``grp``, their group, and ``ch``, the channels to the other ranks."""
     node = f"name=ranks-{os.getpid()}-{next(_numbers)},{spec}"
     with RendezvousServer(size) as server, contextlib.ExitStack() as ended:
         peers = [ended.enter_context(peer(node, **server.environment(rank))) for rank in range(size)]

@@ -1,8 +1,8 @@
-"""Random programs of ranks that record and wait for each other's notifies, and a model that says which of them hang.
+"""Random programs of ranks that record and await each other's notifies, and a model of which ranks hang.
 
-A rank has a thread and a stream, two sequences of steps.  A step is ``(where, what, peer, index)``: by ``"host"`` or
-``"stream"``; ``"notify"``, ``"wait"``, or ``"sync"`` of the thread with the stream.  Each record has a notify of its
-own: so who hangs does not depend on who is faster.
+A rank has a thread and a stream, each a sequence of steps.  A step is ``(where, what, peer, index)``: ``where`` is
+``"host"`` or ``"stream"``; ``what`` is ``"notify"``, ``"wait"`` or ``"sync"``, which synchronizes the stream.  Each
+record has its own notify, so which ranks hang does not depend on their speed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LAST = NOTIFIES - 1
 
 
 def drawn(dice: random.Random, size: int, steps: int) -> Program:
-    """Return a program in which each wait has its record, but for what goes wrong in half of them."""
+    """Return a program in which each wait has its record; half of the programs have a mistake."""
     program: Program = [[] for _ in range(size)]
     for index in range(steps):
         sender, receiver = dice.sample(range(size), 2)
@@ -38,7 +38,7 @@ def drawn(dice: random.Random, size: int, steps: int) -> Program:
                 del broken[at]
             else:
                 broken.insert(dice.randrange(len(broken)), broken.pop(at))
-    for rank, mine in enumerate(program):  # all wait for all at the end, so who hangs is waited for
+    for rank, mine in enumerate(program):  # all wait for all at the end: a rank that hangs has waiters
         others = [peer for peer in range(size) if peer != rank]
         mine.append(("host", "sync", rank, 0))
         mine += [("host", what, peer, _LAST) for what in ("notify", "wait") for peer in others]
@@ -46,7 +46,7 @@ def drawn(dice: random.Random, size: int, steps: int) -> Program:
 
 
 def hanging(program: Sequence[Sequence[Step]]) -> tuple[set[int], set[int]]:
-    """Return the ranks that do not come to their end, and those of them that wait only for who waits for them."""
+    """Return the ranks that do not end, and those of them that wait only for ranks that wait for them."""
     hosts = [deque(steps) for steps in program]
     streams: list[deque[Step]] = [deque() for _ in program]
     records: Counter[tuple[int, int, int]] = Counter()

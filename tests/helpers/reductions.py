@@ -1,4 +1,4 @@
-"""What reductions give, computed another way: by NumPy, and bfloat16 by whole numbers."""
+"""The results of reductions, computed by NumPy, and for bfloat16 by integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUIET = {"float16": 0x200, "float32": 1 << 22, "float64": 1 << 51}
 
 
 def expected(dtype: str, op: str, a: Array, b: Array) -> Array:
-    """Return what two arrays of a type's bytes become; of bfloat16 by whole numbers."""
+    """Return the result of a reduction of two byte arrays of a type; bfloat16 is computed by integers."""
     if dtype == "bfloat16":
         return _brain(op, a.view(np.uint16), b.view(np.uint16)).view(np.uint8)
     x, y = a.view(dtype), b.view(dtype)
@@ -46,12 +46,12 @@ def _brain(op: str, a: Array, b: Array) -> Array:
 
 
 def combined(dtype: str, op: str, a: bytearray, b: bytearray) -> bytes:
-    """Return what bytes become."""
+    """Return the bytes that a reduction of two byte strings gives."""
     return expected(dtype, op, *(np.frombuffer(bytes(each), np.uint8) for each in (a, b))).tobytes()
 
 
 def special(dtype: str) -> Array:
-    """Return the bytes of what is special of a type: zeros, ends, denormals, infinities, no numbers."""
+    """Return the special values of a type as bytes: zeros, extremes, denormals, infinities, NaNs."""
     width = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
     top = 1 << 8 * width - 1
     bits = [0, 1, 2, 3, top - 1, top, top + 1, 2 * top - 1]
@@ -79,7 +79,7 @@ def special(dtype: str) -> Array:
 
 
 def material(dtype: str, count: int, seed: int) -> tuple[Array, Array]:
-    """Return two arrays of bytes: all pairs of what is special, then any bits at all."""
+    """Return two byte arrays: all pairs of special values, then random bits."""
     random, chosen = np.random.default_rng(seed), special(dtype)
     pairs = [each.ravel() for each in np.meshgrid(chosen, chosen)]
     rest = count * chosen.itemsize

@@ -9,7 +9,7 @@ TYPES: dict[str, Any] = {"int": int, "str": str, "float": float, "dict": dict, "
 
 
 def split(types: str) -> list[str]:
-    """Return the types between the commas that no bracket encloses."""
+    """Split a list of types at the commas outside brackets."""
     depth, parts = 0, [""]
     for letter in types:
         depth += (letter == "[") - (letter == "]")
@@ -21,7 +21,7 @@ def split(types: str) -> list[str]:
 
 
 def fits(value: object, declared: str) -> bool:
-    """Tell whether a value is of a declared type, as far as these are used."""
+    """Tell whether a value is of a declared type, of the types that dialects declare."""
     if declared.startswith("tuple["):
         parts = split(declared[6:-1])
         return isinstance(value, tuple) and len(value) == len(parts) and all(map(fits, value, parts))

@@ -1,4 +1,4 @@
-"""Safetensors files for tests, true ones and lies."""
+"""Safetensors files for tests, valid and false."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 def packed(header: bytes, data: bytes = b"", *, claimed: int | None = None) -> bytes:
-    """Return a file's bytes; ``claimed`` is what it says of its header's length."""
+    """Return a file's bytes; ``claimed`` is the header length that it states."""
     return (len(header) if claimed is None else claimed).to_bytes(8, "little") + header + data
 
 
 def entry(dtype: str = "U8", shape: object = (4,), begin: object = 0, end: object = 4) -> dict[str, object]:
-    """Return one tensor of a header."""
+    """Return the header's entry of one tensor."""
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
 def model(tensors: dict[str, tuple[str, list[int], bytes]], metadata: dict[str, str] | None = None) -> bytes:
-    """Return a whole, true file."""
+    """Return a whole, valid file."""
     header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
     data = b""
     for name, (dtype, shape, content) in tensors.items():

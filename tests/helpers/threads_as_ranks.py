@@ -1,4 +1,4 @@
-"""Ranks of a group as threads of this process: quick, and every rank's failure is seen."""
+"""Ranks of a group as threads of this process: they start fast, and each rank's failure is raised."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_ranks(
 ) -> list[T]:
     """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order.
 
-    ``each`` has what only one rank is given.  Without ``closes`` the groups are the caller's to close.
+    ``each`` has the further options of each rank's group.  Without ``closes`` the caller closes the groups.
     """
     met, name = Exchange(size), f"ranks{next(_names)}"
 
@@ -57,7 +57,7 @@ def run_ranks(
         with made as group:
             found = work(group)
             if ends_together:
-                group.barrier()  # nobody leaves while others still use what it has
+                group.barrier()  # no rank leaves while others still use its memory
             return found
 
     with ThreadPoolExecutor(size) as pool:

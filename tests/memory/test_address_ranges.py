@@ -1,4 +1,4 @@
-"""Physical memory mapped into address ranges: seams, aliases, rights, growth, and what ends when."""
+"""Physical memory mapped into address ranges: copies across mappings, aliases, rights, growth and lifetimes."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_view_of_mapping_has_its_access_right(node: Node) -> None:
         rng.set_access("r")
         assert bytes(rng[:8].view()) == bytes([3] * 8)
         rng.unmap()
-        rng.map(block)  # the refused view holds nothing
+        rng.map(block)  # the refused view keeps no mapping busy
 
 
 def test_map_beyond_range_error_names_offset_in_range(node: Node) -> None:
@@ -295,7 +295,7 @@ def test_view_beside_streams_releasing_unmapped_blocks_works(node: Node) -> None
                     pl.copy_batch([rng[:4], rng[G - 4 : G + 4]], [rng[8:12], rng[20:28]], stream=stream)
                     rng.unmap(0, size=2 * G)
                     stream.sync()
-                    while rng.mappings == ():  # the last thread to let go may not be there yet
+                    while rng.mappings == ():  # a stream's thread may still hold the mapping
                         with contextlib.suppress(pl.Busy):
                             rng.map(blocks[0])
                     rng.unmap()

@@ -1,4 +1,4 @@
-"""Batches and copy lists whose entries are neighbours: an allocation is held once, and every entry is checked."""
+"""Batches and copy lists with many parts of one allocation: it is held once, and each entry is checked."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Run = Callable[[list[pl.Buffer], list[pl.Buffer]], None]
 
 
 def parts(whole: pl.Buffer, size: int) -> list[pl.Buffer]:
-    """Return the whole in parts of one size."""
+    """Return a buffer in parts of one size."""
     return [whole[start : start + size] for start in range(0, whole.size, size)]
 
 
 def as_list(dsts: list[pl.Buffer], srcs: list[pl.Buffer]) -> None:
-    """Run a batch as a list in device memory."""
+    """Copy by a list in device memory instead of a batch."""
     with dsts[0].device.allocate(pl.CopyDescriptor.size_for(len(dsts))) as table:
         pl.CopyDescriptor.build(table, zip(dsts, srcs, strict=True)).launch()
 

@@ -1,4 +1,4 @@
-"""Buffers, parts, views, DLPack and host objects: what works, byte for byte."""
+"""Buffers, parts, views, DLPack and host objects move the right bytes."""
 
 from __future__ import annotations
 
@@ -285,8 +285,8 @@ def test_poison_fills_new_memory_and_spares_viewed_memory(node: Node) -> None:
 
 
 def test_ctrl_c_while_a_part_is_dropped_is_raised(node: Node) -> None:
-    """Python drops what is raised in a __del__; the loop that makes and drops parts would go on."""
+    """Python drops an exception that is raised in a __del__, so the loop that makes and drops parts would go on."""
     buffer = node()[0].allocate(64)
     with pytest.raises(KeyboardInterrupt):
-        # One call of C has a Ctrl-C pending, then drops the part; no Python runs between.
+        # One C call sets a Ctrl-C pending and drops the part; no Python code runs in between.
         collections.deque(itertools.chain(iter(_thread.interrupt_main, None), (buffer[:1],)), maxlen=0)

@@ -1,4 +1,4 @@
-"""Objects of ctypes as host memory: every kind gives its bytes, but for references to Python objects."""
+"""Objects of ctypes as host memory: each kind gives its bytes, except those that refer to Python objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pointers(ctypes.Structure):
 
 class Packed(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # 3.14 wants it named
+    _layout_ = "ms"  # Python 3.14 requires the name
     _fields_ = [("byte", ctypes.c_char), ("number", ctypes.c_int)]
 
 

@@ -1,4 +1,4 @@
-"""Tensors that are lent by DLPack: of every type, without a copy, and given back once."""
+"""Tensors lent by DLPack: each type is taken without a copy and given back once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from helpers.promises import Node, parked
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
-# (code, bits, lanes): integers, floats, bfloat16, complex, bool, float8, float6, float4, complex of two bfloat16, one
-# that nobody knows, vectors.
+# (code, bits, lanes): integers, floats, bfloat16, complex, bool, float8, float6, float4, complex of two bfloat16,
+# an unknown one, vectors.
 TYPES = [
     *((code, bits, 1) for code in (0, 1) for bits in (8, 16, 32, 64, 128)),
     *((2, bits, 1) for bits in (16, 32, 64, 128)),
@@ -214,7 +214,7 @@ def test_tensor_held_at_exit_is_given_back_once(body: str) -> None:
 
 
 class _Mute(pl.raw.Exporter):
-    """Its buffer protocol refuses, as for types of elements that it has no letter for."""
+    """An exporter whose buffer protocol raises, as NumPy does for element types without a format letter."""
 
     def __init__(self, lender: Producer, error: type[Exception]) -> None:
         self._lender, self._error = lender, error

@@ -1,4 +1,4 @@
-"""Who keeps which bytes alive, against closes, views, other threads and a node that is left."""
+"""Lifetimes of bytes under closes, views, other threads and a node that is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from peerlane.diagnostics.observers import Recorder
 
 def test_host_object_of_closed_buffer_is_kept_by_views_and_parts(node: Node) -> None:
     d0, _ = node()
-    host = pl.as_buffer(np.ones(64 << 20, np.uint8))  # large: freed means unmapped
+    host = pl.as_buffer(np.ones(64 << 20, np.uint8))  # large, so that free() unmaps it
     view, part = host.view(), host[:10]
     host.close()
     gc.collect()
@@ -40,7 +40,7 @@ def test_view_held_across_leave_node_leaves_free_bytes_right(node: Node) -> None
 
 
 def test_fill_racing_close_never_writes_a_new_allocation(node: Node) -> None:
-    """Close and allocate again at the same address while other threads fill the old buffer."""
+    """The main thread closes and allocates at the same address while other threads fill the old buffer."""
     d0, _ = node()
     size, rounds = 2 << 20, 300
     current = [d0.allocate(size)]

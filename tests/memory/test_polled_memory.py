@@ -1,4 +1,4 @@
-"""Who polls memory that another process writes comes to an end, whatever the writer does meanwhile."""
+"""A process that polls memory sees another process's queued write in time, whatever the writer does meanwhile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from peerlane.testing.procs import run_python
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
-ENDS_WITHIN = 5.0  # five times the rest after which queued operations run
+ENDS_WITHIN = 5.0  # queued operations run after 1 s without a call
 
-#: Rank 0 queues, then does what is asked; rank 1 polls its window, and says how long that took.
+#: Rank 0 queues operations and goes on with {then}; rank 1 polls its window and prints the seconds it took.
 _RANKS = """
 import threading, time
 import peerlane as pl
@@ -147,7 +147,7 @@ def test_forked_child_and_parent_polling_memory_end(tmp_path: Path, schedule: st
     assert (done.returncode, done.stdout) == (0, "0 True True 8\n"), done.stderr
 
 
-#: Switches of the threads that are not the program's, in two seconds that begin well after the last call.
+#: Counts how often peerlane's threads ran in two seconds that begin well after the last call.
 _IDLE = """
 import os, time
 from pathlib import Path

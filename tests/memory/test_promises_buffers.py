@@ -47,7 +47,7 @@ def test_as_buffer_of_mapped_file_refuses_write_and_cut_pages(node: Node, tmp_pa
             pl.copy(*ends, stream=s)
             with pytest.raises(pl.BadAddress, match=cut):
                 s.sync(timeout=20)
-        pl.copy(a[:page], pl.as_buffer(shared)[:page])  # what is left of the file can be copied
+        pl.copy(a[:page], pl.as_buffer(shared)[:page])  # the rest of the file can still be copied
         file.truncate(2 * page)
         pl.copy(shared, a)
     assert path.read_bytes() == bytes(a.view())

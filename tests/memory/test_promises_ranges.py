@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on address ranges; what they do is in test_address_ranges.py."""
+"""The promises of docs/errors.md on address ranges; test_address_ranges.py tests what ranges do."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_grow_into_used_addresses_raises_out_of_memory(node: Node) -> None:
         with pytest.raises(pl.OutOfMemory, match="beyond what can be reserved") as refused:
             rng.grow(beyond)
         assert refused.value.fault is Fault.OUT_OF_RESOURCES
-    rng.grow(1)  # it has as much
+    rng.grow(1)  # it is larger already
     assert rng.size == G
 
 

@@ -272,7 +272,7 @@ def test_raw_copy_host_range_with_unmapped_end_writes_nothing(node: Node) -> Non
         each.fill(number + 1)
     lowest = min(each.address for each in pinned)
     for dst, src, nbytes in (
-        (2 << 20, 3, lowest + (2 << 20)),  # backwards over everything that is mapped, down to the first page
+        (2 << 20, 3, lowest + (2 << 20)),  # a backward copy over all mapped memory, down to the first page
         (lowest - (1 << 30), 1 << 12, 2 << 30),
         (buffer.address, 1 << 20, 4096),
         (1 << 12, buffer.address - (8 << 20), 16 << 20),

@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on tensors that are lent, and on types of elements."""
+"""The promises of docs/errors.md on lent tensors and on element types."""
 
 from __future__ import annotations
 

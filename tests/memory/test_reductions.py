@@ -1,4 +1,4 @@
-"""``pl.reduce`` and ``pl.raw.reduce``: every type and operation, byte for byte."""
+"""``pl.reduce`` and ``pl.raw.reduce`` give the expected bytes for every type and operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's own tensors, where it is installed: of every type that it lends."""
+"""Tensors of PyTorch, where it is installed, of every type that it lends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 pytestmark = pytest.mark.timeout(120)
 
-# Its own refusals; there is no other way to know them.
+# The types that PyTorch refuses to lend; it has no call that lists them.
 _UNLENT = ("qint", "quint", "bits")
 DTYPES = sorted(
     {str(each) for each in vars(torch).values() if isinstance(each, torch.dtype)},

@@ -1,4 +1,4 @@
-"""Views of bare addresses, and classes that export the buffer of another object."""
+"""Views by address, and classes that export the buffer of another object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at memory shows what is there: no view waits for what is queued, and none is refused because of it."""
+"""A view shows the present bytes: queued operations neither delay nor refuse it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOKS: dict[str, Callable[[pl.Buffer], int]] = {
     "raw.view": lambda buffer: pl.raw.view(buffer.address, buffer.size)[-1],
 }
 LARGE = 3 << 20
-ENDS_WITHIN = 5.0  # five times the rest after which queued operations run
+ENDS_WITHIN = 5.0  # queued operations run after 1 s without a call
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -156,7 +156,7 @@ def test_polled_memory_in_callback_shows_other_streams_fill(node: Node, schedule
 
         buffer.fill(9, stream=t)
         s.launch_callback(look)
-        s.sync(timeout=20)  # asks for nothing of the other stream
+        s.sync(timeout=20)  # does not make the other stream run
         assert seen == [True]
 
 
@@ -192,7 +192,7 @@ def test_lazy_stream_beside_busy_stream_does_not_run_unasked(node: Node) -> None
             t.sync(timeout=20)
             time.sleep(0.05)
             longest, last = max(longest, time.monotonic() - last), time.monotonic()
-        assert view[0] == 1 or longest > 0.9  # a machine that stops the test for a second lets it rest
+        assert view[0] == 1 or longest > 0.9  # after 1 s without a call it may run
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:5"])

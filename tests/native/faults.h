@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-inline constexpr unsigned kChildSeconds = 30;   // then SIGALRM ends it: a fault that is never settled repeats for ever
+inline constexpr unsigned kChildSeconds = 30;   // SIGALRM ends it: an unhandled fault repeats for ever
 
 template <class Work>
 int status_of_child(const Work& work, std::string* errors = nullptr) {

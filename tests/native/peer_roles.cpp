@@ -168,7 +168,7 @@ int play(int argc, char** argv, std::map<std::string, Role> roles, const std::fu
     roles.emplace("importer", import_lines);
     roles.emplace("exporter", export_lines);
     if (argc > 1) return roles.at(argv[1])({argv + 2, argv + argc});
-    alarm(std::getenv("PEERLANE_SOAK") ? 1700 : 190);   // whatever hangs
+    alarm(std::getenv("PEERLANE_SOAK") ? 1700 : 190);   // ends a process that hangs
     tests();
     return 0;
 }

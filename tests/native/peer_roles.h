@@ -1,4 +1,4 @@
-// What the other processes of the tests do: honest importers and exporters.
+// Roles of the other processes of the tests: honest importers and exporters.
 #pragma once
 #include "peers.h"
 #include "share/importer.h"
@@ -27,7 +27,7 @@ int export_lines(const std::vector<std::string>& words);
 
 using Role = std::function<int(const std::vector<std::string>&)>;
 
-// The tests, or the role that this process was started in.
+// Runs the tests, or the role that this process was started for.
 int play(int argc, char** argv, std::map<std::string, Role> roles, const std::function<void()>& tests);
 
 }  // namespace peers

@@ -22,7 +22,7 @@ bool comes_true(const std::function<bool()>& condition, double seconds) {
 int descriptors_open() {
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += !entry.path().empty();
-    return count - 1;   // that of the listing
+    return count - 1;   // without the descriptor of the listing
 }
 
 Child::Child(const std::string& role, const std::vector<std::string>& words) {
@@ -69,7 +69,7 @@ std::string Child::hear() {
         if (poll(&asked, 1, 1000) != 1) continue;
         char part[512];
         const ssize_t n = read(out_, part, sizeof part);
-        CHECK(n > 0);   // it ended
+        CHECK(n > 0);   // 0: the process ended
         text_.append(part, static_cast<size_t>(n));
     }
 }
@@ -93,7 +93,7 @@ void Child::kill_now() {
     wait();
 }
 
-void Child::stop() const {   // and it has stopped: the signal alone takes its time
+void Child::stop() const {   // returns when it has stopped
     int status = 0;
     kill(pid, SIGSTOP);
     CHECK(comes_true([&] { return waitpid(pid, &status, WUNTRACED | WNOHANG) == pid; }) && WIFSTOPPED(status));
@@ -123,7 +123,7 @@ pid_t fork_unheard() {
     const pid_t child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
     if (child != 0) return child;
     alarm(static_cast<unsigned>(kPatience));
-    for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(fd);   // nobody waits for their end
+    for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(fd);   // so that no reader waits for their end
     while (true) pause();
 }
 

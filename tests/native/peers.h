@@ -1,4 +1,4 @@
-// Other processes for the tests of the broker: this program again, in a role, told line by line what to do.
+// Other processes for the tests of the broker: this program again, in a role that takes commands line by line.
 #pragma once
 #include <chrono>
 #include <csignal>
@@ -30,8 +30,8 @@ namespace peers {
 using namespace peerlane;
 using std::chrono::steady_clock;
 
-inline constexpr double kPatience = 60;          // seconds; what takes longer hangs
-inline constexpr double kDeathSeconds = 0.5 * 5;   // the promise, and what a loaded machine may add
+inline constexpr double kPatience = 60;          // seconds; a longer wait is a hang
+inline constexpr double kDeathSeconds = 0.5 * 5;   // the promise, times 5 for a loaded machine
 inline constexpr uint64_t kNode = 0x1122334455667788;
 
 inline double seconds_since(steady_clock::time_point start) {
@@ -78,7 +78,7 @@ class Words {
 // A role: answers every line on stdin with one on stdout until stdin ends.
 int answer_lines(const std::function<std::string(Words)>& answer);
 
-// A process that is not the caller's child in any way that pthread_atfork hears of: it keeps every descriptor.
+// Forks past pthread_atfork, so that the child keeps every descriptor.
 pid_t fork_unheard();
 
 struct SocketPlace {   // a runtime directory
@@ -92,7 +92,7 @@ struct SocketPlace {   // a runtime directory
 
 inline Broker& broker() { return Broker::get(); }
 
-// A block on offer, and how often the broker said that it is gone.
+// An exported block, and how often the broker reported that it is gone.
 struct Shared {
     Block* block;
     ExportKey key;
@@ -115,7 +115,7 @@ std::string describe(const Refusal& refusal);
 bool is_refused(const std::string& answer, Status status);
 bool is_lost(const std::string& answer);
 
-// A socket that says what it likes.
+// A socket that sends any bytes.
 class Raw {
   public:
     explicit Raw(const SocketPlace& place, const std::string& name) : Raw(place.path + "/" + name) {}
@@ -125,7 +125,7 @@ class Raw {
 
     bool say(const void* bytes, size_t size, int flags = 0) const;
     bool say(const Request& request) const;
-    // False: the connection was closed.  Descriptors that come with it are closed.
+    // False: the connection was closed.  Descriptors that come with the frame are closed.
     bool hear(Answer& answer) const;
     Answer ask(const Request& request) const;
 

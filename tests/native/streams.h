@@ -1,4 +1,4 @@
-// What the tests of streams share: memory, operations in one line, waits that end, all schedules.
+// Shared by the tests of streams: memory, operations in one line, waits that end, all schedules.
 #pragma once
 #include <array>
 #include <atomic>
@@ -16,7 +16,7 @@ namespace streams {
 
 using namespace peerlane;
 
-inline constexpr double kPatience = 60;   // seconds; what takes longer hangs
+inline constexpr double kPatience = 60;   // seconds; a longer wait is a hang
 
 uint32_t new_device(bool routes_to_all = true);
 void open_heap();
@@ -31,7 +31,7 @@ struct Area {
         memcpy(&value, host + i * sizeof value, sizeof value);
         return value;
     }
-    // Also while a stream may write it.
+    // Can be read while a stream writes it.
     uint64_t peek(uint64_t i) const {
         return std::atomic_ref(reinterpret_cast<uint64_t*>(host)[i]).load(std::memory_order_relaxed);
     }
@@ -87,12 +87,12 @@ struct Record {
     Outcome sync(double seconds = kPatience) const { return engine().synchronize(*mark, Deadline::in(seconds), {}); }
 };
 
-// `after` waits for what `before` was given so far.
+// `after` waits for the operations submitted to `before` so far.
 void order(Stream& before, Stream& after);
 
 void sync(Stream& on);
 
-// Everything over, and nothing went wrong.
+// Synchronizes, and checks that nothing failed.
 void finish(Stream& on);
 void close(Stream& on);
 bool failed_with(Stream& on, Why why);

@@ -21,7 +21,7 @@ int main() {
           space.shadow_base() + space.window() == space.guard_base());
     CHECK(!space.contains(0, offset) && !space.contains(UINT64_MAX, offset));
 
-    // Taking and giving in any order: never overlapping, aligned, and all one piece again at the end.
+    // Ranges taken and given back in any order never overlap, are aligned, and join to one piece at the end.
     std::map<uint64_t, uint64_t> held;
     for (int i = 0; i < 4000; ++i) {
         if (held.empty() || random() % 3) {

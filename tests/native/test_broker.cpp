@@ -1,4 +1,4 @@
-// Handing out descriptors: open, let go, abandon and withdraw in every order, rights, kinds, many at a time.
+// The broker hands out descriptors: open, let go, abandon and withdraw in every order, rights, kinds, many at a time.
 #include "peer_roles.h"
 
 using namespace peers;
@@ -9,7 +9,7 @@ const std::string kName = "node.0.sock";
 
 std::vector<std::string> here(const SocketPlace& place) { return importer_words(place, kName, kNode, getpid()); }
 
-void one_after_the_other(const SocketPlace& place) {
+void opens_and_releases_of_one_importer_are_counted(const SocketPlace& place) {
     broker().open(place.fd, kName, 0, kNode);   // idempotent
     CHECK(refuses(Why::closed, [&] { broker().open(place.fd, "other.sock", 1, kNode); }));
     const Shared shared;
@@ -22,9 +22,9 @@ void one_after_the_other(const SocketPlace& place) {
     CHECK(peer.ask("go " + shared.words()) == "ok");
     CHECK(peer.ask("open " + shared.words()) == "ok 4711");
     CHECK(shared.importers() == 1);
-    for (int i = 0; i < 5; ++i) CHECK(peer.ask("go " + shared.words()) == "ok");   // more than there were
+    for (int i = 0; i < 5; ++i) CHECK(peer.ask("go " + shared.words()) == "ok");   // more often than it was opened
     CHECK(comes_true([&] { return shared.importers() == 0; }) && *shared.gone == 0);
-    // The short form of the nonce.
+    // The short form of the nonce works too.
     const std::string brief = std::to_string(shared.key.index) + " " + std::to_string(shared.key.nonce & kShortNonce);
     CHECK(peer.ask("open " + brief + " 28") == "ok 4711" && shared.importers() == 1);
     CHECK(peer.ask("go " + brief) == "ok" && comes_true([&] { return shared.importers() == 0; }));
@@ -35,8 +35,8 @@ void one_after_the_other(const SocketPlace& place) {
     CHECK(*shared.gone == 1);
 }
 
-// What the owner does and what two importers do, in every order; `gone` comes once, after the last.
-void every_order(const SocketPlace& place) {
+// The steps of an owner and of two importers, in every order; `gone` is called once, after the last release.
+void releases_in_every_order_end_the_export_once(const SocketPlace& place) {
     Child one("importer", here(place)), two("importer", here(place));
     std::vector<int> steps{0, 1, 2, 3};   // abandon or withdraw, one lets go, two lets go, one opens again
     do {
@@ -74,7 +74,7 @@ void every_order(const SocketPlace& place) {
     two.finish();
 }
 
-void rights_and_kinds(const SocketPlace& place) {
+void rights_and_kinds_of_an_export_are_checked(const SocketPlace& place) {
     Child peer("importer", here(place));
     const Shared readable(4096, kMayRead), event(4096, kMayRead | kMayWrite, Kind::event);
     readable.write(12);
@@ -90,7 +90,7 @@ void rights_and_kinds(const SocketPlace& place) {
     CHECK(comes_true([&] { return *event.gone == 1; }));
 }
 
-void lists(const SocketPlace& place) {
+void only_listed_importers_open(const SocketPlace& place) {
     const Shared shared(4096, kMayRead, Kind::memory, false);
     const auto [index, nonce] = shared.key;
     CHECK(broker().allowed(index, nonce).empty());
@@ -102,7 +102,7 @@ void lists(const SocketPlace& place) {
     CHECK(shared.allow(listed.pid));
     CHECK(listed.ask("open " + shared.words()) == "ok 0");
     CHECK(is_refused(other.ask("open " + shared.words()), Status::not_listed));
-    CHECK(broker().disallow(index, nonce, listed.pid));   // what it has it keeps
+    CHECK(broker().disallow(index, nonce, listed.pid));   // the importer keeps what it has
     CHECK(is_refused(listed.ask("open " + shared.words()), Status::not_listed) && shared.importers() == 1);
     shared.withdraw();
     CHECK(!shared.allow(listed.pid) && broker().allowed(index, nonce).empty() && shared.importers() == 1 && *shared.gone == 0);
@@ -111,7 +111,7 @@ void lists(const SocketPlace& place) {
     other.finish();
 }
 
-void many(const SocketPlace& place) {
+void many_importers_and_exports_are_served(const SocketPlace& place) {
     const int importers = scaled(16, 200), exports = scaled(1000, 10'000);
     std::vector<std::unique_ptr<Shared>> all;
     for (int i = 0; i < exports; ++i) {
@@ -136,7 +136,7 @@ void many(const SocketPlace& place) {
     for (auto& each : all) CHECK(comes_true([&] { return *each->gone == 1; }));
 }
 
-void closing(const SocketPlace& place) {
+void a_closed_broker_ends_exports_and_can_open_again(const SocketPlace& place) {
     Child peer("importer", here(place));
     const Shared kept, lost;
     kept.write(5);
@@ -150,7 +150,7 @@ void closing(const SocketPlace& place) {
     CHECK(*kept.gone == 1);
     CHECK(peer.ask("peek") == "5" && peer.ask("lost") == "1" && peer.ask("dead") == "0");
     CHECK(is_lost(peer.ask("open " + kept.words())) && peer.ask("leave") == "ok" && is_lost(peer.ask("open " + kept.words())));
-    // Another time, at the same place, where a dead owner left a socket.
+    // A second open at the same place, where a dead owner left a socket.
     CHECK(mknodat(place.fd, kName.c_str(), S_IFSOCK | 0600, 0) == 0);
     broker().open(place.fd, kName, 0, kNode);
     struct stat found{};
@@ -161,14 +161,14 @@ void closing(const SocketPlace& place) {
     peer.finish();
     next.abandon();
     broker().close();
-    // No place to serve at: nothing is left open.
+    // Without a place to serve at, nothing stays open.
     const int before = descriptors_open();
     CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, "none/node.sock", 0, kNode); }));
     CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, std::string(200, 'n'), 0, kNode); }));
     CHECK(descriptors_open() == before && !broker().is_open());
 }
 
-void long_paths() {
+void a_socket_in_a_long_path_is_served() {
     const SocketPlace place;
     std::string path = place.path;
     for (int i = 0; i < 8; ++i) {
@@ -187,7 +187,7 @@ void long_paths() {
     close(directory);
 }
 
-void threads(const SocketPlace& place) {
+void exports_of_threads_beside_an_importer_end_once(const SocketPlace& place) {
     std::atomic<bool> over{false};
     std::vector<std::thread> all;
     Child peer("importer", here(place));
@@ -211,8 +211,8 @@ void threads(const SocketPlace& place) {
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
-// Threads that open the same few at a time, through one connection.
-void crowd(const SocketPlace& place) {
+// Threads open the same few exports at the same time, through one connection.
+void opens_of_threads_of_one_importer_are_counted(const SocketPlace& place) {
     std::vector<std::unique_ptr<Shared>> all;
     for (int i = 0; i < 3; ++i) {
         all.push_back(std::make_unique<Shared>());
@@ -233,7 +233,7 @@ void crowd(const SocketPlace& place) {
     for (auto& peer : peers) peer->finish();
 }
 
-void round_trip(const SocketPlace& place) {
+void an_open_beside_a_busy_thread_returns(const SocketPlace& place) {
     std::atomic<bool> over{false};
     std::thread busy([&] {
         while (!over) {
@@ -254,16 +254,16 @@ void all_of_it() {
     const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
-    RUN(one_after_the_other(place));
-    RUN(every_order(place));
-    RUN(rights_and_kinds(place));
-    RUN(lists(place));
-    RUN(many(place));
-    RUN(threads(place));
-    RUN(crowd(place));
-    RUN(round_trip(place));
-    RUN(closing(place));
-    RUN(long_paths());
+    RUN(opens_and_releases_of_one_importer_are_counted(place));
+    RUN(releases_in_every_order_end_the_export_once(place));
+    RUN(rights_and_kinds_of_an_export_are_checked(place));
+    RUN(only_listed_importers_open(place));
+    RUN(many_importers_and_exports_are_served(place));
+    RUN(exports_of_threads_beside_an_importer_end_once(place));
+    RUN(opens_of_threads_of_one_importer_are_counted(place));
+    RUN(an_open_beside_a_busy_thread_returns(place));
+    RUN(a_closed_broker_ends_exports_and_can_open_again(place));
+    RUN(a_socket_in_a_long_path_is_served());
     CHECK(descriptors_open() == before);
 }
 

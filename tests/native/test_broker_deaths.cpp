@@ -1,4 +1,4 @@
-// Processes that end without a word: seen by the other side in time, also where a forked child keeps their sockets.
+// Killed processes: the other side sees the end in time, also where a forked child keeps their sockets.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -79,7 +79,7 @@ void exporter_dies_while_asked(bool with_child) {
     peer.finish();
 }
 
-// What a request that ran out of time was answered later is let go.
+// A descriptor that arrives after its request timed out is let go.
 void late_answers() {
     const SocketPlace place;
     Child exporter("exporter", {place.path, kName});
@@ -99,7 +99,7 @@ void late_answers() {
     exporter.finish();
 }
 
-// As under a filter of system calls that knows nothing of pidfds.
+// Stands for a system call filter that refuses pidfds.
 void forbid_pidfds() {
     constexpr auto refuse = [](int error) { return SECCOMP_RET_ERRNO | static_cast<uint32_t>(error); };
     constexpr uint32_t number = offsetof(seccomp_data, nr), option = offsetof(seccomp_data, args) + 2 * sizeof(uint64_t);
@@ -161,7 +161,7 @@ void killed_at_random_points(const SocketPlace& place, std::mt19937_64& random) 
         for (Child* each : {&one, &two}) each->say("again " + shared.words() + " 1000000000");
         CHECK(comes_true([&] { return shared.importers() != 0; }));
         usleep(static_cast<useconds_t>(random() % 3000));
-        if (random() % 2) one.stop();   // it does not read while it dies
+        if (random() % 2) one.stop();   // a stopped process does not read while it dies
         one.kill_now();
         two.kill_now();
         seen_within([&] { return shared.importers() == 0; });

@@ -1,4 +1,4 @@
-// fork with handles given and taken: the child has none of it, and parent and peers go on.
+// fork with handles exported and open: the child has none of them; parent and peers go on.
 #include "faults.h"
 #include "peer_roles.h"
 
@@ -21,7 +21,7 @@ void parent_of_many(const SocketPlace& place) {
     Child peer("importer", importer_words(place, kName, kNode, getpid()));
     CHECK(peer.ask("keep " + shared.words()) == "ok");
     std::atomic<bool> over{false};
-    std::vector<std::thread> threads;   // the locks are held by others at any moment
+    std::vector<std::thread> threads;   // so that other threads hold the locks at any moment
     threads.emplace_back([&] {
         while (!over) {
             const Shared each;
@@ -75,7 +75,7 @@ void parent_of_many(const SocketPlace& place) {
     CHECK(*shared.gone == 1);
 }
 
-// A program that forks before it uses any of this: both sides are whole.
+// A program that forks before its first use: parent and child both work.
 int early(const std::vector<std::string>& words) {
     const pid_t child = fork();
     if (child != 0) {
@@ -92,7 +92,7 @@ int early(const std::vector<std::string>& words) {
     _exit(*shared.gone == 1 ? 0 : 1);
 }
 
-void before_the_first_use(const SocketPlace& place) {
+void a_child_forked_before_first_use_exports(const SocketPlace& place) {
     Child exporter("early", {place.path, "early.sock"});
     const std::string offered = exporter.ask("offer 2");
     Child peer("importer", importer_words(place, "early.sock", kNode, exporter.pid));
@@ -103,7 +103,7 @@ void before_the_first_use(const SocketPlace& place) {
 
 void all_of_it() {
     const SocketPlace place;
-    RUN(before_the_first_use(place));
+    RUN(a_child_forked_before_first_use_exports(place));
     RUN(parent_of_many(place));
 }
 

@@ -1,4 +1,4 @@
-// Importers that mean harm: they harm themselves only.
+// Hostile importers harm only themselves.
 #include <iostream>
 #include <sys/prctl.h>
 
@@ -9,9 +9,9 @@ using namespace peers;
 namespace {
 
 const std::string kName = "node.0.sock";
-constexpr double kServed = 0.5 * 5;   // the promise, and what a loaded machine may add
+constexpr double kServed = 0.5 * 5;   // the promise, times 5 for a loaded machine
 
-void malformed(const SocketPlace& place, std::mt19937_64& random) {
+void random_frames_are_refused_and_leak_nothing(const SocketPlace& place, std::mt19937_64& random) {
     const Shared shared;
     const int before = descriptors_open();
     {
@@ -47,7 +47,7 @@ void malformed(const SocketPlace& place, std::mt19937_64& random) {
     shared.abandon();
 }
 
-void unwanted_descriptors(const SocketPlace& place) {
+void unwanted_descriptors_are_closed(const SocketPlace& place) {
     const Raw raw(place, kName);
     const Request request{.id = 3, .node = kNode};
     CHECK(raw.ask(request).id == 3);
@@ -96,7 +96,7 @@ int floods(const std::vector<std::string>& words) {   // with garbage, on many c
     });
 }
 
-int floods_and_reads(const std::vector<std::string>& words) {   // with what is right
+int floods_and_reads(const std::vector<std::string>& words) {   // with valid requests
     return harm(words, [](const std::string& path, const Request& request) {
         const Raw raw(path);
         Request go = request;
@@ -109,7 +109,7 @@ int floods_and_reads(const std::vector<std::string>& words) {   // with what is 
     });
 }
 
-int half_a_frame(const std::vector<std::string>& words) {   // and then silence, for ever
+int half_a_frame(const std::vector<std::string>& words) {   // and then sends nothing more
     std::vector<std::unique_ptr<Raw>> all;
     return harm(words, [&](const std::string& path, const Request& request) {
         if (all.size() == 50) pause();
@@ -130,7 +130,7 @@ const std::map<std::string, Role> kHarm{{"never_reads", never_reads}, {"floods",
 
 double worst = 0;
 
-void served_meanwhile(const SocketPlace& place, const std::vector<std::string>& roles) {
+void honest_importers_are_served_beside(const SocketPlace& place, const std::vector<std::string>& roles) {
     const Shared shared;
     shared.write(6);
     Child good("importer", importer_words(place, kName, kNode, getpid()));
@@ -180,13 +180,13 @@ int limited(const std::vector<std::string>& words) {
 }
 
 // No descriptor is left for connections or for readers: they are refused, and nothing hangs or spins.
-void no_descriptors(const SocketPlace& place) {
+void opens_without_descriptors_are_refused(const SocketPlace& place) {
     Child limited("limited", {place.path});
     CHECK(limited.hear() == "ready");
     Child asks("importer", importer_words(place, "limited.sock", kNode, limited.pid));
     const std::string words = limited.ask("offer");
     CHECK(asks.ask("open " + words) == "ok 0");
-    // The broker may not have closed yet what it sent last: then there is one more to take.
+    // The broker may not have closed the descriptor that it sent last: then one more open succeeds.
     CHECK(comes_true([&] {
         return limited.ask("fill") == "ok" && is_refused(asks.ask("open " + words), Status::exhausted);
     }));
@@ -202,11 +202,11 @@ void all_of_it() {
     const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
-    RUN(malformed(place, random));
-    RUN(unwanted_descriptors(place));
-    for (const auto& [role, play] : kHarm) RUN(served_meanwhile(place, {role}));
-    RUN(served_meanwhile(place, {"never_reads", "floods", "floods_and_reads", "half_a_frame", "comes_and_goes"}));
-    RUN(no_descriptors(place));
+    RUN(random_frames_are_refused_and_leak_nothing(place, random));
+    RUN(unwanted_descriptors_are_closed(place));
+    for (const auto& [role, play] : kHarm) RUN(honest_importers_are_served_beside(place, {role}));
+    RUN(honest_importers_are_served_beside(place, {"never_reads", "floods", "floods_and_reads", "half_a_frame", "comes_and_goes"}));
+    RUN(opens_without_descriptors_are_refused(place));
     broker().close();
     CHECK(descriptors_open() == before);
     std::printf("  an honest importer waited %.4f s at most\n", worst);

@@ -1,4 +1,4 @@
-// Who is refused, and with which words: every status that an exporter gives.
+// Refused requests: every status that an exporter gives, with its numbers.
 #include <iostream>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -18,7 +18,7 @@ std::string refusal(Why why, Status status, uint64_t first, uint64_t second, pid
     return describe({.why = why, .handle = {.status = static_cast<int>(status), .asked = asked}});
 }
 
-void numbers(const SocketPlace& place) {
+void refusals_carry_their_numbers(const SocketPlace& place) {
     Child peer("importer", here(place)), elsewhere("importer", here(place, kNode + 1));
     const Shared shared(4096, kMayRead | kMayWrite, Kind::buffer, false);
     const auto [index, nonce] = shared.key;
@@ -39,7 +39,7 @@ void numbers(const SocketPlace& place) {
     const uint64_t other = start_time(elsewhere.pid);
     CHECK(elsewhere.ask("open " + shared.words()) ==
           refusal(Why::handle, Status::other_node, kNode, kNode + 1, elsewhere.pid, other, 0));
-    // Guessed.
+    // A guessed nonce.
     const std::string place_words = std::to_string(index) + " ";
     CHECK(is_refused(peer.ask("open " + place_words + std::to_string(nonce + 1)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + place_words + std::to_string((nonce & kShortNonce) ^ 1) + " 28"), Status::unknown));
@@ -47,7 +47,7 @@ void numbers(const SocketPlace& place) {
     for (uint32_t far : {index + 1, kMaxExports - 1, kMaxExports, UINT32_MAX})
         CHECK(is_refused(peer.ask("open " + std::to_string(far) + " " + std::to_string(nonce)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + shared.words() + " 64"), Status::wrong_kind));
-    // This process itself.
+    // A request of this process itself.
     const auto self = Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {});
     const auto own = refused([&, i = index, n = nonce] { self->open(i, n, 64, Kind::buffer, Deadline::in(kPatience), {}); });
     CHECK(own && own->why == Why::handle && own->handle.status == static_cast<int>(Status::own_process));
@@ -58,7 +58,7 @@ void numbers(const SocketPlace& place) {
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
-void stale(const SocketPlace& place) {
+void ended_exports_are_stale(const SocketPlace& place) {
     Child peer("importer", here(place));
     const Shared abandoned, withdrawn;
     abandoned.abandon();
@@ -81,7 +81,7 @@ void stale(const SocketPlace& place) {
     peer.finish();
 }
 
-void frames(const SocketPlace& place) {
+void malformed_frames_are_refused(const SocketPlace& place) {
     const Raw raw(place, kName);
     Request request{.id = 77, .node = kNode, .nonce = 5};
     CHECK(raw.ask(request).status == Status::own_process && raw.ask(request).id == 77);
@@ -112,10 +112,10 @@ void frames(const SocketPlace& place) {
         each.nonce_bits = 28;
         each.nonce = kShortNonce + 1;
     }));
-    CHECK(raw.ask(request).status == Status::own_process);   // the connection went on all the time
+    CHECK(raw.ask(request).status == Status::own_process);   // the connection still works
 }
 
-void too_many_connections(const SocketPlace& place) {
+void connections_beyond_the_limit_are_refused(const SocketPlace& place) {
     raise_descriptor_limit();
     std::vector<std::unique_ptr<Raw>> all;
     for (uint32_t i = 0; i < kMaxConnections; ++i) all.push_back(std::make_unique<Raw>(place, kName));
@@ -140,7 +140,7 @@ void too_many_connections(const SocketPlace& place) {
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
-// Another user: by its rights, by what the importer sees, and, past both, by the exporter.
+// Another user is stopped by the directory's mode, by the importer's check and by the exporter.
 int stranger(const std::vector<std::string>& words) {
     const std::string path = words[0] + "/" + words[1];
     CHECK(setgid(65534) == 0 && setuid(65534) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
@@ -152,7 +152,7 @@ int stranger(const std::vector<std::string>& words) {
     });
 }
 
-void other_user(const SocketPlace& place) {
+void another_user_is_refused(const SocketPlace& place) {
     if (geteuid() != 0) {
         std::printf("    skipped: only root can become another user\n");
         return;
@@ -168,7 +168,7 @@ void other_user(const SocketPlace& place) {
     shared.abandon();
 }
 
-// A role in a pid namespace of its own, where `what` is played.
+// Plays a role in its own pid namespace.
 int apart(const std::vector<std::string>& words) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
@@ -179,14 +179,14 @@ int apart(const std::vector<std::string>& words) {
     if (child != 0) {
         int status;
         waitpid(child, &status, 0);
-        _exit(WEXITSTATUS(status));   // LSan needs a process of its own, and here none can be made any more
+        _exit(WEXITSTATUS(status));   // LSan would fork, and no process can be made here any more
     }
     std::cout << "ready" << std::endl;
     const std::vector<std::string> rest{words.begin() + 1, words.end()};
     _exit(words[0] == "importer" ? import_lines(rest) : export_lines(rest));
 }
 
-void foreign_namespace(const SocketPlace& place) {
+void another_pid_namespace_is_refused(const SocketPlace& place) {
     const Shared shared;
     auto words = here(place);
     words.insert(words.begin(), "importer");
@@ -213,12 +213,12 @@ void all_of_it() {
     const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
-    RUN(numbers(place));
-    RUN(stale(place));
-    RUN(frames(place));
-    RUN(too_many_connections(place));
-    RUN(other_user(place));
-    RUN(foreign_namespace(place));
+    RUN(refusals_carry_their_numbers(place));
+    RUN(ended_exports_are_stale(place));
+    RUN(malformed_frames_are_refused(place));
+    RUN(connections_beyond_the_limit_are_refused(place));
+    RUN(another_user_is_refused(place));
+    RUN(another_pid_namespace_is_refused(place));
     broker().close();
     CHECK(descriptors_open() == before);
 }

@@ -1,4 +1,4 @@
-// Completion queues: many threads that record and take, a full one, and one in which somebody else writes.
+// Completion queues: threads that push and pop, a full queue, and a page that another process overwrites.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -29,8 +29,8 @@ void order() {
     CHECK(queue.pop() == Completions::kMostNumbers - 1);
 }
 
-// Each record is taken once, and those of one thread in its order.
-void at_once(uint32_t each) {
+// Each record is popped once.
+void pushes_and_pops_of_threads_lose_nothing(uint32_t each) {
     constexpr uint32_t kThreads = 3;
     Completions queue;
     std::vector<std::thread> threads;
@@ -59,8 +59,8 @@ void at_once(uint32_t each) {
     for (const uint32_t count : counts) CHECK(count == each);
 }
 
-// Who takes only what is there finds it, also when others overtake him by a whole round of the queue.
-void never_in_vain(uint32_t each) {
+// A thread that pops only after a push finds a record, also when others overtake it by a round of the queue.
+void a_pop_of_what_is_there_finds_it(uint32_t each) {
     constexpr uint32_t kTakers = 3;
     Completions queue;
     std::atomic<int64_t> there{0};
@@ -84,7 +84,7 @@ void never_in_vain(uint32_t each) {
     CHECK(queue.is_empty());
 }
 
-void one_taker(uint32_t each) {
+void one_taker_pops_in_order(uint32_t each) {
     Completions queue;
     std::thread producer([&queue, each] {
         bool wake;
@@ -100,8 +100,8 @@ void one_taker(uint32_t each) {
     CHECK(queue.is_empty());
 }
 
-// Whatever lies in the page, a look ends, and gives a number that is none of ours at worst.
-void hostile(std::mt19937_64& random) {
+// Whatever bytes lie in the page, a pop ends; at worst it gives a number that was never pushed.
+void random_words_in_the_page_do_no_harm(std::mt19937_64& random) {
     for (int round = 0; round < 2000; ++round) {
         Completions queue;
         auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(&queue.line());
@@ -124,9 +124,9 @@ void hostile(std::mt19937_64& random) {
 int main() {
     auto random = seeded("test_completions");
     RUN(order());
-    RUN(at_once(static_cast<uint32_t>(scaled(20'000, 1'000'000))));
-    RUN(never_in_vain(static_cast<uint32_t>(scaled(200'000, 5'000'000))));
-    RUN(one_taker(static_cast<uint32_t>(scaled(100'000, 5'000'000))));
-    RUN(hostile(random));
+    RUN(pushes_and_pops_of_threads_lose_nothing(static_cast<uint32_t>(scaled(20'000, 1'000'000))));
+    RUN(a_pop_of_what_is_there_finds_it(static_cast<uint32_t>(scaled(200'000, 5'000'000))));
+    RUN(one_taker_pops_in_order(static_cast<uint32_t>(scaled(100'000, 5'000'000))));
+    RUN(random_words_in_the_page_do_no_harm(random));
     return 0;
 }

@@ -1,4 +1,4 @@
-// Copy lists in device memory: every field is checked, when the launch starts and not before.
+// Copy lists in device memory: every field is checked when the launch starts.
 #include "streams.h"
 
 using namespace streams;
@@ -44,7 +44,7 @@ void copies_what_it_lists(std::mt19937_64& random) {
     for (const Area& each : {table, from, to}) each.close();
 }
 
-// A list is read when it starts: what copies queued before wrote there is what counts, launch after launch.
+// A launch reads its list when it starts, so it sees what copies queued before it wrote there.
 void rewritten_while_it_is_queued() {
     constexpr uint64_t kLaunches = 50;
     const Area table = area(device, kRoom), next = area(device, kRoom * kLaunches), cells = area(device, 8 * (kLaunches + 1));
@@ -56,7 +56,7 @@ void rewritten_while_it_is_queued() {
         copy(*one, table.address, next.address + i * kRoom, kRoom);
         launch(*one, table, kRoom);
     }
-    for (uint64_t i = 0; i < kLaunches; ++i) {   // and the sources of those copies are written last of all
+    for (uint64_t i = 0; i < kLaunches; ++i) {   // the sources of those copies are written last
         List list;
         list.entries.push_back({cells.address + 8 * (i + 1), cells.address + 8 * i, 8});
         Area part = next;
@@ -71,7 +71,7 @@ void rewritten_while_it_is_queued() {
     for (const Area& each : {table, next, cells}) each.close();
 }
 
-// What a launch names is pinned from its start on; a table may be freed while launches of it are queued.
+// A launch pins its ranges when it starts; a table may be freed while launches of it are queued.
 void freed_in_use() {
     const Area table = area(device, kRoom), from = area(device, 4 << 20), to = area(device, 4 << 20);
     const uint64_t before = Heap::get().live_allocations(device);
@@ -161,7 +161,7 @@ void every_field_is_checked() {
         CHECK(right);
         for (uint64_t i = 0; i < to.size / 8; ++i) CHECK(to.word(i) == 0);   // not one byte
     }
-    // Nothing is pinned for ever: all of it is given back.
+    // No pin is left: all memory is given back.
     const uint64_t live = Heap::get().live_allocations(device);
     close(*one);
     for (const Area& each : {table, from, to, far}) each.close();
@@ -184,7 +184,7 @@ void too_short() {
     table.close();
 }
 
-// Rewritten by the host while launches start: a list is read once, so it is one thing or another, or refused.
+// The host rewrites a list while launches start: each launch reads it once, and runs one version or is refused.
 void rewritten_while_it_is_read() {
     const Area table = area(device, kRoom), from = area(device, 4096), to = area(device, 4096);
     const StreamPtr one = stream(device, false);

@@ -30,7 +30,7 @@ void a_fault_lands() {
 void earlier_handlers_still_run() {
     const int status = status_of_child([] { touch(forbidden()); });
     CHECK(exited_with(status, 42));
-    // Somebody steps in front of us, and we in front of him.
+    // Another handler is installed over ours, and then ours over it.
     const int again = status_of_child([] {
         struct sigaction mine {};
         mine.sa_handler = [](int) { _exit(7); };

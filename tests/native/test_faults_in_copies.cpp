@@ -7,7 +7,7 @@
 
 using namespace peerlane;
 
-// The sanitizer's own memcpy would report the very access that the guard is there to catch.
+// The sanitizer's memcpy would report the access that the guard catches.
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() { return "replace_intrin=0"; }
 
 int main() {
@@ -24,7 +24,7 @@ int main() {
             CHECK(as_target && as_target->why == Why::host_fault && as_target->role[0] == 'd');
             CHECK(refuses(Why::host_fault, [&] { reduce(good, wild, n / 4, sums); }));
             CHECK(refuses(Why::host_fault, [&] { reduce(wild, good, n / 4, sums); }));
-            // Others get their turn, in every thread.
+            // After the failed reductions a reduction of another thread gets its turn.
             std::thread([&] { reduce(good, good, size / 4, sums); }).join();
         }
         CHECK(refuses(Why::host_fault, [&] { fill(wild, 1, 1, 100); }));

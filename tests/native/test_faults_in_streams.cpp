@@ -1,4 +1,4 @@
-// Wild host pointers in queued operations: the operation fails, the process and the stream live.
+// Wild host pointers in queued operations: the operation fails; the process and the stream live.
 #include "faults.h"
 #include "streams.h"
 
@@ -55,7 +55,7 @@ void in_the_middle(bool stops, uint64_t size) {
             streams::reduce(*one, to, from, count, sums);
             sync(*one);
             CHECK(failed_with(*one, Why::host_fault));
-            streams::reduce(*one, memory.address, memory.address, size / 4, sums);   // nobody waits for those turns
+            streams::reduce(*one, memory.address, memory.address, size / 4, sums);   // the failed reduction holds no turn
             finish(*one);
         }
     write(*one, memory.address, 9);
@@ -67,7 +67,7 @@ void in_the_middle(bool stops, uint64_t size) {
     memory.close();
 }
 
-// Many streams fault at a time, in workers and in who waits.
+// Many streams fault at the same time, in workers and in waiting threads.
 void all_at_once() {
     const Area memory = area(device, 4 << 20);
     const uint64_t wild = wild_place();

@@ -1,4 +1,4 @@
-// Handlers that are not ours, met on both sides of our first installation.  Not under TSan, which cannot leave a
+// Foreign fault handlers, installed before and after our first installation.  Not under TSan, which cannot leave a
 // signal handler by a jump.
 #include <csetjmp>
 
@@ -53,7 +53,7 @@ void set_handler(void (*handler)(int, siginfo_t*, void*), int flags = 0) {
     sigaction(SIGSEGV, &action, &stepped_over);
 }
 
-// A sanitizer's own handler is out of the way: what is not settled ends the child by its signal.
+// Removes the sanitizer's handler, so that an unhandled fault ends the child by its signal.
 template <class Set>
 void installed(When when, const Set& set) {
     signal(SIGSEGV, SIG_DFL);
@@ -65,7 +65,7 @@ void installed(When when, const Set& set) {
     if (guarded(guard, [] { touch(forbidden()); })) _exit(2);
 }
 
-void who_repairs_may_do_so_always() {
+void a_repairing_handler_is_called_every_time() {
     for (When when : kBoth) {
         const int status = status_of_child([=] {
             installed(when, [] { set_handler(repairs); });
@@ -79,7 +79,7 @@ void who_repairs_may_do_so_always() {
     }
 }
 
-void who_jumps_may_do_so_always() {
+void a_jumping_handler_is_called_every_time() {
     for (When when : kBoth) {
         const int status = status_of_child([=] {
             installed(when, [] { set_handler(jumps); });
@@ -107,7 +107,7 @@ void an_ignored_signal_that_was_sent_is_survived() {
     }
 }
 
-void who_withdraws_is_not_asked_again() {
+void a_withdrawn_handler_is_not_called_again() {
     for (auto handler : {withdraws, raises_after_withdrawing})
         for (When when : kBoth) {
             const int status = status_of_child([=] {
@@ -125,7 +125,7 @@ void who_withdraws_is_not_asked_again() {
     }
 }
 
-void who_was_there_first_is_asked_by_who_came_later() {
+void a_later_handler_passes_faults_to_the_first() {
     for (bool withdrawn : {false, true}) {
         const int status = status_of_child([=] {
             installed(When::before_us, [] { set_handler(repairs); });
@@ -142,7 +142,7 @@ void who_was_there_first_is_asked_by_who_came_later() {
     }
 }
 
-void who_put_the_default_back_gets_it() {
+void a_restored_default_handler_ends_the_process() {
     const int status = status_of_child([] {
         installed(When::before_us, [] { set_handler(returns); });
         signal(SIGSEGV, SIG_DFL);
@@ -152,7 +152,7 @@ void who_put_the_default_back_gets_it() {
     CHECK(died_of(status, SIGSEGV));
 }
 
-void a_thousand_changes_of_hands_are_survived() {
+void a_thousand_changes_of_handlers_are_survived() {
     const int status = status_of_child([] {
         installed(When::before_us, [] { set_handler(repairs); });
         for (int i = 0; i < 1000; ++i) {
@@ -171,12 +171,12 @@ void a_thousand_changes_of_hands_are_survived() {
 
 int main() {
     forbidden();
-    who_repairs_may_do_so_always();
-    who_jumps_may_do_so_always();
+    a_repairing_handler_is_called_every_time();
+    a_jumping_handler_is_called_every_time();
     an_ignored_signal_that_was_sent_is_survived();
-    who_withdraws_is_not_asked_again();
-    who_was_there_first_is_asked_by_who_came_later();
-    who_put_the_default_back_gets_it();
-    a_thousand_changes_of_hands_are_survived();
+    a_withdrawn_handler_is_not_called_again();
+    a_later_handler_passes_faults_to_the_first();
+    a_restored_default_handler_ends_the_process();
+    a_thousand_changes_of_handlers_are_survived();
     return 0;
 }

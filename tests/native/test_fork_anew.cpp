@@ -1,4 +1,4 @@
-// fork before anything is in use: the child is a process of its own, whatever threads and freed blocks its parent has.
+// fork before first use: the child works on its own, whatever threads and freed blocks its parent has.
 #include "faults.h"
 #include "stream/fork.h"
 #include "streams.h"
@@ -44,7 +44,7 @@ void the_child_works(uint32_t device) {
         std::string errors;
         const int status = status_of_child(
             [&] {
-                CHECK(refuses(Why::forked, [&] { heap.allocate(device, 8, false); }));   // until it was asked
+                CHECK(refuses(Why::forked, [&] { heap.allocate(device, 8, false); }));   // until begin_anew was called
                 CHECK(begin_anew() && !heap.is_forked() && heap.cached_bytes() == 0);
                 works(device);
                 works(device);

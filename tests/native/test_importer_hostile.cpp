@@ -1,4 +1,4 @@
-// Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
+// Hostile exporters: the importer checks every answer, keeps its deadline and leaks nothing.
 #include <poll.h>
 
 #include "peer_roles.h"
@@ -118,7 +118,7 @@ void told(const SocketPlace& place, Status status, const std::function<void(Lie&
     drop(block);
 }
 
-void lies(const SocketPlace& place) {
+void lying_answers_are_refused(const SocketPlace& place) {
     using enum Status;
     const int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING), unsealable = memfd_create("plain", MFD_CLOEXEC);
     CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
@@ -154,14 +154,14 @@ void lies(const SocketPlace& place) {
     for (size_t size : {1, 4, 6, 8, 100, 127, 129, 4096}) told(place, bad_answer, [=](Lie& lie) { lie.size = size; });
     told(place, version, [](Lie& lie) { lie.answer.version = 9; });
     told(place, version, [](Lie& lie) { lie.answer.version = 0, lie.size = 6; });
-    told(place, stale, [](Lie& lie) { lie.answer.status = stale; });   // with a descriptor nobody asked for
+    told(place, stale, [](Lie& lie) { lie.answer.status = stale; });   // with a descriptor that was not asked for
     told(place, too_many, [](Lie& lie) { lie.answer.status = too_many, lie.answer.id = 0; });
     for (int fd : {plain, unsealable, ends[0], ends[1]}) close(fd);
 }
 
 bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
 
-void silence(const SocketPlace& place) {
+void silent_or_late_exporters_time_out(const SocketPlace& place) {
     const int before = descriptors_open();
     {
         Impostor impostor(place, [](int, const Request&) {});
@@ -174,7 +174,7 @@ void silence(const SocketPlace& place) {
         start = steady_clock::now();
         CHECK(refuses(Why::interrupted, [&] { open(*exporter, kPatience, {stops, &asked}); }));
         CHECK(asked == 3 && seconds_since(start) < 5);
-        // Who waits for his turn has a deadline too.
+        // A thread that waits for its turn has a deadline too.
         std::thread first([&] { CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 1); })); });
         std::thread second([&] { CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.2); })); });
         first.join();
@@ -187,7 +187,7 @@ void silence(const SocketPlace& place) {
         CHECK(refuses(Why::peer_lost, [&] { open(*exporter); }) && exporter->is_lost() && !exporter->is_dead());
         CHECK(dial(place) != exporter);
     }
-    {   // Old answers, without end.
+    {   // Endless old answers.
         const Impostor impostor(place, [](int socket, const Request& request) {
             Answer answer{.id = request.id - 1};
             if (request.id > 1)
@@ -199,7 +199,7 @@ void silence(const SocketPlace& place) {
         CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.3); }));
         exporter.reset();
     }
-    // Answers that come too late are nobody's.
+    // Answers that come too late are dropped.
     {
         std::atomic<int> hold{1};
         Block* block = create_block(4096, 0);
@@ -224,22 +224,22 @@ void silence(const SocketPlace& place) {
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 
-void nobody_there(const SocketPlace& place) {
+void connects_without_an_exporter_are_refused(const SocketPlace& place) {
     const int before = descriptors_open();
     const auto connect = [&](const std::string& name, pid_t pid, uint64_t start) {
         return [=, &place] { Exporter::connect(place.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
     };
     const uint64_t start = start_time(getpid());
     CHECK(refuses(Why::peer_lost, connect("none.sock", getpid(), start)));
-    CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start)));   // a socket that nobody listens at
+    CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start)));   // a socket without a listener
     CHECK(refuses(Why::system_memory, connect(std::string(120, 'n'), getpid(), start)));
     {
         const Impostor impostor(place, [](int, const Request&) {});
         CHECK(!refused(connect(kName, getpid(), 0)) && !refused(connect(kName, getpid(), start & UINT32_MAX)));
         CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start + 1)));   // the pid was used again
-        CHECK(refuses(Why::peer_lost, connect(kName, getppid(), 0)));          // somebody else is at its place
+        CHECK(refuses(Why::peer_lost, connect(kName, getppid(), 0)));          // another process has its slot
     }
-    // More than the backlog holds.
+    // More connections than the backlog holds.
     {
         const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         sockaddr_un address{.sun_family = AF_UNIX};
@@ -256,8 +256,8 @@ void nobody_there(const SocketPlace& place) {
     CHECK(descriptors_open() == before);
 }
 
-// Letting go never blocks, and nothing of it is lost, when the exporter is slow to read.
-void many_let_go(const SocketPlace& place) {
+// A release never blocks and never gets lost, also when the exporter reads slowly.
+void releases_to_a_slow_exporter_do_not_block(const SocketPlace& place) {
     std::atomic<bool> slow{true};
     Impostor impostor(place, [&](int, const Request&) {
         while (slow) usleep(1000);
@@ -278,10 +278,10 @@ void many_let_go(const SocketPlace& place) {
 void all_of_it() {
     const SocketPlace place;
     const int before = descriptors_open();
-    RUN(lies(place));
-    RUN(silence(place));
-    RUN(nobody_there(place));
-    RUN(many_let_go(place));
+    RUN(lying_answers_are_refused(place));
+    RUN(silent_or_late_exporters_time_out(place));
+    RUN(connects_without_an_exporter_are_refused(place));
+    RUN(releases_to_a_slow_exporter_do_not_block(place));
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 

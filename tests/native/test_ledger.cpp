@@ -17,15 +17,15 @@ void shared_blocks_count_once(Ledger& a, Ledger& b) {
     const uint64_t first = a.list(71, 1, 5), second = a.list(72, 0, 7);
     CHECK(first != second && a.used(1) == 65 && a.used(0) == 7);
     CHECK(b.hold(first, 71) && b.used(1) == 65 && b.holders(first) == 2);
-    CHECK(!b.hold(second, 71) && b.holders(second) == 1);   // its place is another's
+    CHECK(!b.hold(second, 71) && b.holders(second) == 1);   // another block has its place
     CHECK(a.find(71) == first && b.find(72) == second && b.find(99) == LedgerLayout::kNone);
     a.let_go(first);
     CHECK(b.used(1) == 65 && b.list(73, 1, 1) != first);
     b.let_go(first);
-    CHECK(a.used(1) == 61 && b.find(71) == first && a.list(74, 0, 1) == first);   // until its place is another's
+    CHECK(a.used(1) == 61 && b.find(71) == first && a.list(74, 0, 1) == first);   // until another block has its place
     CHECK(b.find(71) == LedgerLayout::kNone && b.find(74) == first);
     CHECK(!a.hold(LedgerLayout::kEntries, 1));
-    const uint64_t huge = a.list(75, 1, (uint64_t{1} << 48) + 9);   // what others say of a block is not looked at
+    const uint64_t huge = a.list(75, 1, (uint64_t{1} << 48) + 9);   // the ledger does not check the stated size
     CHECK(a.used(0) == 8 && a.used(1) > uint64_t{1} << 47);
     a.let_go(huge);
     const uint64_t many = LedgerLayout::kEntries;
@@ -55,7 +55,7 @@ void set_owner(int fd, const LedgerLayout& layout, uint64_t slot, uint64_t owner
     CHECK(pwrite(fd, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader + slot * layout.stride())) == 8);
 }
 
-// A process has died that had listed a block: one that imports it and one that lists another meet at its place.
+// A process that listed a block has died; a process that imports it races with a process that lists another block.
 void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
     Ledger importer(fd, layout, 0), lister(fd, layout, 2);
     const int rounds = scaled(3000, 300000);
@@ -153,7 +153,7 @@ int main() {
     a.leave();
     CHECK(!a.charge(1, 1, 100) && a.used(1) == 60);
     a.refund(1, 60);
-    CHECK(a.used(1) == 60);   // the slot is another's by now
+    CHECK(a.used(1) == 60);   // another process has the slot by now
     CHECK(refuses(Why::closed, [&] { a.list(1, 0, 1); }));
     close(fd);
     return 0;

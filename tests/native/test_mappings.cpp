@@ -1,4 +1,4 @@
-// Physical blocks mapped into reserved addresses, their rights, and allocations made fit to be given to others.
+// Physical blocks mapped into reserved addresses, their rights, and allocations that move so that they can be shared.
 #include <cstring>
 #include <sys/mman.h>
 
@@ -43,7 +43,7 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
     }
     mapped.push_back(heap.map(*place, (blocks - 1) * kGranule, first));   // one block twice
     const auto data = noise(random, span);
-    copy(base + kGranule - 9, address(data.data()), 3 * kGranule);   // over three seams
+    copy(base + kGranule - 9, address(data.data()), 3 * kGranule);   // across three mappings
     CHECK(std::equal(data.begin(), data.begin() + 3 * kGranule, read(base + kGranule - 9, 3 * kGranule).begin()));
     copy(base + 5, address("twice"), 5);
     CHECK(memcmp(read(base + (blocks - 1) * kGranule + 5, 5).data(), "twice", 5) == 0);
@@ -56,7 +56,7 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
     CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, blocks * kGranule); }));
     drop(first);
 
-    // Unmapped in the middle of a use: the bytes stay until the last pin goes, and so do the addresses.
+    // Unmapped while in use: bytes and addresses stay until the last pin goes.
     const Range range = heap.resolve("x", base, span);
     heap.unmap(*place, kGranule);
     CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, kGranule); }));
@@ -81,7 +81,7 @@ void a_mapping_ends_at_its_limit(uint32_t device) {
     CHECK(read(base + kGranule, 1001) == [] { std::vector<char> bytes(1001, 1); bytes[1000] = 0; return bytes; }());
     const auto beyond = refused([&] { fill(base + 999, 1, 1, 2); });
     CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->within.size == 1000);
-    CHECK(refuses(Why::out_of_bounds, [&] { fill(base, 1, 1, kGranule + 1); }));   // what is mapped behind is not next to it
+    CHECK(refuses(Why::out_of_bounds, [&] { fill(base, 1, 1, kGranule + 1); }));   // the next mapping does not begin at its end
     CHECK(refuses(Why::unknown_address, [&] { fill(base + 1000, 1, 1, 1); }));
     heap.set_access(*place, 0, 2 * kGranule, {device, Mapping::kRead});
     heap.unmap(*place, 0);
@@ -119,22 +119,22 @@ void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
     char bytes[8] = {};
     const uint64_t host = address(bytes), on_b = heap.address_of(heap.allocate(b, 64, false));
     copy(on_b, at, 8);                                                             // b may read
-    CHECK(refuses(Why::no_access, [&] { copy(at, on_b, 8); }));                    // and not write
-    const auto refusal = refused([&] { copy(host, at, 8); });                      // nor may a, which owns it
+    CHECK(refuses(Why::no_access, [&] { copy(at, on_b, 8); }));                    // b may not write
+    const auto refusal = refused([&] { copy(host, at, 8); });                      // a owns it and may not write either
     CHECK(refusal && refusal->why == Why::no_access && refusal->device == a && refusal->address == at);
     CHECK(refuses(Why::no_access, [&] { fill(at, 1, 1, 8); }));
     heap.set_access(*place, 0, kGranule, {a, 3});
     fill(at, 1, 1, 8);
-    CHECK(refuses(Why::no_access, [&] { fill(at + kGranule - 4, 1, 1, 8); }));     // over the seam
+    CHECK(refuses(Why::no_access, [&] { fill(at + kGranule - 4, 1, 1, 8); }));     // across two mappings
     CHECK(heap.rights(*place, 77, a) == 3 && heap.rights(*place, kGranule, a) == 0 && heap.rights(*place, 5, b) == 1);
     CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*place, 0, kGranule + 1, {a, 3}); }));
     CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*place, 0, 3 * kGranule, {a, 3}); }));
-    CHECK(heap.rights(*place, kGranule, a) == 0);                                  // nothing was half done
+    CHECK(heap.rights(*place, kGranule, a) == 0);                                  // no right has changed
     heap.set_access(*place, 0, 2 * kGranule, {a, 3});
     fill(at + kGranule - 4, 7, 1, 8);
     const Range dst = heap.resolve("dst", at, 8);
     heap.set_access(*place, 0, kGranule, {a, 0});
-    heap.check_access({}, dst, b);                                                 // the stream's device counts
+    heap.check_access({}, dst, b);                                                 // the stream's device decides
     CHECK(refuses(Why::no_access, [&] { heap.check_access(dst, {}, b); }));
     heap.unpin(dst);
     heap.release(*place);
@@ -151,7 +151,7 @@ void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t 
 
     const Range other = heap.resolve("x", at, 1);
     CHECK(heap.pin(mine));
-    CHECK(refuses(Why::in_use, [&] { heap.share(mine, within); }));   // somebody holds a pointer to the bytes
+    CHECK(refuses(Why::in_use, [&] { heap.share(mine, within); }));   // a view holds a pointer to the bytes
     heap.unpin(other);
     Block* const block = heap.share(mine, within);
     heap.unpin(mine);
@@ -173,7 +173,7 @@ void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t 
     heap.retire(neighbour, neighbour->id.load());
 }
 
-// The host has the address, and uses it: before the move, after it, and when the slot is another's.
+// The host uses its address before the move, after it, and when another allocation has the slot.
 void what_the_host_uses_stays_where_it_is() {
     Heap& heap = Heap::get();
     const uint32_t device = heap.add_device({.capacity = uint64_t{1} << 40, .host_access = true}, nullptr, 0);
@@ -199,7 +199,7 @@ void what_the_host_uses_stays_where_it_is() {
             others.push_back(heap.allocate(device, size, false));
         CHECK(others.back() == mine || size == kGranule - 1);
         memset(reinterpret_cast<char*>(heap.address_of(others.back())), 'o', size);
-        CHECK(memcmp(again, "Before", 6) == 0);   // as others have it
+        CHECK(memcmp(again, "Before", 6) == 0);   // the shared block keeps its bytes
         for (uint64_t i = 0; i < size; ++i) CHECK(next[i] == 'n');
         munmap(again, block->size);
         drop(block);
@@ -209,7 +209,7 @@ void what_the_host_uses_stays_where_it_is() {
     heap.close_device(device);
 }
 
-// Under TSan and ASan the most telling: others use it all the time while it moves.
+// Other threads use the allocation while it moves; TSan and ASan see the most here.
 void copies_meet_a_move(uint32_t device) {
     Heap& heap = Heap::get();
     for (int round = 0; round < 200; ++round) {
@@ -252,12 +252,12 @@ void a_large_allocation_shares_the_block_it_has(uint32_t device) {
     CHECK(block == extent->block && block->size == 3 * kGranule && within == 0);
     const uint64_t cached = heap.cached_bytes();
     heap.retire(extent, extent->id.load());
-    CHECK(heap.cached_bytes() == cached);   // somebody may still write into it
+    CHECK(heap.cached_bytes() == cached);   // an importer may still write into it
     drop(block);
 }
 
 int told;
-void nobody_else_holds_it(uint32_t device) {
+void a_block_that_only_others_hold_is_told_once(uint32_t device) {
     static uint64_t last;
     abandoned = [](uint64_t id) {
         ++told;
@@ -291,6 +291,6 @@ int main() {
     copies_meet_a_move(a);
     what_the_host_uses_stays_where_it_is();
     a_large_allocation_shares_the_block_it_has(a);
-    nobody_else_holds_it(a);
+    a_block_that_only_others_hold_is_told_once(a);
     return 0;
 }

@@ -1,4 +1,4 @@
-// Memory that other threads use, fork beside or share while it moves, ends, or cannot be unmapped.
+// Memory that moves, ends or cannot be unmapped while other threads use it, share it or fork.
 #include <cstddef>
 #include <cstring>
 #include <dirent.h>
@@ -18,7 +18,7 @@ using namespace peerlane;
 
 namespace {
 
-// Neither a pin nor a look may take a move for an end.
+// A pin or a look during a move must not report that the allocation has ended.
 void what_moves_is_alive(uint32_t device, bool looks, uint64_t size, int rounds) {
     Heap& heap = Heap::get();
     for (int round = 0; round < rounds; ++round) {
@@ -53,7 +53,7 @@ void what_moves_is_alive(uint32_t device, bool looks, uint64_t size, int rounds)
     }
 }
 
-// This thread may map no inaccessible memory any more, as at the limit of mappings.
+// Forbids this thread to map inaccessible memory, as the limit of mappings does.
 void forbid_unmapping() {
     constexpr uint32_t kNumber = offsetof(seccomp_data, nr), kRights = offsetof(seccomp_data, args) + 2 * sizeof(uint64_t);
     const sock_filter program[] = {
@@ -77,7 +77,7 @@ bool is_reachable(const char* byte) {
     return read;
 }
 
-// What one mapping showed is still there in the others, and in other processes.
+// Bytes written through one mapping stay in the other mappings and in other processes.
 void bytes_outlive_a_mapping(uint32_t device) {
     Heap& heap = Heap::get();
     Block* const block = heap.create_physical(device, kGranule, true);
@@ -89,7 +89,7 @@ void bytes_outlive_a_mapping(uint32_t device) {
     uint64_t within;
     Extent* const shared = heap.allocate(device, kGranule, false);
     CHECK(heap.pin(shared));
-    Block* const given = heap.share(shared, within);   // as another process would hold it
+    Block* const given = heap.share(shared, within);   // as an importer would hold it
     heap.unpin(shared);
     memcpy(heap.host_of(shared, 0), "there", 5);
     const char* const before = heap.host_of(shared, 0);
@@ -135,7 +135,7 @@ void forks_meet_the_ends_of_blocks(uint32_t device) {
         std::string kept;
         status_of_child([] {
             dprintf(STDERR_FILENO, "kept %d;", blocks_open());
-            raise(SIGKILL);   // TSan would wait a while for the thread that is not in the child
+            raise(SIGKILL);   // TSan would wait for the threads that the child lacks
         }, &kept);
         ends.join();
         CHECK(kept.find("kept 0;") != std::string::npos);

@@ -1,4 +1,4 @@
-"""The native tests: plain executables, built and run under ASan with UBSan and under TSan."""
+"""The native tests: executables, built and run under ASan with UBSan and under TSan."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def build(request: pytest.FixtureRequest) -> Path:
     folder = ROOT / "build" / f"native-{tree}"
     settings = ("-DPEERLANE_NATIVE_TESTS=ON", f"-DPEERLANE_SANITIZE={SANITIZERS[tree]}")
     _command("cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *settings, seconds=BUILD_SECONDS)
-    at_once = str(os.cpu_count() or 1)  # both trees may be built at once, and compilers need memory
+    at_once = str(os.cpu_count() or 1)  # both trees may be built at once: bound the compilers' memory
     _command("cmake", "--build", str(folder), "--parallel", at_once, seconds=BUILD_SECONDS)
     return folder
 
 
 class _Executables:
-    """One tree is a class, so that of two workers each takes one: both would build a tree that they share."""
+    """A class for each tree: xdist gives a class to one worker, and two workers must not build one tree."""
 
     tree: str
 
@@ -63,7 +63,7 @@ class TestThread(_Executables):
 def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
     if "thread" in build.name and name.startswith("test_faults"):
         pytest.skip("TSan cannot leave a signal handler by a jump, which is what these tests do")
-    # A child forked before anything was in use starts threads of its own, which TSan refuses unless it is told.
+    # A child that is forked before first use starts threads, which TSan refuses without this option.
     thread = "halt_on_error=1:die_after_fork=0"
     options = {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "TSAN_OPTIONS": thread}
     _command(str(build / name), seconds=seconds, **options, **extra)

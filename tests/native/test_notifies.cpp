@@ -48,7 +48,7 @@ void kinds() {
     finish(*one);
     finish(*other);
     CHECK(memory.word(0) + memory.word(1) == 2 && !fifo->is_recorded());
-    // Strict: a record must be consumed before the next; the one that is too many is a failure and no record.
+    // Strict: a record must be consumed before the next; a second record fails and does not count.
     Notify* strict = Notify::local(NotifyKind::strict, device);
     notify(*other, strict);
     notify(*other, strict);
@@ -67,7 +67,7 @@ void kinds() {
     memory.close();
 }
 
-// Every record of many threads is taken once, by one of many streams.
+// Each record of many threads is consumed once, by one of many streams.
 void every_record_is_taken_once() {
     constexpr int kRecorders = 4, kConsumers = 4;
     const int rounds = scaled(500, 20000);
@@ -114,7 +114,7 @@ void lines_are_used_again() {
     close(*one);
 }
 
-// What two processes share: a page with the parent's doorbell is inherited, with lines for both ways.
+// The page that two processes share, with a line for each direction; the child inherits it with the parent's doorbell.
 struct Shared {
     std::shared_ptr<SignalPage> page = std::make_shared<SignalPage>(4u);
     SignalLine& ping() const { return page->line(0); }   // the child waits for it
@@ -128,13 +128,13 @@ struct Shared {
     auto* answer = new Notify(shared.page, 1, NotifyKind::fifo);
     bool wake;
     Notify* hello = new Notify(shared.page, 2, NotifyKind::binary);
-    hello->record(wake);   // and dies, for all the parent knows, before it rings: it is seen all the same, later
+    hello->record(wake);   // without a ring, as if it died before it: the parent sees the record later
     std::mt19937 random(7);
     for (uint64_t answered = 0;;) {
         if (shared.orders().recorded() != 0) _exit(0);
         if (shared.ping().recorded() == answered) continue;
         ++answered;
-        for (uint32_t n = random() % 64; n != 0; --n) asm volatile("" ::: "memory");   // meet it at every moment
+        for (uint32_t n = random() % 64; n != 0; --n) asm volatile("" ::: "memory");   // record at any moment of the wait
         if (!answer->record(wake)) _exit(3);
         if (wake) bell.ring();
     }
@@ -148,7 +148,7 @@ void ping_pong(const Shared& shared, const int rounds) {
     for (int i = 0; i < rounds; ++i) {
         notify(*one, ping);
         await(*one, pong);
-        if (i % 3 == 0) finish(*one);   // else several are under way
+        if (i % 3 == 0) finish(*one);   // else several waits are pending
     }
     finish(*one);
     std::printf("    %d round trips in %.2f s\n", rounds, std::chrono::duration<double>(Clock::now() - start).count());
@@ -158,7 +158,7 @@ void ping_pong(const Shared& shared, const int rounds) {
     pong->drop();
 }
 
-// Nobody in this process waits: the doorbell alone lets the stream go on (eager), whatever else it does.
+// No thread of this process waits: under eager the doorbell alone lets the stream go on.
 void woken_by_the_other(const Shared& shared) {
     const Area memory = area(device, 16);
     auto* ping = new Notify(shared.page, 0, NotifyKind::fifo);
@@ -182,7 +182,7 @@ void woken_by_the_other(const Shared& shared) {
     memory.close();
 }
 
-// An idle waiter costs next to nothing.
+// An idle waiter uses almost no processor time.
 void idle_waiters() {
     std::vector<StreamPtr> all;
     const Area memory = area(device, 8);
@@ -201,7 +201,7 @@ void idle_waiters() {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     const double spent = double(after.tv_sec - before.tv_sec) + 1e-9 * double(after.tv_nsec - before.tv_nsec);
     std::printf("    %.4f s of processor time in a second\n", spent);
-    CHECK(spent < 0.2);   // sanitized, and on a busy machine
+    CHECK(spent < 0.2);   // with sanitizers, on a busy machine
     for (const StreamPtr& each : all) close(*each);
     never->drop();
     memory.close();
@@ -223,7 +223,7 @@ int main() {
     open_heap();
     device = new_device();
     const Shared shared;
-    // The child is made before any thread: it uses the page and the doorbell, which lies in a page as well.
+    // The child is forked before any thread starts; it uses the page of signals and the page of the doorbell.
     const StreamPtr first = stream(device);
     int ends[2];
     CHECK(pipe(ends) == 0);

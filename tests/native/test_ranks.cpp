@@ -1,5 +1,5 @@
-// What channels need of signals: banks of notifies, the processes of a group, notifies that nobody will record, and whether
-// anything of a process can still run.
+// Signals for channels: banks of notifies, the processes of a group, notifies that no process will record, and whether
+// a process can make progress.
 #include <csignal>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ Notify* line_of(const std::shared_ptr<SharedSignal>& bank, uint32_t index, Notif
     return notify;
 }
 
-// A process that lives until it is killed, or for a minute.
+// A process that lives until it is killed, for a minute at most.
 struct Other {
     pid_t pid = fork();
 
@@ -51,7 +51,7 @@ struct Other {
     }
 };
 
-// Makes the call that a stream comes to, under any schedule.
+// Makes the callback that a stream reaches next, under any schedule.
 void make_call(CallbackQueue& queue, Stream& on) {
     CallbackQueue::Item item;
     for (const auto start = Clock::now(); !queue.take(item, 1'000'000); (void)engine().query(on))
@@ -81,16 +81,16 @@ void banks_are_opened_as_large_as_they_are(const std::shared_ptr<Ledger>& ledger
     const auto again = SharedSignal::open(bank->fd(), ledger, 3);
     again->line(2).word.fetch_add(SignalLine::kRecord);
     CHECK(bank->line(2).recorded() == 1);
-    CHECK(SharedSignal::open(bank->fd(), ledger, 3) == again);   // one member, however often
+    CHECK(SharedSignal::open(bank->fd(), ledger, 3) == again);   // opened twice, the process is one member
     for (const uint32_t other : {0u, 2u, 4u, SharedSignal::kMostLines})
         CHECK(refused([&] { SharedSignal::open(bank->fd(), ledger, other); }));
     const int unsealed = memfd_create("bank", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(unsealed >= 0 && ftruncate(unsealed, static_cast<off_t>(bank->bytes())) == 0);
-    CHECK(refused([&] { SharedSignal::open(unsealed, ledger, 3); }));   // it could be cut while it is used
+    CHECK(refused([&] { SharedSignal::open(unsealed, ledger, 3); }));   // an unsealed file could be cut while in use
     ::close(unsealed);
 }
 
-void a_record_wakes_who_waits_for_the_line(const std::shared_ptr<Ledger>& ledger) {
+void a_record_wakes_the_waiters_of_its_line(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 2);
     Notify* const mine = line_of(bank, 0);
     Notify* const other = line_of(bank, 1);
@@ -118,7 +118,7 @@ void members_that_end_are_lost(const std::shared_ptr<Ledger>& ledger) {
     CHECK(members.lost() == 0);
     const pid_t dead = dies.finish();
     CHECK(members.lost() == static_cast<uint64_t>(dead));
-    membership->line(2).word.fetch_add(SignalLine::kRecord);   // it had said so, and it is seen late
+    membership->line(2).word.fetch_add(SignalLine::kRecord);   // recorded before its end, and seen late
     CHECK(members.lost() == 0);
 }
 
@@ -143,7 +143,7 @@ void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
     dies.finish();
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
-    engine().notify_recorded(*awaited);   // what was recorded counts
+    engine().notify_recorded(*awaited);   // a record from before counts
     await(*waits, awaited);
     finish(*waits);
     close(*waits);
@@ -157,18 +157,18 @@ void waits_for_abandoned_notifies_end() {
     engine().abandon(*given_up);
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
-    await(*waits, given_up);   // and the next one, too
+    await(*waits, given_up);   // the next wait is given up, too
     sync(*waits);
     CHECK(failed_with(*waits, Why::waits_for_lost));
     engine().notify_recorded(*given_up);
     await(*waits, given_up);
     finish(*waits);
-    // What is queued already will record it.
+    // A queued operation will record it.
     CallbackQueue* const queue = new CallbackQueue;
     callback(*records, queue, 1);
     notify(*records, given_up);
     await(*waits, given_up);
-    std::this_thread::sleep_for(3 * kPulse);   // it is looked at meanwhile
+    std::this_thread::sleep_for(3 * kPulse);   // the watcher looks at it meanwhile
     make_call(*queue, *records);
     finish(*records);
     finish(*waits);
@@ -177,7 +177,7 @@ void waits_for_abandoned_notifies_end() {
     queue->drop();
 }
 
-// A thread that waits for a stream, as the program does.
+// A thread that waits for a stream as a program does.
 struct Waiter {
     std::thread thread;
     explicit Waiter(const StreamPtr& on, double seconds = kPatience)
@@ -198,7 +198,7 @@ void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
     Notify* const first = line_of(bank, 0);
     Notify* const second = line_of(bank, 1);
     const StreamPtr waits = stream(device), behind = stream(device), another = stream(device);
-    CHECK(engine().no_progress(false).token == 0);   // nobody waits
+    CHECK(engine().no_progress(false).token == 0);   // no thread waits
     await(*waits, first);
     order(*waits, *behind);
     await(*another, second);
@@ -210,7 +210,7 @@ void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
             CHECK(parked.what == (parked.stream == waits->id ? first->id : parked.stream == behind->id ? waits->id : second->id));
             CHECK(parked.is_local == (parked.park == Park::mark));
         }
-        CHECK(engine().no_progress(false).token == found.token);   // nothing has happened
+        CHECK(engine().no_progress(false).token == found.token);   // the state is the same
         engine().notify_recorded(*second);
         finish(*another);
         CHECK(!engine().end_waits(found.token, 1, false));
@@ -249,7 +249,7 @@ void waits_without_progress_are_refused_and_the_streams_stay() {
     missing->drop();
 }
 
-// Each of them could go on, or might be let on by who is not known.
+// Each of these can go on, or an unknown process may let it go on.
 void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 1), shared = SharedSignal::create(ledger);
     Notify* const between = line_of(bank, 0);
@@ -286,7 +286,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     finish(*waits);
     {
         await(*waits, between);
-        const Waiter waiter(waits, 1.0);   // and so does this one
+        const Waiter waiter(waits, 1.0);   // this one ends by itself, too
         for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
     }
     engine().notify_recorded(*between);
@@ -297,7 +297,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     queue->drop();
 }
 
-// Records race with looks: whatever is told, no wait ends but by its record.
+// Records race with looks for progress: only its record ends a wait.
 void records_race_with_looks(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 1);
     Notify* const line = line_of(bank, 0, NotifyKind::fifo);
@@ -332,7 +332,7 @@ int main() {
     RUN(a_pid_that_is_another_process_now_is_lost(ledger));
     under_each_schedule(random, [&] {
         RUN(lines_of_a_bank_are_apart(ledger));
-        RUN(a_record_wakes_who_waits_for_the_line(ledger));
+        RUN(a_record_wakes_the_waiters_of_its_line(ledger));
         RUN(waits_of_a_group_end_with_a_member(ledger));
         RUN(waits_for_abandoned_notifies_end());
         RUN(no_progress_is_seen_and_ended(ledger));

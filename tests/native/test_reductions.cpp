@@ -21,7 +21,7 @@ std::vector<char> noise(std::mt19937_64& random, uint64_t size) {
     std::vector<char> bytes(size);
     for (char& byte : bytes) {
         const uint64_t drawn = random();
-        // Now and then all ones or none: infinities, what is no number, denormals, zeros.
+        // Some values are all ones or all zeros: infinities, NaNs, denormals, zeros.
         byte = static_cast<char>(drawn >> 60 == 0 ? 0 : drawn >> 60 == 1 ? 0xFF : drawn >> 60 == 2 ? 0x7F : drawn >> 11);
     }
     return bytes;
@@ -64,7 +64,7 @@ float value_of_half(uint16_t half) {
     return static_cast<float>(half & 0x8000 ? -size : size);
 }
 
-// The nearest of two neighbours, by their distances.
+// The nearer of two neighbours, by distance.
 void halves_are_rounded_to_the_nearest_even() {
     std::vector<uint16_t> every(1 << 16);
     for (unsigned i = 0; i < every.size(); ++i) every[i] = static_cast<uint16_t>(i);
@@ -117,7 +117,7 @@ void every_size_and_place(std::mt19937_64& random, uint32_t device, uint32_t els
         }
 }
 
-void what_cannot_be_is_refused(uint32_t device, uint32_t elsewhere) {
+void bad_reductions_are_refused(uint32_t device, uint32_t elsewhere) {
     const Area to = area(device, 4096), from = area(device, 4096), far = area(elsewhere, 64);
     const Reduction& words = sums_of_words();
     CHECK(refuses(Why::misaligned, [&] { reduce(to.address + 2, from.address, 1, words); }));
@@ -134,7 +134,7 @@ void what_cannot_be_is_refused(uint32_t device, uint32_t elsewhere) {
 }
 
 // Threads and streams that add to one place, also through another mapping of it: nothing is lost.
-void they_take_turns(uint32_t device) {
+void reductions_take_turns(uint32_t device) {
     Heap& heap = Heap::get();
     const uint64_t size = 2 * kGranule, count = size / 4;
     Block* const block = heap.create_physical(device, size, false);
@@ -167,7 +167,7 @@ void they_take_turns(uint32_t device) {
     ones.close();
 }
 
-// Whatever the thread has set; and it has it again afterwards.
+// A reduction rounds to nearest whatever mode the thread has set, and restores that mode.
 void rounding_is_the_standards(uint32_t device) {
     const Area to = area(device, 64), from = area(device, 64);
     auto* const a = reinterpret_cast<float*>(to.host);
@@ -209,8 +209,8 @@ int main() {
     levels_agree(random);
     halves_are_rounded_to_the_nearest_even();
     every_size_and_place(random, device, elsewhere);
-    what_cannot_be_is_refused(device, elsewhere);
-    they_take_turns(device);
+    bad_reductions_are_refused(device, elsewhere);
+    reductions_take_turns(device);
     rounding_is_the_standards(device);
     streams_reduce_in_order(random, device, elsewhere);
     return 0;

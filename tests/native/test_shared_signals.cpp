@@ -1,4 +1,4 @@
-// Signals that processes share: who waits is woken by every record, and only by the dead is he given up.
+// Signals that processes share: each record wakes the waiter; a wait is given up only when the recorders have died.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ using namespace streams;
 namespace {
 
 uint32_t device;
-int node;   // its file
+int node;   // the node file's descriptor
 
 std::shared_ptr<Ledger> new_ledger() {
     const LedgerLayout layout{2, 4};
@@ -24,7 +24,7 @@ std::shared_ptr<Ledger> new_ledger() {
     return std::make_shared<Ledger>(node, layout, 0);
 }
 
-// As another process does it, which has told nothing of itself.
+// Records as another process does that has not joined.
 void record_elsewhere(SharedSignal& event, uint64_t number) {
     SignalLine& line = event.record_line(number);
     if (line.word.exchange(number * SignalLine::kRecord | SignalLine::kWaiter) & SignalLine::kWaiter) event.ring();
@@ -54,7 +54,7 @@ void join_as_dead(SharedSignal& signal) {
     CHECK(waitpid(child, &status, 0) == child && exited_with(status, 0));
 }
 
-// A ring is for the process, not for one of its waits.
+// A ring is for the process: it wakes all its waits.
 void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
     constexpr uint64_t kWaits = 10;
     const auto event = SharedSignal::create(ledger);
@@ -72,12 +72,12 @@ void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
         }
     });
     std::printf("    %.3f s\n", span);
-    CHECK(span < kWaits / 2.0);   // looking at it once a second would take as many seconds
+    CHECK(span < kWaits / 2.0);   // a look once a second would take as many seconds as waits
     for (const StreamPtr& on : waiting) close(*on);
 }
 
-// The other one is dead, but this process records it itself.
-void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
+// The other process is dead, but this process will record the notify.
+void a_wait_for_a_record_of_this_process_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
     const auto shared = SharedSignal::create(ledger), lone = SharedSignal::create(ledger);
     Notify* const mine = Notify::local(NotifyKind::binary, device);
     Notify* const theirs = Notify::local(NotifyKind::binary, device);
@@ -92,7 +92,7 @@ void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
     await(*waits, mine);
     join_as_dead(*shared);
     join_as_dead(*lone);
-    for (Notify* const lost : {theirs, again}) {   // twice: it looked at all of them in between
+    for (Notify* const lost : {theirs, again}) {   // twice: in between the watcher looked at all lines
         await(*in_vain, lost);
         sync(*in_vain);
         CHECK(failed_with(*in_vain, Why::waits_for_lost));
@@ -108,8 +108,8 @@ void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
     queue->drop();
 }
 
-// It recorded, ended, and nobody has looked yet.
-void what_the_dead_recorded_counts_for_a_stream_that_closes(const std::shared_ptr<Ledger>& ledger) {
+// The process recorded and ended, and no thread has looked yet.
+void a_record_of_a_dead_process_ends_a_closing_stream_s_wait(const std::shared_ptr<Ledger>& ledger) {
     const auto shared = SharedSignal::create(ledger);
     Notify* const theirs = Notify::local(NotifyKind::binary, device);
     engine().share(*theirs, shared, true);
@@ -142,13 +142,13 @@ void what_the_dead_recorded_counts_for_a_stream_that_closes(const std::shared_pt
     close(*times_out);
 }
 
-void who_cannot_be_looked_at_lives(const std::shared_ptr<Ledger>& ledger) {
+void a_process_that_cannot_be_looked_at_lives(const std::shared_ptr<Ledger>& ledger) {
     const auto shared = SharedSignal::create(ledger);
     CHECK(shared->lost_to() == 0);
     join_as(*shared, getppid(), start_time(getppid()));
     CHECK(shared->lost_to() == 0);
     const pid_t other = getppid();
-    CHECK(exited_with(status_of_child([&] {   // its limit stays
+    CHECK(exited_with(status_of_child([&] {   // in a child, because a lowered limit stays
         const rlimit none{3, 3};
         CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
         CHECK(start_time(other) == kUnknownStart && shared->lost_to() == 0);
@@ -165,12 +165,12 @@ int main() {
     engine().use_bell(ledger);
     under_each_schedule(random, [&] {
         RUN(each_record_wakes_its_own(ledger));
-        RUN(what_is_recorded_here_is_not_lost(ledger));
-        RUN(what_the_dead_recorded_counts_for_a_stream_that_closes(ledger));
+        RUN(a_wait_for_a_record_of_this_process_is_not_lost(ledger));
+        RUN(a_record_of_a_dead_process_ends_a_closing_stream_s_wait(ledger));
     });
-#ifndef __SANITIZE_THREAD__   // it cannot leave a signal handler by a jump
+#ifndef __SANITIZE_THREAD__   // TSan cannot leave a signal handler by a jump
     RUN(waits_go_on_when_the_file_is_cut());
 #endif
-    RUN(who_cannot_be_looked_at_lives(ledger));
+    RUN(a_process_that_cannot_be_looked_at_lives(ledger));
     return 0;
 }

@@ -1,4 +1,4 @@
-// Callbacks: on threads of their own, in stream order, free to close what they were called by.
+// Callbacks run on their own threads, in stream order, and may close their stream.
 #include <mutex>
 
 #include "streams.h"
@@ -115,7 +115,7 @@ void in_its_own_callback() {
         server.launch(*one, [&] {
             refused = refuses(Why::own_callback, [&] { engine().synchronize(*one, Deadline::in(kPatience), {}); });
             CHECK(engine().close(*one, waits, {}) == Outcome::reached);
-            CHECK(!one->closed);   // not before the callback is over
+            CHECK(!one->closed);   // the stream closes after the callback
             return false;
         });
         write(*one, memory.address, 1);   // queued before it was closed
@@ -169,7 +169,7 @@ void waiting_for_oneself() {
     gate->drop();
 }
 
-// Nobody serves the queue: abort ends a callback that nobody began, and its token comes back.
+// No thread serves the queue: abort ends a callback that was not begun, and its token comes back.
 void never_begun() {
     auto* queue = new CallbackQueue;
     const StreamPtr one = stream(device);
@@ -189,7 +189,7 @@ void never_begun() {
     queue->drop();
 }
 
-// Streams closed and aborted while their callbacks run elsewhere.
+// Streams are closed and aborted while their callbacks run on another thread.
 void aborted_while_they_run(std::mt19937_64& random) {
     Server server(3);
     std::atomic<int> ran{0};

@@ -1,4 +1,4 @@
-// What does not work: failing operations in both modes, abort, close, waits that never end, deadlines.
+// Failing operations in both modes, abort, close, waits that never end, deadlines.
 #include "streams.h"
 
 using namespace streams;
@@ -6,7 +6,7 @@ using namespace streams;
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-uint32_t device, island;   // no route between them
+uint32_t device, island;   // they have no route to each other
 
 struct Gate {
     Notify* notify = Notify::local(NotifyKind::binary, device);
@@ -21,11 +21,11 @@ struct Cells {
         here.close();
         there.close();
     }
-    // Refused when it runs: the route is missing, and staging was not wanted.
+    // Refused when it runs: there is no route, and staging is not allowed.
     void fail(Stream& on) const { copy(on, here.address, there.address, 8, true); }
 };
 
-// `stops`: everything behind is cancelled until the failure is taken; else only the operation itself fails.
+// With `stops` everything behind is cancelled until the failure is taken; else only the operation fails.
 void failing_in_the_middle(bool stops) {
     Cells cells;
     const StreamPtr one = stream(device, stops), heir = stream(device, true), witness = stream(device, false);
@@ -118,7 +118,7 @@ void abort_of_what_is_queued(bool closes) {
     close(*heir);
 }
 
-// A running copy ends at its next chunk; nobody may be left to finish it by hand.
+// A running copy ends at its next chunk, also when no thread waits for it.
 void abort_of_a_running_job() {
     constexpr uint64_t kSize = uint64_t{128} << 20;
     const Area from = area(device, kSize), to = area(device, kSize);
@@ -144,18 +144,18 @@ void close_with_queued_work() {
     Cells cells;
     const StreamPtr one = stream(device), other = stream(device);
     Gate gate, later;
-    // Ends by itself: all of it runs.
+    // The gate opens: everything runs.
     await(*one, gate.notify);
     write(*one, cells.here.address, 1);
     order(*one, *other);
     write(*other, cells.here.address + 8, 2);
-    notify(*stream(device), gate.notify);   // nobody holds this stream, and it runs all the same
+    notify(*stream(device), gate.notify);   // a dropped stream still runs
     close(*other);
     close(*one);
     CHECK(cells.here.word(0) == 1 && cells.here.word(1) == 2 && one->closed && other->closed);
     CHECK(!engine().take_failure(*one) && !engine().take_failure(*other));
     close(*one);
-    // Never ends: what waits in vain is cancelled, and what hangs on it; within bounds.
+    // The gate never opens: the wait and its followers are cancelled, in bounded time.
     const StreamPtr stuck = stream(device), hanging = stream(device), holder = stream(device);
     await(*stuck, later.notify);
     write(*stuck, cells.here.address, 3);
@@ -192,13 +192,13 @@ void close_behind_a_barrier() {
 void hopeless_waits() {
     Cells cells;
     for (int i = 0; i < 5; ++i) {
-        // On itself.
+        // A stream that waits for itself.
         const StreamPtr self = stream(device);
         Gate mine;
         await(*self, mine.notify);
         notify(*self, mine.notify);
         CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*self); })); }) < 2);
-        // In a circle of three, and one that waits for them.
+        // A circle of three, and a stream that waits for them.
         const StreamPtr a = stream(device), b = stream(device), c = stream(device), outer = stream(device);
         Gate ab, bc, ca;
         await(*a, ca.notify);
@@ -209,7 +209,7 @@ void hopeless_waits() {
         notify(*c, ca.notify);
         order(*b, *outer);
         CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*outer); })); }) < 2);
-        // A way out that was submitted meanwhile.
+        // A record submitted meanwhile ends the circle.
         notify(*stream(device), bc.notify);
         for (const StreamPtr& each : {outer, a, b, c}) finish(*each);
         mine.open();

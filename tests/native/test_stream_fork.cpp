@@ -1,4 +1,4 @@
-// fork with streams alive: the child is told so by every call, may let go of everything, and the parent goes on.
+// fork with live streams: every call of the child is refused, it may release everything, and the parent goes on.
 #include "faults.h"
 #include "streams.h"
 
@@ -18,7 +18,7 @@ void the_child_is_refused() {
     auto* queue = new CallbackQueue;
     callback(*busy, queue, 1);
     std::atomic<bool> over{false};
-    std::vector<std::thread> threads;   // the locks are held by others at any moment
+    std::vector<std::thread> threads;   // so that other threads hold the locks at any moment
     for (int t = 0; t < 3; ++t)
         threads.emplace_back([&, t] {
             const StreamPtr own = stream(device);

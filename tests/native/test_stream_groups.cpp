@@ -1,4 +1,4 @@
-// Groups: what the default stream is given waits for all before it, and all after it waits for it.
+// Groups: an operation of the default stream waits for all before it, and all operations after it wait for it.
 #include "streams.h"
 
 using namespace streams;
@@ -21,12 +21,12 @@ struct Members {
     }
 };
 
-// Normal streams write cells of their own and read the common ones; the default stream reads and writes all.  The
-// barrier alone must make that what it is one operation after the other.
+// Normal streams write their own cells and read the common ones; the default stream reads and writes all.  The barrier
+// alone must give the result of one operation after the other.
 void as_if_one_after_the_other(std::mt19937_64& random) {
     constexpr uint64_t kOthers = 5, kCells = 8, kCell = 3000;
     Members members(kOthers);
-    const Area memory = area(device, (kOthers + 1) * kCells * kCell);   // the last part is common
+    const Area memory = area(device, (kOthers + 1) * kCells * kCell);   // all streams share the last part
     std::vector<char> model(memory.size);
     const auto place = [&](uint64_t part) { return (part * kCells + random() % kCells) * kCell; };
     const StreamPtr outsider = stream(device);
@@ -49,7 +49,7 @@ void as_if_one_after_the_other(std::mt19937_64& random) {
                 memcpy(&model[to], &model[from], 100);
                 memcpy(&model[to + 1000], &model[from + 500], 300);
                 break;
-            case 2:   // in and out of the group
+            case 2:   // between the group and a stream outside it
                 order(on, *outsider);
                 break;
             case 3:
@@ -93,7 +93,7 @@ void barriers_and_aborts() {
     memory.close();
 }
 
-// Threads of one group: the default stream's counter is what all before it wrote.
+// Threads of one group: the default stream's counter sees all writes before it.
 void threads_of_a_group() {
     constexpr int kThreads = 4;
     Members members(kThreads);
@@ -114,7 +114,7 @@ void threads_of_a_group() {
     memory.close();
 }
 
-// Many members, many phases: the cost is a count, not a look at every stream.
+// Many members, many phases: a barrier counts, and does not visit every stream.
 void many_members() {
     Members members(2000);
     const Area memory = area(device, 16);

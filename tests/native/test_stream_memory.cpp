@@ -1,4 +1,4 @@
-// Memory that cannot be had, at every place, and memory that is given back.
+// Allocations that fail at each place, and memory that is given back.
 #include <new>
 
 #include "copy/thread_team.h"
@@ -42,8 +42,8 @@ namespace {
 
 uint32_t device;
 
-// One program, with the n-th allocation refused, and all after it until it was told: either the call throws and has
-// taken nothing, or it works.  Afterwards the streams work as ever.
+// One program whose n-th allocation fails, and all after it until the call throws: a call throws and has taken nothing,
+// or it works.  Afterwards the streams work.
 bool runs_without_memory(int64_t n) {
     const Area memory = area(device, uint64_t{4} << 20), table = area(device, 4096), gift = area(device, 4096);
     const ListHeader header{.count = 1};
@@ -126,7 +126,7 @@ void without_memory() {
     while (n < 400 && runs_without_memory(n)) ++n;
     std::printf("    %lld allocations, each refused once\n", static_cast<long long>(n));
     CHECK(n > 3 && n < 400);
-    CHECK(Heap::get().live_allocations(device) == live);   // no pin was lost, and none was one too many
+    CHECK(Heap::get().live_allocations(device) == live);   // each pin was released exactly once
 }
 
 // A million operations behind a wait, then nothing: the memory goes back.
@@ -143,14 +143,14 @@ void a_million_operations() {
 #endif
     for (int i = 0; i < count; ++i) copy(*one, memory.address + 8, memory.address, 8);
     const int64_t queued = live_bytes.load() - before;
-    // 64 bytes of an operation, and 8 for the place that submitted it.
+    // 64 bytes for an operation, and 8 for the line that submitted it.
     CHECK(queued >= int64_t{count} * 72 - (int64_t{17} << 20) && queued < int64_t{count} * 80);
     engine().notify_recorded(*gate);
     finish(*one);
     const int64_t left = live_bytes.load() - before;
     std::printf("    %lld KiB queued, %lld KiB kept\n", static_cast<long long>(queued >> 10), static_cast<long long>(left >> 10));
-    CHECK(left <= int64_t{17} << 20);   // kept for the next ones
-    // Cancelled, it goes back as well; and streams that come and go leave nothing.
+    CHECK(left <= int64_t{17} << 20);   // kept for later operations
+    // Cancelled operations give memory back as well; closed streams leave nothing.
     await(*one, gate);
     for (int i = 0; i < count / 10; ++i) copy(*one, memory.address + 8, memory.address, 8);
     engine().abort(*one, true);
@@ -167,7 +167,7 @@ void a_million_operations() {
     memory.close();
 }
 
-// No memory for a thread: the caller works alone, and the team is there for the next one.
+// No memory for a thread: the caller copies alone, and a later copy has the team.
 void a_team_without_memory() {
     ThreadTeam& team = ThreadTeam::get();
     std::atomic<int> runs{0};
@@ -184,7 +184,7 @@ void a_team_without_memory() {
 
 int main() {
     auto random = seeded("test_stream_memory");
-    RUN(a_team_without_memory());   // before it has threads
+    RUN(a_team_without_memory());   // before the team has threads
     open_heap();
     device = new_device();
     under_each_schedule(random, [&] {

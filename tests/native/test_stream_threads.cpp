@@ -1,4 +1,4 @@
-// Streams used by many threads at a time; most telling under TSan.
+// Streams used by many threads at the same time; TSan sees the most here.
 #include <filesystem>
 
 #include "streams.h"
@@ -66,7 +66,7 @@ void threads_that_close(std::mt19937_64& random) {
     constexpr int kThreads = 6, kStreams = 5;
     struct Shared {
         StreamPtr stream;
-        Area memory;   // its own: the operations of different streams are not ordered
+        Area memory;   // one for each stream: streams are not ordered among themselves
     };
     std::array<Shared, kStreams> shared;
     std::vector<Shared> replaced;
@@ -191,8 +191,8 @@ void ping_pong_between_threads() {
     close(*back);
 }
 
-// The program is busy and waits for nothing: the streams get on (eager), or because somebody polls an event.
-void nobody_waits(bool polls) {
+// The program is busy and does not wait: the streams go on under eager, or because a thread polls an event.
+void queued_work_without_a_waiter_runs(bool polls) {
     const Area memory = area(device, uint64_t{8} << 20);
     const StreamPtr one = stream(device), other = stream(device);
     Notify* gate = Notify::local(NotifyKind::binary, device);
@@ -234,10 +234,10 @@ int main() {
             RUN(many_streams_on_one_thread());
             RUN(ping_pong_between_threads());
             RUN(threads_that_close(random));
-            RUN(nobody_waits(true));
-            if (engine().schedule() == Schedule::eager) RUN(nobody_waits(false));
+            RUN(queued_work_without_a_waiter_runs(true));
+            if (engine().schedule() == Schedule::eager) RUN(queued_work_without_a_waiter_runs(false));
         });
-    // Workers, the watcher, and a sanitizer's own.
+    // Workers, the watcher, and a thread of the sanitizer.
     CHECK(threads_of_process() <= std::thread::hardware_concurrency() + 3);
     return 0;
 }

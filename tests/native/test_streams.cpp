@@ -1,4 +1,4 @@
-// Order: within a stream, across streams by events and notifies, and the bytes that come of it.
+// Order: within a stream, across streams by events and notifies, and the bytes that result.
 #include "streams.h"
 
 using namespace streams;
@@ -7,7 +7,7 @@ namespace {
 
 uint32_t first_device, second_device;
 
-// Operations of one stream, against the same done by hand.
+// Operations of one stream, compared with the same steps on host memory.
 void order_within_a_stream(std::mt19937_64& random) {
     const Area memory = area(first_device, 256 << 10);
     std::vector<char> model(memory.size), host(memory.size);
@@ -56,8 +56,8 @@ void order_within_a_stream(std::mt19937_64& random) {
     memory.close();
 }
 
-// A program of many streams whose operations are ordered by events exactly where they must be: what it computes
-// is what the same program computes one operation after the other.
+// Many streams, ordered by events only where they must be, compute what the same operations compute one after the
+// other.
 void order_across_streams(std::mt19937_64& random) {
     constexpr int kStreams = 6, kCells = 12;
     constexpr uint64_t kCell = 12'000;
@@ -119,7 +119,7 @@ void order_across_streams(std::mt19937_64& random) {
     for (const StreamPtr& each : all) close(*each);
 }
 
-// Everything behind a wait that is satisfied last: nothing may block, nothing may run too early.
+// Everything is queued behind a wait that is satisfied last: no call may block, no operation may run too early.
 void waits_before_their_notifies() {
     constexpr int kStreams = 32;
     const Area memory = area(first_device, 8 * (kStreams + 1));
@@ -178,7 +178,7 @@ void chunks_and_deadlines() {
     for (const Area& each : {from, to, there}) each.close();
 }
 
-// Memory in use: the address dies at once, the bytes after the last use.
+// Freed memory in use: the address ends at once, the bytes after the last use.
 void free_in_use() {
     const uint64_t before = Heap::get().live_allocations(first_device);
     constexpr uint64_t kSize = 4 << 20;
@@ -191,7 +191,7 @@ void free_in_use() {
     copy(*one, to.address + kSize / 2 + 1000, from.address, 5000);
     from.close();
     CHECK(refuses(Why::unknown_address, [&] { copy(*one, to.address, from.address, 8); }));
-    const Area another = area(first_device, kSize);   // must not get the pages that are read later
+    const Area another = area(first_device, kSize);   // must not get the pages of `from`: queued copies read them
     memset(another.host, 9, kSize);
     engine().notify_recorded(*gate);
     finish(*one);
@@ -204,7 +204,7 @@ void free_in_use() {
     close(*one);
 }
 
-// In a program of one thread a seed decides what happens; `seen` is what observers are told.
+// In a program of one thread a seed decides the order; `seen` has what observers saw.
 std::vector<std::pair<uint64_t, uint64_t>> run_seeded(uint64_t seed) {
     engine().configure(Schedule::seeded, seed);
     engine().take_seen();
@@ -237,7 +237,7 @@ void same_seed_same_order(std::mt19937_64& random) {
     engine().configure(Schedule::eager, 0);
 }
 
-// What was traced is handed over with its memory, oldest first, also when the ring went round.
+// A trace is handed over with its memory, oldest first, also after the ring wrapped.
 void traces_are_handed_over() {
     constexpr uint64_t kMore = 16384 + 100;
     const Area memory = area(first_device, 8);

@@ -1,4 +1,4 @@
-// Allocation, look-up, copies and frees from many threads; most telling under TSan.
+// Allocation, look-up, copies and frees from many threads; TSan sees the most here.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -62,7 +62,7 @@ int main() {
     CHECK(copied > 0 && heap.live_allocations(device) == 0);
     CHECK(heap.free_bytes(device) == uint64_t{1} << 34);
 
-    // Large copies from several threads: one has the team, the others work alone, all bytes arrive.
+    // Large copies from several threads: one uses the team, the others copy alone, and all bytes arrive.
     threads.clear();
     for (int t = 0; t < 4; ++t)
         threads.emplace_back([&, t] {

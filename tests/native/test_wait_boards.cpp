@@ -1,5 +1,5 @@
-// What ranks say of themselves while they are stuck: circles are found, who can go on is not accused, and no byte that
-// another process may write does harm.
+// Wait boards of stuck ranks: circles are found, ranks that can go on are not accused, and no byte that another
+// process writes does harm.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ void circles_are_found(const std::shared_ptr<Ledger>& ledger) {
     CHECK((ranks[3].circle(kSpan) == Found{0, 1, 2, 3}) && (ranks[0].in_vain() == Found{0, 1, 2, 3}));
 }
 
-void who_went_on_is_not_accused(const std::shared_ptr<Ledger>& ledger) {
+void a_rank_that_went_on_is_in_no_circle(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 100, 5000, {1});
     ranks.stuck(1, 5001, 9000, {0});   // never both at a time
@@ -71,12 +71,12 @@ void who_went_on_is_not_accused(const std::shared_ptr<Ledger>& ledger) {
     CHECK((ranks[0].circle(kSpan) == Found{0, 1}));
     ranks[1].withdraw();
     CHECK(ranks[0].circle(0).empty() && ranks[1].circle(0).empty());
-    CHECK(ranks[1].text(1) == "rank 1");   // others may be about to tell of it
+    CHECK(ranks[1].text(1) == "rank 1");   // other ranks may still be about to report it
     ranks[1].renew(10000);                 // it is not stuck
     CHECK(ranks[0].circle(0).empty());
 }
 
-void what_is_awaited_of_itself_is_a_circle(const std::shared_ptr<Ledger>& ledger) {
+void a_rank_that_waits_for_itself_is_a_circle(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 100, 5000, {});
     ranks.stuck(1, 100, 5000, {1});
@@ -95,7 +95,7 @@ void verdicts_are_for_one_spell(const std::shared_ptr<Ledger>& ledger) {
     CHECK(ranks[0].have_acknowledged({0}) && !ranks[0].have_acknowledged({0, 1}));
     ranks.leave(1);
     CHECK(ranks[0].have_acknowledged({0, 1}));
-    ranks.stuck(0, 100, 5000, {1});   // at the same time, and yet another spell
+    ranks.stuck(0, 100, 5000, {1});   // a third spell, at the same time
     CHECK(!ranks[0].is_condemned());
     ranks[1].withdraw();
     CHECK(!ranks[1].is_condemned());
@@ -122,7 +122,7 @@ void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64
             uint64_t* const words = ranks.words(hostile);
             for (uint32_t i = 0; i < WaitBoard::kBytesEach / 8; ++i)
                 words[i] = random() % 3 == 0 ? random() : random() % 2 == 0 ? UINT64_MAX : 0;
-            if (random() % 2 == 0) words[0] &= ~uint64_t{1};   // a turn that is whole
+            if (random() % 2 == 0) words[0] &= ~uint64_t{1};   // an even turn: the words are whole
             const WaitBoard& reader = ranks[static_cast<uint32_t>(random() % size)];
             for (const Found& found : {reader.circle(0), reader.reached(), reader.in_vain()}) {
                 CHECK(found.size() <= size && std::is_sorted(found.begin(), found.end()));
@@ -131,13 +131,13 @@ void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64
             CHECK(reader.text(hostile).size() <= WaitBoard::kTextBytes);
             (void)reader.is_condemned();
             (void)reader.have_acknowledged({hostile});
-            ranks[hostile].begin(round + 1, {hostile}, "again");   // its own next words are whole
+            ranks[hostile].begin(round + 1, {hostile}, "again");   // the words that it writes next are whole
             CHECK((ranks[hostile].reached() == Found{hostile}) && reader.text(hostile) == "again");
         }
     }
 }
 
-// A rank that is never stuck at a time with the other is never accused, whatever a reader sees half of.
+// Two ranks that are never stuck at the same time are never accused, whatever half-written words a reader sees.
 void readers_see_whole_spells(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 1000, 2000, {1});
@@ -162,8 +162,8 @@ int main() {
     auto random = seeded("test_wait_boards");
     const std::shared_ptr<Ledger> ledger = new_ledger();
     RUN(circles_are_found(ledger));
-    RUN(who_went_on_is_not_accused(ledger));
-    RUN(what_is_awaited_of_itself_is_a_circle(ledger));
+    RUN(a_rank_that_went_on_is_in_no_circle(ledger));
+    RUN(a_rank_that_waits_for_itself_is_a_circle(ledger));
     RUN(verdicts_are_for_one_spell(ledger));
     RUN(texts_are_cut(ledger));
     RUN(any_bytes_do_no_harm(ledger, random));

@@ -1,4 +1,4 @@
-"""How handles are written: round trips, and an answer in words to whatever is no handle."""
+"""Handles as texts and ints: they round-trip, and anything else raises an error that says why."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def refusal(handle: int | bytes | str, config: NodeConfig | None = None) -> BadH
 
 
 def sealed(head: bytes) -> bytes:
-    """Return the text form of any 44 bytes, with the right checksum."""
+    """Return 44 bytes as a handle's text with the right checksum."""
     return base64.urlsafe_b64encode(head + zlib.crc32(head).to_bytes(4, "little"))
 
 

@@ -1,4 +1,4 @@
-"""Memory that its owner frees or takes back while others use it: they are refused, whatever they do with it."""
+"""Memory that its owner frees or deregisters while peers use it: each operation of a peer raises."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_peer_operation_after_owner_ended_memory_raises_closed(how: str) -> None
             "s.close()"
         )
         assert all(text in why for why in said.values()), said
-        # By what was kept, by address, and by the host.
+        # By a part kept from before, by address, and by a view.
         assert text in user.run("result = refused(lambda: pl.copy(kept, own[:8]))")
         assert text in user.run(
             "from peerlane import raw; result = refused(lambda: raw.copy(kept.last_address, own.address, 8))"
         )
         assert text in user.run("result = refused(lambda: link.memories['kv'].view())")
         assert user.run("result = link.memories['kv'].is_closed") is True
-        if how != "group":  # and nothing else is touched
+        if how != "group":  # other memory still works
             assert user.run("link.write(own); link.read(own, at=64); result = True")
 
 
@@ -116,7 +116,7 @@ def test_registered_tag_reused_works_and_old_channel_is_refused() -> None:
             user.run(f"own.fill({turn + 1}); link.write(own, memory='kv'); result = True")
             assert owner.run("result = bytes(mem.view()[:64]).hex()") == bytes([turn + 1] * 64).hex()
             assert "took it back" in user.run("result = refused(lambda: old.write(own, memory='kv'))")
-        # The owner's own use is not touched, under another tag neither.
+        # The owner can still use the memory, and register it under another tag.
         owner.run("grp.register(mem, 'other'); grp.deregister('kv'); mem.fill(3); result = True")
         ask_all([owner, user], "link = grp.channel(1 - grp.rank); result = True")
         assert user.run("link.read(own, memory='other'); result = bytes(own.view()).hex()") == "03" * 64

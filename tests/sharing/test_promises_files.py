@@ -75,7 +75,7 @@ def test_open_fd_maps_the_same_memory_charged_once(node: Node) -> None:
             there.view()[G:] = 9
             assert (there.view()[:G] == 7).all()
             assert (here.view()[G:] == 9).all()
-            assert d1.total_bytes - d1.free_bytes == 2 * G  # once
+            assert d1.total_bytes - d1.free_bytes == 2 * G  # charged once
 
 
 def test_export_fd_each_time_gives_new_private_descriptor(node: Node) -> None:
@@ -85,7 +85,7 @@ def test_export_fd_each_time_gives_new_private_descriptor(node: Node) -> None:
         assert not any(os.get_inheritable(fd) for fd in fds)
         os.close(fds[0])
         with pl.Physical.open_fd(fds[1]) as again:
-            second = again.export_fd()  # of imported memory too
+            second = again.export_fd()  # imported memory can be exported too
         with pl.Physical.open_fd(second) as last:
             assert last.id == physical.id
         for fd in (fds[1], fds[2], second):
@@ -153,7 +153,7 @@ def test_export_fd_outlives_its_maker(node: Node) -> None:
     with _child(spec, "make") as (process, line):
         _, (fd,), _, _ = socket.recv_fds(line, 1, 1)
         assert process.wait(60) == 0
-        assert device.free_bytes == 16 << 20  # nothing but the descriptor has it
+        assert device.free_bytes == 16 << 20  # only the descriptor holds the memory
         with pl.Physical.open_fd(fd) as physical, _mapped(physical) as part:
             assert device.free_bytes == (16 << 20) - G
             assert (part.view() == np.arange(G) % 251).all()
@@ -230,7 +230,7 @@ def test_export_fd_no_descriptor_left_raises_out_of_resources(node: Node) -> Non
         kept = []
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-            # A hard limit cannot be raised again: what exceeds the soft one is refused by dup alone.
+            # Only the soft limit is lowered, because a hard one cannot be raised again; only dup obeys it.
             with contextlib.suppress(OSError):
                 while True:
                     kept.append(os.dup(fd))

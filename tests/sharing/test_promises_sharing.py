@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on physical memory, handles and who may open them."""
+"""The promises of docs/errors.md on physical memory, handles and which processes may open them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_open_from_unlisted_process_raises_not_listed(shared: Shared) -> None:
 
 def test_open_listed_before_start_raises_listed_early(shared: Shared) -> None:
     number = _exported(shared[2], allow="[]")
-    # As if the pid had been listed before this process was: no start time goes with it.
+    # Start time 0 stands for a pid that was listed before its process started.
     shared[2].run(f"from peerlane import _core; _core.allow(*handle._ticket, {os.getpid()}, 0)")
     _refused(pl.AccessDenied, Fault.LISTED_EARLY, lambda: pl.Physical.open(number))
     shared[2].run(f"_core.allow(*handle._ticket, {os.getpid()}, 1)")
@@ -202,7 +202,7 @@ def test_open_stale_handle_raises_stale_handle(shared: Shared) -> None:
     number = _exported(shared[2])
     block = pl.Physical.open(number)
     shared[2].run("thing.close()")
-    pl.Physical.open(number).close()  # somebody has it, so it lives
+    pl.Physical.open(number).close()  # an importer has it, so it lives
     shared[2].run("handle.close()")
     _refused(pl.BadHandle, Fault.STALE_HANDLE, lambda: pl.Physical.open(number))
     rng = pl.AddressRange(shared[0], G)
@@ -235,7 +235,7 @@ def test_open_handle_of_dead_maker_raises_peer_lost(shared: Shared) -> None:
     shared[2].kill()
     began = time.monotonic()
     says = f"process {shared[2].pid}, which made the handle, has ended or left the node; what was opened before stays"
-    for form in (text, number, text):  # however it is found out, the words are the same
+    for form in (text, number, text):  # each way to find out gives the same text
         assert says in _refused(pl.PeerLost, Fault.PEER_LOST, lambda form=form: pl.Physical.open(form))
     assert time.monotonic() - began < 5 * LOST_SECONDS
     assert bytes(rng[:4].view()) == b"here"

@@ -1,4 +1,4 @@
-"""Sharing by several at once: threads that copy, handles of one block, stays in the node, a process that floods."""
+"""Sharing at the same time as copies in threads, other handles, re-entered nodes and a flooding process."""
 
 from __future__ import annotations
 

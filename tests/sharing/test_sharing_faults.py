@@ -1,4 +1,4 @@
-"""SIGKILL at random points of sharing: the survivor is told in time, keeps what it has, and nothing is left."""
+"""SIGKILL at random points of sharing: the survivor learns of it in time and keeps its memory; nothing leaks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from peerlane.testing.procs import await_session_end
 pytestmark = pytest.mark.any_schedule
 
 LOST_SECONDS = 0.5
-SLACK = 5  # of a machine that does other things too; the true figure is printed
+SLACK = 5  # for a busy machine; the test prints the true figure
 
 POINTS = ("export", "allow", "open", "map", "copy", "close")
-FORKS = ("none", "before", "none", "after")  # half of them with a child
+FORKS = ("none", "before", "none", "after")  # half of the victims fork a child
 
-# What every process of a round has: a pattern, and memory of it.
+# What each process of a round defines.
 COMMON = """
 import gc, json, os, signal, time, psutil
 def pattern(seed):
@@ -58,7 +58,7 @@ handle = home.export(allow=[{other}])
 spare = pl.Physical(devices[0], 4 * G)
 """
 
-# Each goes on until it is killed; `number` is the other side's handle where there is one.
+# Each loop runs until its process is killed; `number` is the other side's handle.
 LOOPS = {
     "export": "while True: home.export(allow=[{other}]).close()",
     "allow": "more = home.export()\nwhile True: more.allow.add({other}); more.allow.discard({other})",
@@ -79,7 +79,7 @@ IMPORTS = {
     "close": "while True:\n    block = " + OPEN + "; space = mapped(block); block.close(); space.close()",
 }
 
-# The survivor imports until its exporter is gone, and says when that was.
+# The survivor imports until its exporter is lost, and returns when that was.
 IMPORT_UNTIL_LOST = """
 begin()
 try:
@@ -89,7 +89,7 @@ except pl.PeerLost as error:
     result = time.monotonic()
 """
 
-# Without looking at the list of importers all the time: a busy survivor is told, too.
+# It sleeps between looks at the importers: a survivor that does something else must learn of it, too.
 EXPORT_UNTIL_LEFT = """
 begin()
 while handle.importers == 0: pass
@@ -101,7 +101,7 @@ result = time.monotonic()
 
 @dataclass
 class Campaign:
-    """One survivor, and the victims that it outlives."""
+    """One survivor, the victims that it outlives, and the longest time it took to learn of a death."""
 
     survivor: Peer
     spec: str
@@ -115,14 +115,14 @@ class Campaign:
         return _victim(self.spec, fork)
 
     def kill(self, victim: Peer) -> float:
-        """Kill it, its child not, somewhere within the next few milliseconds; return when."""
+        """Kill the victim, not its child, within the next 20 ms; return the time of the kill."""
         time.sleep(self.random.uniform(0, 0.02))
         at = time.monotonic()
         os.kill(victim.pid, signal.SIGKILL)
         return at
 
     def note(self, seconds: float, what: str) -> None:
-        """Hold a survivor to its time."""
+        """Check that the survivor learned of the death in time."""
         self.rounds.append(what)
         if seconds > self.worst:
             self.worst, self.worst_at = seconds, what
@@ -172,7 +172,7 @@ def exporter_dies(campaign: Campaign, point: str, fork: str, seed: int) -> None:
 
 
 def importer_dies(campaign: Campaign, point: str, fork: str, seed: int) -> None:
-    """The victim opens, maps, copies what the survivor gives, and is killed in the middle of it."""
+    """The victim opens, maps and copies the survivor's memory, and is killed meanwhile."""
     survivor = campaign.survivor
     with campaign.victim(fork) as victim:
         survivor.run(EXPORTER.format(seed=seed, other=victim.pid) + "number = int(handle)")
@@ -181,7 +181,7 @@ def importer_dies(campaign: Campaign, point: str, fork: str, seed: int) -> None:
             victim.run(f"first = {OPEN.format(**words)}; child_that_stays()")
         survivor.send(EXPORT_UNTIL_LEFT)
         assert survivor.receive() == "begun"
-        # Something stays open, so that there is a moment at which the last importer goes.
+        # One import stays open, so that the kill is the moment at which the last importer goes.
         victim.send(f"held = {OPEN.format(**words)}\nbegin()\n{IMPORTS[point].format(**words)}")
         assert victim.receive() == "begun"
         assert survivor.receive() == "begun"
@@ -197,7 +197,7 @@ def _state(survivor: Peer) -> dict[str, int]:
 
 
 def campaign(rounds: int, runtime: Path, growth: int) -> None:
-    """Rounds of both roles at all points, half of them with a forked child that holds the sockets."""
+    """Run rounds of both roles at all points; in half of them a forked child holds the victim's sockets."""
     seed = int(os.environ.get("PEERLANE_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"seed: PEERLANE_TEST_SEED={seed}")
     name = f"kills-{os.getpid()}"
@@ -212,12 +212,12 @@ def campaign(rounds: int, runtime: Path, growth: int) -> None:
             role = (exporter_dies, importer_dies)[number % 2]
             point = POINTS[number // 2 % len(POINTS)] if number % 3 else going.random.choice(POINTS)
             role(going, point, FORKS[(number // 2 + number // 8) % 4], number % 100)
-            if number == -1:  # both roles were played once: caches and the survivor's own socket are there
+            if number == -1:  # after one round of each role caches are filled
                 before = _state(survivor)
-        with peer(spec) as following:  # it reaps
+        with peer(spec) as following:  # entering reaps dead processes
             following.run("result = devices[0].free_bytes")
         left = {entry.name for entry in runtime.iterdir() if entry.name.startswith(name)}
-        assert left == {f"{name}.node", f"{name}.0.sock"}  # of the survivor, which is in the first slot
+        assert left == {f"{name}.node", f"{name}.0.sock"}  # the survivor has slot 0
         after = _state(survivor)
         print(
             f"{rounds} kills in {time.monotonic() - began:.0f} s; told within {1000 * going.worst:.1f} ms at worst "

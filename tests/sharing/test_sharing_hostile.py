@@ -1,7 +1,7 @@
-"""Exporters that lie, full directories, other users and pid namespaces: refused by name, and nothing stays behind.
+"""Lying exporters, full directories, other users and pid namespaces: each gets its own error, and nothing leaks.
 
-The frames themselves are the business of ``tests/native/test_*_hostile.cpp`` and ``test_broker_refusals.cpp``; here
-it is what a program of the neutral API gets to see.
+``tests/native/test_*_hostile.cpp`` and ``test_broker_refusals.cpp`` test the frames; this file tests what a
+program of the neutral API sees.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 Node = Callable[..., tuple[pl.Device, ...]]
 
-# An exporter of its own making: it has its place in the node, and answers what it likes.
+# A false exporter: it has a slot in the node, and answers whatever `lie` says.
 LIAR = """
 import fcntl, os, select, socket, struct, threading, time
 import peerlane as pl
@@ -124,7 +124,7 @@ def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
             text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Physical.open(number))
             assert says in text, (lie, text)
             liar.run("lie.update(honesty)")
-            pl.Physical.open(good).close()  # others are served as ever
+            pl.Physical.open(good).close()  # an honest exporter still serves
         liar.run("lie['silent'] = True")
         began = time.monotonic()
         _refused(pl.WaitTimeout, Fault.WAIT_TIMEOUT, lambda: pl.Physical.open(number, timeout=0.2))
@@ -138,7 +138,7 @@ def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
 
 
 def _use(block: pl.Physical) -> None:
-    """Do with it what one does with memory; an error of ours may come of it."""
+    """Map, fill and read imported memory, and check that nothing behind its end is reached."""
     device = pl.devices()[0]
     with pl.AddressRange(device, 4 * G) as rng:
         rng.map(block, at=G)
@@ -154,15 +154,15 @@ def test_open_of_odd_sizes_works_or_raises_and_charges_right(spec: str) -> None:
     with peer(spec) as liar:
         number = liar.run(LIAR)
         for size in (1, 4095, 4096, G - 1, G + 1, 2 * G + 5):
-            # Another block each time: one that is known already keeps the size it had.
+            # A new block each time, because a known block keeps its size.
             liar.run(f"lie.update(size={size}, block=lie['block'] + 1)")
             with pl.Physical.open(number) as block:
                 assert block.size == size
                 _use(block)
-        liar.run("lie.update(size=1 << 46)")  # it really has them, and no page of them
+        liar.run("lie.update(size=1 << 46)")  # the file has this size, and no page of it
         text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Physical.open(number))
         assert "70,368,744,177,664 bytes on virtual:0, which has 1,073,741,824" in text
-        for entry in (0, 5, 65_535, 65_536, 1 << 63):  # its place in a list that it never was in
+        for entry in (0, 5, 65_535, 65_536, 1 << 63):  # an index in a list that never had the block
             liar.run(f"lie.update(size=G, block=lie['block'] + 1, entry={entry})")
             with pl.Physical.open(number) as block:
                 _use(block)
@@ -235,19 +235,19 @@ def test_export_in_full_runtime_directory_raises_and_works_after_room(small: Pat
         late.run("block = pl.Physical(devices[0], G); other = pl.Physical(devices[0], G)")
         with peer(spec) as importer:
             filler = _fill(small)
-            # The page of the list of shared blocks does not exist yet, and there is none for it.
+            # The list of shared blocks has no page yet, and the directory has no room for one.
             _fails_for_want_of_room(late, "block.export(allow='user')")
             _fails_for_want_of_room(late, "devices[0].allocate(100).export(allow='user')")
             assert late.run(
                 "result = free - devices[0].free_bytes - 2 * G in (0, G)"
-            )  # a slab at most is kept
+            )  # at most one slab stays
             late.run("rng = pl.AddressRange(devices[0], G); rng.map(block); rng[:4].copy_from(b'full')")
             filler.unlink()
             number = late.run("handle = block.export(allow='user'); result = int(handle)")
             importer.run(f"rng = pl.AddressRange(devices[0], G); rng.map(pl.Physical.open({number}))")
             assert importer.run("result = bytes(rng[:4].view()).decode()") == "full"
             _fill(small)
-            # What has its page goes on.
+            # With the list's page in place, opening still works.
             assert importer.run(f"result = pl.Physical.open({number}).size") == G
             assert importer.run("rng.close(); result = 1") == 1
             late.run("handle.close(); block.close(); rng.close(); other.close()")
@@ -270,10 +270,10 @@ def test_open_by_other_user_raises_other_user(
         handle = block.export(allow="user")
         with peer(spec) as other:
             handle_for_it = block.export(allow=[other.pid])
-            # It came in as this user, and has everything open that it needs.
+            # It entered the node as this user, so everything that it needs is open.
             other.run(
                 "import ctypes, os\nos.setgid(65534); os.setuid(65534)\n"
-                "assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0"  # its own /proc/self/fd, for it
+                "assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0"  # lets it read its own /proc/self/fd
             )
             for each in (handle, handle_for_it):
                 for mode in (0o600, 0o666):
@@ -321,7 +321,7 @@ def test_open_across_pid_namespaces_raises_foreign_namespace(spec: str) -> None:
         text = apart.run("result = bytes(h).decode()")
         for form in (theirs, text):
             _refused(pl.AccessDenied, Fault.FOREIGN_NAMESPACE, lambda form=form: pl.Physical.open(form))
-        # Its memory counts, and its place is left alone: nobody here can say whether it lives.
+        # Its memory is charged and its slot kept: no process here can tell whether it lives.
         assert device.free_bytes == device.total_bytes - 2 * G
     finally:
         apart.kill()

@@ -1,4 +1,4 @@
-"""Many handles, many importers, many blocks side by side; and too few descriptors for them."""
+"""Many handles, many importers, many blocks side by side, and too few descriptors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _spec(name: str) -> str:
 
 
 def handles_alive(device: pl.Device, spec: str, count: int) -> None:
-    """Export and open so many blocks, from and into processes that began with room for 256 descriptors."""
+    """Export ``count`` blocks and open them, between processes whose soft limit is 256 descriptors."""
     with peer(spec) as exporter, peer(spec) as importer:
         for each in (exporter, importer):
             each.run(_limit(256))
@@ -68,7 +68,7 @@ def handles_alive(device: pl.Device, spec: str, count: int) -> None:
             SECONDS,
         )
         assert device.free_bytes == device.total_bytes
-        # Serving, and a connection to who serves, are what stays.
+        # What stays: the exporter's server, and the importer's connection to it.
         after = [each.run(DESCRIPTORS) for each in (exporter, importer)]
         assert after[0] <= before[0] + 8 and after[1] <= before[1] + 4
 
@@ -88,7 +88,7 @@ def test_ten_thousand_handles_open_with_256_descriptors(node: Node) -> None:
 
 
 def _until_refused(other: Peer, code: str) -> int:
-    """Repeat code until it is refused; return how often it went well."""
+    """Repeat code until it raises; return how often it succeeded."""
     done: int = other.run(
         "done = 0\n"
         "try:\n"
@@ -110,12 +110,12 @@ def test_physical_without_descriptor_raises_and_charges_nothing(node: Node) -> N
         other.run(_limit(48, 64))
         other.run("warm = pl.Physical(devices[0], G); first = warm.export(); kept = []")
         done = _until_refused(other, "kept.append(pl.Physical(devices[0], G))")
-        assert device.free_bytes == device.total_bytes - (done + 1) * G  # the refused one counts for nothing
+        assert device.free_bytes == device.total_bytes - (done + 1) * G  # the refused one is not charged
         for code in ("pl.Physical(devices[0], G)", f"warm.export(allow=[{os.getpid()}])") * 2:
             with pytest.raises(PeerError) as refused:
                 other.run(code)
             assert (refused.value.kind, refused.value.fault) == ("OutOfMemory", "OUT_OF_RESOURCES")
-        # Who lives cannot be seen without a descriptor: nobody's place is taken away for that.
+        # Without a descriptor no process can tell which others live; it must not take their slots away.
         assert other.run("result = devices[0].free_bytes") == device.free_bytes
         directory = Path(os.environ["PEERLANE_RUNTIME_DIR"])
         pids = [
@@ -143,7 +143,7 @@ def test_open_without_descriptor_raises_and_opens_nothing(node: Node) -> None:
             with pytest.raises(PeerError) as refused:
                 importer.run("pl.Physical.open(numbers[-1])")
             assert (refused.value.kind, refused.value.fault) == ("OutOfMemory", "OUT_OF_RESOURCES")
-        # What could not be received was not opened.
+        # An open that failed for want of a descriptor does not count as an importer.
         exporter.run(
             "import time\nuntil = time.monotonic() + 20\n"
             f"while sum(h.importers for h in handles) != {done} and time.monotonic() < until: pass"
@@ -153,7 +153,7 @@ def test_open_without_descriptor_raises_and_opens_nothing(node: Node) -> None:
         assert device.free_bytes == device.total_bytes - 100 * G
 
 
-# Importing peerlane starts nothing, so children of one process that has imported it are cheap.
+# Importing peerlane starts nothing, so one process imports it and forks all importers.
 IMPORTERS = """
 import json, os, sys
 import peerlane as pl
@@ -188,7 +188,7 @@ assert ends == [0] * count, ends
 
 
 def importers_of_one(node: Node, count: int) -> None:
-    """Let so many processes have one block at a time, and each write a byte of it."""
+    """Let ``count`` processes have one block at the same time; each writes one byte of it."""
     spec = _spec("importers")
     device = node(spec)[0]
     block = pl.Physical(device, G)
@@ -204,7 +204,7 @@ def importers_of_one(node: Node, count: int) -> None:
     assert json.loads(done.stdout) == "y" * count
     assert bytes(rng[4096 : 4096 + count].view()) == bytes(rank % 251 for rank in range(count))
     print(f"{count} importers of one block in {done.seconds:.1f} s")
-    assert device.free_bytes == device.total_bytes - G  # once, however many had it
+    assert device.free_bytes == device.total_bytes - G  # charged once
     rng.close()
     handle.close()
     block.close()
@@ -238,7 +238,7 @@ def test_range_of_1000_imported_blocks_copies_across_seams(node: Node) -> None:
                 rng.map(block, at=index * G, access="rw")
         assert len(rng.mappings) == count
 
-        # A strip of 64 bytes over each of the seams, as one copy there and one back.
+        # 64 bytes across each seam, written by one copy_2d and read by another.
         seams, width = count - 1, 64
         strips = bytes((row * 3 + column) % 251 for row in range(seams) for column in range(width))
         first = rng.address + G - width // 2
@@ -252,7 +252,7 @@ def test_range_of_1000_imported_blocks_copies_across_seams(node: Node) -> None:
         )
         assert bytes.fromhex(found) == strips
 
-        # One flat copy across 31 of them, from the middle of a block to the middle of another.
+        # One flat copy across 31 seams, from the middle of a block to the middle of another.
         size = 31 * G
         exporter.run(
             f"import numpy as np; part = rng[G // 2 : G // 2 + {size}]\n"

@@ -1,4 +1,4 @@
-"""The order in which processes let go of shared memory does not matter: it lives until the last one has."""
+"""Shared memory lives until the last process has let go of it, in whatever order they do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Node = Callable[..., tuple[pl.Device, ...]]
 EXPORTER, IMPORTER = "exporter", "importer"
 CLOSE, UNMAP, EXIT = "close", "unmap", "exit"
 
-# What each may do, in its own order.  Ending lets go of everything, so it comes last, with or without the rest.
+# The steps of each process, in its own order.  Exit lets go of everything, so it comes last.
 EXPORTER_WAYS = ((CLOSE, EXIT), (EXIT,))
 IMPORTER_WAYS = ((CLOSE, UNMAP, EXIT), (UNMAP, CLOSE, EXIT), (CLOSE, EXIT), (UNMAP, EXIT), (EXIT,))
 
@@ -31,7 +31,7 @@ Step = tuple[str, str]
 
 
 def _orders(exporter: tuple[str, ...], importer: tuple[str, ...]) -> Iterator[tuple[Step, ...]]:
-    """Yield every way in which the steps of the two can follow each other."""
+    """Yield each interleaving of the steps of the two processes."""
     count = len(exporter) + len(importer)
     for places in itertools.combinations(range(count), len(exporter)):
         first, second = iter(exporter), iter(importer)
@@ -42,7 +42,7 @@ def _orders(exporter: tuple[str, ...], importer: tuple[str, ...]) -> Iterator[tu
 
 FULL = [
     order for way in IMPORTER_WAYS if len(way) == 3 for order in _orders(EXPORTER_WAYS[0], way)
-]  # each of the five things once: 20 orders
+]  # all five steps: 20 orders
 ALL = [order for first in EXPORTER_WAYS for second in IMPORTER_WAYS for order in _orders(first, second)]
 
 
@@ -51,7 +51,7 @@ def _name(order: tuple[Step, ...]) -> str:
 
 
 def _lives_after(done: tuple[Step, ...]) -> bool:
-    """Whether somebody still has the memory."""
+    """Tell whether a process still has the memory after these steps."""
     exporter = {what for who, what in done if who == EXPORTER}
     importer = {what for who, what in done if who == IMPORTER}
     return not exporter or (EXIT not in importer and not {CLOSE, UNMAP} <= importer)
@@ -59,7 +59,7 @@ def _lives_after(done: tuple[Step, ...]) -> bool:
 
 def _becomes(device: pl.Device, free: int) -> None:
     deadline = time.monotonic() + SECONDS
-    while device.free_bytes != free:  # an importer's goodbye is on its way to the exporter
+    while device.free_bytes != free:  # the exporter may not have heard yet that the importer left
         assert time.monotonic() < deadline, f"{device.free_bytes:,} of {free:,} bytes are free"
 
 
@@ -71,7 +71,7 @@ def _step(peers: dict[str, Peer], who: str, what: str) -> None:
 
 
 def release(device: pl.Device, spec: str, order: tuple[Step, ...], content: bytes) -> None:
-    """Let the two let go in an order; a third process sees the memory live, and go at the right moment."""
+    """Let two processes let go in an order; this process checks when the memory goes."""
     total = device.total_bytes
     with peer(spec) as exporter, peer(spec) as importer:
         number = exporter.run(
@@ -115,7 +115,7 @@ def test_memory_released_in_each_shorter_order_goes_with_last_user(node: Node) -
 
 
 def test_memory_exported_and_not_opened_goes_with_its_owner(node: Node) -> None:
-    """Nobody has opened it: the handle does not keep it, and neither does the list of who might."""
+    """No process has opened it: neither the handle nor its allow list keeps the memory."""
     spec = f"name=release-{os.getpid()},devices=2"
     device = node(spec)[0]
     for end in ("block.close()", "handle.close(); block.close()", "block.close(); handle.close()"):

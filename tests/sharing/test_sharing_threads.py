@@ -1,4 +1,4 @@
-"""Threads that share and let go of the same objects, Ctrl-C while an exporter is silent, and forked children."""
+"""Threads that share and close the same objects, Ctrl-C while an exporter is stopped, and forked children."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 
 Node = Callable[..., tuple[pl.Device, ...]]
 
-# Every thread draws from the same few objects.  Nothing but an error of ours may come of it.
+# All threads use the same few objects; only peerlane's errors may be raised.
 THREADS = """
 import random, sys, threading, time
 sys.setswitchinterval(1e-5)
@@ -102,7 +102,7 @@ def test_ctrl_c_during_open_from_stopped_exporter_is_raised_soon(node: Node) -> 
         try:
             while " T " not in Path(f"/proc/{exporter.pid}/stat").read_text():
                 pass
-            for number in numbers:  # the first one connects, too
+            for number in numbers:  # the first open connects, too
                 importer.send(
                     "import json, signal, time\n"
                     "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -119,7 +119,7 @@ def test_ctrl_c_during_open_from_stopped_exporter_is_raised_soon(node: Node) -> 
                 assert importer.receive() - began < INTERRUPT_SECONDS
         finally:
             os.kill(exporter.pid, signal.SIGCONT)
-        # What was interrupted is as if it had never been asked for.
+        # The interrupted open leaves no trace.
         assert importer.run(f"result = pl.Physical.open({numbers[0]}).size") == G
         deadline = time.monotonic() + 20
         while exporter.run("result = [h.importers for h in handles]")[1]:
@@ -160,7 +160,7 @@ def test_forked_child_sharing_is_refused_and_parent_keeps_all(node: Node) -> Non
     handle = block.export(allow="user")
     with peer(spec) as other:
         assert other.run(FORKED.format(number=int(handle))) == ["FORKED"] * 9 + [0, 0]
-        # And what it closed is the parent's still.
+        # What the child closed is still open in its parent.
         assert handle.importers == 1
         assert pl.Physical.open(other.run("result = int(made)")).size == G
         other.run("imported.close(); made.close(); own.close(); buffer.close()")

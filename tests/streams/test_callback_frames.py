@@ -1,4 +1,4 @@
-"""What a callback that raised leaves behind."""
+"""A callback, also one that raised, leaves no object behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_callback_is_released_before_its_stream_goes_on(node: Node) -> None:
         def __call__(self) -> None: ...
 
         def __del__(self) -> None:
-            time.sleep(0.02)  # a stream that went on first would be seen
+            time.sleep(0.02)  # long enough to see a stream that went on first
             gone.append(1)
 
     with node("devices=1")[0].create_stream() as stream:

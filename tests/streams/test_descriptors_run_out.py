@@ -1,4 +1,4 @@
-"""Notifies give their descriptors back, and when none is left the text says what to do."""
+"""Notifies give descriptors back; when no descriptor is left, the error says what to do."""
 
 from __future__ import annotations
 

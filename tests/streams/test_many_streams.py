@@ -1,4 +1,4 @@
-"""Thousands of parked streams: what ends one of them does not look at all the others."""
+"""Thousands of parked streams: ending one of them does not visit all the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers.promises import Node
 pytestmark = pytest.mark.timeout(120)
 
 MANY = 16_000
-# It takes 0.1 s; where each looks at all the others, 5 s and more.
+# It takes 0.1 s; if each stream visited all the others, it would take more than 5 s.
 MOST_SECONDS = 2.0
 
 
@@ -37,7 +37,7 @@ def _on_one_event(device: pl.Device) -> list[pl.Stream]:
 
 
 def _in_a_circle(device: pl.Device) -> list[pl.Stream]:
-    # Closing one that waits, through k others, for one that can run costs k looks: fewer here.
+    # Closing a stream visits the k streams that it waits for in turn; so there are fewer of them here.
     signals = [device.create_notify() for _ in range(MANY // 8)]
     streams = [device.create_stream() for _ in signals]
     for i, stream in enumerate(streams):
@@ -67,7 +67,7 @@ def test_closing_thousands_of_parked_streams_is_fast(node: Node, park: Park) -> 
     for stream in streams:
         stream.close(wait=False)
     for stream in streams:
-        # Behind a barrier what is not given up runs, when the barrier opens.
+        # A stream behind a barrier runs what was not cancelled when the barrier opens.
         with contextlib.suppress(pl.Cancelled) if park is _behind_a_barrier else pytest.raises(pl.Cancelled):
             stream.sync(timeout=60)
     assert time.process_time() - start < MOST_SECONDS

@@ -1,4 +1,4 @@
-"""A process whose threads all wait for what nothing will record is told so; one that may go on is left alone."""
+"""A process that can never go on gets a Deadlock within 2 s; a process that may go on waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def told(error):
     assert (type(again), str(again), again.detail) == (pl.Deadlock, str(error), error.detail)
     return error
 """
-#: A program that cannot go on, and what its detail says: (a stream, the notify it waits for), and what its text has.
+#: Programs that cannot go on; each checks the detail and the text of its Deadlock.
 HANGS = {
     "a notify that nobody records": """
 s, n = d.create_stream(), d.create_notify()
@@ -142,7 +142,7 @@ n.record()
 assert hip.hipStreamSynchronize(s)[0] == hip.hipError_t.hipSuccess
 """,
 }
-#: What may still go on, and how it does.
+#: Programs that may still go on: each line records the notify later.
 GOES_ON = {
     "a thread that sleeps": "threading.Thread(target=lambda: (time.sleep(3), n.record())).start()",
     "a daemon": "threading.Thread(target=lambda: (time.sleep(3), n.record()), daemon=True).start()",

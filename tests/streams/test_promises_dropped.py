@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md about streams that are dropped instead of closed."""
+"""The promises of docs/errors.md on streams that are dropped instead of closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def _core_park(stream: int) -> str | None:
-    """Return what a stream is parked for: "" if it can run, None if it has nothing queued."""
+    """Return what a stream waits for: "" if it can run, None if nothing is queued."""
     return next((entry[3] for entry in _core.waiting() if entry[0] == stream), None)
 
 
@@ -41,7 +41,7 @@ def test_stream_dropped_with_failure_warns_with_first_line(node: Node) -> None:
         s.is_done  # noqa: B018
     with pytest.warns(ResourceWarning, match=r"operation 1 \(wait for a notify\).*cancelled"):
         del s
-    for ended in (pl.Stream.sync, pl.Stream.close):  # who was told is not warned
+    for ended in (pl.Stream.sync, pl.Stream.close):  # a failure that was raised is not warned about
         s = d0.create_stream()
         fails(s)
         with pytest.raises(pl.BadAddress):

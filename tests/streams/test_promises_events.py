@@ -310,7 +310,7 @@ def test_notify_enter_closed_raises_closed(node: Node) -> None:
 
 
 class _Raises:
-    """An observer that raises whatever it is told."""
+    """An observer that raises from each method."""
 
     def submitted(self, operation: object) -> None:
         raise ZeroDivisionError("submitted")

@@ -76,8 +76,8 @@ def test_group_close_waits_for_and_closes_its_streams(node: Node) -> None:
     gate = parked(second)
     b.copy_to(a, stream=second)
     assert repr(group) == "<StreamGroup on virtual:0: 3 streams, 2 queued>"
-    a.fill(7, stream=group.default)  # behind all of it
-    b.copy_from(a, stream=first)  # behind that
+    a.fill(7, stream=group.default)  # behind all queued work of the group
+    b.copy_from(a, stream=first)  # behind the default stream's fill
     gate.promise()
     closing = threading.Thread(target=group.close)
     closing.start()
@@ -110,7 +110,7 @@ def test_group_is_idle_only_when_all_its_streams_are(node: Node) -> None:
             held.sync(timeout=20)
             assert group.is_idle
         gate = parked(beside)
-        assert group.is_idle  # it is none of them
+        assert group.is_idle  # this stream is not in the group
         gate.record()
         beside.sync(timeout=20)
         assert untouched(a, 2)
@@ -161,7 +161,7 @@ def test_group_close_in_own_callback_raises_deadlock_and_closes(node: Node) -> N
     a.fill(2, stream=group.default)  # the group's barrier: behind the callback
     group.default.sync(timeout=20)
     stream.sync(timeout=20)
-    assert [type(error) for error in raised] == [pl.Deadlock]  # it would wait for itself
+    assert [type(error) for error in raised] == [pl.Deadlock]  # it would have waited for its own callback
     assert group.default.is_closed and stream.is_closed
     assert untouched(a, 2)
 

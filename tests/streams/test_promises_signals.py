@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on notifies and events that processes share, and what they do."""
+"""The promises of docs/errors.md on notifies and events that processes share, and tests of what they do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_notify_open_unlisted_or_of_wrong_kind_raises(shared: Shared) -> None:
 def test_notify_of_each_kind_is_recorded_and_waited_for_across_processes(shared: Shared, kind: str) -> None:
     d0, d1, other = shared
     mine = d0.create_notify(kind)
-    mine.record()  # goes with it
+    mine.record()  # the handle carries this record
     number = int(mine.export(allow=[other.pid]))
     other.run(
         f"n=pl.Notify.open({number}, device=devices[1]); s=devices[1].create_stream();"
@@ -95,7 +95,7 @@ def test_notify_wait_after_recorder_was_killed_raises_peer_lost(shared: Shared) 
         )
     )
     first, second = d0.create_stream(), d0.create_stream()
-    first.wait(mine)  # was recorded
+    first.wait(mine)  # the other process recorded it before
     first.wait(mine)
     second.wait(theirs)
     other.kill()
@@ -108,7 +108,7 @@ def test_notify_wait_after_recorder_was_killed_raises_peer_lost(shared: Shared) 
     assert seconds < 5 * LOST_SECONDS
     assert mine.consumed == 1
     mine.record()
-    first.wait(mine, timeout=10)  # the program itself can still record it
+    first.wait(mine, timeout=10)  # this process can still record it
     first.sync()
 
 
@@ -148,7 +148,7 @@ def test_stream_close_waits_for_record_of_other_process(shared: Shared) -> None:
     number = int(notify.export(allow=[other.pid]))
     lonely = d0.create_stream()
     lonely.wait(notify)
-    with pytest.raises(pl.Cancelled):  # nobody has opened it
+    with pytest.raises(pl.Cancelled):  # no process has opened it
         lonely.close()
     other.run(f"n=pl.Notify.open({number})")
     stream = d0.create_stream()
@@ -208,8 +208,8 @@ def test_event_shared_orders_copies_of_two_processes(shared: Shared) -> None:
     buffer.fill(5, stream=stream)
     event = stream.record()
     with pytest.raises(pl.Busy):
-        buffer.export()  # it is in use, and small
-    event_handle = int(event.export(allow=[other.pid]))  # a record that was made before counts
+        buffer.export()  # small buffers move on export, and this one is in use
+    event_handle = int(event.export(allow=[other.pid]))  # the export carries the record made before
     large = d0.allocate(4 << 20)
     large.fill(6, stream=stream)
     stream.record(event)
@@ -221,7 +221,7 @@ def test_event_shared_orders_copies_of_two_processes(shared: Shared) -> None:
     )
     assert not event.is_done
     gate.record()
-    event.sync(timeout=20)  # the other process's record, which is the newest
+    event.sync(timeout=20)  # waits for the newest record, the other process's
     assert event.is_done
     assert other.run("s.sync(); result=[int(o.view()[0]), int(o.view()[-1]), e.time_ns > 0]") == [6, 6, True]
     assert event.time_ns > 0
@@ -302,13 +302,13 @@ def test_event_wait_after_many_later_records_keeps_its_record(shared: Shared, re
     held_up.sync(timeout=5)
     other.run("s.sync(timeout=5)")
     assert other.run("result=bytes(t.view()) == bytes([7]) * 4096")
-    other.run("s.wait(e); s.sync(timeout=5)")  # all of them are over now
+    other.run("s.wait(e); s.sync(timeout=5)")  # all records are over now
     other.run("s.close(); e.close(); b.close(); t.close(); del s, e, b, t")
 
 
 @pytest.mark.parametrize("how", ["result", "pl.leave_node()"])
 def test_notify_wait_after_peer_left_raises_peer_lost(shared: Shared, how: str) -> None:
-    """Whoever leaves in order is as lost to those who wait as who was killed."""
+    """A process that leaves in order is lost to the waiters, as a killed process is."""
     d0, _, other = shared
     stream, back = d0.create_stream(), d0.create_stream()
     made = int(other.run(f"n=devices[0].create_notify(); result=int(n.export(allow=[{os.getpid()}]))"))
@@ -369,7 +369,7 @@ def test_signal_close_makes_its_handles_stale(shared: Shared, what: str) -> None
         opened = SIGNALS[what].open(number) if is_open else None
         other.run("t.close()")
         if opened is not None:
-            SIGNALS[what].open(number).close()  # another time: this process has it
+            SIGNALS[what].open(number).close()  # works: this process has it open
             opened.close()
             until_let_go(other)
         with pytest.raises(pl.BadHandle) as stale:

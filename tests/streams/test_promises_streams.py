@@ -69,7 +69,7 @@ def test_wait_with_bad_timeout_raises(node: Node) -> None:
         with pytest.raises(TypeError, match="timeout must be seconds or None"):
             s.wait(d0.create_notify(), timeout=wrong)  # type: ignore[arg-type]
     assert s.submitted == 0
-    s.sync(10**400)  # more than a float holds: for ever
+    s.sync(10**400)  # more than a float holds: no limit
 
 
 def test_wait_past_its_deadline_raises_wait_timeout_at_sync(node: Node) -> None:
@@ -140,7 +140,7 @@ def test_notify_behind_failure_is_not_recorded(node: Node) -> None:
 
 
 class _Kept:
-    """Something that can be watched by a weak reference."""
+    """A callable that takes a weak reference."""
 
     def __call__(self, *_: object) -> None: ...
 
@@ -240,7 +240,7 @@ def test_callback_that_waits_for_another_raises_deadlock(node: Node) -> None:
     t.sync(timeout=20)
     assert seen == [Fault.DEADLOCK] * 2
     assert called == [1]
-    # One that has returned is no obstacle.
+    # A callback that has returned is not in the way.
     t.launch_callback(called.append, 2)
     t.sync(timeout=20)
     s.launch_callback(lambda: (t.sync(timeout=20), called.append(3)))

@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on whatever takes ``stream=``, and of streams on forks and Ctrl-C."""
+"""The promises of docs/errors.md on calls with ``stream=``, and on streams with forks and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that write words of memory and wait for them; the promises of docs/errors.md among it."""
+"""Streams that write words of memory and wait for them, with the promises of docs/errors.md on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 20.0
 
 
 def _wanted(word: int, compare: str, value: int, mask: int, sign: int) -> bool:
-    """What HIP's hipStreamWaitValue and acl's value_wait say, on the bits of the mask."""
+    """Tell whether a wait ends, by the rules of hipStreamWaitValue and acl's value_wait on the masked bits."""
     found = word & mask
     return {
         "geq": found >= value,

@@ -1,4 +1,4 @@
-"""What can go wrong on streams, with deadlines: cycles, destruction with work queued, failures, two users at once."""
+"""Faults on streams, with deadlines: circles, drops with work queued, failures, two threads at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_sync_of_stream_waiting_for_itself_raises_deadlock_soon(node: Node) -> N
     error, seconds = _deadlock(s.sync)
     assert f"stream {s.id} waits for itself" in str(error)
     assert seconds < NAMED_WITHIN
-    s.wait(s.record())  # of what is before it: no circle
+    s.wait(s.record())  # waits for earlier operations: not a circle
     signal.record()
     s.sync(timeout=20)
 
@@ -232,7 +232,7 @@ def test_closed_source_of_queued_copies_keeps_bytes_and_loses_address(node: Node
 
 
 def _together(*bodies: Callable[[], None]) -> list[BaseException]:
-    """Run functions at the same time until all have returned; return what they raised beyond being told so."""
+    """Run functions at the same time; return what they raised, except Closed and Cancelled."""
     start, unexpected = threading.Barrier(len(bodies)), []
 
     def run(body: Callable[[], None]) -> None:
@@ -350,7 +350,7 @@ def test_timeout_of_each_wait_ends_it_in_time(node: Node, seconds: float) -> Non
             wait()
         took = time.monotonic() - start
         assert took < 5 * seconds
-        if wait is not waits[-1]:  # its time began when the stream came to it
+        if wait is not waits[-1]:  # its time runs from when the stream reached it
             assert took >= seconds
     start = time.monotonic()
     for none_left in (s, event):
@@ -377,7 +377,7 @@ def test_waiting_threads_use_less_than_one_percent_of_a_core(node: Node) -> None
     for _ in range(3):
         waiter = threading.Thread(target=_waits_in_vain, args=(event,), daemon=True)
         waiter.start()
-        time.sleep(0.1)  # until it waits: not to be measured
+        time.sleep(0.1)  # the waiter's start is not measured
         start, used = time.monotonic(), time.process_time()
         with pytest.raises(pl.WaitTimeout):
             s.sync(timeout=1)
@@ -455,7 +455,7 @@ def test_event_fileno_wakes_asyncio(node: Node) -> None:
         assert order == []
         gate.record()
         await asyncio.gather(*waits)
-        await reached(first)  # again, of one that is over
+        await reached(first)  # a second time, for an event that is over
         assert untouched(b, 1)
         assert untouched(a, 5)
         return sorted(order)

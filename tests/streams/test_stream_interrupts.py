@@ -1,4 +1,4 @@
-"""Ctrl-C in every kind of wait, the end of the interpreter with work queued, forks, and large numbers of streams."""
+"""Ctrl-C in each kind of wait, interpreter exit with work queued, forks, and large numbers of streams."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ LET_GO = {
 
 @pytest.mark.parametrize("name", LET_GO)
 def test_ctrl_c_in_wait_that_releases_objects_is_raised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PEERLANE_SCHEDULE", "eager")  # workers go on while the wait is in its hook
+    monkeypatch.setenv("PEERLANE_SCHEDULE", "eager")  # eager workers run while the wait is in its hook
     before, during, after = LET_GO[name]
     program = RELEASED.replace("BEFORE", before).replace("DURING", during).replace("AFTER", after)
     done = run_python(["-c", program], timeout=60)

@@ -1,4 +1,4 @@
-"""Queued rectangles whose two spans differ: each holds exactly its own memory."""
+"""Queued copy_2d whose ends span different sizes: each end holds exactly its own memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of elements that NumPy itself does not have: by ml_dtypes, by torch, by name."""
+"""Element types that NumPy lacks, given as types of ml_dtypes, types of torch or names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_view_takes_each_ml_dtypes_type(node: Node, name: str) -> None:
 
 
 class _Dtype:
-    """What torch's types are like: they print as the module and the name."""
+    """A stand-in for torch's types, which print as module and name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""What a program is told of names and words that are not there, and of the version."""
+"""Errors for names and options that do not exist, and the version."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def test_help_of_package_hides_pytest_marker() -> None:
     shown = pydoc.render_doc(peerlane)
     assert "PYTEST_DONT_REWRITE" not in shown
     assert "virtual devices that need no hardware" in shown
-    assert "PYTEST_DONT_REWRITE" in (peerlane.__doc__ or "")  # what pytest asks
+    assert "PYTEST_DONT_REWRITE" in (peerlane.__doc__ or "")  # pytest looks for it here

@@ -1,4 +1,4 @@
-"""The reference back-end keeps the contract, and its errors name lines."""
+"""The reference back-end passes the conformance suite, and its errors name the program's lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def devices() -> Iterator[tuple[pl.Device, ...]]:
 
 
 def line_of(text: str) -> str:
-    """Return the line of this file that has a comment, as messages name it."""
+    """Return the place of the line that ends with this comment, written as messages write it."""
     lines = Path(__file__).read_text().splitlines()
     return f"test_reference.py:{next(n for n, line in enumerate(lines, 1) if line.endswith(f'  # {text}'))}"
 

@@ -1,4 +1,4 @@
-"""Many cycles of calls, neutral and of pyACL: no growth of memory, descriptors or threads."""
+"""Many cycles of neutral and of pyACL calls do not grow memory, descriptors or threads."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def cycles(work: str, count: int, seconds: float) -> None:
     own = {
         **os.environ,
         "PEERLANE_NODE": f"name=growth-{os.getpid()},devices=2",
-    }  # others use the default one at the same time
+    }  # other tests use the default node at the same time
     done = run_python(["-c", CYCLES.format(work=work), str(count)], timeout=seconds, env=own)
     assert done.returncode == 0, done.stderr
     before, after, *free = json.loads(done.stdout)

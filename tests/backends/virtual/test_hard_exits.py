@@ -1,4 +1,4 @@
-"""Whole processes: fault handlers of others, daemon threads at exit, limits, Ctrl-C in every kind of operation."""
+"""Whole processes: foreign fault handlers, daemon threads at exit, limits, Ctrl-C in each kind of operation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_copy_in_daemon_thread_after_exit_left_node_raises_closed() -> None:
     code = (
         "import atexit, threading\n"
         "threads, said = [], []\n"
-        "atexit.register(lambda: (threads[0].join(), print(*said)))\n"  # before peerlane's own: runs after it
+        "atexit.register(lambda: (threads[0].join(), print(*said)))\n"  # runs after peerlane's handler
         "import peerlane as pl\n"
         "d0, d1 = pl.devices(); a, b = d0.allocate(4 << 20), d1.allocate(64)\n"
         "def work():\n"

@@ -1,4 +1,4 @@
-"""Which mistakes of a program each schedule shows: the table of docs/reference/node.md, a program for each row."""
+"""The table of docs/reference/node.md, which mistakes each schedule shows, with a program for each row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/node.md").read_text()
 EVERY, SOME, NEVER = "shows every time", "shows for some seeds", "does not show"
-CHANCE = "shows by chance"  # of which nothing can be asserted
+CHANCE = "shows by chance"  # a test can assert nothing about it
 SCHEDULES = ("eager", "lazy", "seeded")
 NBYTES = 64
 RUNS, SEEDS = 3, 24
@@ -122,7 +122,7 @@ def _wrong_place_inside_the_allocation(d0: pl.Device, d1: pl.Device, s: pl.Strea
     a, b = filled(d0, NBYTES, 2), filled(d1, 2 * NBYTES, 0)
     b[8 : 8 + NBYTES].copy_from(a, stream=s)  # byte 0 was meant
     s.sync()
-    return bytes(b)[8:][:NBYTES] == NEW  # what was asked was done: only the program knows what it meant
+    return bytes(b)[8:][:NBYTES] == NEW  # peerlane did what was asked; only the program knows what it meant
 
 
 def _freed_in_use(d0: pl.Device, d1: pl.Device, s: pl.Stream, _t: pl.Stream) -> bool:
@@ -134,7 +134,7 @@ def _freed_in_use(d0: pl.Device, d1: pl.Device, s: pl.Stream, _t: pl.Stream) -> 
     return bytes(b) == NEW
 
 
-#: The row's words, its program, and what each schedule of SCHEDULES does.
+#: The row's words: its program, and what each schedule of SCHEDULES shows.
 ROWS: dict[str, tuple[Program, tuple[str, str, str]]] = {
     "The host looks at memory, and has not waited for the stream that writes it": (
         _look_before_the_wait,
@@ -174,7 +174,7 @@ ROWS: dict[str, tuple[Program, tuple[str, str, str]]] = {
 
 
 def _is_shown(node: Node, schedule: str, program: Program) -> bool:
-    """Run a program on a node of its own: wrong bytes and errors show its mistake."""
+    """Run a program on a fresh node; tell whether wrong bytes or an error show its mistake."""
     d0, d1 = node(f"devices=2,schedule={schedule}")
     s, t = d0.create_stream(), d1.create_stream()
     try:

@@ -1,4 +1,4 @@
-"""The virtual back-end keeps the contract, and the contract notices who does not."""
+"""The virtual back-end passes the conformance suite, and broken back-ends fail it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestVirtualMapped(BackendConformance):
         )
 
 
-# Each mutant breaks one sentence of the contract, as a careless back-end would.
+# Each mutant breaks one sentence of the contract.
 MUTANTS = {
     "drops the last byte of an odd copy": """
     @staticmethod

@@ -1,4 +1,4 @@
-"""Streams of the virtual back-end keep the contract under every schedule."""
+"""Streams of the virtual back-end pass the conformance suite under every schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text of a failure on a stream says: the operation, its memory, its stream, and their lines."""
+"""The text of a failure on a stream names the operation, its memory, its stream, and the line of each."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_call_site_of_caller_gives_its_line() -> None:
 
 
 def test_failed_copy_from_callback_names_line_of_callback(node: Node) -> None:
-    """The runner of callbacks has no frame outside peerlane but the callback itself."""
+    """The thread that runs callbacks has no frame outside peerlane except the callback's own."""
     stream, other = node[0].create_stream(), node[0].create_stream()
     buffer = node[0].allocate(64)
     stream.launch_callback(raw.copy, buffer.address, WILD, 64)

@@ -1,4 +1,4 @@
-"""Texts of failures: whatever a program does, they are short, and name what came first."""
+"""Texts of failures stay short, and name the first cause, whatever a program does."""
 
 from __future__ import annotations
 

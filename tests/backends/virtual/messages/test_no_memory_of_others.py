@@ -1,4 +1,4 @@
-"""A refusal for want of memory says which other processes hold it, and comes whatever the node's file holds."""
+"""An out-of-memory error names the other processes that hold memory; it is raised whatever the node file holds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_out_of_memory_names_other_process_program_and_bytes(other: Peer) -> Non
     assert "4,194,304 bytes" in text
     assert "peerlane ps" in text
     assert f"process {os.getpid()}" not in text
-    assert "other processes" not in refusal(1)  # nobody holds any of that one
+    assert "other processes" not in refusal(1)  # no process holds memory of device 1
     own.close()
 
 

@@ -1,4 +1,4 @@
-"""What texts say of memory that other processes made, and of handles and parts from before the node was left."""
+"""Error texts about imported memory, and about handles and parts from before the node was left."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_open_handle_from_before_leave_node_raises_stale_handle(node: Node, stay
         _refused(pl.BadHandle, Fault.STALE_HANDLE, lambda form=form: pl.Physical.open(form))
     _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(int(handle) ^ 1))
     _refused(pl.AccessDenied, Fault.OWN_HANDLE, lambda: pl.Physical.open(bytes(handle)))
-    # The slot of the earlier stay is another process's by now.
+    # Another process has the slot that this process had before it left the node.
     pl.leave_node()
     with peer(spec) as other:
         other.run("block = pl.Physical(devices[0], G); handle = block.export(allow='user')")

@@ -1,4 +1,4 @@
-"""A node's configuration: every way in, every refusal, and nothing but InvalidValue for what is wrong."""
+"""A node's configuration from text, file and mapping; wrong configurations raise InvalidValue and nothing else."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def toml(tmp_path: Path) -> Callable[[str | bytes], Path]:
 
 
 def refused(make: Callable[[], object], *parts: str) -> str:
-    """Check that ``make`` refuses as a bad configuration, with ``parts`` in the text, in that order."""
+    """Check that ``make`` raises BAD_CONFIG, and that the text has ``parts`` in this order."""
     with pytest.raises(InvalidValue) as caught:
         make()
     assert caught.value.fault is Fault.BAD_CONFIG
@@ -343,7 +343,7 @@ def test_load_without_read_permission_raises_with_reason(
         raise PermissionError(13, "Permission denied")
 
     path = toml("[node]")
-    monkeypatch.setattr(Path, "read_bytes", denied)  # root may read everything
+    monkeypatch.setattr(Path, "read_bytes", denied)  # a file's mode does not stop root
     refused(lambda: NodeConfig.load(path), "Permission denied", "you may read")
 
 

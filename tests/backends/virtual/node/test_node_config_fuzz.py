@@ -1,4 +1,4 @@
-"""Whatever is written as a node's configuration, the answer is a node or InvalidValue, and nothing else."""
+"""Any configuration, however wrong, gives a node or raises InvalidValue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 
 def only_refuses(make: Callable[[], NodeConfig]) -> None:
-    """Check that ``make`` gives a node that round-trips, or refuses as it should; anything else escapes."""
+    """Check that ``make`` gives a node that round-trips, or raises InvalidValue with a short text."""
     try:
         node = make()
     except InvalidValue as error:

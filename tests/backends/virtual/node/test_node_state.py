@@ -1,4 +1,4 @@
-"""The node's account is shared by processes, survives their deaths, and refuses foreign shapes."""
+"""The node file counts memory over processes, survives their deaths, and refuses a node of another shape."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.stdin.readline()
 
 @contextlib.contextmanager
 def holder(spec: str, nbytes: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a process that holds ``nbytes`` on device 0 until its stdin is closed or it is killed."""
+    """Run a process that holds ``nbytes`` on device 0 until the test closes its stdin or kills it."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, spec, str(nbytes)],
         stdin=subprocess.PIPE,
@@ -94,7 +94,7 @@ def test_capacity_held_before_exec_is_free_again(tmp_path: Path, runtime_directo
     program.write_text(TURNS)
     done = run_python(
         [str(program), name, "2", "2"], timeout=SECONDS
-    )  # the first exec asks for another shape
+    )  # the program after the first exec asks for another shape
     assert done.returncode == -9, done.stderr
     free, files = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
     assert free == (32, 32, 32)

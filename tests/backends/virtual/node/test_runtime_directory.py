@@ -1,4 +1,4 @@
-"""The runtime directory: where it is, and that nobody else can be in it."""
+"""The runtime directory: where it lies, and that no other user can enter it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reaches whom, by which link, and the reason when not."""
+"""Which devices reach each other, by which link, and the reason where they do not."""
 
 from __future__ import annotations
 
