@@ -206,7 +206,7 @@ def test_barrier_peer_missing(node: Node) -> None:
 
 
 def test_broadcast_refused(node: Node) -> None:
-    refused(node, lambda group: group.broadcast(np.zeros(5), 2), "2 is no rank of 2")
+    refused(node, lambda group: group.broadcast(np.zeros(5), 2), "2 is not a rank of 2")
 
 
 def test_broadcast_read_only(node: Node) -> None:

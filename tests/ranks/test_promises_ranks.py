@@ -310,7 +310,7 @@ def test_deregister_unknown(node: Node) -> None:
 def test_channel_bad_peer(node: Node, bad: int) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
-        with pytest.raises(pl.InvalidValue, match=f"{bad} is no rank of 1"):
+        with pytest.raises(pl.InvalidValue, match=f"{bad} is not a rank of 1"):
             group.channel(bad)
         for wrong in ("0", None, True, 0.0):
             with pytest.raises(TypeError):
@@ -404,7 +404,7 @@ def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
 def test_channels_all_or_none(node: Node) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
-        with pytest.raises(pl.InvalidValue, match="7 is no rank of 1"):
+        with pytest.raises(pl.InvalidValue, match="7 is not a rank of 1"):
             group.channels([0, 7])
         assert repr(group).endswith("0 channels>")
         a, b = group.channels([0, 0])

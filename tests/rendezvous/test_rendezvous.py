@@ -463,7 +463,7 @@ def test_an_answer_that_is_no_frame(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(pl.InvalidValue, match="what is no frame"):
+        with pytest.raises(pl.InvalidValue, match="does not answer with a frame"):
             Rendezvous(str(path), 0, 1)
         thread.join(20)
 

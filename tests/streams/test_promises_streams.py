@@ -314,9 +314,7 @@ def test_sync_waits_for_nothing(node: Node) -> None:
     s, signal = d0.create_stream(), d0.create_notify()
     s.wait(signal)
     start = time.monotonic()
-    with pytest.raises(
-        pl.Deadlock, match=rf"no submitted operation records notify {signal.id}"
-    ) as refused:
+    with pytest.raises(pl.Deadlock, match=rf"no submitted operation records notify {signal.id}") as refused:
         s.sync()
     assert time.monotonic() - start < 5 * 2.0
     state = refused.value.detail
