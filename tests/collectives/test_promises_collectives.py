@@ -208,7 +208,7 @@ def test_barrier_peer_missing_raises_wait_timeout(node: Node) -> None:
 
 
 def test_broadcast_unknown_root_raises_invalid_value(node: Node) -> None:
-    refused(node, lambda group: group.broadcast(np.zeros(5), 2), "2 is no rank of 2")
+    refused(node, lambda group: group.broadcast(np.zeros(5), 2), "2 is not a rank of 2")
 
 
 def test_broadcast_into_read_only_raises_access_denied(node: Node) -> None:

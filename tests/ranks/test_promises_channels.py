@@ -81,7 +81,7 @@ def test_channel_write_unknown_notify_raises_invalid_value(alone: pl.Channel, in
     ]
     alone.group.window.fill(5)
     for call in calls:
-        with pytest.raises(pl.InvalidValue, match=f"{index} is no notify of .*; valid are 0 to 3"):
+        with pytest.raises(pl.InvalidValue, match=f"{index} is not a notify of .*; valid are 0 to 3"):
             call()
     assert (alone.group.window.view() == 5).all()
 

@@ -310,7 +310,7 @@ def test_group_deregister_unknown_tag_raises_invalid_value(node: Node) -> None:
 def test_group_channel_bad_peer_is_refused(node: Node, bad: int) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
-        with pytest.raises(pl.InvalidValue, match=f"{bad} is no rank of 1"):
+        with pytest.raises(pl.InvalidValue, match=f"{bad} is not a rank of 1"):
             group.channel(bad)
         for wrong in ("0", None, True, 0.0):
             with pytest.raises(TypeError):
@@ -404,7 +404,7 @@ def test_group_channel_given_up_while_peer_accepts_next_try_meets(
 def test_group_channels_one_bad_peer_makes_none(node: Node) -> None:
     node()
     with pl.Group(0, 1, rendezvous=alone) as group:
-        with pytest.raises(pl.InvalidValue, match="7 is no rank of 1"):
+        with pytest.raises(pl.InvalidValue, match="7 is not a rank of 1"):
             group.channels([0, 7])
         assert repr(group).endswith("0 channels>")
         a, b = group.channels([0, 0])

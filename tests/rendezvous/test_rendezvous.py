@@ -465,7 +465,7 @@ def test_rendezvous_foreign_server_answers_raises_invalid_value(tmp_path: Path) 
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(pl.InvalidValue, match="what is no frame"):
+        with pytest.raises(pl.InvalidValue, match="does not answer with a frame"):
             Rendezvous(str(path), 0, 1)
         thread.join(20)
 

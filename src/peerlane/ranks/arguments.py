@@ -1,4 +1,4 @@
-"""What a group refuses before anything is made."""
+"""Checks of a group's arguments, made before any object is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_NAME = 64
 
 
 def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
-    """Return what is given for all, or of each, as a value of each."""
+    """Return one value for each of ``count`` channels, from one value for all or a sequence of them."""
     if isinstance(value, (int, str)) or not isinstance(value, Sequence):
         return [value] * count
     if len(value) != count:
@@ -26,7 +26,7 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
 
 
 def as_number(call: str, what: str, given: Any) -> int:
-    """Return what is a whole number; TypeError says what it is of anything else, bools included."""
+    """Return ``given`` if it is an integer and not a bool; TypeError says what it should be."""
     numpy = sys.modules.get("numpy")
     if not isinstance(given, bool if numpy is None else (bool, numpy.bool_)):
         with contextlib.suppress(TypeError):
@@ -35,15 +35,15 @@ def as_number(call: str, what: str, given: Any) -> int:
 
 
 def checked_rank(call: str, peer: object, size: int) -> int:
-    """Return a rank that there is."""
+    """Return ``peer`` if it is a rank of the group."""
     found = as_number(call, "a peer is a rank", peer)
     if not 0 <= found < size:
-        raise InvalidValue(f"{call}: {found} is no rank of {size}", call=call)
+        raise InvalidValue(f"{call}: {found} is not a rank of {size}", call=call)
     return found
 
 
 def checked_count(call: str, notifies: object) -> int:
-    """Return a number of notifies that a channel can have."""
+    """Return ``notifies`` if a channel can have that many."""
     found = as_number(call, "notifies is a number", notifies)
     if not 0 <= found <= MOST_NOTIFIES:
         raise InvalidValue(f"{call}: notifies is {found}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
@@ -51,7 +51,7 @@ def checked_count(call: str, notifies: object) -> int:
 
 
 def checked_name(call: str, name: object) -> str:
-    """Return a name that a channel can have."""
+    """Return ``name`` if a channel can have it."""
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not (name.isprintable() and name.isascii()):
         raise InvalidValue(
             f"{call}: name is {name!r}; valid are up to {LONGEST_NAME} printable ASCII characters", call=call
@@ -60,25 +60,25 @@ def checked_name(call: str, name: object) -> str:
 
 
 def check_texts(call: str, **given: object) -> None:
-    """Refuse what is no str."""
+    """Refuse values that are not a str."""
     for name, value in given.items():
         if not isinstance(value, str):
             raise TypeError(f"{call}: {name} must be a str, not {type(value).__name__}")
 
 
 def check_memory(call: str, buffer: object) -> None:
-    """Refuse what is no device memory, or closed."""
+    """Refuse an object that is not device memory, or is closed."""
     if not isinstance(buffer, Buffer):
         raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
     if isinstance(buffer.device, Host):
         raise InvalidValue(
             f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call
         )
-    buffer.address  # noqa: B018 - raises the text that names who closed it
+    buffer.address  # noqa: B018 - raises if it is closed
 
 
 def check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
-    """Refuse a rank that says something else than this one, ``mine``."""
+    """Refuse a rank whose settings differ from those of this one, ``mine``."""
     if said.node != hello.node:
         raise InvalidValue(
             f"Group: rank {rank} is in node {said.node}, rank {mine} in node {hello.node}; give all ranks the same "

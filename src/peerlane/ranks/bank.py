@@ -1,4 +1,4 @@
-"""Banks: lines of memory that processes of several ranks have, and how one lets the others open it."""
+"""Banks: lines of memory that the processes of several ranks share, and how they are exported and opened."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def offer_bank(
     device : Device
     bank : Bank
     detail : int
-        Said to those who open it.
+        A number for the processes that open it.
     allow : iterable of int, or "user"
-        Who may.
+        The pids of the processes that may open it.
     told : iterable of object
-        What an observer knows it by.
+        The objects whose export an observer is told of.
     """
 
     def offer(everyone: bool) -> Any:
@@ -48,7 +48,7 @@ def open_bank(
     seconds: float,
     check: Callable[[int], None] = lambda _detail: None,
 ) -> Bank:
-    """Open a bank of so many lines by its handle; ``check`` raises if what was said with it cannot be."""
+    """Open a bank by its handle; ``check`` raises if the number that came with it is impossible."""
     offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
     with contextlib.closing(offer):
         check(offer.detail)

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class Channel:
-    """This rank's end of a pair: the peer's memory, and notifies in both directions.
+    """This rank's end of a channel: the peer's memory, and notifies in both directions.
 
-    Made by :meth:`Group.channel`.  Whatever takes ``stream=`` is queued there and returns, waits included; without a
-    stream it is complete on return.  What is promised (facts/hcomm 3):
+    Made by :meth:`Group.channel`.  A call with ``stream=``, also a wait, queues its operation and returns; without a
+    stream it is complete on return.  These are its promises (facts/hcomm 3):
 
     * Operations of one stream run in the order in which they were submitted.
-    * Bytes that were written before a notify, on the same channel and stream, are seen by whoever waited for that
-      notify.  That is the only way to know from the other side, and all that is promised about the other side.
-    * The source of a write may be changed by later operations of the same stream; what was read is there for them.
-    * Nothing is promised between two channels, between two streams, or of ``nonblocking`` operations before a
+    * If a rank waits for a notify, it sees the bytes that were written before the notify on the same channel and
+      stream.  The peer has no other way to know that bytes have arrived, and no other promise about them.
+    * Later operations of the same stream may change the source of a write, and see the bytes of a read.
+    * There is no promise between two channels, between two streams, or about ``nonblocking`` operations before a
       :meth:`fence`.  Under ``schedule=seeded`` such operations are delayed and reordered.
     * A notify is one bit by default: two records before a wait are one (:class:`Group`, ``notifies``).
 
@@ -51,26 +51,26 @@ class Channel:
     peer : int
         The rank at the other end.
     memories : mapping of str to Buffer
-        The peer's memory that can be reached, by tag.
+        The memory that the peer offers, by tag.
     window : Buffer
         ``memories["window"]``.
     notifies, peer_notifies : int
-        How many this end can wait for, and the other end.
+        How many notifies this end can wait for, and how many the other end.
     """
 
     group: Session
     peer: int
     memories: Mapping[str, Buffer]
     window: Buffer
-    _ranks: Ranks  # what the back-end does for it
+    _ranks: Ranks  # the back-end's verbs for ranks
     _end: End
     _incoming: list[Notify]
     _outgoing: list[Notify]
     _opened: list[Bank]
     _is_closed: bool
     _lock: threading.Lock
-    _waiters: list[Stream]  # on which the program waits: one a thread at a time
-    _loose: list[Stream]  # of nonblocking operations
+    _waiters: list[Stream]  # for waits of the program: one for each waiting thread
+    _loose: list[Stream]  # for nonblocking operations
     _turn: int
     _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
 
@@ -90,7 +90,7 @@ class Channel:
         made._deliveries = weakref.WeakKeyDictionary() if end.is_late else None
         made._lock = threading.Lock()
         made._waiters, made._loose, made._turn = [], [], 0
-        if end.is_late:  # what it records and writes may be put off
+        if end.is_late:  # its records and writes may arrive late
             ranks.serve(made, None, made._incoming, [])
         else:
             ranks.serve(made, made.window, made._incoming, made._outgoing)
@@ -113,7 +113,7 @@ class Channel:
 
     @property
     def route(self) -> Route:
-        """How bytes go from this rank's window to the peer's, and why."""
+        """The route from this rank's window to the peer's, with the reason."""
         self._check_open("Channel.route")
         return self.group.window.route_to(self.window)
 
@@ -132,30 +132,31 @@ class Channel:
         Parameters
         ----------
         src : Buffer or host object
-            What :func:`as_buffer` takes; kept until it was read.
+            Anything that :func:`as_buffer` takes; it is kept until it has been read.
         at : int
-            The first byte there.
+            The offset of the first byte in the peer's memory.
         memory : str or Buffer, optional
             The tag of the memory, by default the window; or memory of the peer that this process has opened.
         notify : int, optional
-            A notify of the peer's that is recorded once these bytes are there.
+            A notify of the peer that is recorded once these bytes have arrived.
         stream : Stream, optional
-            Where it is queued.
+            The stream to queue it on.
         nonblocking : bool
-            Queue it on the channel itself instead, in no order with anything but a :meth:`fence`; the source must
-            not be changed before.
+            Queue it on the channel itself instead, ordered only by a :meth:`fence`; do not change the source before
+            that.
 
         Raises
         ------
         BadAddress
             ``OUT_OF_BOUNDS``: the bytes do not lie in that memory.
         InvalidValue
-            Nothing has this tag, or there is no such notify.
+            No memory has this tag, or there is no such notify.
         Closed, AccessDenied
-            The channel, an end or the stream is closed; the peer freed the memory or took it back, and on a stream
-            this may come at the synchronization; the memory may be read only.  Nothing was written or queued.
+            The channel, a buffer or the stream is closed; the memory is read-only; or the peer freed the memory or
+            took it back.  Nothing was written or queued.  On a stream, the last may also be raised by the
+            synchronization.
         PeerLost
-            At the synchronization, where the route to the memory is gone.
+            By the synchronization: there is no route to the memory any more.
         """
         call = "Channel.write"
         target = self.window if memory is None else self._memory("write", memory)
@@ -207,9 +208,9 @@ class Channel:
         notify: int | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Combine all of ``src`` into the peer's memory, element by element: what is there OP what is in ``src``.
+        """Combine all of ``src`` into the peer's memory, element by element: ``there[i] = there[i] OP src[i]``.
 
-        Nothing is promised of several ranks that combine into the same elements at a time (facts/hcomm 3.15).
+        If several ranks combine into the same elements at once, the result is unspecified (facts/hcomm 3.15).
 
         Parameters
         ----------
@@ -243,7 +244,7 @@ class Channel:
         memory: str | Buffer | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Combine bytes of the peer's memory into all of ``dst``: what is in ``dst`` OP what is there.
+        """Combine bytes of the peer's memory into all of ``dst``: ``dst[i] = dst[i] OP there[i]``.
 
         Parameters and errors are those of :meth:`read` and :func:`peerlane.reduce`.
         """
@@ -260,24 +261,24 @@ class Channel:
         notify: int | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Write many parts of ``src`` to many places of the peer's memory, as one operation.
+        """Write many parts of ``src`` into the peer's memory, as one operation.
 
         Parameters
         ----------
         src : Buffer or host object
-            What :func:`as_buffer` takes.
+            Anything that :func:`as_buffer` takes.
         blocks : array of int, shape (n, 3)
-            Of each block its first byte in the peer's memory, its first byte in ``src``, and its size in bytes.  They
-            are written in any order, and must not overlap there.
+            For each block its offset in the peer's memory, its offset in ``src``, and its size in bytes.  Blocks are
+            written in any order, and must not overlap in the peer's memory.
         memory, notify, stream
             As :meth:`write`.
 
         Raises
         ------
         BadAddress
-            ``OUT_OF_BOUNDS``: a block is not inside; the text names it.  Nothing was written or queued.
+            ``OUT_OF_BOUNDS``: a block does not lie in the memory; the text names it.  Nothing was written or queued.
         InvalidValue, Closed, AccessDenied
-            As :meth:`write`; blocks of another shape.
+            As :meth:`write`; or ``blocks`` has another shape.
         """
         call = "Channel.write_blocks"
         target, source = self._ends_of(call, memory, src, None, stream)
@@ -298,9 +299,9 @@ class Channel:
         memory: str | Buffer | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Read many parts of the peer's memory into many places of ``dst``, as one operation.
+        """Read many parts of the peer's memory into ``dst``, as one operation.
 
-        ``blocks``: of each its first byte in ``dst``, its first byte in the peer's memory, and its size in bytes.
+        ``blocks`` has for each block its offset in ``dst``, its offset in the peer's memory, and its size in bytes.
         Otherwise as :meth:`write_blocks`.
         """
         call = "Channel.read_blocks"
@@ -309,22 +310,22 @@ class Channel:
         self._ranks.copy_blocks(stream, target, source, _table(call, blocks))
 
     def notify(self, index: int, *, stream: Stream | None = None) -> None:
-        """Record a notify of the peer's, when everything that the stream was given before is done.
+        """Record a notify of the peer when all operations submitted to the stream before are done.
 
         Parameters
         ----------
         index : int
             0 to ``peer_notifies`` - 1.
         stream : Stream, optional
-            Where it is queued; without one it is recorded now.
+            The stream to queue it on; without one it is recorded now.
 
         Raises
         ------
         InvalidValue
             There is no such notify.
         Busy
-            ``NOTIFY_DOUBLED``: it is strict, and the peer has not consumed the record before; on a stream at the
-            synchronization.
+            ``NOTIFY_DOUBLED``: the notify is strict, and the peer has not consumed the last record; on a stream, the
+            synchronization raises it.
         Closed
             The channel or the stream is closed.
         """
@@ -333,7 +334,9 @@ class Channel:
         checked_stream(call, stream)
         if stream is None:
             self._ranks.record(line)
-        elif self._deliveries is None or line.kind is not NotifyKind.BINARY:  # those may refuse
+        elif (
+            self._deliveries is None or line.kind is not NotifyKind.BINARY
+        ):  # notifies of other kinds may refuse a record
             self._settle(stream)
             self._ranks.record_on(stream, line)
         else:
@@ -342,26 +345,29 @@ class Channel:
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait for a notify that the peer records, and consume it.
 
+        On a stream, the synchronization raises ``WaitTimeout``, ``PeerLost`` and ``Busy``, and the operations behind
+        the wait are cancelled.
+
         Parameters
         ----------
         index : int
             0 to ``notifies`` - 1.
         stream : Stream, optional
-            What is submitted there from now on waits, and the program does not; without one the program waits.
+            Later operations of this stream wait, and the program does not; without one the program waits.
         timeout : float, optional
-            Seconds, from when the stream comes to it; None waits for ever.
+            Seconds from the moment that the stream reaches the wait; None waits for ever.
 
         Raises
         ------
         InvalidValue
             There is no such notify.
         WaitTimeout
-            It was not recorded in time; on a stream at the synchronization, and what is behind it is cancelled.
+            It was not recorded in time.
         PeerLost
-            The peer has died, or closed its end, and has not recorded it; on a stream at the synchronization.
+            The peer died, or closed its end, without recording it.
         Busy
-            ``DEADLOCK``: all ranks that it depends on wait too, and nothing there can run; or this process itself
-            would have to record it, and nothing submitted does.
+            ``DEADLOCK``: all ranks that this one depends on wait too, and no operation of theirs can run; or only
+            this process can record the notify, and no submitted operation does.
         Closed
             The channel or the stream is closed.
         """
@@ -376,7 +382,7 @@ class Channel:
             waiter.wait(line, timeout=timeout)
             waiter.sync()
         except BaseException as error:
-            waiter.abort(close=True)  # interrupted: it waits still, and would take a record
+            waiter.abort(close=True)  # interrupted: the stream still waits, and would consume a record
             if isinstance(error, Error) and error.failed_operation is not None:
                 raise self._of_wait(call, operator.index(index), error) from error.__cause__
             raise
@@ -384,14 +390,15 @@ class Channel:
             self._waiters.append(waiter)
 
     def fence(self, *, stream: Stream | None = None) -> None:
-        """Let what is submitted to this channel from now on come after all that was submitted before.
+        """Order the later operations of this channel behind all earlier ones.
 
-        Only ``nonblocking`` operations need it; their sources may be changed, and what they read is there, after it.
+        Only ``nonblocking`` operations need it.  After it their sources may be changed, and the bytes that they read
+        have arrived.
 
         Parameters
         ----------
         stream : Stream, optional
-            What is submitted there from now on waits for them; without one the program does.
+            Later operations of this stream wait for them; without one the program waits.
 
         Raises
         ------
@@ -414,14 +421,14 @@ class Channel:
                 each.wait(event)
 
     def drain(self, *, stream: Stream | None = None, timeout: float | None = None) -> None:
-        """Wait until all that this rank has submitted to the channel is over; report the first failure.
+        """Wait until all operations that this rank submitted to the channel are over; report the first failure.
 
         Parameters
         ----------
         stream : Stream, optional
-            Where it was queued; ``nonblocking`` operations are waited for in any case.
+            The stream that they were queued on; ``nonblocking`` operations are waited for in any case.
         timeout : float, optional
-            Seconds, for each.
+            Seconds for each stream that is waited for.
 
         Raises
         ------
@@ -437,12 +444,12 @@ class Channel:
         _sync_all(awaited, timeout)
 
     def close(self) -> None:
-        """End this end; idempotent.  What is queued goes on; the peer's waits for it fail with ``PeerLost`` then.
+        """Close this end; idempotent.  Queued operations go on; the peer's other waits fail with ``PeerLost``.
 
         Raises
         ------
         Busy
-            ``NOTIFY_LEFT``: strict notifies were recorded here and not consumed; it is closed all the same.
+            ``NOTIFY_LEFT``: the peer recorded strict notifies that were not consumed; the end is closed anyway.
         """
         with self._lock:
             if self._is_closed:
@@ -463,7 +470,7 @@ class Channel:
         with contextlib.ExitStack() as ends:
             ends.callback(self.group._forget, self)
             ends.callback(self._end.close)
-            opened, self._opened = self._opened, []  # the peer is told when the last use of it goes
+            opened, self._opened = self._opened, []  # the peer is told when the last use of them ends
             for each in opened:
                 ends.callback(each.let_go)
             for line in outgoing:
@@ -493,7 +500,7 @@ class Channel:
         if error is None:
             self.close()
             return
-        with contextlib.suppress(Error):  # what else went wrong is no news then
+        with contextlib.suppress(Error):  # the exception of the block matters more
             self.close()
 
     def __repr__(self) -> str:
@@ -501,14 +508,14 @@ class Channel:
         return f"<Channel of rank {self.group.rank} to rank {self.peer}: {state}>"
 
     def _is_busy(self) -> bool:
-        """Tell whether ``nonblocking`` operations are not over."""
+        """Tell whether ``nonblocking`` operations are still running."""
         with self._lock:
             return any(not each.is_done for each in self._loose if not each.is_closed)
 
     def _ends_of(
         self, call: str, memory: str | Buffer | None, mine: Any, at: int | None, stream: object
     ) -> tuple[Buffer, Buffer]:
-        """Return the peer's memory, from ``at`` on as long as this rank's if it is given, and this rank's."""
+        """Return the peer's memory and this rank's; with ``at``, the peer's part of the same size from there on."""
         self._check_open(call)
         checked_stream(call, stream)
         theirs = self.window if memory is None else self._memory(call.rpartition(".")[2], memory)
@@ -535,7 +542,7 @@ class Channel:
         if found is None:
             raise InvalidValue(
                 f"Channel.{verb}: rank {self.peer} offered no memory with the tag {tag!r}; it offered "
-                f"{', '.join(map(repr, self.memories))}; what is registered later is for later channels",
+                f"{', '.join(map(repr, self.memories))}; memory that is registered later is for later channels",
                 call=f"Channel.{verb}",
             )
         return found
@@ -553,7 +560,7 @@ class Channel:
         return first
 
     def _of_wait(self, call: str, index: int, error: Error) -> Error:
-        """Tell a failure as the program's call: it knows no stream on which it waits."""
+        """Retell a failure in terms of the program's call, which names no stream."""
         failed = error.failed_operation
         line = f"notify {index} from rank {self.peer} to rank {self.group.rank}"
         site = f"; called at {failed.site}" if failed.site is not None else ""
@@ -562,7 +569,7 @@ class Channel:
         return made
 
     def _borrowed_waiter(self) -> Stream:
-        """Return a stream for the thread that waits."""
+        """Return a stream for a waiting thread."""
         with self._lock:
             if self._waiters:
                 return self._waiters.pop()
@@ -584,7 +591,7 @@ class Channel:
             return lines[number]
         whose = "this end" if lines is self._incoming else f"the end of rank {self.peer}"
         known = f"valid are 0 to {len(lines) - 1}" if lines else "it has none"
-        raise InvalidValue(f"{call}: {number} is no notify of {whose}; {known}", call=call)
+        raise InvalidValue(f"{call}: {number} is not a notify of {whose}; {known}", call=call)
 
     def _delivery(self, stream: Stream) -> Delivery:
         with self._lock:
@@ -595,7 +602,7 @@ class Channel:
             return found
 
     def _settle(self, stream: Stream | None) -> None:
-        """Let a stream wait for what it gave to the channel, where that may be late."""
+        """Let a stream wait until its late writes to the channel have arrived."""
         found = self._deliveries.get(stream) if self._deliveries and stream is not None else None
         if found is not None and stream is not None:
             found.settle(stream)
@@ -607,13 +614,13 @@ class Channel:
 
 
 def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """Return a list of blocks as native code reads it."""
+    """Return a list of blocks as the array that native code reads."""
     import numpy as np
 
     try:
         found = np.asarray(blocks)
     except (ValueError, OverflowError):
-        found = np.asarray(blocks, object)  # entries of several lengths
+        found = np.asarray(blocks, object)  # its entries have different lengths
     if found.shape == (0,):
         found = found.reshape(0, 3)
     if found.ndim != 2 or found.shape[1] != 3 or (found.size and found.dtype.kind not in "iu"):
@@ -631,7 +638,7 @@ def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
 
 
 def _sync_all(streams: Sequence[Stream], timeout: float | None) -> None:
-    """Wait for all of them; then raise what the first raised."""
+    """Wait for all streams; then raise the first exception."""
     failed: list[Error] = []
     for stream in streams:
         try:

@@ -1,4 +1,4 @@
-"""The two ends of a channel while it is made: what each offers, and what it makes of the other's offer."""
+"""The two ends of a channel while it is made: each offers its notifies and memory, and opens the other's offer."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
     from peerlane.sharing.handle import Handle
 
-#: Both ends in one process: objects by token, until the end that offers them is closed.
+#: For channels within one process: the offered objects by token, until the end that offers them is closed.
 _here: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
 _tokens = itertools.count(1)
 
 
 class Answer(NamedTuple):
-    """What one end makes of the other's offer: its memories by tag, its notifies, and the banks that were opened."""
+    """The other end's offer, opened: its memories by tag, its notifies, and the opened banks."""
 
     memories: Mapping[str, Buffer]
     notifies: list[Notify]
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 class End:
-    """What one end of a channel holds before it is answered: its notifies, and their handle for the peer.
+    """One end of a channel until the other end answers: its notifies, and their handle for the peer.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ class End:
     Attributes
     ----------
     lines : list of Notify
-        Those that this end waits for.
+        The notifies that this end waits for.
     is_late : bool
-        Whether this end may put off what it gives to the channel.
+        Whether this end's writes and records may arrive late.
     held : HeldBack or None
-        Where it then lies, if the peer is another process; from :meth:`accept` on.
+        The area of late writes, if the peer is another process; from :meth:`accept` on.
     """
 
     is_late: bool
@@ -75,7 +75,7 @@ class End:
             self._held_in = ranks.create_bank(ranks.HELD_LINES)
         if notifies and not self.is_own_process:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
-            assert session._membership is not None  # somebody is in another process
+            assert session._membership is not None  # some rank is in another process
             ranks.end_waits_with(session._membership.members, self._bank)
         self.lines: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
@@ -84,7 +84,7 @@ class End:
             wait_state.awaited[line.id] = wait_state.Awaited(session._key, session.rank, peer, pid)
 
     def invitation(self, offered: Mapping[str, Buffer | Shared], lent: Memories) -> Invitation:
-        """Return what the other end needs, made of what this rank offers it and lends."""
+        """Return the invitation for the other end, with the memories that this rank offers and lends."""
         count = len(self.lines)
         if self.is_own_process:
             here = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
@@ -108,7 +108,7 @@ class End:
         return bytes(handle).decode()
 
     def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
-        """Open what the other end offers."""
+        """Open the other end's offer."""
         said, ranks = Invitation.decode(call, self.peer, answer), self._ranks
         if self.is_own_process:
             lines, memories = self._taken(call, said)
@@ -125,7 +125,7 @@ class End:
             opened.append(self._open_bank(call, said.held, 0, ranks.HELD_LINES, seconds))
             if self._bank is not None:
                 ranks.bring(self._bank, opened[0], self._offered)
-        self._offered = []  # a buffer that its program drops is freed
+        self._offered = []  # keep no buffer alive that the program drops
         bank = None
         if said.notifies:
             length = ranks.lines_of_notifies(self._kind, said.notifies)
@@ -160,11 +160,13 @@ class End:
 
     def _false(self, call: str, why: str) -> BadHandle:
         return BadHandle(
-            f"{call}: what rank {self.peer} said cannot be: {why}", fault=Fault.FALSE_CLAIM, call=call
+            f"{call}: the message of rank {self.peer} is impossible: {why}",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
         )
 
     def close(self) -> None:
-        """Let go of everything; idempotent."""
+        """Release all objects; idempotent."""
         _here.pop(self._token, None)
         for line in self.lines:
             streams_wait.notify_names.pop(line.id, None)

@@ -1,7 +1,7 @@
-"""What the ranks of a group say to one another over their rendezvous: how to meet, and how to reach their channels.
+"""The messages that ranks of a group send each other over their rendezvous: to meet, and to make channels.
 
-The rendezvous may serve a program for months, so nothing stays there: what is said at the meeting goes once all have
-read it, what is said of a channel goes once the peer has read it, and the rest goes when the group is closed.
+The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are deleted once all
+ranks have read them, those about a channel once the peer has, and the rest when the group is closed.
 """
 
 from __future__ import annotations
@@ -18,36 +18,38 @@ if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Begun
     from peerlane.ranks.session import Session
 
-_AT_MEETING = frozenset(("hello", "membership", "watching"))  # what ranks say before there is a session
-_NO_FOLDER = "\x1f"  # for a slash in the name of a channel, which has no such character
-_LOOK = 0.3  # seconds between two looks whether a rank that is waited for has left
+_AT_MEETING = frozenset(("hello", "membership", "watching"))  # the messages before there is a session
+_NO_FOLDER = "\x1f"  # stands for a slash in the name of a channel, which cannot have this character
+_LOOK = 0.3  # seconds between two checks that an awaited rank has not left
 
 
 class Conversation:
-    """A rank's part.
+    """A rank's part in the exchange of messages.
 
     Parameters
     ----------
     session : Session
-        Whose rendezvous and rank are known.
+        A session with a rendezvous and a rank.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def say(self, word: str, value: bytes) -> None:
-        """Let the others read a value."""
+        """Send a message to the other ranks."""
         self._session._meeting.line.put(self._key(word, self._session.rank), value)
 
     def hear(self, call: str, word: str, peer: int, deadline: float) -> bytes:
-        """Wait for what a peer says.
+        """Wait for a message of a peer.
 
         Raises
         ------
-        WaitTimeout, PeerLost
-            It did not say it in time; it has left.
+        WaitTimeout
+            It did not come in time.
+        PeerLost
+            The peer has left.
         Busy
-            ``DEADLOCK``: all wait for one another.
+            ``DEADLOCK``: the ranks wait for one another.
         """
         session = self._session
         with detect.waiting_for(session, call, peer, deadline):
@@ -71,12 +73,12 @@ class Conversation:
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank."""
         with contextlib.suppress(Error):
-            # The peer asks for the second one first, and deletes both when it has it.
+            # The peer asks for the second message first, and deletes both when it has it.
             self.say(f"have.{begun.key}.{begun.end.peer}", b"")
             self.say(f"{begun.key}.{begun.end.peer}", b"")
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
-        """Delete what the peer said of a channel, which nobody asks for again; ``own``: and what this rank said."""
+        """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""
         rank, peer = self._session.rank, begun.end.peer
         said = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
         words = (f"{begun.key}.{{}}", f"have.{begun.key}.{{}}")
@@ -86,11 +88,11 @@ class Conversation:
             )
 
     def end_meeting(self) -> None:
-        """Delete what was said at the meeting; by rank 0, when all have read it."""
+        """Delete the messages of the meeting; rank 0 calls it when all ranks have read them."""
         self._session._meeting.line._clear(self._folder_of_meeting())
 
     def close(self) -> None:
-        """Delete what this rank said to its peers, if the rendezvous goes on."""
+        """Delete this rank's messages to its peers, if the rendezvous goes on."""
         if not self._session._meeting.owns_line:
             with contextlib.suppress(Error):
                 self._session._meeting.line._clear(self._folder(self._session.rank))

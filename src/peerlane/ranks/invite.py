@@ -1,4 +1,4 @@
-"""How channels come to be: all of a call or none, and anew where the other end has given up meanwhile."""
+"""Makes channels: all of a call or none; if the other end has given up meanwhile, the offer is repeated."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
     from peerlane.streams.notify import NotifyKind
 
-_YES = b"yes"  # empty: it has given up
+_YES = b"yes"  # an empty message: the end has given up
 
 
 class GivenUp(PeerLost):
-    """The peer has taken its invitation back, or never made one."""
+    """The peer has withdrawn its invitation, or never made one."""
 
 
 class Invitations:
-    """What a rank offers to its peers, and what it makes of their offers.
+    """A rank's offers of channels to its peers, and the channels made of their offers.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class Invitations:
     Attributes
     ----------
     group : str
-        The same in all ranks of a group, and unlike that of other groups.
+        The group's key: the same in all its ranks, and different for each group.
     kind : NotifyKind
-        Of the notifies of the session's channels.
+        The kind of the notifies of the session's channels.
     patience : float
-        Seconds that it waits for a peer.
+        Seconds to wait for a peer.
     """
 
     def __init__(self, session: Session, conversation: Conversation) -> None:
@@ -58,7 +58,7 @@ class Invitations:
         names: Sequence[str] | None,
         timeout: float | None,
     ) -> list[Channel]:
-        """Return new channels to several ranks; all of them are invited before the first answer is waited for."""
+        """Return new channels to several ranks; invite all of them before waiting for the first answer."""
         call, session = "Group.channel", self._session
         session._check_open(call)
         wanted = [checked_rank(call, peer, session.size) for peer in peers]
@@ -84,7 +84,7 @@ class Invitations:
 
     def invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
-        memories = dict(memories)  # one may be taken back meanwhile
+        memories = dict(memories)  # a memory may be deregistered meanwhile
         begun = Begun(self._next(series, peer), End(self._session, peer, notifies, kind))
         try:
             offered = begun.end.invitation(self._session._offered(peer, memories), memories)
@@ -106,28 +106,31 @@ class Invitations:
             self._conversation.say(f"{self._next(series, peer)}.{peer}", b"")
 
     def withdraw(self, begun: Begun) -> None:
-        """Take an invitation back: the next call of the peer meets the next one of this rank."""
+        """Withdraw an invitation: the next call of the peer then meets the next one of this rank."""
         self._conversation.withdraw(begun)
 
     def accept(self, call: str, begun: Begun, deadline: float) -> Channel:
-        """Make an offered channel when the peer has offered its end.
+        """Wait until the peer has offered its end, and make the channel.
 
         Raises
         ------
         GivenUp
-            The peer takes its invitation back meanwhile.
+            The peer has withdrawn its invitation meanwhile.
         """
         said, peer = self._answer(call, begun, deadline), begun.end.peer
         if not said:
             raise GivenUp(
-                f"{call}: rank {peer} could not make its end, or has ended it; it was told why", call=call
+                f"{call}: rank {peer} could not make its end, or has closed it; the error there says why",
+                call=call,
             )
         try:
             return self._made(call, begun, said, deadline)
         except BadHandle:
             if self._answer(call, begun, deadline):
                 raise
-            raise GivenUp(f"{call}: rank {peer} has ended its end; it was told why", call=call) from None
+            raise GivenUp(
+                f"{call}: rank {peer} has closed its end; the error there says why", call=call
+            ) from None
 
     def _answer(self, call: str, begun: Begun, deadline: float) -> bytes:
         return self._conversation.hear(call, f"{begun.key}.{self._session.rank}", begun.end.peer, deadline)
@@ -137,13 +140,13 @@ class Invitations:
         return Channel._make(begun.end, begun.end.accept(call, said, left))
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
-        """Delete what the peer said of a channel, which nobody asks for again; ``own``: and what this rank said."""
+        """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""
         self._conversation.forget(begun, own=own)
 
     def _accept_all(
         self, call: str, begun: list[Begun], made: dict[int, Channel], left: list[int], deadline: float
     ) -> list[int]:
-        """Make the channels that are left; return those whose peer had given up, which are offered anew."""
+        """Make the remaining channels; return those whose peer had given up, to be offered again."""
         for at in left:
             each = begun[at]
             try:
@@ -171,10 +174,10 @@ class Invitations:
         try:
             return bool(self._conversation.hear(call, word, begun.end.peer, deadline))
         except PeerLost:
-            return True  # a rank that has ended meanwhile will be missed when somebody waits for it
+            return True  # if the rank has ended meanwhile, the first wait for it fails
 
     def _give_up(self, begun: list[Begun], made: dict[int, Channel]) -> None:
-        """Take invitations back, and end what was made of them."""
+        """Withdraw invitations, and close the channels made of them."""
         for each in begun:
             self.withdraw(each)
             each.end.close()

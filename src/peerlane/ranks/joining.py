@@ -1,4 +1,4 @@
-"""How a rank joins its group: all ranks say who they are, agree, and watch each other from then on."""
+"""How a rank joins its group: the ranks exchange their processes and settings, and watch each other from then on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def join(session: Session, conversation: Conversation) -> None:
-    """Meet the other ranks: fill in who they are, and watch them from now on.
+    """Meet the other ranks: set the session's members, and watch their processes from now on.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def join(session: Session, conversation: Conversation) -> None:
         session._open_route(present[said.device])
     if session.size > 1:
         _watch(session, conversation, hellos, deadline)
-    if session.rank == 0:  # all have read all of it
+    if session.rank == 0:  # all ranks have read the messages
         conversation.end_meeting()
     session.members = tuple(members)
 

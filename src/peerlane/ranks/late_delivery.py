@@ -1,4 +1,4 @@
-"""What a channel may put off: under ``seeded``, bytes and notifies travel apart from the stream that sent them."""
+"""Late delivery: under ``seeded``, bytes and notifies of a channel may arrive later than their stream runs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream
 
-# As native code reads them: what becomes of an entry, and what it is.
+# Native code's numbers for the states and the kinds of entries.
 _NONE, _TAKEN, _GIVEN, _BEGUN = range(4)
 _WRITE, _BLOCKS, _REDUCE, _NOTIFY = range(4)
 
-_WORDS = 8  # of an entry
+_WORDS = 8  # words of an entry
 _LINE = 64
 _BANK_LINE = 128
-_LARGEST = 16 << 20  # bytes of a write that are held back whole
-_LAST = 4096  # bytes of a larger one that are
+_LARGEST = 16 << 20  # bytes: the largest write that is held back as a whole
+_LAST = 4096  # bytes: of a larger write, only this many at its end are held back
 _KEPT = 1 << 20  # bytes of the area that keep their pages
 
 
 class Entry(NamedTuple):
-    """A place in the area, and what lies there.
+    """An entry of the area.
 
     Attributes
     ----------
     number : int
     state : Buffer
-        A word.
+        The word with its state.
     bytes, before : Buffer
-        What travels, and as much room for something about it as was asked for.
+        The bytes of the write, and the room that was asked for beside them.
     """
 
     number: int
@@ -53,17 +53,17 @@ class Entry(NamedTuple):
 
 
 class HeldBack:
-    """What one end of a channel has given and not brought, in memory that the other end has too.
+    """The writes that one end of a channel holds back, in memory that both ends share.
 
-    If this process ends, the other one brings what is left, so a stream that was synchronized has not said too much.
+    If this process ends, the other one delivers them, so that the writes of a synchronized stream always arrive.
 
     Parameters
     ----------
     ranks : Ranks
     bank : Bank
-        Of ``HELD_LINES``.
+        A bank of ``HELD_LINES`` lines.
     targets : sequence of Buffer
-        What the other end offers, in its order.
+        The memories that the other end offers, in its order.
     """
 
     def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
@@ -73,31 +73,33 @@ class HeldBack:
         self._words = self._area[: self._first].cast("Q")
         self._targets = targets
         self._lock = threading.Lock()
-        self._pending: deque[tuple[int, int]] = deque()  # the entries in order, and where their bytes begin
+        self._pending: deque[tuple[int, int]] = (
+            deque()
+        )  # the entries in order, with the offsets of their bytes
         self._sequence, self._end, self._most = 0, self._first, self._first
 
     def room(self, nbytes: int) -> int:
-        """Return how much of a write is held back: all of it, or its end."""
+        """Return how many bytes of a write are held back: all, or those at its end."""
         with self._lock:
             return nbytes if nbytes <= _LARGEST and self._begin(nbytes) is not None else min(nbytes, _LAST)
 
     def take(
         self, what: int, target: Buffer | int, at: int, nbytes: int, spare: int = 0, beside: int | None = None
     ) -> Entry | None:
-        """Return an entry that nobody uses; None if there is none, or the other end does not know that memory.
+        """Return a free entry; None if there is none, or if the other end did not offer that memory.
 
         Parameters
         ----------
         what : int
-            A kind, and a reduction.
+            The kind, and the number of a reduction.
         target : Buffer or int
             The other end's memory, or the number of its notify.
         at, nbytes
-            The first byte there, and how many.
+            The first byte in that memory, and the number of bytes.
         spare : int
             Bytes for ``before``.
         beside : int, optional
-            What the entry says in place of the first byte.
+            The number that the entry has in place of the first byte.
         """
         place = (target, 0) if isinstance(target, int) else self._place(target)
         with self._lock:
@@ -124,19 +126,19 @@ class HeldBack:
         )
 
     def drop(self, entry: Entry) -> None:
-        """Let an entry go that no stream has come to know."""
+        """Free an entry that was passed to no stream."""
         self._words[entry.number * _WORDS] = _NONE
 
     def set(self, stream: Stream, entry: Entry, state: int) -> None:
-        """Change what has become of an entry when the stream comes to it."""
+        """Set the state of an entry when the stream reaches the operation."""
         self._ranks.write_word(stream, entry.state, state)
 
     def notify(self, stream: Stream, line: Notify, entry: Entry) -> None:
-        """Record a notify once, whichever of the two processes does it."""
+        """Record a notify when the stream reaches it; of the two processes only one does so."""
         self._ranks.record_held(stream, line, self._held, entry.number)
 
     def _begin(self, nbytes: int) -> int | None:
-        """Return where so many bytes fit behind those that are there."""
+        """Return the offset of ``nbytes`` of free room in the area; None if there is not so much."""
         while self._pending and self._words[self._pending[0][0] * _WORDS] == _NONE:
             self._pending.popleft()
         if not self._pending:
@@ -155,7 +157,7 @@ class HeldBack:
         return begin if begin + needed < first else None
 
     def _place(self, target: Buffer) -> tuple[int, int] | None:
-        """Return which of the offered memories a buffer lies in, and where."""
+        """Return the number of the offered memory that a buffer lies in, and its offset there."""
         for number, each in enumerate(self._targets):
             if each is target:
                 return number, 0
@@ -171,17 +173,17 @@ def _rounded(nbytes: int) -> int:
 
 
 class Delivery:
-    """What one stream has given to one channel and the peer need not have yet.
+    """The writes and records of one stream to one channel that may arrive late.
 
-    The stream gives the bytes away, so that later operations may change the source; they reach the peer in the order
-    of one channel and stream, and in none with others.  What there is no room for is brought at once.
+    The stream copies the bytes away, so that its later operations may change the source.  They arrive in the order of
+    one channel and stream, and in no order with others.  A write for which there is no room is made at once.
 
     Parameters
     ----------
     device : Device
-        Of the channel.
+        The channel's device.
     held : HeldBack or None
-        Where the bytes lie meanwhile; None if the peer is of this process and cannot outlive it.
+        The area for the bytes; None if the peer is in this process, which it cannot outlive.
     """
 
     def __init__(self, device: Device, held: HeldBack | None) -> None:
@@ -189,7 +191,7 @@ class Delivery:
         self._held = held
 
     def write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
-        """Take the bytes when the stream comes to it, and bring them some time later."""
+        """Take the bytes when the stream reaches the operation, and write them some time later."""
         late = self._held.room(source.size) if self._held is not None else source.size
         if late < source.size:
             at_once = source.size - late
@@ -201,19 +203,19 @@ class Delivery:
             self._ranks.put(on, target, at, given)
 
     def reduce(self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str) -> None:
-        """As :meth:`write`; the bytes are combined with those that are there."""
+        """Combine the bytes with those of the target; late, as :meth:`write`."""
         number = reductions.number_of("reduce", dtype, op)
         entry = self._take(_REDUCE | number << 8, target, 0, source.size, source.size)
         with self._given(stream, source, entry, 1 if entry is None else 3) as (on, given):
             if (
                 self._held is not None and entry is not None
-            ):  # so that it can be done again from the beginning
+            ):  # so that the other process can repeat it from the beginning
                 self._ranks.put(on, entry.before, 0, target)
                 self._held.set(on, entry, _BEGUN)
             copy.reduce(target, given, dtype=dtype, op=op, stream=on)
 
     def write_blocks(self, stream: Stream, target: Buffer, source: Buffer, table: Any) -> None:
-        """As :meth:`write`, of blocks."""
+        """Write blocks late, as :meth:`write` does."""
         if not len(table):
             self._ranks.copy_blocks(stream, target, source, table)
             return
@@ -230,7 +232,7 @@ class Delivery:
     def _given(
         self, stream: Stream, source: Buffer, entry: Entry | None, operations: int = 1
     ) -> Iterator[tuple[Stream, Buffer]]:
-        """Yield on which stream so many operations bring the bytes, and from where."""
+        """Yield the stream whose next operations deliver the bytes, and the buffer that has them."""
         if self._held is not None and entry is not None:
             with self._entry(stream, source, entry, operations):
                 yield self.stream, entry.bytes
@@ -266,11 +268,11 @@ class Delivery:
         self._held.set(self.stream, entry, _NONE)
 
     def _follow(self, stream: Stream, operations: int) -> None:
-        """Let so many operations come after all that a stream was given, and not at all if it has failed."""
+        """Run the next ``operations`` of late delivery after all of a stream's, unless one of those fails."""
         self._ranks.follow(self.stream, stream, operations)
 
     def notify(self, stream: Stream, line: Notify, index: int) -> None:
-        """Record a notify behind all that was given before."""
+        """Record a notify after all earlier writes have arrived."""
         if self._held is None:
             self._follow(stream, 1)
             self._ranks.record_on(self.stream, line)
@@ -284,5 +286,5 @@ class Delivery:
             self._held.notify(self.stream, line, entry)
 
     def settle(self, stream: Stream) -> None:
-        """Let the stream wait until all that it gave is there."""
+        """Let the stream wait until all its writes and records have arrived."""
         stream.wait(self.stream)

@@ -1,7 +1,7 @@
-"""Memory that is lent to other ranks: what they do with it is refused once its owner has ended that.
+"""Memory that is lent to other ranks: after its lease has ended, their uses are refused.
 
-A lease is a word that owner and borrowers share.  The owner's process ends it when the memory is freed, by whatever
-call; the owner ends it when it takes the memory back.
+A lease is a word that owner and borrowers share.  It ends when the memory is freed, by whatever call, or when the
+owner takes the memory back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank, Lease
     from peerlane.sharing.handle import Allow
 
-_LINES = 1024  # of a bank
+_LINES = 1024  # lines of a bank
 _MOST_NUMBERS = 1 << 60
 LONGEST_HANDLE = 64  #: characters of the text of a handle
 WINDOW = "window"  #: the tag of a rank's window
@@ -32,7 +32,7 @@ WINDOW = "window"  #: the tag of a rank's window
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a borrower needs to see whether a lease has ended: a bank's handle, a line of it, and whose turn it is."""
+    """The place of a lease for borrowers: a bank's handle, the line, and the lease's number there."""
 
     bank: str
     line: int
@@ -43,7 +43,7 @@ class Terms:
 
     @classmethod
     def decode(cls, said: object) -> Terms | None:
-        """Return what was said, None if it cannot be."""
+        """Return the terms in a message, None if they are impossible."""
         match said:
             case [str(bank), int(line), int(number)] if (
                 not isinstance(line, bool)
@@ -63,7 +63,7 @@ class _Words:
     def __init__(self, device: Device, allow: Allow) -> None:
         self._ranks = device.backend.ranks
         self._bank = self._ranks.create_bank(_LINES)
-        # The one that was free longest is used next: its reason stays that long.
+        # The line that was free longest is used next, so that the reason of an end stays readable for long.
         self.free = deque(range(_LINES))
         self._numbers = itertools.count(1)
         self.handle = offer_bank(self, device, self._bank, _LINES, allow=allow)
@@ -76,7 +76,7 @@ class _Words:
 
 
 _lock = threading.Lock()
-_banks: dict[bool, list[_Words]] = {}  # by whether every process of the user may open them
+_banks: dict[bool, list[_Words]] = {}  # by whether all processes of the user may open them
 
 
 def _forget() -> None:
@@ -108,9 +108,10 @@ class Loan:
     buffer : Buffer
         Device memory.
     ends : bool
-        Whether uses are refused after that; else they find the bytes as long as the borrower holds them.
+        Whether uses after the end are refused; else they see the bytes while the borrower holds the memory.
     is_fixed : bool
-        It is only freed, never taken back: borrowers of this process use the buffer itself, which is quicker.
+        Whether it is only freed, never taken back; borrowers of this process then use the buffer itself, which is
+        faster.
 
     Attributes
     ----------
@@ -126,11 +127,11 @@ class Loan:
         self._part: Buffer | None = None
 
     def here(self, name: Lent) -> Buffer:
-        """Return it for a borrower of this process, which knows it by that name."""
+        """Return the memory for a borrower in this process; ``name`` describes it in texts."""
         return self.buffer if self._is_fixed else self.part(name)
 
     def part(self, name: Lent) -> Buffer:
-        """Return it for whoever of this process uses it for a borrower, which knows it by that name."""
+        """Return the memory for a use on behalf of a borrower in this process; ``name`` describes it in texts."""
         if not self._ends:
             return self.buffer
         if self._part is None:
@@ -144,7 +145,7 @@ class Loan:
         return self._part
 
     def offer(self, allow: Allow) -> tuple[Handle, Terms | None]:
-        """Return what borrowers in these processes need, besides those to whom it was offered before."""
+        """Return the handle and the terms, and allow these processes besides those that were allowed before."""
         if self._handle is None:
             handle = self.buffer.export(allow=EVERYONE if allow == EVERYONE else ())
             if self._ends:
@@ -170,13 +171,13 @@ class Loan:
         self._words, self._terms = words, terms
 
     def take_back(self) -> None:
-        """Let nobody use it any more; idempotent."""
+        """End the loan: refuse all further uses; idempotent."""
         for lease in self._leases:
             lease.take_back()
         self.withdraw()
 
     def withdraw(self) -> None:
-        """Let nobody else borrow it; who has it keeps it."""
+        """Lend it to no more processes; present borrowers keep it."""
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.close()
@@ -187,7 +188,7 @@ Memories: TypeAlias = dict[str, Loan]
 
 
 def lent_by(rank: int, tag: str) -> Lent:
-    """Name a rank's memory in a text."""
+    """Return the description of a rank's memory for texts."""
     what = "the window" if tag == WINDOW else f"the memory {tag!r}"
     return Lent(f"rank {rank}", what, "it was deregistered, or the group was closed")
 
@@ -201,7 +202,7 @@ def borrow(
     name: Lent,
     banks: dict[str, Bank] | None = None,
 ) -> None:
-    """Use another process's memory, which was just opened, on the terms of its owner.
+    """Bind another process's memory, which was just opened, to its owner's lease.
 
     Parameters
     ----------
@@ -210,11 +211,11 @@ def borrow(
         Closed if this fails.
     terms : Terms
     seconds : float
-        For the owner's answer.
+        The most seconds to wait for the owner's answer.
     name : Lent
-        For the text of a refusal.
+        The description of the memory for texts.
     banks : dict, optional
-        Those that were opened, by the texts of their handles.
+        The opened banks, by the texts of their handles.
     """
     known = {} if banks is None else banks
     device = _device(buffer)
@@ -222,7 +223,7 @@ def borrow(
     def check(lines: int) -> None:
         if lines != _LINES:
             raise BadHandle(
-                f"{call}: what {name.whose} said cannot be: its leases have {lines:,} lines, not {_LINES:,}",
+                f"{call}: the message of {name.whose} is impossible: its leases have {lines:,} lines, not {_LINES:,}",
                 fault=Fault.FALSE_CLAIM,
                 call=call,
             )

@@ -1,4 +1,4 @@
-"""Who of a group has left, and who has died without a word: what ends the waits of the others."""
+"""The membership of a group: which ranks have left or died, so that the others' waits for them end."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ if TYPE_CHECKING:
     from peerlane.ranks.wire import Hello
     from peerlane.streams.notify import Notify
 
-_here: dict[str, Bank] = {}  # what ranks 0 of this process offer, by the text of the handle
+_here: dict[str, Bank] = {}  # the banks that ranks 0 of this process offer, by the text of the handle
 
 
 class Membership:
-    """A line for each rank, which it records when it leaves, and a watch on the processes of the others.
+    """A bank with a line for each rank, which it records when it leaves, and a watch on the others' processes.
 
-    Behind these lines is what each says of itself while it waits.
-
-    Rank 0 makes the lines, and the others open them.
+    Rank 0 makes the bank, and the others open it.  Behind these lines lies the board, on which ranks report what they
+    wait for.
 
     Parameters
     ----------
     device : Device
-        This rank's.
+        This rank's device.
     hellos : sequence of Hello
-        What all ranks said.
+        The first messages of all ranks.
 
     Attributes
     ----------
     members : Members
-        What waits are told of.
+        The watched processes, whose loss ends waits.
     board : WaitBoard
-        Where the ranks say what they wait for while nothing of them can run.
+        On it the ranks report what they wait for while no operation of theirs can run.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Membership:
     def open(
         cls, device: Device, rank: int, hellos: Sequence[Hello], text: str, seconds: float
     ) -> Membership:
-        """Open what rank 0 offers, in another process or in this one."""
+        """Open the bank of rank 0, in another process or in this one."""
         if hellos[rank].pid == hellos[0].pid and text in _here:
             return cls(device, hellos, rank, _here[text])
         lines = device.backend.ranks.lines_of_board(len(hellos))
@@ -66,7 +65,7 @@ class Membership:
 
     @contextlib.contextmanager
     def offered(self, device: Device, hellos: Sequence[Hello]) -> Iterator[str]:
-        """Let the others open it meanwhile; the text is what they need."""
+        """Let the other ranks open it during the block; yield the text that they need."""
         pids = sorted({hello.pid for hello in hellos} - {hellos[0].pid})
         told = self._lines.values()
         with offer_bank(self, device, self._bank, len(hellos), allow=pids, told=told) as handle:
@@ -82,7 +81,7 @@ class Membership:
         return self._line(rank).recorded > 0
 
     def close(self) -> None:
-        """Say that this rank leaves."""
+        """Record that this rank leaves."""
         with contextlib.suppress(Closed):  # the node was left before
             self._ranks.record(self._line(self._rank))
 

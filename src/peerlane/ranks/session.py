@@ -1,4 +1,4 @@
-"""Sessions: what a rank has together with the others of its group, whatever stands on that."""
+"""Sessions: the base of groups, with the ranks' processes, their devices, and the memory that they lend."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Member:
 
 
 class Closing(Protocol):
-    """Something that ends with the session."""
+    """An object that is closed with its session."""
 
     def close(self) -> None:
-        """End it."""
+        """Close it."""
         ...
 
 
 class Session:
-    """The meeting of a rank with the others, who they are, and what memory they lend to each other.
+    """A rank's connection with the other ranks: their processes and devices, and the memory that they lend.
 
-    Channels, the detection of deadlocks and collectives stand on it; a :class:`peerlane.Group` is one.
+    Channels, deadlock detection and collectives are built on it; a :class:`peerlane.Group` is one.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Session:
     members: tuple[Member, ...]
 
     _meeting: Meeting
-    _key: str  # the same in all ranks, and unlike that of other groups
+    _key: str  # the same in all ranks, and different for each group
     _pid: int
-    _kind: NotifyKind  # of the notifies of its channels
-    _patience: float  # seconds
+    _kind: NotifyKind  # the kind of its channels' notifies
+    _patience: float  # seconds to wait for other ranks
     _membership: Membership | None  # None: it is the only rank, or has not joined the others
     _channels: list[Closing]
     _registered: Memories
@@ -100,19 +100,19 @@ class Session:
             raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
 
     def register(self, buffer: Buffer, tag: str) -> None:
-        """Let peers reach a buffer by a tag, over channels that are made from now on.
+        """Offer a buffer to peers under a tag, over channels that are made from now on.
 
         Parameters
         ----------
         buffer : Buffer
             Device memory of this process.
         tag : str
-            1 to 255 characters; not ``"window"``, which is the window.
+            1 to 255 characters; not ``"window"``, which names the window.
 
         Raises
         ------
         InvalidValue, TypeError, Closed
-            The tag is taken or impossible; the buffer is host memory, or closed.
+            The tag is taken or not valid, or the buffer is host memory or closed.
         """
         call = "Group.register"
         self._check_open(call)
@@ -130,14 +130,15 @@ class Session:
             self._registered[tag] = Loan(buffer)
 
     def deregister(self, tag: str) -> None:
-        """Take a buffer back: no more channels reach it, and what peers do with it over those that do is refused.
+        """Take a buffer back: new channels do not offer it, and peers' uses over present channels are refused.
 
-        What they have queued fails when its turn comes, and at their synchronization; a copy that runs goes on.
+        A queued use of a peer fails when its turn comes; the peer's synchronization raises it.  A running copy goes
+        on.
 
         Raises
         ------
         InvalidValue
-            Nothing has this tag, or it is the window.
+            No buffer has this tag, or it is the window.
         """
         call = "Group.deregister"
         check_texts(call, tag=tag)
@@ -149,13 +150,13 @@ class Session:
         loan.take_back()
 
     def _forget(self, channel: Closing) -> None:
-        """Hold a channel that was closed no longer."""
+        """Drop a closed channel."""
         with self._lock:
             if channel in self._channels:
                 self._channels.remove(channel)
 
     def _end_memory(self, ends: contextlib.ExitStack) -> None:
-        """Let memory end, what was lent and what was borrowed, when ``ends`` does."""
+        """Register the ends of lent and borrowed memory with ``ends``."""
         if self._owns_window:
             ends.callback(self.window.close)
         for loan in self._registered.values():
@@ -182,11 +183,13 @@ class Session:
 
     def _open_route(self, peer: Device) -> None:
         if peer is not self.device and self.device.can_access(peer):
-            with contextlib.suppress(OutOfMemory):  # as many peers as the profile allows: bytes are staged
+            with contextlib.suppress(
+                OutOfMemory
+            ):  # the device has the most peers that it may: bytes are staged
                 self.device.peers.add(peer)
 
     def _offered(self, peer: int, memories: Memories) -> dict[str, Buffer | Shared]:
-        """Return what a peer may reach, by tag: handles that let it, or the buffers themselves in one process."""
+        """Return the memories for a peer, by tag: as handles, or within one process the buffers themselves."""
         pid = self.members[peer].pid
         with self._lock:
             if pid == self._pid:
@@ -197,12 +200,12 @@ class Session:
     def _borrowed(
         self, peer: int, tag: str, shared: Shared, seconds: float, banks: dict[str, Bank]
     ) -> Buffer:
-        """Return a peer's memory by its handle, opened once whatever the number of channels."""
+        """Return a peer's memory by its handle; it is opened once, however many channels use it."""
         with self._lock:
             found = self._imported.get((peer, shared.handle))
             if found is None:
                 for key in [key for key, each in self._imported.items() if each.is_closed]:
-                    del self._imported[key]  # taken back; who uses it still holds it
+                    del self._imported[key]  # taken back; its present users keep it
                 found = Buffer.open(shared.handle, timeout=seconds)
                 if shared.terms is not None:
                     name = lent_by(peer, tag)

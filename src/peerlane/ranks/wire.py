@@ -1,4 +1,4 @@
-"""What ranks tell one another when a group and its channels are made: plain words and numbers, checked whole."""
+"""The messages of ranks when a group and its channels are made: plain texts and numbers, checked completely."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MAX_TAG = 255
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A rank's words to all others.
+    """A rank's first message to all others.
 
     Attributes
     ----------
     protocol : int
-        The version of this conversation.
+        The version of the messages.
     node : str
         Its node's hash, in hexadecimal.
     pid, start, device : int
-        Its process, with the start time in clock ticks, and the ordinal of its device.
+        Its process and that one's start time in clock ticks, and the ordinal of its device.
     mode : str
         The kind of the group's notifies.
     """
@@ -43,12 +43,12 @@ class Hello:
 
     @classmethod
     def decode(cls, call: str, rank: int, content: bytes) -> Hello:
-        """Return what a rank said.
+        """Return the message of a rank.
 
         Raises
         ------
         BadHandle
-            ``HANDLE_VERSION``: it speaks another version.  ``FALSE_CLAIM``: these are no such words.
+            ``HANDLE_VERSION``: it has another version.  ``FALSE_CLAIM``: it is not such a message.
         """
         found = _object(call, rank, content)
         protocol = found.get("protocol")
@@ -71,7 +71,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Memory that a rank lets its peer reach: the text of its handle, its size in bytes, and until when."""
+    """Memory that a rank offers its peer: the text of its handle, its size in bytes, and the terms of its lease."""
 
     handle: str
     size: int
@@ -80,20 +80,20 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A rank's words to its peer at the other end of a channel.
+    """A rank's message to the peer at the other end of a channel.
 
     Attributes
     ----------
     notifies : int
-        How many it can wait for.
+        How many notifies it can wait for.
     bank : str
-        The text of the handle of their lines; empty if there are none, or both ends are of one process.
+        The text of the handle of their bank; empty if there are none, or both ends are in one process.
     memories : mapping of str to Shared
-        By tag.
+        Its memories, by tag.
     token : int
-        Both ends in one process: where the objects themselves are.
+        With both ends in one process: the key of the objects themselves.
     held : str
-        The text of the handle of what it holds back; empty if it holds nothing back.
+        The text of the handle of its area of late writes; empty if it has none.
     """
 
     notifies: int
@@ -111,12 +111,12 @@ class Invitation:
 
     @classmethod
     def decode(cls, call: str, rank: int, content: bytes) -> Invitation:
-        """Return what a rank said.
+        """Return the message of a rank.
 
         Raises
         ------
         BadHandle
-            ``FALSE_CLAIM``: these are no such words.
+            ``FALSE_CLAIM``: it is not such a message.
         """
         found = _object(call, rank, content)
         listed = found.get("memories")
@@ -170,8 +170,8 @@ def _text(call: str, rank: int, found: Mapping[str, Any], name: str, longest: in
 
 def _no_words(call: str, rank: int, name: str) -> BadHandle:
     return BadHandle(
-        f"{call}: what rank {rank} said is not what a rank says ({name}); it may be broken or hostile, or another "
-        "version of peerlane",
+        f"{call}: the message of rank {rank} is not one of this protocol ({name}); the rank may be broken, hostile, "
+        "or of another version of peerlane",
         fault=Fault.FALSE_CLAIM,
         call=call,
     )

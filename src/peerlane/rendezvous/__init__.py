@@ -1,8 +1,8 @@
-"""A meeting place for the ranks of a program: a small key-value store, barriers and gathers over a Unix socket.
+"""The rendezvous of a program's ranks: a small key-value store, barriers and gathers over a Unix socket.
 
 ``peerlane launch`` serves one to the processes that it starts; ``RendezvousServer`` serves one to processes
-that were started in another way.  It is for exchanging handles, not for data: nothing here touches a device,
-and a program that uses nothing else of peerlane may use it.
+that were started in another way.  It is for exchanging handles, not for data.  It uses no device, so that a program
+may use it without the rest of peerlane.
 """
 
 from peerlane.rendezvous.client import Rendezvous

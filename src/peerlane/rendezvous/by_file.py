@@ -1,4 +1,4 @@
-"""Rank 0 tells the others where the rendezvous is, in a file that is named after a launcher's words."""
+"""Rank 0 tells the other ranks the rendezvous's address in a file, whose name is made of the launcher's variables."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _LONGEST = 8192
 _STEP = 0.01
 
 
-class Place:
-    """Where the ranks of one job look.
+class MeetingFile:
+    """The file in which rank 0 of a job leaves a message for the other ranks.
 
     Parameters
     ----------
     job : sequence of str
-        What tells the job from others; empty: the process that started this one, which has started the others too.
+        Identifies the job; if empty, the process that started this one and the other ranks does.
     name : str
-        Tells the places of one job apart.
+        Identifies the file among those of the job.
     variable : str
-        What the starter has set for those that it started, and these pass on; empty if it is this one's parent.
+        An environment variable that the starter sets in the processes that it starts, and their children inherit;
+        empty if the starter is this process's parent.
     """
 
     def __init__(self, job: Sequence[str], name: str, variable: str = "") -> None:
@@ -40,7 +41,7 @@ class Place:
         self._mine: bytes | None = None
 
     def write(self, message: bytes) -> None:
-        """Let the others find the message, until this is closed or this process ends."""
+        """Publish a message, until this is closed or this process ends."""
         _remove_stale(self._path.parent)
         head = f"{os.getpid()} {start_time(os.getpid())}\n".encode()
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -51,7 +52,7 @@ class Place:
         self._mine = message
 
     def read(self, call: str, timeout: float) -> bytes:
-        """Wait for rank 0's message; one of a process that has ended does not count.
+        """Wait for rank 0's message; ignore one of a process that has ended.
 
         Raises
         ------
@@ -71,7 +72,7 @@ class Place:
             time.sleep(_STEP)
 
     def look(self) -> bytes | None:
-        """Return the message of a process that lives, None without one."""
+        """Return the message, None if there is none or its process has ended."""
         with contextlib.suppress(OSError), self._path.open("rb") as file:
             head, _, message = file.read(_LONGEST).partition(b"\n")
             if _lives(head):
@@ -79,7 +80,7 @@ class Place:
         return None
 
     def close(self) -> None:
-        """Take the message back; another one that has replaced it stays."""
+        """Remove the message; a message that has replaced it stays."""
         mine, self._mine = self._mine, None
         if mine is not None and self.look() == mine:
             self._path.unlink(missing_ok=True)
@@ -93,7 +94,7 @@ def _remove_stale(directory: Path) -> None:
 
 
 def _starter(variable: str) -> int:
-    """Return the pid of the nearest ancestor whose environment lacks a variable: there may be a shell between."""
+    """Return the pid of the nearest ancestor whose environment lacks a variable; a shell may lie between."""
     pid = os.getppid()
     with contextlib.suppress(OSError):
         while variable and f"\0{variable}=".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():

@@ -1,4 +1,4 @@
-"""Rank 0 tells the others where the rendezvous is, over TCP; nothing else goes that way."""
+"""Rank 0 tells the other ranks the rendezvous's address over TCP; nothing else goes over TCP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _HELLO = struct.Struct("<8sII")  # magic, rank, size
 _ANSWER = struct.Struct("<8sI")  # magic, bytes that follow
 _MAGIC = b"PLgroup1"
 _LONGEST = 8192
-_STEP = 0.02  # between two tries to connect
-_PATIENCE = 5.0  # with one that connected and does not speak
+_STEP = 0.02  # seconds between two tries to connect
+_PATIENCE = 5.0  # seconds for a client that connected and sends nothing
 
 
 def parse(call: str, address: str) -> tuple[str, int]:
@@ -36,16 +36,16 @@ def parse(call: str, address: str) -> tuple[str, int]:
 
 
 def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: float) -> None:
-    """Listen until every other rank has been told.
+    """Listen, and send the message to every other rank.
 
     Raises
     ------
     Busy
-        Somebody else listens there.
+        Another process listens at the address.
     InvalidValue
-        The host is none of this machine; two processes say that they are one rank; another size.
+        The host is not this machine; two processes have the same rank; or a rank has another size.
     WaitTimeout
-        A rank did not come; the text names it.
+        A rank did not come in time; the text names it.
     """
     deadline = time.monotonic() + timeout
     missing = set(range(1, size))
@@ -72,7 +72,7 @@ def _answer(
         return
     magic, rank, says = _HELLO.unpack(hello)
     if magic != _MAGIC:
-        return  # no rank of ours: anybody may connect
+        return  # not one of the ranks: any process may connect
     if says != size:
         raise InvalidValue(
             f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}", call=call
@@ -85,14 +85,14 @@ def _answer(
 
 
 def ask(call: str, host: str, port: int, rank: int, size: int, timeout: float) -> bytes:
-    """Return what rank 0 tells.
+    """Return rank 0's message.
 
     Raises
     ------
     WaitTimeout
-        Nobody listened, or answered, in time.
+        No process listened, or answered, in time.
     BadHandle
-        What answers is no rank 0 of peerlane.
+        The process that answers is not a rank 0 of peerlane.
     """
     deadline = time.monotonic() + timeout
     reason = "nobody listened"
@@ -117,7 +117,7 @@ def _told(call: str, host: str, port: int, head: bytes, line: socket.socket, dea
     body = _received(line, length, deadline) if magic == _MAGIC and length <= _LONGEST else None
     if body is None:
         raise BadHandle(
-            f"{call}: what answers at tcp://{host}:{port} is no rank 0 of this version of peerlane",
+            f"{call}: the process that answers at tcp://{host}:{port} is not a rank 0 of this version of peerlane",
             fault=Fault.HANDLE_VERSION,
             call=call,
         )
@@ -125,7 +125,7 @@ def _told(call: str, host: str, port: int, head: bytes, line: socket.socket, dea
 
 
 def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None:
-    """Return that many bytes, None if the other side ends or the time is over."""
+    """Return ``nbytes`` bytes, None if the other side ends or the deadline passes."""
     found = bytearray()
     while len(found) < nbytes:
         left = deadline - time.monotonic()

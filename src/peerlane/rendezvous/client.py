@@ -1,4 +1,4 @@
-"""A rank's end of a rendezvous."""
+"""The client of a rendezvous, one in each rank."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
 from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
-#: Called again and again by threads that wait; what it raises ends the wait.
+#: A hook that waiting threads call again and again; its exception ends the wait.
 while_waiting: Callable[[], None] | None = None
 
-ANSWER_SECONDS = 30.0  # for what does not wait
-_SLACK_SECONDS = 5.0  # the server keeps the time of waits, and is given this much to say that it is over
+ANSWER_SECONDS = 30.0  # for requests that do not wait
+_SLACK_SECONDS = 5.0  # the server keeps the deadlines of waits, and has this much longer to answer
 _CHUNK = 1 << 18
 
 
 class Rendezvous:
     """The store, barriers and gathers that the ranks of a program share.
 
-    Each call is a connection of its own, so threads and forked children may call at the same time, and a call that
-    Ctrl-C ends leaves nothing behind.  Close it, or use it as a context manager: a process that ends without
-    is taken for lost, and that fails all who wait (under ``peerlane launch`` the exit code tells instead).
+    Each call is a connection of its own, so that threads and forked children may call at the same time, and a call
+    that Ctrl-C ends leaves nothing behind.  Close it, or use it in a ``with``: a process that ends without closing it
+    counts as lost, and all waiting calls fail.  (Under ``peerlane launch`` the exit code decides instead.)
 
     Parameters
     ----------
     address : str
         ``RendezvousServer.address``.
     rank : int
-        Which rank this process is.
+        This process's rank.
     size : int
-        How many there are.
+        The number of ranks.
 
     Raises
     ------
     TypeError, InvalidValue
-        An argument is of the wrong type or impossible, or the server has another size.
+        An argument has the wrong type or an impossible value, or the server has another size.
     PeerLost
-        Nobody serves at the address, or this rank was lost before.
+        No server is at the address, or this rank was lost before.
     AccessDenied
-        The server is another user's, or cannot see this process.
+        The server belongs to another user, or cannot see this process.
     """
 
     def __init__(self, address: str, rank: int, size: int) -> None:
@@ -71,8 +71,8 @@ class Rendezvous:
         Raises
         ------
         InvalidValue
-            ``PEERLANE_RENDEZVOUS``, ``RANK`` or ``WORLD_SIZE`` is missing or no number; ``fault`` is
-            ``BAD_CONFIG``.  For the rest see the class.
+            ``BAD_CONFIG``: ``PEERLANE_RENDEZVOUS``, ``RANK`` or ``WORLD_SIZE`` is missing or is not a number.  For
+            other errors see the class.
         """
         call = "Rendezvous.from_environment"
         values = {name: environ.get(name, "") for name in ("PEERLANE_RENDEZVOUS", "RANK", "WORLD_SIZE")}
@@ -95,17 +95,17 @@ class Rendezvous:
 
     @property
     def address(self) -> str:
-        """Where the server is."""
+        """The server's address."""
         return str(self._address)
 
     @property
     def rank(self) -> int:
-        """Which rank this process is, from 0."""
+        """This process's rank, from 0."""
         return self._rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._size
 
     @property
@@ -114,28 +114,30 @@ class Rendezvous:
         return self._is_closed
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a value for all ranks, until it is replaced or deleted, or the server ends.
+        """Store a value for all ranks, until it is replaced or deleted, or the server ends.
 
         Parameters
         ----------
         key : str
             At most 255 bytes of UTF-8.
         value : bytes
-            At most 16 MiB.  A rank has 64 MiB for all that it put, 512 bytes and the key counted with each.
+            At most 16 MiB.  A rank has 64 MiB for all its values; each counts its key and 512 bytes more.
 
         Raises
         ------
         TypeError, InvalidValue
-            The key is no str or too long, the value no bytes or too long.
+            The key is not a str or too long, or the value is not bytes or too long.
         OutOfMemory
-            The rank's 64 MiB are used up; ``fault`` is ``OUT_OF_RESOURCES``.
-        Closed, PeerLost
-            This rendezvous was closed; the server has ended.
+            ``OUT_OF_RESOURCES``: the rank's 64 MiB are used up.
+        Closed
+            This rendezvous was closed.
+        PeerLost
+            The server has ended.
         """
         self._ask("Rendezvous.put", Operation.PUT, key, value)
 
     def get(self, key: str, *, timeout: float | None = None) -> bytes:
-        """Return the value of a key; wait until somebody puts it.
+        """Return the value of a key; wait until a rank puts it.
 
         Parameters
         ----------
@@ -147,23 +149,23 @@ class Rendezvous:
         Raises
         ------
         TypeError, InvalidValue
-            The key is no str or too long, the timeout no number of seconds.
+            The key is not a str or too long, or the timeout is not a number of seconds.
         WaitTimeout
-            Nobody put it in time.
+            No rank put it in time.
         PeerLost
-            It is not there, and a rank was lost, or no other is left to put it; the text names the rank.  Or the
-            server has ended.
+            The key has no value, and a rank was lost, or no other rank is left to put it; the text names the rank.
+            Or the server has ended.
         Busy
-            This process has 64 calls under way.
+            This process already has 64 calls under way.
         Closed
             This rendezvous was closed.
         """
         return self._ask("Rendezvous.get", Operation.GET, key, timeout=timeout)[0]
 
     def delete(self, *keys: str) -> None:
-        """Take values away, whoever put them; a key that is not there is no mistake.
+        """Delete values, whichever rank put them; ignore a key without a value.
 
-        The rank that put a value has its room again.  Who gets the key from now on waits until somebody puts it anew.
+        The rank that put a value gets its room back.  A later :meth:`get` of the key waits for a new value.
 
         Parameters
         ----------
@@ -173,20 +175,22 @@ class Rendezvous:
         Raises
         ------
         TypeError, InvalidValue
-            A key is no str or too long; nothing was deleted.
-        Closed, PeerLost
-            This rendezvous was closed; the server has ended.
+            A key is not a str or too long; nothing was deleted.
+        Closed
+            This rendezvous was closed.
+        PeerLost
+            The server has ended.
         """
         call = "Rendezvous.delete"
         for value in frames.encode_keys([_checked_key(call, key) for key in keys]):
             self._ask(call, Operation.DELETE, value=value)
 
     def _clear(self, folder: str) -> None:
-        """Take away all values whose keys begin with the folder and a slash, and have no other slash behind it."""
+        """Delete all values whose keys are the folder, a slash, and a name without a slash."""
         self._ask("Rendezvous.delete", Operation.CLEAR, folder)
 
     def barrier(self, name: str = "", *, timeout: float | None = None) -> None:
-        """Wait until every rank has come to the barrier of this name; it can be used again at once.
+        """Wait until every rank has come to the barrier of this name; the name can be used again at once.
 
         Parameters
         ----------
@@ -198,13 +202,13 @@ class Rendezvous:
         Raises
         ------
         TypeError, InvalidValue
-            The name is no str or too long, the timeout no number of seconds.
+            The name is not a str or too long, or the timeout is not a number of seconds.
         WaitTimeout
-            Somebody did not come in time; the text names the ranks.  This rank has not come either, then.
+            Some ranks did not come in time; the text names them.  This rank does not count as having come either.
         PeerLost
             A rank was lost, or has ended and cannot come; the text names it.  Or the server has ended.
         Busy
-            This rank is there already, in another thread or process, or this process has 64 calls under way.
+            This rank already waits there, in another thread or process, or this process has 64 calls under way.
         Closed
             This rendezvous was closed.
         """
@@ -216,15 +220,15 @@ class Rendezvous:
         Raises
         ------
         OutOfMemory
-            As `put`.  For the rest see `barrier`.
+            As for `put`.  For other errors see `barrier`.
         """
         return self._ask("Rendezvous.gather", Operation.GATHER, key, value, timeout=timeout)
 
     def close(self) -> None:
-        """Say that this rank's end is no loss; a second time, and in a forked child, nothing happens."""
+        """Leave, so that the end of this process is not a loss; idempotent, and a no-op in a forked child."""
         if self._is_closed or self._pid != os.getpid():
             return
-        with contextlib.suppress(PeerLost):  # nobody is left who could miss it
+        with contextlib.suppress(PeerLost):  # the server has ended: it need not know
             self._ask("Rendezvous.close", Operation.CLOSE)
         self._is_closed = True
 
@@ -271,22 +275,22 @@ class Rendezvous:
             with _Line(call, self._address, limit) as line:
                 return line.ask(head, value)
         except BadFrame as error:
-            raise InvalidValue(f"{call}: {self._address} answers with what is no frame: {error}") from None
+            raise InvalidValue(f"{call}: {self._address} does not answer with a frame: {error}") from None
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
-    """Put a value without a `Rendezvous`, whose opening and end the server would note; within so many seconds."""
+    """Put a value within ``seconds``, without a `Rendezvous`, whose opening and end the server would count."""
     call = "Rendezvous.put"
     head = frames.encode_request(Operation.PUT, rank, size, _checked_key(call, key), value, 0)
     try:
         with _Line(call, Path(address), seconds) as line:
             line.ask(head, value)
     except BadFrame as error:
-        raise InvalidValue(f"{call}: {address} answers with what is no frame: {error}") from None
+        raise InvalidValue(f"{call}: {address} does not answer with a frame: {error}") from None
 
 
 class _Line:
-    """A connection to the server, which is given up when the server dies or does not answer in time."""
+    """A connection to the server; it fails when the server dies or does not answer in time."""
 
     def __init__(self, call: str, address: Path, limit: float | None) -> None:
         self._call = call
@@ -301,7 +305,7 @@ class _Line:
             try:
                 self._connect()
                 pid, _ = peers.credentials(self._socket)
-                # A child that the server forked may hold the socket open: only the process itself tells its end.
+                # A forked child of the server may hold the socket open: only the pidfd tells the server's end.
                 self._server = peers.open_pidfd(self._socket, pid) if pid else -1
             except OSError as error:
                 raise self._nobody(error) from None
@@ -316,13 +320,13 @@ class _Line:
 
     def _connect(self) -> None:
         with peers.reachable(self._address) as short:
-            # It waits while the backlog is full.
+            # connect() waits while the backlog is full.
             self._socket.settimeout(min(ANSWER_SECONDS, self._limit or ANSWER_SECONDS))
             self._socket.connect(short)
 
     def ask(self, head: bytes, value: bytes) -> list[bytes]:
         """Send a request and return the values of its answer."""
-        # A server that refuses answers without reading on, and its answer is worth more than our error.
+        # A server that refuses answers without reading the rest; its answer says more than our send error.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._send(head)
             self._send(value)

@@ -1,10 +1,11 @@
-"""What the sockets of a rendezvous carry: one request and its answer a connection, little-endian::
+"""The wire format of a rendezvous: each connection carries one request and its answer, little-endian::
 
     request  magic, version, operation, length of the key, 0, rank, size, timeout (ns, 0 for ever),
              length of the value; the key; the value
     answer   magic, version, status, 0, count of values; count lengths; the values
 
-Lengths are checked before a byte behind them is kept.  Decoders are total: any bytes give a frame or `BadFrame`.
+Lengths are checked before the bytes behind them are stored.  A decoder accepts any bytes: it returns a frame or
+raises `BadFrame`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from peerlane.errors import (
 
 MAX_KEY = 255
 MAX_VALUE = 16 << 20
-MAX_KEYS = 1 << 16  # bytes of the keys of one request: nobody is charged for them
+MAX_KEYS = 1 << 16  # bytes of the keys of one request, which are charged to no rank
 MAX_SIZE = 1 << 16
 
 _MAGIC = b"PLRV"
@@ -41,11 +42,11 @@ ANSWER_BYTES = _ANSWER.size
 
 
 class BadFrame(ValueError):
-    """These bytes are no frame of this version; the text says why."""
+    """The bytes are not a frame of this version; the text says why."""
 
 
 class Operation(enum.IntEnum):
-    """What is asked."""
+    """The operation of a request."""
 
     OPEN = 1
     CLOSE = 2
@@ -53,12 +54,12 @@ class Operation(enum.IntEnum):
     GET = 4
     BARRIER = 5
     GATHER = 6
-    DELETE = 7  # its value is keys
-    CLEAR = 8  # its key is a folder
+    DELETE = 7  # the value has the keys
+    CLEAR = 8  # the key is a folder
 
 
 class Status(enum.IntEnum):
-    """How it ended; all but OK carry a text, and LOST the number of the rank behind it."""
+    """The result of a request; all but OK come with a text, and LOST also with the number of the rank."""
 
     OK = 0
     INVALID = 1
@@ -88,7 +89,7 @@ class Request:
     timeout : float or None
         Seconds, None for ever.
     key_bytes, value_bytes : int
-        What follows.
+        The lengths of the key and the value that follow.
     """
 
     operation: Operation
@@ -102,18 +103,18 @@ class Request:
 def encode_request(
     operation: Operation, rank: int, size: int, key: bytes, value: bytes, timeout_ns: int
 ) -> bytes:
-    """Return the fixed part and the key; the value is sent behind it."""
+    """Return the fixed part and the key; the value is sent after them."""
     return _REQUEST.pack(_MAGIC, _VERSION, operation, len(key), 0, rank, size, timeout_ns, len(value)) + key
 
 
 def decode_request(header: bytes | bytearray) -> Request:
-    """Return the request that ``REQUEST_BYTES`` bytes begin."""
+    """Return the request whose fixed part is these ``REQUEST_BYTES`` bytes."""
     magic, version, operation, key_bytes, zero, rank, size, timeout_ns, value_bytes = _REQUEST.unpack(header)
     _check_version(magic, version)
     if operation not in _OPERATIONS or zero:
         raise BadFrame(f"there is no operation {operation}, or its reserved byte is set")
     if not 1 <= size <= MAX_SIZE or rank >= size:
-        raise BadFrame(f"rank {rank} of {size} cannot be; valid sizes are 1 to {MAX_SIZE}")
+        raise BadFrame(f"rank {rank} of {size} is impossible; valid sizes are 1 to {MAX_SIZE}")
     most = _LONGEST.get(operation, 0)
     if value_bytes > most:
         raise BadFrame(f"a value of {value_bytes:,} bytes is too long; {most:,} is the most")
@@ -122,7 +123,7 @@ def decode_request(header: bytes | bytearray) -> Request:
 
 
 def encode_keys(keys: Sequence[bytes]) -> list[bytes]:
-    """Return the values of as many requests as these keys need; each is preceded by its length in a byte."""
+    """Return the values of the requests that carry these keys; a byte with its length precedes each key."""
     values = [b""]
     for key in keys:
         if len(values[-1]) + 1 + len(key) > MAX_KEYS:
@@ -147,13 +148,13 @@ def decode_keys(value: bytes) -> list[str]:
 
 
 def encode_answer(status: Status, values: Sequence[bytes]) -> bytes:
-    """Return what goes before the values."""
+    """Return the part of an answer in front of its values."""
     lengths = [len(value) for value in values]
     return _ANSWER.pack(_MAGIC, _VERSION, status, 0, len(values)) + struct.pack(f"<{len(values)}I", *lengths)
 
 
 def decode_answer(header: bytes | bytearray) -> tuple[Status, int]:
-    """Return the status and the count of values that ``ANSWER_BYTES`` bytes tell."""
+    """Return the status and the number of values from the first ``ANSWER_BYTES`` bytes of an answer."""
     magic, version, status, zero, count = _ANSWER.unpack(header)
     _check_version(magic, version)
     if status not in _STATUSES or zero:
@@ -172,7 +173,7 @@ def decode_lengths(table: bytes | bytearray) -> tuple[int, ...]:
 
 
 def encode_rank(rank: int) -> bytes:
-    """Return what tells which rank was lost."""
+    """Return the bytes that carry the number of a lost rank."""
     return _RANK.pack(rank)
 
 
@@ -188,9 +189,9 @@ def as_error(status: Status, call: str, values: Sequence[bytes]) -> Error:
 
 def _check_version(magic: bytes, version: int) -> None:
     if magic != _MAGIC:
-        raise BadFrame("this is no frame of a rendezvous")
+        raise BadFrame("this is not a frame of a rendezvous")
     if version != _VERSION:
-        raise BadFrame(f"version {version} of the frames is spoken there, and version {_VERSION} here")
+        raise BadFrame(f"the other side uses version {version} of the frames, this one version {_VERSION}")
 
 
 _OPERATIONS = frozenset(Operation)

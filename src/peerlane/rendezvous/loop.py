@@ -1,4 +1,4 @@
-"""The serving thread of a rendezvous: accepts, reads, answers, and watches who dies."""
+"""The serving thread of a rendezvous: accepts connections, reads, answers, and watches the ranks' processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
 from peerlane.rendezvous.meeting import STORE_BYTES, Meeting, cost
 
-MOST_CONNECTIONS = 64  # of one process, and more where all ranks may be its threads
+MOST_CONNECTIONS = 64  # of one process; more if all ranks may be its threads
 STALL_SECONDS = 10.0
 _CHUNK = 1 << 18
 NEVER = float("inf")
@@ -29,9 +29,9 @@ class Connection:
     Attributes
     ----------
     pid : int
-        The peer's.
+        The peer's pid.
     deadline : float
-        When ``on_deadline`` is to be called, on the monotonic clock.
+        The time of the monotonic clock at which to call ``on_deadline``.
     """
 
     operation: Operation
@@ -55,7 +55,7 @@ class Connection:
         self._expect_progress()
 
     def on_ready(self) -> None:
-        """Go on: bytes have come, or may be written, or the peer has gone."""
+        """Go on: the socket is readable or writable, or the peer has closed it."""
         try:
             if self._output:
                 self._send()
@@ -67,7 +67,7 @@ class Connection:
             self.close()
 
     def on_deadline(self) -> None:
-        """Answer a wait that is over with what is missing; drop a peer that makes no progress."""
+        """Answer a wait that has timed out, and say what was missing; drop a peer that makes no progress."""
         if self._is_waiting:
             text = self._loop.why_waiting(self)
             self._loop.withdraw(self)
@@ -76,7 +76,7 @@ class Connection:
             self.close()
 
     def answer(self, status: Status, values: Sequence[bytes]) -> None:
-        """Write an answer, and close once it is written; nothing more is read."""
+        """Write an answer, then close; read nothing more."""
         self._is_waiting = False
         self._output = [
             memoryview(frames.encode_answer(status, values)),
@@ -89,7 +89,7 @@ class Connection:
         self.on_ready()
 
     def close(self) -> None:
-        """Drop the peer, and what it waited for."""
+        """Drop the connection and its wait."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -151,7 +151,7 @@ class Connection:
             text = (
                 f"rank {request.rank} has no room for {request.value_bytes:,} bytes more; "
                 f"{STORE_BYTES:,} is the most, and an old value counts until the new one of its key has come; "
-                "take values away with Rendezvous.delete"
+                "delete values with Rendezvous.delete"
             )
             self.answer(Status.FULL, [text.encode()])
             return
@@ -168,7 +168,7 @@ class Connection:
             return
         self.operation, self.rank, self.value = request.operation, request.rank, received[request.key_bytes :]
         self._received = bytearray()
-        self._charged = 0  # from here on it is the value's
+        self._charged = 0  # the meeting has taken the charge over
         self._is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
         self._loop.handle(self)
@@ -185,11 +185,11 @@ class Loop:
     Parameters
     ----------
     listener : socket
-        Closed at the end.
+        The listening socket, closed at the end.
     size : int
         The number of ranks.
     follow : bool
-        Take a rank for lost when its process ends with a rendezvous open.
+        Count a rank as lost if its process ends with a rendezvous open.
     """
 
     def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
@@ -211,7 +211,7 @@ class Loop:
     def post(self, what: Callable[[], None]) -> None:
         """Call ``what`` in the serving thread; from any thread."""
         self._posted.append(what)
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the serving thread has ended
             os.eventfd_write(self._wake_fd, 1)
 
     def end(self) -> None:
@@ -228,7 +228,7 @@ class Loop:
         self.release()
 
     def release(self) -> None:
-        """Drop everybody and close all descriptors."""
+        """Drop all connections and close all descriptors."""
         for connection in list(self.connections):
             connection.close()
         for member in self._members.values():
@@ -250,7 +250,7 @@ class Loop:
     def _expire(self) -> None:
         now = time.monotonic()
         for connection in [it for it in self.connections if it.deadline <= now]:
-            if connection.deadline <= now:  # still: the end of one wait may have been that of another
+            if connection.deadline <= now:  # check again: the end of one wait may have answered others
                 connection.on_deadline()
 
     def _accept(self) -> None:
@@ -276,11 +276,11 @@ class Loop:
         elif pid == 0:
             connection.answer(Status.DENIED, [b"this process is in a pid namespace that it cannot see"])
         elif self._per_process[pid] > self._most:
-            text = f"process {pid} has {self._most} requests under way, the most"
+            text = f"process {pid} has {self._most} requests under way, the most that are allowed"
             connection.answer(Status.BUSY, [text.encode()])
 
     def _make_room(self) -> None:
-        """Without a descriptor left, drop the newest connection of whoever has most."""
+        """Free a descriptor: drop the newest connection of the process that has most."""
         if self._per_process:
             greedy = self._per_process.most_common(1)[0][0]
             victim = next((it for it in self.connections if it.pid == greedy), None)
@@ -288,7 +288,7 @@ class Loop:
                 victim.close()
 
     def listen_to(self, connection: Connection, events: int) -> None:
-        """Register a connection for these events, none at all included."""
+        """Register a connection for these events, which may be none."""
         is_registered = connection.socket in self._selector.get_map()
         if is_registered and events:
             self._selector.modify(connection.socket, events, connection.on_ready)
@@ -305,26 +305,26 @@ class Loop:
             del self._per_process[connection.pid]
 
     def withdraw(self, connection: Connection) -> None:
-        """End the wait of a connection that nobody waits at any more."""
+        """End the wait of a connection whose peer has gone."""
         self.meeting.withdraw(connection)
 
     def why_waiting(self, connection: Connection) -> str:
-        """Return what a waiting connection still waits for."""
+        """Return a text with what a connection still waits for."""
         return self.meeting.missing(connection)
 
     def reserve(self, request: Request) -> int | None:
-        """Charge the rank of a request for its value; return the bytes, or None if it has no room left."""
+        """Charge the rank of a request for its value; return the charged bytes, None if it has no room left."""
         if request.operation not in (Operation.PUT, Operation.GATHER):
             return 0
         nbytes = cost("", request.value_bytes) + request.key_bytes
         return nbytes if self.meeting.charge(request.rank, nbytes) else None
 
     def give_back(self, rank: int, nbytes: int) -> None:
-        """Take back a charge whose value never came."""
+        """Return the charge for a value that never came."""
         self.meeting.charge(rank, -nbytes)
 
     def handle(self, connection: Connection) -> None:
-        """Do what a complete request asks."""
+        """Carry out a complete request."""
         operation, rank = connection.operation, connection.rank
         if operation is Operation.PUT:
             self.meeting.put(rank, connection.key, connection.value)
@@ -361,7 +361,7 @@ class Loop:
         if self._follow:
             try:
                 self._join(connection)
-            except OSError:  # it has ended already, or no descriptor is left
+            except OSError:  # the process has ended already, or no descriptor is left
                 connection.close()
                 return
         connection.answer(Status.OK, [])
@@ -399,7 +399,7 @@ class _Member:
     Attributes
     ----------
     opened : Counter
-        How many it has open as which rank.
+        By rank, how many rendezvous the process has open as that rank.
     """
 
     def __init__(self, pidfd: int) -> None:

@@ -1,4 +1,4 @@
-"""How the ranks of a program find one another: by a callable, an address, or what a launcher said."""
+"""How the ranks of a program find each other: by a callable, an address, or a launcher's variables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Exchange: TypeAlias = "Callable[[bytes], list[bytes]]"
 
 _MAGIC = b"peerlane rendezvous 1\n"
 _LONGEST = 4096
-_counts: Counter[tuple[str, ...]] = Counter()  # meetings of one name, by where and as which rank
+_counts: Counter[tuple[str, ...]] = Counter()  # the number of meetings, by place, name and rank
 _lock = threading.Lock()
 
-_LINGER = 5.0  # others may still be making what needs the rendezvous when rank 0 ends
-#: Names of (rank, size, ranks on this machine, rank on this machine) by launcher, and what tells its jobs apart:
-#: MPICH sets nothing that does, and its ranks have one ancestor.
+_LINGER = 5.0  # seconds: other ranks may still need the rendezvous when rank 0 ends
+#: By launcher, its variables for (rank, size, ranks on this machine, rank on this machine), and those that identify a
+#: job.  MPICH has none of the latter, but its ranks have a common ancestor.
 _LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
     (
         ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
@@ -48,19 +48,19 @@ _LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
 
 @dataclass
 class Meeting:
-    """A rank's end of a rendezvous, and what has to be closed with it.
+    """A rank's client of a rendezvous, and the server or file to close with it.
 
     Attributes
     ----------
     line : Rendezvous
     local_rank : int
-        Which of the ranks on this machine this one is.
+        This rank's number among those on this machine.
     number : int
-        How many meetings of this name there were before, at a rendezvous that serves several.
+        The number of earlier meetings of this name, if the rendezvous serves several.
     counted : tuple of str
-        By what it was counted; empty if it was not.
+        The key that it was counted by; empty if it was not counted.
     is_agreed : bool
-        Whether the others may take it for done.
+        Whether the other ranks may consider the meeting complete.
     """
 
     line: Rendezvous
@@ -70,10 +70,10 @@ class Meeting:
     counted: tuple[str, ...] = ()
     is_agreed: bool = False
     server: RendezvousServer | None = None
-    place: by_file.Place | None = None
+    place: by_file.MeetingFile | None = None
 
     def close(self, seconds: float = _LINGER) -> None:
-        """Leave; rank 0 serves until the others have left too, or for so many seconds."""
+        """Leave; rank 0 serves until the others have left too, at most for ``seconds``."""
         try:
             if self.owns_line:
                 self.line.close()
@@ -84,9 +84,9 @@ class Meeting:
                 self.server.linger(seconds)
 
     def give_up(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Leave because of an error; an interrupt is no reason that the others would come to fetch.
+        """Leave because of an error; do not linger after an interrupt.
 
-        Where others did not come in time it was no meeting: who calls again meets those that come late.
+        If other ranks did not come in time, the meeting is not counted: a new call meets the ranks that come late.
         """
         if isinstance(error, WaitTimeout) and not self.is_agreed and self.counted:
             _take_back(self.counted, self.number)
@@ -99,7 +99,7 @@ class _Told:
     size: int
     local_rank: int
     job: tuple[str, ...]
-    variable: str = ""  # that tells the rank
+    variable: str = ""  # the variable that has the rank
 
 
 def meet(
@@ -112,30 +112,30 @@ def meet(
     timeout: float = 60.0,
     environ: Mapping[str, str] = os.environ,
 ) -> Meeting:
-    """Bring the ranks of a program together; called by all of them.
+    """Bring the ranks of a program together; all of them call it.
 
     Parameters
     ----------
     call : str
-        For texts.
+        The name of the public call, for texts.
     rank, size : int, optional
-        By default what the launcher said.
+        By default those that the launcher set.
     how : Rendezvous, str, callable or None
-        A rendezvous that there is; ``"tcp://host:port"``, where rank 0 listens meanwhile; a callable that is called
-        once, with bytes, by all ranks, and returns what each gave, in the order of ranks; None: ``peerlane launch``,
-        ``torchrun``, ``mpirun`` or ``srun`` on one machine.
+        One of these: an open rendezvous; ``"tcp://host:port"``, where rank 0 listens during the call; a callable that
+        each rank calls once, with bytes, and that returns the bytes of all ranks, in their order; or None, for ranks
+        that ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` started on one machine.
     name : str
-        Tells meetings apart that a launcher's words, or one rendezvous, bring together; those of one name are told
-        apart by their order, which is the same in all ranks.
+        Identifies the meeting among those of one launcher or rendezvous.  Meetings of one name are told apart by
+        their order, which must be the same in all ranks.
     timeout : float
         Seconds.
 
     Raises
     ------
     InvalidValue
-        Nothing says which rank this is, or of how many; an address that cannot be; ``BAD_CONFIG``.
+        This rank or the size is unknown, or the address is impossible; or ``BAD_CONFIG``.
     WaitTimeout
-        Somebody did not come in time.
+        A rank did not come in time.
     Unsupported
         The ranks are on several machines.
     """
@@ -159,9 +159,9 @@ def meet(
 
 
 def _told(environ: Mapping[str, str], *, needs_all: bool = True) -> _Told | None:
-    """Return what a launcher said of this process, None if there is none.
+    """Return a launcher's variables for this process, None without a launcher.
 
-    Its ranks need not all be on this machine where others are meant: a program may have groups of some of them.
+    ``needs_all``: all its ranks must be on this machine.  Not so for a group of some of them.
     """
     for (rank, size, local_size, local_rank), job in _LAUNCHERS:
         values = [environ.get(each, "") for each in (rank, size)]
@@ -186,8 +186,8 @@ def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, st
     told = _told(environ) if rank is None or size is None else None
     if told is None and (rank is None or size is None):
         raise InvalidValue(
-            f"{call}: nothing says which rank this is, and of how many: pass rank and size, or start the program "
-            "with `peerlane launch -n N`, torchrun or mpirun",
+            f"{call}: neither arguments nor a launcher give this process's rank and size; pass both, or start the "
+            "program with `peerlane launch -n N`, torchrun or mpirun",
             fault=Fault.BAD_CONFIG,
             call=call,
         )
@@ -263,14 +263,14 @@ def _by_address(call: str, me: _Told, address: str, timeout: float) -> Meeting:
 
 
 def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
-    # Under these launchers MASTER_PORT is for others: torch listens there.
+    # MASTER_PORT of these launchers must not be used: torch listens there.
     is_others = environ.get("TORCHELASTIC_RUN_ID") or environ.get("PEERLANE_RENDEZVOUS")
     if me.variable and not is_others and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
         return _by_address(call, me, address, timeout)
     where = "", name, str(me.size), str(me.rank)
     number = _count(*where)
-    place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
+    place = by_file.MeetingFile(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
     if me.rank != 0:
         try:
             found = place.read(call, timeout)
@@ -291,13 +291,13 @@ def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mappi
 
 
 def _address(call: str, found: object) -> str:
-    """Return the address in what rank 0 gave; it may be anybody's bytes."""
+    """Return the address in rank 0's message, which may be any bytes."""
     if isinstance(found, (bytes, bytearray)) and bytes(found[: len(_MAGIC)]) == _MAGIC:
         rest = bytes(found[len(_MAGIC) :])
         if 0 < len(rest) <= _LONGEST and b"\0" not in rest:
             return os.fsdecode(rest)
     raise BadHandle(
-        f"{call}: what rank 0 gave is no address of a rendezvous of this version of peerlane",
+        f"{call}: rank 0's message is not the address of a rendezvous of this version of peerlane",
         fault=Fault.HANDLE_VERSION,
         call=call,
     )

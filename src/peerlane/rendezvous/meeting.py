@@ -1,4 +1,4 @@
-"""The state of a rendezvous: values, ranks, and who waits for what.  No sockets, no threads."""
+"""The state of a rendezvous: values, ranks and waiting requests, without sockets and threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Waiter(Protocol):
     value: bytes
 
     def answer(self, status: Status, values: Sequence[bytes]) -> None:
-        """End the request; called once, unless it is withdrawn."""
+        """Answer the request; called once, unless the request is withdrawn."""
 
 
 class _Presence(enum.Enum):
@@ -40,11 +40,11 @@ class _Rank:
     presence: _Presence = _Presence.EXPECTED
     fate: str = ""
     charged: int = 0
-    has_left: bool = False  # and may come again
+    has_left: bool = False  # it may come again
 
 
-_Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that have come
-_Loss: TypeAlias = "tuple[int, str]"  # a rank, and what became of it
+_Round: TypeAlias = "dict[int, Waiter]"  # the ranks that have come to a barrier or gather
+_Loss: TypeAlias = "tuple[int, str]"  # a rank, and a text that says how it ended
 
 
 def _folder(key: str) -> str:
@@ -52,7 +52,7 @@ def _folder(key: str) -> str:
 
 
 def cost(key: str, nbytes: int) -> int:
-    """Return the bytes that a value is charged with."""
+    """Return the bytes that are charged for a value."""
     return len(key.encode()) + nbytes + _ENTRY_BYTES
 
 
@@ -67,7 +67,7 @@ class Meeting:
     Attributes
     ----------
     reports : Reports
-        Hears what is put for a launcher.
+        Receives the values that are meant for the launcher.
     """
 
     def __init__(self, size: int) -> None:
@@ -76,20 +76,20 @@ class Meeting:
         self._ranks = [_Rank() for _ in range(size)]
         self._folders: dict[
             str, dict[str, tuple[int, bytes]]
-        ] = {}  # owners and values; keys with one beginning
+        ] = {}  # by folder: keys with their owners and values
         self._wanted: dict[str, list[Waiter]] = {}
         self._rounds: dict[tuple[Operation, str], _Round] = {}
         self._when_left: list[Callable[[], None]] = []
 
     def charge(self, rank: int, nbytes: int) -> bool:
-        """Charge a rank, or return False if it has no room left; a negative number gives back."""
+        """Charge a rank; False if it has no room left.  A negative number returns a charge."""
         if self._ranks[rank].charged + nbytes > STORE_BYTES:
             return False
         self._ranks[rank].charged += nbytes
         return True
 
     def open(self, rank: int) -> str:
-        """Let a process be this rank, or return why it cannot."""
+        """Let a process be this rank; return the reason if it cannot be, else an empty text."""
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return f"{one.fate} and stays lost; start all ranks anew with a new rendezvous"
@@ -97,7 +97,7 @@ class Meeting:
         return ""
 
     def put(self, rank: int, key: str, value: bytes) -> None:
-        """Keep a value, charged already, and answer who waits for it."""
+        """Store a value that was charged, and answer the requests that wait for it."""
         if self.reports.hear(key, value):
             self.charge(rank, -cost(key, len(value)))
             return
@@ -107,7 +107,7 @@ class Meeting:
             waiter.answer(Status.OK, [value])
 
     def get(self, waiter: Waiter) -> None:
-        """Answer with the value of a key, now or when it is there."""
+        """Answer with the value of a key: now, or once it is put."""
         found = self._folders.get(_folder(waiter.key), {}).get(waiter.key)
         if found is not None:
             waiter.answer(Status.OK, [found[1]])
@@ -117,7 +117,7 @@ class Meeting:
             self._wanted.setdefault(waiter.key, []).append(waiter)
 
     def delete(self, key: str) -> None:
-        """Take a value away, if it is there; its owner is not charged for it any more."""
+        """Delete a value, if there is one, and return its owner's charge."""
         folder = self._folders.get(_folder(key), {})
         if key in folder:
             owner, old = folder.pop(key)
@@ -126,12 +126,12 @@ class Meeting:
                 del self._folders[_folder(key)]
 
     def clear(self, folder: str) -> None:
-        """Take away all values whose keys are the folder, a slash, and no other slash."""
+        """Delete all values whose keys are the folder, a slash, and a name without a slash."""
         for key in list(self._folders.get(folder, ())):
             self.delete(key)
 
     def meet(self, waiter: Waiter) -> None:
-        """Let a rank come to a barrier or a gather, whose last rank answers for all."""
+        """Add a rank to a barrier or a gather; when the last one comes, answer all."""
         place = waiter.operation, waiter.key
         one = self._rounds.setdefault(place, {})
         if waiter.rank in one:
@@ -160,7 +160,7 @@ class Meeting:
             self.charge(waiter.rank, -cost(waiter.key, len(waiter.value)))
 
     def withdraw(self, waiter: Waiter) -> None:
-        """Forget a waiter: its time is over, or it has gone."""
+        """Forget a waiting request: it timed out, or its connection was closed."""
         if waiter.operation is Operation.GET:
             waiting = self._wanted.get(waiter.key, [])
             if waiter in waiting:
@@ -177,7 +177,7 @@ class Meeting:
                 del self._rounds[place]
 
     def missing(self, waiter: Waiter) -> str:
-        """Say what a waiter still waits for."""
+        """Return a text with what a request still waits for."""
         if waiter.operation is Operation.GET:
             return f"nobody has put {waiter.key!r}"
         present = self._rounds[waiter.operation, waiter.key]
@@ -185,7 +185,7 @@ class Meeting:
         return f"{_named(absent)} of {self.size} did not come to {waiter.key!r}"
 
     def end(self, rank: int, fate: str) -> None:
-        """Note that a rank has ended as it should: who waits for it, or is left alone, fails."""
+        """Note that a rank has ended regularly: requests that only it could have answered fail."""
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return
@@ -202,7 +202,7 @@ class Meeting:
                     _answer_lost([waiter], found, f"; {key!r} is not there")
 
     def leave(self, rank: int) -> None:
-        """Note that nobody has the rendezvous open as this rank: its own waits for values fail; it may come again."""
+        """Note that no process has the rendezvous open as this rank: its own requests fail; it may come again."""
         self._ranks[rank].has_left = True
         for key, waiting in list(self._wanted.items()):
             for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
@@ -211,7 +211,7 @@ class Meeting:
         self._tell_if_left()
 
     def lose(self, rank: int, fate: str) -> None:
-        """Note that a rank was lost: all who wait fail."""
+        """Note that a rank was lost: all waiting requests fail."""
         self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
         self._tell_if_left()
         rounds, self._rounds = self._rounds, {}
@@ -222,7 +222,7 @@ class Meeting:
             _answer_lost(waiting, (rank, fate))
 
     def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once every rank was here, and has closed or ended."""
+        """Call ``told`` once every rank has come, and has closed its client or ended."""
         self._when_left.append(told)
         self._tell_if_left()
 
@@ -237,7 +237,7 @@ class Meeting:
         return next(((rank, self._ranks[rank].fate) for rank in lost), None)
 
     def _has_left(self, waiter: Waiter) -> _Loss | None:
-        """Tell whether the waiter's own rank has closed the rendezvous."""
+        """Return a loss if the waiter's own rank has closed the rendezvous."""
         has_left = self._ranks[waiter.rank].has_left
         return (waiter.rank, f"rank {waiter.rank} closed this rendezvous meanwhile") if has_left else None
 
@@ -246,7 +246,7 @@ class Meeting:
         return next(((rank, self._ranks[rank].fate) for rank in ended if rank not in one), None)
 
     def _left_alone(self, waiter: Waiter) -> _Loss | None:
-        """Tell whether nobody but the waiter's own rank is left to put what it waits for."""
+        """Return a loss if only the waiter's own rank is left, so that no other can put its value."""
         others = [rank for rank in range(self.size) if rank != waiter.rank]
         if not others or any(self._ranks[rank].presence is _Presence.EXPECTED for rank in others):
             return None
@@ -255,7 +255,7 @@ class Meeting:
 
 
 def _answer_lost(waiters: Iterable[Waiter], found: _Loss | None, more: str = "") -> None:
-    """Answer that a rank is lost, with its number."""
+    """Answer requests that a rank is lost, with its number."""
     if found is not None:
         rank, fate = found
         for waiter in waiters:

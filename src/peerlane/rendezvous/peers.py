@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket."""
+"""The process at the other end of a Unix socket."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def open_pidfd(connection: socket.socket, pid: int) -> int:
     Raises
     ------
     ProcessLookupError
-        It has ended already.
+        The peer has ended already.
     """
     try:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except ProcessLookupError:
         raise
-    except OSError:  # an older kernel: the pid might, though hardly, be in use again
+    except OSError:  # an older kernel; there is a small risk that another process has the pid by now
         return os.pidfd_open(pid)
 
 
 @contextlib.contextmanager
 def reachable(path: Path) -> Iterator[str]:
-    """Give a name for ``path`` that fits into a socket's address, which has room for 107 bytes only.
+    """Yield a name for ``path`` that fits into a socket's address, which has room for 107 bytes only.
 
     Raises
     ------

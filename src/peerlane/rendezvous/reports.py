@@ -1,4 +1,4 @@
-"""What ranks tell the launcher that serves their rendezvous.  It is a put under a key of its own, and is not kept."""
+"""Reports of ranks to the launcher that serves their rendezvous: puts under special keys, which are not stored."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from peerlane.diagnostics import losses
 from peerlane.errors import Error
 from peerlane.rendezvous import client
 
-LAUNCHED = "PEERLANE_LAUNCHED"  #: in the environment of ranks: the address of the launcher that hears them
-SHOWN_KEY = "peerlane.report."  #: of a text that the launcher shows, with the text's name
-LOST_KEY = "peerlane.lost"  #: of the sessions of two ranks: the first has lost the second
+LAUNCHED = (
+    "PEERLANE_LAUNCHED"  #: a variable of the ranks' environment: the address of the launcher's rendezvous
+)
+SHOWN_KEY = "peerlane.report."  #: key, before the text's name, of a text that the launcher shows
+LOST_KEY = "peerlane.lost"  #: key of the sessions of two ranks: the first has lost the second
 
 _PREFIX = "peerlane."
 _SECONDS = 2.0
-_MOST_NAMES = 1024  # of texts that were shown
+_MOST_NAMES = 1024  # names of shown texts that are remembered
 
 
 class Reports:
-    """Hears what ranks tell; all of it may be anybody's bytes.
+    """Receives the reports of ranks, which may be any bytes.
 
     Attributes
     ----------
     show : callable, optional
-        Called with each text, once whatever the number of ranks that tell it.
+        Called with each text once, however many ranks report it.
     lose : callable, optional
-        Called with the sessions of a rank, and of the one that it has lost.
+        Called with the session of a rank, and that of the rank that it has lost.
     """
 
     def __init__(self) -> None:
@@ -36,7 +38,7 @@ class Reports:
         self._shown: dict[str, None] = {}
 
     def hear(self, key: str, value: bytes) -> bool:
-        """Return whether this is a report, which is over then."""
+        """Handle a put if it is a report, and return whether it is."""
         if not key.startswith(_PREFIX):
             return False
         if key == LOST_KEY and self.lose is not None:
@@ -55,10 +57,10 @@ class Reports:
 
 
 def tell_of_loss(mine: int, other: int, environ: Mapping[str, str] = os.environ) -> None:
-    """Tell the launcher, if there is one, that the rank of one session has lost that of another."""
+    """Report to the launcher, if there is one, that the rank of one session has lost that of another."""
     address, rank, size = (environ.get(name, "") for name in (LAUNCHED, "RANK", "WORLD_SIZE"))
     if address and all(word.isascii() and word.isdigit() and len(word) < 10 for word in (rank, size)):
-        with contextlib.suppress(Error):  # it has ended, or the program has set other numbers
+        with contextlib.suppress(Error):  # the launcher has ended, or the program has changed the variables
             client.put_once(address, int(rank), int(size), LOST_KEY, b"%d %d" % (mine, other), _SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Serves a rendezvous on an owner-only Unix socket, in a thread of its own."""
+"""The server of a rendezvous: an owner-only Unix socket, served by a thread of its own."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _numbers = itertools.count()
 class RendezvousServer:
     """Serves a rendezvous of ``size`` ranks until it is closed.
 
-    ``peerlane launch`` has one.  With processes that were started otherwise, give each
-    ``environment(rank)``, or the address, its rank and the size.  The socket lies in the runtime directory, and is
-    removed by `close`, or by the next server if this process is killed.
+    ``peerlane launch`` has one.  Processes that were started otherwise need ``environment(rank)``, or the address,
+    their rank and the size.  The socket lies in the runtime directory; `close` removes it, or the next server does if
+    this process is killed.
 
     Parameters
     ----------
     size : int
         The number of ranks, 1 to 65,536.
     start : bool
-        Begin to serve at once.  A process that forks its ranks says False, forks, and calls `start`: a fork
-        beside threads is unsafe.  Ranks that come meanwhile wait.
+        Begin to serve at once.  A process that forks its ranks passes False, forks, and then calls `start`, because a
+        fork while threads run is unsafe.  Ranks that come meanwhile wait.
     follow : bool
-        Take a rank for lost when a process ends that has not closed its `Rendezvous`.  If False, `end_rank`
-        alone tells.
+        Count a rank as lost if its process ends without closing its `Rendezvous`.  If False, only `end_rank` tells
+        the end of a rank.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class RendezvousServer:
     Raises
     ------
     TypeError, InvalidValue
-        ``size`` is no int, or not valid.
+        ``size`` is not an int, or not valid.
     AccessDenied
-        The runtime directory is not this user's alone.
+        The runtime directory is open to other users.
     Error
-        The socket cannot be made there; ``fault`` is ``OUT_OF_RESOURCES``.
+        ``OUT_OF_RESOURCES``: the socket cannot be made there.
     """
 
     def __init__(self, size: int, *, start: bool = True, follow: bool = True) -> None:
@@ -79,7 +79,7 @@ class RendezvousServer:
             self.start()
 
     def start(self) -> None:
-        """Begin to serve; a second time nothing happens.
+        """Begin to serve; idempotent.
 
         Raises
         ------
@@ -113,20 +113,20 @@ class RendezvousServer:
 
     @property
     def _reports(self) -> Reports:
-        """What hears the ranks in the serving thread; to be told what to call before `start`."""
+        """The receiver of reports, in the serving thread; set its callables before `start`."""
         return self._loop.meeting.reports
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
-        """Tell that the process of a rank has ended; asynchronous.
+        """Report that the process of a rank has ended; asynchronous.
 
         Parameters
         ----------
         rank : int
-            Which.
+            The rank.
         fate : str
-            What became of it, for the texts of others: ``"rank 1 (pid 17) was killed by SIGKILL"``.
+            How it ended, for texts: ``"rank 1 (pid 17) was killed by SIGKILL"``.
         lost : bool
-            Whether that fails all who wait, or only those who wait for this rank.
+            Whether all waiting calls fail, or only those that wait for this rank.
 
         Raises
         ------
@@ -138,12 +138,12 @@ class RendezvousServer:
         self._loop.post(lambda: (meeting.lose if lost else meeting.end)(rank, fate))
 
     def linger(self, seconds: float) -> None:
-        """Serve on until every rank has left, then close; returns at once.
+        """Serve until every rank has left, then close; return at once.
 
         Parameters
         ----------
         seconds : float
-            How long the end of this process waits for that.
+            The most seconds that the end of this process waits for that.
         """
         left = threading.Event()
         if self._is_closing:
@@ -158,9 +158,9 @@ class RendezvousServer:
         atexit.register(_await_end, self._pid, left, seconds)
 
     def close(self) -> None:
-        """Stop serving and remove the socket; who waits gets `PeerLost`.  A second time nothing happens.
+        """Stop serving and remove the socket; waiting calls raise `PeerLost`.  Idempotent.
 
-        In a forked child nothing happens: the server is its parent's.
+        In a forked child it does nothing: the server belongs to the parent.
         """
         if self._pid != os.getpid():
             return
@@ -203,7 +203,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         with peers.reachable(path) as short:
             listener.bind(short)
-        path.chmod(0o600)  # before listen: until then nobody connects
+        path.chmod(0o600)  # before listen(): no process can connect until then
         listener.listen(512)
     except OSError as error:
         listener.close()
@@ -218,11 +218,11 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _remove_stale(directory: Path) -> None:
-    """Remove the sockets of servers that were killed: nobody listens there any more."""
+    """Remove the sockets of servers that were killed."""
     for path in directory.glob("rendezvous-*.sock"):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            # A young one may be a server between bind and listen.
+            # A young socket may belong to a server between bind() and listen().
             if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_SECONDS:
                 with socket.socket(socket.AF_UNIX) as probe, peers.reachable(path) as short:
                     probe.setblocking(False)

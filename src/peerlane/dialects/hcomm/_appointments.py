@@ -11,7 +11,7 @@ from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm._settings import Settings
 from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.rendezvous import RendezvousServer
-from peerlane.rendezvous.by_file import Place
+from peerlane.rendezvous.by_file import MeetingFile
 
 _STEP = 0.01
 
@@ -51,7 +51,7 @@ class Appointment:
             They did not come in time; one died, or this was given up.
         """
         deadline = time.monotonic() + settings.connect_timeout
-        place = Place([self.key], "hccl")
+        place = MeetingFile([self.key], "hccl")
         try:
             self._await_turn(call, deadline)
             if self.rank == 0:
@@ -71,7 +71,7 @@ class Appointment:
             server.close()
 
     def _host(
-        self, place: Place, call: str, size: int, device: Device, settings: Settings
+        self, place: MeetingFile, call: str, size: int, device: Device, settings: Settings
     ) -> _meeting.Meeting:
         server, end = _meeting.serve(size)
         try:
@@ -110,7 +110,7 @@ class Appointment:
                     )
                 _changed.wait(left)
 
-    def _read(self, place: Place, call: str, deadline: float) -> bytes:
+    def _read(self, place: MeetingFile, call: str, deadline: float) -> bytes:
         while True:
             self._check_wanted(call)
             message = place.look()

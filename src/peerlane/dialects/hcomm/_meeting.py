@@ -16,7 +16,7 @@ from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS
 from peerlane.dialects.hcomm._settings import Settings
 from peerlane.rendezvous import Rendezvous, RendezvousServer
-from peerlane.rendezvous.by_file import Place
+from peerlane.rendezvous.by_file import MeetingFile
 
 _HEAD = struct.Struct("<12sI16s")  # magic, version, token
 _MAGIC = b"peerlanehccl"
@@ -29,7 +29,7 @@ End: TypeAlias = "Callable[[bool], None]"
 _roots: dict[bytes, int] = {}
 _used: dict[str, int] = {}
 _taken: set[tuple[bytes, int]] = set()
-_servers: dict[str, tuple[RendezvousServer, Place]] = {}
+_servers: dict[str, tuple[RendezvousServer, MeetingFile]] = {}
 _lock = threading.Lock()
 
 
@@ -136,7 +136,7 @@ def by_place(
     hosts : bool
         Whether this process serves; the first of its ranks that comes does.
     """
-    place = Place([key], "hccl")
+    place = MeetingFile([key], "hccl")
     end: End = nothing
     if hosts:
         address, end = _served(key, place, size)
@@ -186,7 +186,7 @@ def _stop(server: RendezvousServer, met: bool) -> None:
         server.close()
 
 
-def _served(key: str, place: Place, size: int) -> tuple[str, End]:
+def _served(key: str, place: MeetingFile, size: int) -> tuple[str, End]:
     """Serve in this process, once for all of its ranks."""
     with _lock:
         found = _servers.get(key)

@@ -1,9 +1,9 @@
-"""Ranks of a group that all wait for one another: found, told to all of them, and said with who waits for whom.
+"""Detects ranks of a group that wait for one another, and ends their waits with `Deadlock`.
 
-A rank says of itself, on the group's board, since when and until when nothing of its process could run: every thread
-waits in peerlane, and no stream has anything to do.  When there is a time that is in the spells of a rank, of those
-that it waits for, of those that they wait for, and so on, then nothing can be under way between them, and none will
-ever go on.
+Each rank reports on the group's board the time from which, and until which, nothing of its process could run: every
+thread waits in peerlane, and no stream has an operation that can run.  Take a rank, the ranks that it waits for, the
+ranks that those wait for, and so on.  If one moment lies in the reported times of all of them, no record can be under
+way between them, and none of them will ever go on.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Known:
     Attributes
     ----------
     since_ns : int
-        When it learnt of it.
+        The time at which this rank learnt of it.
     ranks : sequence of int
-        Those that wait in vain.
+        The ranks that wait in vain.
     head, lines : str
-        Who waits in vain; who waits for whom, in words.
+        In words, the ranks that wait in vain, and what each waits for.
     state : WaitState
         The same as data.
     name : str
-        The same for all of these ranks.
+        A name of the deadlock, the same in all of these ranks.
     """
 
     since_ns: int
@@ -53,21 +53,21 @@ class Known:
     name: str
 
 
-OVERLAP_NS = 500_000_000  # for so long all must have been stuck at a time
+OVERLAP_NS = 500_000_000  # the time for which all must have waited at once
 
-_MOST_SHOWN = 16  # ranks of a text
-_BOARD_BYTES = 1700  # of what a rank says; the board cuts what is longer
-_PATIENCE_NS = 800_000_000  # until all know, or one of them has died
+_MOST_SHOWN = 16  # ranks that a text names
+_BOARD_BYTES = 1700  # of a rank's report; the board cuts longer ones
+_PATIENCE_NS = 800_000_000  # the time for all ranks to see the deadlock, unless one of them has died
 
 _groups: weakref.WeakSet[Session] = weakref.WeakSet()
 _tokens: weakref.WeakKeyDictionary[Session, int] = (
     weakref.WeakKeyDictionary()
-)  # of what each has on its board
+)  # of each rank's report on the board
 _known: weakref.WeakKeyDictionary[Session, Known] = weakref.WeakKeyDictionary()
 
 
 def watch(group: Session) -> None:
-    """Look from now on, whenever threads wait for long, whether the group can still go on."""
+    """Check from now on, whenever threads wait for long, whether the group can go on."""
     _groups.add(group)
     progress.look_at_ranks = _look_at_groups
     from peerlane.rendezvous import client
@@ -77,7 +77,7 @@ def watch(group: Session) -> None:
 
 @contextmanager
 def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[None]:
-    """Note that this thread waits for a peer at the rendezvous; a deadlock is told, not what follows from it."""
+    """Note that this thread waits for a peer at the rendezvous; raise a deadlock instead of its consequences."""
     with wait_state.waiting_for(group, call, peer, deadline) as coming:
         try:
             yield
@@ -94,7 +94,7 @@ def _deadlock(call: str, graph: str, detail: WaitState) -> Deadlock:
 
 
 def _look_from_rendezvous() -> None:
-    """Look, and end the wait of this thread if it is in vain: hook of the client, to which nothing has come yet."""
+    """Look, and end the wait of this thread if it is in vain; the rendezvous client calls it while it waits."""
     coming = wait_state.coming.get(threading.get_ident())
     if coming is None:
         return
@@ -105,7 +105,7 @@ def _look_from_rendezvous() -> None:
 
 
 def _look_at_groups() -> bool:
-    """Say of each group whether this process is stuck, and end its waits if all are; false if there is no group."""
+    """Report to each group whether this process can only wait, and end its waits if all can; False without groups."""
     groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
     if groups:
         _look_at(groups)
@@ -129,7 +129,7 @@ def _withdraw(group: Session) -> None:
 
 
 def _say(group: Session, waits: wait_state.Waits) -> Known | None:
-    """Say on a group's board that this process is stuck; return the deadlock if its waits are to end now."""
+    """Report on a group's board that this process can only wait; return the deadlock if its waits must end now."""
     if group._membership is None:
         return None
     board, peers = group._membership.board, waits.peers(group)
@@ -140,14 +140,14 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
         said = encode(waits.of(group), _BOARD_BYTES)
         _tokens[group] = waits.token
         _known.pop(group, None)
-        board.begin(time.monotonic_ns(), peers, said)  # only what is behind the look is sure
+        board.begin(time.monotonic_ns(), peers, said)  # only the time after the look is proved
         return None
     board.renew(waits.sure_ns)
     if not board.is_condemned and board.circle(OVERLAP_NS):
         board.condemn(board.in_vain())
     if not board.is_condemned:
         return None
-    # Who is told first may end, and the others would be told only of that: all must know.
+    # The first rank that raises may end, and the others would report its loss instead: all must know before.
     now, known = time.monotonic_ns(), _known.get(group)
     if known is None:
         known = _known[group] = _learn(group, board, now)
@@ -158,7 +158,7 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
 
 
 def _learn(group: Session, board: WaitBoard, now: int) -> Known:
-    """Return what is on the board, before others leave."""
+    """Return the deadlock as the board shows it, before other ranks leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
     name = f"{group._key[:100]}.{ranks[0]}.{board.spell(ranks[0])}"
     lines = [line for rank in ranks[:_MOST_SHOWN] for line in _lines(group, board, rank)]
@@ -170,7 +170,7 @@ def _end(group: Session, known: Known, waits: wait_state.Waits) -> None:
     graph = f"{known.head}\n{known.lines}"
     if _is_launched(group) and _report(group, known):
         own = "\n".join(_lines(group, group._membership.board, group.rank))
-        graph = f"{known.head} `peerlane launch` shows who waits for whom; this rank:\n{own}"
+        graph = f"{known.head} `peerlane launch` shows which rank waits for which; this rank:\n{own}"
     waits.end(progress.keep(graph, known.state))
 
 
@@ -181,14 +181,14 @@ def _is_launched(group: Session) -> bool:
 
 
 def _report(group: Session, known: Known) -> bool:
-    """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
+    """Let the launcher show it, once, however many ranks report it; return whether it does."""
     from peerlane.rendezvous.reports import SHOWN_KEY
 
     try:
         group._meeting.line.put(
             SHOWN_KEY + known.name, f"{known.head}\n{known.lines}".encode(errors="replace")
         )
-    except Error:  # it has ended, or does not answer
+    except Error:  # the launcher has ended, or does not answer
         return False
     return True
 
@@ -206,7 +206,7 @@ def _said(group: Session, board: WaitBoard, rank: int) -> list[Said]:
 
 
 def _lines(group: Session, board: WaitBoard, rank: int) -> list[str]:
-    """Return what a rank says of itself, in words."""
+    """Return a rank's report in words."""
     name = f"rank {rank} (process {group.members[rank].pid})"
     said = [_in_words(each) for each in _said(group, board, rank)]
     return [f"  {name}: {line}" for line in said] or [f"  {name}"]

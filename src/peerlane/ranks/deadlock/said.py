@@ -1,4 +1,4 @@
-"""What a rank says of itself on its group's board: records, one a line, which may be anybody's bytes."""
+"""A rank's report on its group's board: one record a line; a hostile process may write any bytes there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from peerlane.errors import FailedBefore, RankWait, ThreadWait
 
 Said: TypeAlias = "RankWait | FailedBefore | str"
 
-_MOST = 12  # records of a rank
-_LONGEST = 500  # characters of a word
+_MOST = 12  # records of a report
+_LONGEST = 500  # characters of a text
 _LARGEST = 1 << 62
 
 
 def encode(records: Iterable[RankWait | FailedBefore], room: int) -> bytes:
-    """Return as many of the records as there is room for."""
+    """Return the bytes of as many records as there is room for."""
     lines: list[bytes] = []
     for record in records:
         line = json.dumps(_fields(record), separators=(",", ":")).encode()
@@ -37,7 +37,7 @@ def _fields(record: RankWait | FailedBefore) -> list[Any]:
 
 
 def decode(content: bytes, rank: int, pid: int) -> list[Said]:
-    """Return the records of a rank; what is not one is its own text, in printable characters."""
+    """Return the records of a rank; a line that is not a record stays a text, in printable characters."""
     found: list[Said] = []
     for line in content.decode(errors="replace").split("\n")[:_MOST]:
         if line:

@@ -1,4 +1,4 @@
-"""What the threads and streams of this process wait for, when none of them can go on by itself."""
+"""The waits of this process's threads and streams, at a moment at which none of them can go on."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from peerlane.errors import FailedBefore, RankWait, ThreadWait, WaitState
 if TYPE_CHECKING:
     from peerlane.ranks.session import Session
 
-SOON_SECONDS = 2.0  # what ends by itself until then is left to it
+SOON_SECONDS = 2.0  # waits whose deadline comes within this time are left to end by it
 
-_MOST_WAITS = 8  # that a text tells of
+_MOST_WAITS = 8  # waits that a text names
 _MOST_FAILURES = 4
 
 
 class Awaited(NamedTuple):
-    """Who should record a notify: a rank of a group, in the process that has this pid."""
+    """The rank that should record a notify: its group, and the pid of its process."""
 
     group: str
     rank: int
@@ -32,12 +32,12 @@ class Awaited(NamedTuple):
     pid: int
 
 
-#: The notifies of the channels of this process that it can wait for, by id.
+#: The notifies of this process's channels that it can wait for, by id.
 awaited: dict[int, Awaited] = {}
 
 
 class Coming:
-    """A thread that waits, at the rendezvous, for what a peer says there.
+    """A thread that waits at the rendezvous for a peer's message.
 
     Attributes
     ----------
@@ -45,13 +45,13 @@ class Coming:
     call : str
     peer : int
     deadline : float
-        Of the monotonic clock.
+        A time of the monotonic clock.
     number : int
-        Unlike all others'.
+        A number that no other wait of the process has.
     quiet_ns : int
-        When the answer had not come yet, at least.
+        A time until which the message had not come.
     verdict : (str, WaitState) or None
-        Why it ends, once it is known that the peer will not come.
+        The deadlock that ends the wait, once it is known that the peer will not come.
     """
 
     def __init__(self, group: Session, call: str, peer: int, deadline: float) -> None:
@@ -61,18 +61,18 @@ class Coming:
         self.verdict: tuple[str, WaitState] | None = None
 
     def has_waited(self) -> None:
-        """Say that nothing has come since it was said last."""
+        """Note that no message has come since the last call."""
         self.quiet_ns, self._slice_ns = self._slice_ns, time.monotonic_ns()
 
 
-#: Those, by thread.
+#: The threads that wait at the rendezvous.
 coming: dict[int, Coming] = {}
 _numbers = itertools.count(1)
 
 
 @contextmanager
 def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[Coming]:
-    """Note that this thread waits for a peer meanwhile."""
+    """Note that this thread waits for a peer during the block."""
     one = coming[threading.get_ident()] = Coming(group, call, peer, deadline)
     try:
         yield one
@@ -81,14 +81,14 @@ def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterat
 
 
 class Waits:
-    """A moment in which this process could not go on.
+    """The waits of this process at a moment at which it could not go on.
 
     Attributes
     ----------
     token : int
-        While it stays the same, nothing has happened.
+        Changes when anything happens.
     sure_ns : int
-        Until then it was so, at least.
+        A time until which it certainly could not go on.
     """
 
     def __init__(self, before: int, found: progress.NoProgress) -> None:
@@ -100,7 +100,7 @@ class Waits:
 
     @classmethod
     def now(cls) -> Waits | None:
-        """Return what this process waits for, None if anything of it may go on."""
+        """Return the waits of this process, None if a thread or stream of it may go on."""
         before, now = time.monotonic_ns(), time.monotonic()
         if any(each.deadline < now + SOON_SECONDS for each in coming.values()):
             return None
@@ -108,7 +108,7 @@ class Waits:
         return cls(before, found) if found is not None else None
 
     def peers(self, group: Session) -> list[int] | None:
-        """Return the ranks of a group that could let it go on; None if others could."""
+        """Return the ranks of a group that could end these waits; None if other processes could."""
         found = set()
         by_pid: dict[int, int] = {}
         for member in group.members:
@@ -124,7 +124,7 @@ class Waits:
                 return None
             found.add(peer)
         for each in self._coming.values():
-            members = getattr(each.group, "members", ())  # it may be in the making
+            members = getattr(each.group, "members", ())  # a group that is being made has none yet
             at = each.peer if each.group is group else by_pid.get(members[each.peer].pid if members else 0)
             if at is None:
                 return None
@@ -132,13 +132,13 @@ class Waits:
         return sorted(found)
 
     def end(self, number: int) -> None:
-        """Let all of them end, with the text of this number."""
+        """End all these waits with a kept deadlock."""
         if self._found.end(number, others_wait=bool(self._coming)):
             for each in self._coming.values():
                 each.verdict = progress.deadlocks[number]
 
     def of(self, group: Session) -> list[RankWait | FailedBefore]:
-        """Return what a rank waits for, and what failed before; not what the other ranks of this process wait for."""
+        """Return the waits and failures of this process, without the waits of its other ranks in the group."""
         streams = [
             self._of_stream(group, *each) for each in self._found.notifies if self._is_of(each[4], group)
         ]
@@ -147,7 +147,7 @@ class Waits:
             *self._coming_of(group),
             *failed,
             *streams[:_MOST_WAITS],
-        ]  # who reads it may see only the first
+        ]  # the most important first: the end may be cut off
 
     def _coming_of(self, group: Session) -> list[RankWait]:
         return [
