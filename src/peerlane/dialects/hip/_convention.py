@@ -12,12 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Table
+from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Steps, Table, steps_of
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
@@ -30,6 +29,7 @@ _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
 
 hipError_t = enumeration("hipError_t")
 SUCCESS = hipError_t["hipSuccess"]
+INVALID_VALUE = hipError_t["hipErrorInvalidValue"]
 NOT_READY = hipError_t["hipErrorNotReady"]
 NOT_SUPPORTED = hipError_t["hipErrorNotSupported"]
 DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
@@ -83,22 +83,6 @@ class Seen(Protocol):
         """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What a call asks of an argument before its body runs, declared in the parameter's annotation.
-
-    Attributes
-    ----------
-    of : callable
-        Makes, of the argument's name, what returns the value that the body gets or refuses.
-    """
-
-    of: Callable[[str], Callable[[Any], Any]]
-
-
-Steps = tuple[tuple[int, Callable[[Any], Any]], ...]
-
-
 class Stopped(Refusal):
     """A refusal of a call that has outputs all the same.
 
@@ -119,7 +103,7 @@ def refusal(name: str, cause: str, remedy: str) -> Refusal:
 
 def invalid(cause: str, remedy: str) -> Refusal:
     """Return the refusal with hipErrorInvalidValue."""
-    return refusal("hipErrorInvalidValue", cause, remedy)
+    return Refusal(INVALID_VALUE, cause, remedy)
 
 
 def refuse_fewer(name: str, structs: Any, count: int) -> None:
@@ -219,7 +203,7 @@ class Calls(Table):
 
         def declare(body: _Body) -> Callable[..., Any]:
             assert tuple(inspect.signature(body).parameters) == shape.names, name
-            steps = _steps(body, shape.names, first)
+            steps = steps_of(body, first=first)
             self._bodies[name] = _checked(body, steps)
             answering = self._answering(
                 name, shape, body, steps, keeps_last=keeps_last, needs_device=needs_device
@@ -286,7 +270,7 @@ class Calls(Table):
         self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
-            other = self._answering(name, shape, body, _steps(body, shape.names, ()))
+            other = self._answering(name, shape, body, steps_of(body))
 
             def choose(*args: Any, **given: Any) -> Any:
                 return (other if len(args) + len(given) == len(parameters) else first)(*args, **given)
@@ -398,16 +382,6 @@ class Calls(Table):
 
 def _signature(name: str) -> inspect.Signature:
     return _arguments.shape_of(name).signature
-
-
-def _steps(body: Callable[..., Any], names: Sequence[str], first: Sequence[str]) -> Steps:
-    """Return the checks that a body's annotations declare, each with its argument's place, in their order."""
-    kinds = inspect.get_annotations(body, eval_str=True)
-    return tuple(
-        (names.index(name), check.of(name))
-        for name in (*first, *(each for each in names if each not in first))
-        for check in getattr(kinds[name], "__metadata__", ())
-    )
 
 
 def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:

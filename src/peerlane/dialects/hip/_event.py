@@ -6,10 +6,10 @@ import ctypes
 from typing import Annotated, Any
 
 from peerlane import Event, Handle
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._checks import flags
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine

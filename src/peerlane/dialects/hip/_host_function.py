@@ -45,7 +45,7 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     Basis: D
     """
     address, kept = _code_of("callback", callback)
-    refuse_bits("flags", 0, flags)
+    refuse_bits(0, "flags", flags)
     _launch(stream, kept, _StreamCallback(address), meaning(stream), int(SUCCESS), userData)
 
 

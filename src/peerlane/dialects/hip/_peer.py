@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from peerlane import Device
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects.hip._checks import Reserved
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._strict import grants

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from peerlane import Device, Physical
+from peerlane.dialects._shared.call import Check
+from peerlane.dialects._shared.checks import check
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._checks import NotZero, Reserved, check, refuse_zero
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._checks import NotZero, Reserved, refuse_zero
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of

@@ -9,10 +9,12 @@ import struct as layout
 from typing import Annotated, Any
 
 from peerlane import Buffer, Device, trim
+from peerlane.dialects._shared.call import Check
+from peerlane.dialects._shared.checks import check
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._checks import NotZero, check, given
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._checks import NotZero, given
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._physical import ON_DEVICE, Location, device_at

@@ -29,7 +29,7 @@ def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
     """
     if not sizeBytes:
         raise invalid("sizeBytes is 0", "register at least 1 byte")
-    refuse_bits("flags", _FLAGS, flags)
+    refuse_bits(_FLAGS, "flags", flags)
     made = Made(flags, machine.context().device.ordinal)
     _refuse_unknown(hostPtr, sizeBytes)
     with machine.lock:

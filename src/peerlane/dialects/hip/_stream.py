@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from peerlane import Device, Stream, StreamGroup
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._checks import flags
-from peerlane.dialects.hip._convention import Check, refusal
+from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
 from peerlane.errors import Error, Fault
