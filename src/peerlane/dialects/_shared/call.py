@@ -223,13 +223,15 @@ class _Parameters:
     steps: Steps
 
     @classmethod
-    def of(cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = ()) -> _Parameters:
+    def of(
+        cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()
+    ) -> _Parameters:
         declared = inspect.signature(body, eval_str=True).parameters.values()
         names = tuple(each.name for each in declared)
         parsers = tuple(get_args(each.annotation)[1] for each in declared)
         required = sum(each.default is each.empty for each in declared)
         reads = tuple(each.read for each in parsers)
-        return cls(call, names, parsers, required, reads, steps_of(body, checks))
+        return cls(call, names, parsers, required, reads, steps_of(body, checks, first))
 
     def parse(self, args: Sequence[object]) -> list[Any]:
         """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
@@ -471,6 +473,7 @@ class Convention(Table):
         out: int = 0,
         blank: tuple[object, ...] | Callable[..., tuple[object, ...]] | None = None,
         checks: Iterable[Check] = (),
+        first: Iterable[str] = (),
     ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor.
 
@@ -485,12 +488,14 @@ class Convention(Table):
             failure, by a function of the arguments.
         checks : iterable of Check, optional
             They come before those of the annotations.
+        first : iterable of str, optional
+            The parameters whose annotations are checked before the others', which follow in their order.
         """
         made = blank if callable(blank) else None
         blanks = (0,) * out if blank is None or callable(blank) else blank
 
         def declare(body: _Body) -> Callable[..., Any]:
-            parameters = self._parameters[name] = _Parameters.of(name, body, checks)
+            parameters = self._parameters[name] = _Parameters.of(name, body, checks, first)
             self._table[name] = Declared.of(name, body, len(blanks))
             parse, takes = parameters.parse, bool(parameters.parsers)
             checked = parameters.checked if parameters.steps else None

@@ -52,11 +52,27 @@ def _refuse_given(code: int, remedy: str, name: str, value: int) -> int:
     return value
 
 
+def within(code: int, least: int, most: int, remedy: str) -> Check:
+    """Refuse numbers below the least and above the most."""
+    return check(_refuse_beyond, code, least, most, remedy)
+
+
+def _refuse_beyond(code: int, least: int, most: int, remedy: str, name: str, value: int) -> int:
+    if not least <= value <= most:
+        raise Refusal(code, f"{name} is {value:,}; valid are {least:,} to {most:,}", remedy)
+    return value
+
+
 def one_of(
-    code: int, name: str, valid: Container[object], remedy: str, *, shown: Callable[[Any], str] = str
+    code: int,
+    valid: Container[object],
+    remedy: str,
+    *,
+    names: tuple[str, ...] = (),
+    shown: Callable[[Any], str] = str,
 ) -> Check:
     """Refuse a value that is none of those; ``shown`` makes words of it."""
-    return check(_refuse_other, code, valid, remedy, shown, names=(name,))
+    return check(_refuse_other, code, valid, remedy, shown, names=names)
 
 
 def _refuse_other(

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
@@ -18,8 +18,6 @@ from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
-    Enum,
-    Handle,
     Handles,
     HcommChannelDescs,
     UInt32,
@@ -27,8 +25,10 @@ from peerlane.dialects.hcomm._arguments import (
     field,
     given,
     part,
+    within,
+    zero,
 )
-from peerlane.dialects.hcomm._basic import HcommEndpoint, endpoint_of, memory_of
+from peerlane.dialects.hcomm._basic import EndpointHandle, HcommEndpoint, memory_of
 from peerlane.dialects.hcomm._basic import _lock as lock
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import (
@@ -42,7 +42,7 @@ from peerlane.dialects.hcomm._comm import (
 from peerlane.dialects.hcomm._enums import CONSTANTS, EndpointLocType, HcommSocketRole
 from peerlane.dialects.hcomm._settings import settings_of
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import refuse_engine
+from peerlane.dialects.hcomm._threads import AnyEngine
 from peerlane.errors import Error, WaitTimeout
 
 _READY, _CONNECTING, _FAILED, _TIMED_OUT = 0, 1, 2, 3
@@ -107,6 +107,8 @@ class BasicChannel:
 
 
 _basic: dict[int, BasicChannel] = {}
+_Threads = Annotated[UInt32, within(1, _MOST_THREADS, "ask for fewer")]
+_Channels = Annotated[UInt32, zero(remedy="pass the number of descriptors")]
 
 
 @hcomm.call("hcomm.HcommChannelDescInit")
@@ -130,7 +132,7 @@ def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> Non
 
 @hcomm.call("hcomm.HcommChannelCreate", out=1, blank=lambda *_: ([],))
 def HcommChannelCreate(
-    endpointHandle: Handle, engine: Enum, channelDescs: HcommChannelDescs, channelNum: UInt32
+    endpointHandle: EndpointHandle, engine: AnyEngine, channelDescs: HcommChannelDescs, channelNum: _Channels
 ) -> list[int]:
     """Begin to make channels, and return at once; ``HcommChannelGetStatus`` tells when they are ready.
 
@@ -141,12 +143,11 @@ def HcommChannelCreate(
         above 64 notifies, name, no engine; 5 engines AIV and CCU, sockets
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
-    refuse_engine(engine, cpu=True)
-    if not channelNum:
-        raise Refusal(PARA, "channelNum is 0", "pass the number of descriptors")
-    wanted = [_checked(found, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]]
-    return [_begin(found, engine, *each) for each in wanted]
+    wanted = [
+        _checked(endpointHandle, each)
+        for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+    ]
+    return [_begin(endpointHandle, engine, *each) for each in wanted]
 
 
 def _checked(
@@ -255,7 +256,7 @@ def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
 
 
 @hcomm.call("hcomm.HcommThreadAlloc", out=1, blank=lambda *_: ([],))
-def HcommThreadAlloc(engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32s) -> list[int]:
+def HcommThreadAlloc(engine: AnyEngine, threadNum: _Threads, notifyNumPerThread: UInt32s) -> list[int]:
     """Return new threads on this thread's device, each with its number of notifies.
 
     Gives: list of thread
@@ -263,9 +264,6 @@ def HcommThreadAlloc(engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32
         engines AIV and CCU; 15 no device is set
     Basis: D; C for the codes
     """
-    refuse_engine(engine, cpu=True)
-    if not 1 <= threadNum <= _MOST_THREADS:
-        raise Refusal(PARA, f"threadNum is {threadNum:,}; valid are 1 to {_MOST_THREADS}", "ask for fewer")
     counts = given("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
     if max(counts) > _MOST_NOTIFIES:
         raise Refusal(PARA, f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
-from peerlane.dialects.hcomm._arguments import ChannelDescs, Enum, Handle, Handles, UInt32, field, given
+from peerlane.dialects.hcomm._arguments import ChannelDescs, Handle, Handles, UInt32, field, given, within
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import (
     BUFFER_TAG,
     WINDOW_TAG,
     Comm,
+    CommHandle,
     HcommChannel,
     channel_of,
     comm_of,
@@ -20,11 +23,12 @@ from peerlane.dialects.hcomm._comm import (
 )
 from peerlane.dialects.hcomm._enums import CommProtocol
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import refuse_engine
+from peerlane.dialects.hcomm._threads import AnyEngine
 
 _MOST_CHANNELS = 1048576
 _MOST_NOTIFIES = 64
 _PLUGINS = 1000
+_Channels = Annotated[UInt32, within(1, _MOST_CHANNELS, "pass the number of descriptors")]
 
 
 @hcomm.call("hcomm.HcclChannelDescInit")
@@ -49,7 +53,7 @@ def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
 
 @hcomm.call("hcomm.HcclChannelAcquire", out=1, blank=lambda *_: ([],))
 def HcclChannelAcquire(
-    comm: Handle, engine: Enum, channelDescs: ChannelDescs, channelNum: UInt32
+    comm: CommHandle, engine: AnyEngine, channelDescs: ChannelDescs, channelNum: _Channels
 ) -> list[int]:
     """Return channels, one for each descriptor; both ends call it, in any order, within HCCL_CONNECT_TIMEOUT.
 
@@ -63,16 +67,16 @@ def HcclChannelAcquire(
         20 another thread acquires; 21 the other rank died; 24 no room for the HcclBuffer
     Basis: D, S; C for 20
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=True)
-    keys = [_checked(found, engine, each) for each in _announced(channelDescs, channelNum)]
+    keys = [
+        _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+    ]
     if len(set(keys)) < len(keys):
         raise Refusal(
             PARA, "two descriptors are of one rank and protocol, which have one channel", "list each once"
         )
     counts = [field(each, "notifyNum") for each in channelDescs or ()]
-    acquire(found, dict(zip(keys, counts, strict=False)))
-    return [found.channels[key].handle for key in keys]
+    acquire(comm, dict(zip(keys, counts, strict=False)))
+    return [comm.channels[key].handle for key in keys]
 
 
 def acquire(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
@@ -111,17 +115,6 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
             comm.channels[key] = channel
 
 
-def _announced(descs: list[structs.HcclChannelDesc] | None, count: int) -> list[structs.HcclChannelDesc]:
-    if not 1 <= count <= _MOST_CHANNELS:
-        raise Refusal(
-            PARA,
-            f"channelNum is {count:,}; valid are 1 to {_MOST_CHANNELS:,}",
-            "pass the number of descriptors",
-        )
-    found: list[structs.HcclChannelDesc] = given("channelDescs", descs, count)[:count]
-    return found
-
-
 def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[int, int, int]:
     """Return what tells the channel of a descriptor from others."""
     if not structs.is_initialised(desc, structs.HcclChannelDesc):
@@ -157,27 +150,28 @@ def refuse_protocol(protocol: int) -> None:
 
 
 @hcomm.call("hcomm.HcclChannelQuery", out=1, blank=lambda *_: ([],))
-def HcclChannelQuery(comm: Handle, engine: Enum, channelDescs: ChannelDescs, channelNum: UInt32) -> list[int]:
+def HcclChannelQuery(
+    comm: CommHandle, engine: AnyEngine, channelDescs: ChannelDescs, channelNum: _Channels
+) -> list[int]:
     """Return the channels that there are, for each descriptor, 0 for those that there are not.
 
     Gives: list of channel or 0
     Refuses: 2 NULL; 6 the communicator; 1, 5 as `HcclChannelAcquire`
     Basis: D
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=True)
-    keys = [_checked(found, engine, each) for each in _announced(channelDescs, channelNum)]
-    return [found.channels[key].handle if key in found.channels else 0 for key in keys]
+    keys = [
+        _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+    ]
+    return [comm.channels[key].handle if key in comm.channels else 0 for key in keys]
 
 
 @hcomm.call("hcomm.HcclChannelDestroy")
-def HcclChannelDestroy(comm: Handle, channels: Handles, channelNum: UInt32) -> None:
+def HcclChannelDestroy(comm: CommHandle, channels: Handles, channelNum: UInt32) -> None:
     """Refuse: the vendor destroys channels of engine CCU only; others end with their communicator.
 
     Refuses: 2 NULL; 6 the communicator, a channel; 1 `channelNum`; 5
     Basis: D
     """
-    comm_of(comm)
     for each in given("channels", channels, channelNum)[:channelNum]:
         channel_of(each)
     if not channelNum:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.diagnostics import wait_state
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._arguments import HANDLE, meaning
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
 from peerlane.dialects.hcomm._enums import CommEngine, CommProtocol
 from peerlane.dialects.hcomm._meeting import Meeting
@@ -432,6 +433,19 @@ def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
             f"rank is {rank:,} of {size:,}; valid are sizes of 1 to {most:,} and ranks below that",
             "pass each rank's own number, 0 to nRanks - 1",
         )
+
+
+def active_comm(handle: int) -> Comm:
+    """Return the communicator that a handle means: HCCL_E_SUSPENDING for one that is suspended."""
+    found = comm_of(handle)
+    refuse_suspended(found)
+    return found
+
+
+CommHandle = Annotated[Comm, HANDLE, meaning(Comm)]
+ActiveComm = Annotated[Comm, HANDLE, Check(lambda _name: active_comm)]
+ThreadHandle = Annotated[HcommThread, HANDLE, meaning(HcommThread)]
+ChannelHandle = Annotated[HcommChannel, HANDLE, meaning(HcommChannel)]
 
 
 class Promised(Resource):

@@ -14,10 +14,10 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting, _rank_table, _states
 from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
-    CBytes,
     Config,
-    CText,
-    Handle,
+    GivenBytes,
+    GivenConfig,
+    GivenText,
     Int32s,
     UInt32,
     UInt32s,
@@ -27,6 +27,7 @@ from peerlane.dialects.hcomm._arguments import (
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import (
     Comm,
+    CommHandle,
     Promised,
     comm_of,
     comms,
@@ -58,7 +59,7 @@ def HcclGetRootInfo() -> bytes:
 
 
 @hcomm.call("hcomm.HcclCommInitRootInfo", out=1)
-def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
+def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32) -> int:
     """Make a communicator of ``nRanks`` ranks; all call it, within HCCL_CONNECT_TIMEOUT.
 
     Ranks are processes, or threads of one.
@@ -71,8 +72,10 @@ def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
     return _by_root_info(nRanks, rootInfo, rank, None)
 
 
-@hcomm.call("hcomm.HcclCommInitRootInfoConfig", out=1)
-def HcclCommInitRootInfoConfig(nRanks: UInt32, rootInfo: CBytes, rank: UInt32, config: Config) -> int:
+@hcomm.call("hcomm.HcclCommInitRootInfoConfig", out=1, first=("config",))
+def HcclCommInitRootInfoConfig(
+    nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32, config: GivenConfig
+) -> int:
     """As ``HcclCommInitRootInfo``, with a configuration.
 
     Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
@@ -82,12 +85,12 @@ def HcclCommInitRootInfoConfig(nRanks: UInt32, rootInfo: CBytes, rank: UInt32, c
     Refuses: as `HcclCommInitRootInfo`; 1 a value in it
     Basis: D; C for the codes
     """
-    return _by_root_info(nRanks, rootInfo, rank, given("config", config))
+    return _by_root_info(nRanks, rootInfo, rank, config)
 
 
-def _by_root_info(size: int, info: bytes | None, rank: int, config: HcclCommConfig | None) -> int:
+def _by_root_info(size: int, info: bytes, rank: int, config: HcclCommConfig | None) -> int:
     call = "HcclCommInitRootInfo"
-    token = _meeting.token_in(given("rootInfo", info))
+    token = _meeting.token_in(info)
     refuse_rank(rank, size)
     settings = settings_of(config)
     context = current_context()
@@ -145,7 +148,7 @@ def _leave(met: Future[_meeting.Meeting]) -> None:
 
 
 @hcomm.call("hcomm.HcclCommInitClusterInfo", out=1)
-def HcclCommInitClusterInfo(clusterInfo: CText, rank: UInt32) -> int:
+def HcclCommInitClusterInfo(clusterInfo: GivenText, rank: UInt32) -> int:
     """Make the communicator that a rank table describes, a JSON file that all ranks read (facts/hcomm 2.2).
 
     Gives: comm
@@ -156,19 +159,19 @@ def HcclCommInitClusterInfo(clusterInfo: CText, rank: UInt32) -> int:
     return _by_table(clusterInfo, rank, None)
 
 
-@hcomm.call("hcomm.HcclCommInitClusterInfoConfig", out=1)
-def HcclCommInitClusterInfoConfig(clusterInfo: CText, rank: UInt32, config: Config) -> int:
+@hcomm.call("hcomm.HcclCommInitClusterInfoConfig", out=1, first=("config",))
+def HcclCommInitClusterInfoConfig(clusterInfo: GivenText, rank: UInt32, config: GivenConfig) -> int:
     """As ``HcclCommInitClusterInfo``, with a configuration as ``HcclCommInitRootInfoConfig`` takes.
 
     Gives: comm
     Refuses: as `HcclCommInitClusterInfo`; 1 a value in it
     Basis: D; C for the codes
     """
-    return _by_table(clusterInfo, rank, given("config", config))
+    return _by_table(clusterInfo, rank, config)
 
 
-def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int:
-    table = _rank_table.read(given("clusterInfo", path))
+def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
+    table = _rank_table.read(path)
     refuse_rank(rank, len(table.devices))
     settings = settings_of(config)
     context = current_context()
@@ -248,7 +251,12 @@ def _drop(handle: int) -> None:
 
 @hcomm.call("hcomm.HcclCreateSubCommConfig", out=1)
 def HcclCreateSubCommConfig(
-    comm: Handle, rankNum: UInt32, rankIds: UInt32s, subCommId: UInt64, subCommRankId: UInt32, config: Config
+    comm: CommHandle,
+    rankNum: UInt32,
+    rankIds: UInt32s,
+    subCommId: UInt64,
+    subCommRankId: UInt32,
+    config: Config,
 ) -> int:
     """Make a communicator of some ranks of another; these call it, with the same ``rankIds`` and ``subCommId``.
 
@@ -259,28 +267,27 @@ def HcclCreateSubCommConfig(
         `HcclCommInitRootInfo`
     Basis: D; C for the codes, and for ranks that are not among them
     """
-    parent = comm_of(comm)
     if not rankNum and rankIds is None:
         return 0
     ids = given("rankIds", rankIds, rankNum)[:rankNum]
     wanted = given("config", config)
-    size = parent.group.size
+    size = comm.group.size
     if not ids or len(set(ids)) < len(ids) or max(ids) >= size:
         raise Refusal(
             PARA,
             f"rankIds is {ids[:16]}; valid are ranks below {size}, each once",
             "list the ranks of the communicator that belong to the new one",
         )
-    if subCommRankId >= len(ids) or ids[subCommRankId] != parent.group.rank:
+    if subCommRankId >= len(ids) or ids[subCommRankId] != comm.group.rank:
         raise Refusal(
             PARA,
-            f"subCommRankId is {subCommRankId}, and rank {parent.group.rank} is not at that place of {ids[:16]}",
+            f"subCommRankId is {subCommRankId}, and rank {comm.group.rank} is not at that place of {ids[:16]}",
             "pass the place of this rank in rankIds",
         )
     settings = settings_of(wanted)
-    with parent.working():
-        meeting = _of_some(parent, ids, subCommId, subCommRankId, settings)
-    return give(parent.context, meeting, settings)
+    with comm.working():
+        meeting = _of_some(comm, ids, subCommId, subCommRankId, settings)
+    return give(comm.context, meeting, settings)
 
 
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
@@ -321,7 +328,7 @@ def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
 
 
 @hcomm.call("hcomm.HcclCommDestroy")
-def HcclCommDestroy(comm: Handle) -> None:
+def HcclCommDestroy(comm: CommHandle) -> None:
     """End a communicator with its threads, channels and HcclBuffer; what peers have of its memory lives on with them.
 
     One that waits for its channels in another thread may be destroyed: that call fails at once.
@@ -330,13 +337,12 @@ def HcclCommDestroy(comm: Handle) -> None:
         notifies were recorded and not consumed, and it is destroyed all the same
     Basis: D
     """
-    found = comm_of(comm)
-    refuse_busy(found)
+    refuse_busy(comm)
 
     def end() -> None:
-        _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
-        destroy(found, "HcclCommDestroy")
-        _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
+        _states.tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
+        destroy(comm, "HcclCommDestroy")
+        _states.tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
 
     group = kept("HcclCommDestroy", "communicators")
     if group is None:

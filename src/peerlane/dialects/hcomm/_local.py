@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from peerlane import Notify
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects.acl._notify import AclNotify
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm._arguments import Enum, Float, Handle, Pointer, UInt32, UInt64
+from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Float, NotNull, UInt32, UInt64
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
-from peerlane.dialects.hcomm._comm import HcommThread, refuse_suspended, thread_of
+from peerlane.dialects.hcomm._comm import HcommThread, ThreadHandle, refuse_suspended, thread_of
 from peerlane.dialects.hcomm._enums import HcclDataType, HcclReduceOp
-from peerlane.dialects.hcomm._regions import refuse_null
 from peerlane.dialects.hcomm._settings import chosen, notify_timeout, whole_seconds
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._waiting import block_on, busy, in_caller, join
@@ -49,6 +49,9 @@ def worker_of(handle: int) -> HcommThread:
     return found
 
 
+ActiveThread = Annotated[HcommThread, HANDLE, Check(lambda _name: worker_of)]
+
+
 def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) -> tuple[str, int, str]:
     """Return the names of a type and an operation, and the bytes of an element: HCCL_E_PARA."""
     if dtype not in types or op not in _OPS:
@@ -82,28 +85,26 @@ def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
 
 
 @operation("hcomm.HcommLocalCopyOnThread")
-def HcommLocalCopyOnThread(thread: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommLocalCopyOnThread(thread: ActiveThread, dst: NotNull, src: NotNull, len: UInt64) -> Run:
     """Copy ``len`` bytes within a rank, in the order of the thread; 0 bytes are none.
 
     Refuses: 2 NULL; 6 the thread, addresses that no engine reaches
     Basis: D, S; C for 6
     """
-    worker = worker_of(thread)
-    refuse_null(dst=dst, src=src)
     if len:
         _refuse_unreachable("dst", dst, len)
         _refuse_unreachable("src", src, len)
 
     def run() -> None:
-        raw.copy(dst, src, len, stream=worker.where())
-        worker.note()
+        raw.copy(dst, src, len, stream=thread.where())
+        thread.note()
 
     return run
 
 
 @operation("hcomm.HcommLocalReduceOnThread")
 def HcommLocalReduceOnThread(
-    thread: Handle, dst: Pointer, src: Pointer, count: UInt64, dataType: Enum, reduceOp: Enum
+    thread: ActiveThread, dst: NotNull, src: NotNull, count: UInt64, dataType: Enum, reduceOp: Enum
 ) -> Run:
     """Combine ``count`` elements of ``src`` into those of ``dst``, in the order of the thread.
 
@@ -111,32 +112,32 @@ def HcommLocalReduceOnThread(
         bfp16, PROD, addresses that are no multiple of an element
     Basis: D, S; C for 6, and for odd addresses
     """
-    worker = worker_of(thread)
-    refuse_null(dst=dst, src=src)
     name, width, op = checked_reduction(LOCAL_TYPES, dataType, reduceOp)
     if count:
         _refuse_unreachable("dst", dst, count * width)
         _refuse_unreachable("src", src, count * width)
 
     def run() -> None:
-        raw.reduce(dst, src, count, dtype=name, op=op, stream=worker.where())
-        worker.note()
+        raw.reduce(dst, src, count, dtype=name, op=op, stream=thread.where())
+        thread.note()
 
     return run
 
 
 @operation("hcomm.HcommThreadNotifyRecordOnThread")
-def HcommThreadNotifyRecordOnThread(thread: Handle, dstThread: Handle, dstNotifyIdx: UInt32) -> Run:
+def HcommThreadNotifyRecordOnThread(
+    thread: ActiveThread, dstThread: ActiveThread, dstNotifyIdx: UInt32
+) -> Run:
     """Record a notify of another thread of this rank, when this one comes to it.
 
     Refuses: 2 NULL; 6 a thread; 1 no notify of `dstThread`
     Basis: D
     """
-    return _record(worker_of(thread), worker_of(dstThread).line(dstNotifyIdx, "HcclThreadAcquire"))
+    return _record(thread, dstThread.line(dstNotifyIdx, "HcclThreadAcquire"))
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThread")
-def HcommThreadNotifyWaitOnThread(thread: Handle, notifyIdx: UInt32, timeOut: UInt32) -> Run:
+def HcommThreadNotifyWaitOnThread(thread: ActiveThread, notifyIdx: UInt32, timeOut: UInt32) -> Run:
     """Let what the thread is given from now on wait for a notify of its own; ``timeOut`` in seconds, 0 for ever.
 
     What takes too long is told by the synchronization of its stream.  Engine CPU: the caller waits.
@@ -144,39 +145,37 @@ def HcommThreadNotifyWaitOnThread(thread: Handle, notifyIdx: UInt32, timeOut: UI
     Refuses: 2 NULL; 6 the thread; 1 no notify, `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D
     """
-    worker = worker_of(thread)
-    return _wait(worker, worker.line(notifyIdx, "HcclThreadAcquire"), timeOut)
+    return _wait(thread, thread.line(notifyIdx, "HcclThreadAcquire"), timeOut)
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout")
-def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: Handle, notifyIdx: UInt32) -> Run:
+def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: ActiveThread, notifyIdx: UInt32) -> Run:
     """As ``HcommThreadNotifyWaitOnThread``, for the seconds of ``HcommSetNotifyWaitTimeOut``.
 
     Refuses: as `HcommThreadNotifyWaitOnThread`
     Basis: D
     """
-    worker = worker_of(thread)
-    return _wait_for(worker, worker.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
+    return _wait_for(thread, thread.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
 
 
 @operation("hcomm.HcommAclrtNotifyRecordOnThread")
-def HcommAclrtNotifyRecordOnThread(thread: Handle, dstNotifyId: UInt64) -> Run:
+def HcommAclrtNotifyRecordOnThread(thread: ActiveThread, dstNotifyId: UInt64) -> Run:
     """Record a notify of ``acl``, by the number that ``acl.rt.get_notify_id`` gives.
 
     Refuses: 2 NULL; 6 the thread, no notify of acl has the number
     Basis: D; C for 6
     """
-    return _record(worker_of(thread), _of_acl(dstNotifyId))
+    return _record(thread, _of_acl(dstNotifyId))
 
 
 @operation("hcomm.HcommAclrtNotifyWaitOnThread")
-def HcommAclrtNotifyWaitOnThread(thread: Handle, notifyId: UInt64, timeOut: UInt32) -> Run:
+def HcommAclrtNotifyWaitOnThread(thread: ActiveThread, notifyId: UInt64, timeOut: UInt32) -> Run:
     """Wait for a notify of ``acl``; otherwise as ``HcommThreadNotifyWaitOnThread``.
 
     Refuses: 2 NULL; 6 the thread, no notify of acl has the number; 1 `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D; C for 6
     """
-    return _wait(worker_of(thread), _of_acl(notifyId), timeOut)
+    return _wait(thread, _of_acl(notifyId), timeOut)
 
 
 def _of_acl(number: int) -> Notify:
@@ -223,15 +222,14 @@ def _wait_for(worker: HcommThread, line: Notify, seconds: float | None) -> Run:
 
 
 @hcomm.call("hcomm.HcommThreadJoin")
-def HcommThreadJoin(thread: Handle, timeout: UInt32) -> None:
+def HcommThreadJoin(thread: ThreadHandle, timeout: UInt32) -> None:
     """Wait until the thread has done all that it was given; ``timeout`` in seconds, 0 for HCCL_EXEC_TIMEOUT.
 
     Refuses: 2 NULL; 6 the thread; 9; what an operation failed with
     Basis: D; C for 0, and for failures
     """
-    worker = thread_of(thread)
-    if worker.stream is not None:
-        join(worker.stream, float(timeout) if timeout else worker.exec_timeout)
+    if thread.stream is not None:
+        join(thread.stream, float(timeout) if timeout else thread.exec_timeout)
 
 
 @hcomm.call("hcomm.HcommSetNotifyWaitTimeOut")

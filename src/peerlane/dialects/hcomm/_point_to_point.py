@@ -18,8 +18,8 @@ from peerlane.dialects.hcomm._arguments import (
     given,
 )
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._collectives import place, refuse_no_rank
-from peerlane.dialects.hcomm._comm import Comm, HcommThread, living
+from peerlane.dialects.hcomm._collectives import refuse_no_rank, worker_on
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
 from peerlane.dialects.hcomm._elements import memory, width_of
 from peerlane.dialects.hcomm._enums import HcclSendRecvType
 from peerlane.dialects.hcomm._grouping import current, kept
@@ -80,7 +80,7 @@ def _one(name: str, message: Message) -> None:
 
 @hcomm.call("hcomm.HcclSend")
 def HcclSend(
-    sendBuf: Pointer, count: UInt64, dataType: Enum, destRank: UInt32, comm: Handle, stream: Handle
+    sendBuf: Pointer, count: UInt64, dataType: Enum, destRank: UInt32, comm: ActiveComm, stream: Handle
 ) -> None:
     """Send ``count`` elements to a rank, which receives as many; messages to one rank arrive in order.
 
@@ -89,23 +89,23 @@ def HcclSend(
     Refuses: as `HcclBroadcast`; 1 no rank; 5 the rank itself, but in a group
     Basis: D, S
     """
-    _one("HcclSend", _checked(*place(comm, stream), True, sendBuf, count, dataType, destRank))
+    _one("HcclSend", _checked(comm, worker_on(comm, stream), True, sendBuf, count, dataType, destRank))
 
 
 @hcomm.call("hcomm.HcclRecv")
 def HcclRecv(
-    recvBuf: Pointer, count: UInt64, dataType: Enum, srcRank: UInt32, comm: Handle, stream: Handle
+    recvBuf: Pointer, count: UInt64, dataType: Enum, srcRank: UInt32, comm: ActiveComm, stream: Handle
 ) -> None:
     """Receive ``count`` elements of a rank.
 
     Refuses: as `HcclSend`
     Basis: D, S
     """
-    _one("HcclRecv", _checked(*place(comm, stream), False, recvBuf, count, dataType, srcRank))
+    _one("HcclRecv", _checked(comm, worker_on(comm, stream), False, recvBuf, count, dataType, srcRank))
 
 
 @hcomm.call("hcomm.HcclBatchSendRecv")
-def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Handle, stream: Handle) -> None:
+def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: ActiveComm, stream: Handle) -> None:
     """Queue messages that do not wait for one another; those to one rank, and from one rank, stay in order.
 
     What a rank sends itself it receives in the same list.
@@ -114,7 +114,7 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Handle
         itself is not what it receives; 5 in a group
     Basis: D, S; C for itself
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     if current() is not None:
         raise Refusal(
             NOT_SUPPORT, "the vendor has no HcclBatchSendRecv in a group", "call HcclSend and HcclRecv"
@@ -124,7 +124,7 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Handle
     wanted = []
     for number, item in enumerate(given("sendRecvInfo", sendRecvInfo, itemNum)[:itemNum]):
         try:
-            wanted.append(_item(found, worker, item))
+            wanted.append(_item(comm, worker, item))
         except Refusal as error:
             raise Refusal(error.code, f"item {number}: {error}", error.remedy) from None
     exchange(wanted)

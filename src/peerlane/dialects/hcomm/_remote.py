@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._arguments import Enum, Handle, Pointer, UInt32, UInt64
+from typing import Annotated
+
+from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Handle, NotNull, Pointer, UInt32, UInt64, zero
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, refuse_suspended
@@ -200,14 +202,14 @@ def by_card(channel: int) -> HcommChannel:
     return link
 
 
+CardChannel = Annotated[HcommChannel, HANDLE, Check(lambda _name: by_card)]
+_Bytes = Annotated[UInt64, zero(remedy="pass at least one byte")]
+
+
 def _loose(
-    channel: int, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
+    link: HcommChannel, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
 ) -> Run:
     """Check what is in no order but that of a fence, and return what begins it."""
-    link = by_card(channel)
-    refuse_null(dst=dst, src=src)
-    if not nbytes:
-        raise Refusal(PARA, "len is 0", "pass at least one byte")
     if notify is not None:
         refuse_notify(link, notify)
     far, near = ("src", "dst") if reads else ("dst", "src")
@@ -220,7 +222,9 @@ def _loose(
 
 
 @operation("hcomm.HcommWriteNbiOnThread")
-def HcommWriteNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommWriteNbiOnThread(
+    thread: Handle, channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes
+) -> Run:
     """Begin a write that only ``HcommChannelFence`` and ``HcommChannelFenceOnThread`` end; ``thread`` is ignored.
 
     Refuses: 2 NULL; 6 the channel, memory as `HcommWriteOnThread`; 1 `len` 0; 5 but engine CPU over ROCE
@@ -230,7 +234,7 @@ def HcommWriteNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Po
 
 
 @operation("hcomm.HcommWriteNbi")
-def HcommWriteNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommWriteNbi(channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes) -> Run:
     """As ``HcommWriteNbiOnThread``.
 
     Refuses: as `HcommWriteNbiOnThread`
@@ -240,7 +244,9 @@ def HcommWriteNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> R
 
 
 @operation("hcomm.HcommReadNbiOnThread")
-def HcommReadNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommReadNbiOnThread(
+    thread: Handle, channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes
+) -> Run:
     """Begin a read; the bytes are there after a fence.
 
     Refuses: as `HcommWriteNbiOnThread`
@@ -250,7 +256,7 @@ def HcommReadNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Poi
 
 
 @operation("hcomm.HcommReadNbi")
-def HcommReadNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommReadNbi(channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes) -> Run:
     """As ``HcommReadNbiOnThread``.
 
     Refuses: as `HcommWriteNbiOnThread`
@@ -261,7 +267,7 @@ def HcommReadNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Ru
 
 @operation("hcomm.HcommWriteWithNotifyNbiOnThread")
 def HcommWriteWithNotifyNbiOnThread(
-    thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+    thread: Handle, channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes, remoteNotifyIdx: UInt32
 ) -> Run:
     """As ``HcommWriteNbiOnThread``, and record a notify of the other end once the bytes are there.
 
@@ -273,7 +279,7 @@ def HcommWriteWithNotifyNbiOnThread(
 
 @operation("hcomm.HcommWriteWithNotifyNbi")
 def HcommWriteWithNotifyNbi(
-    channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+    channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes, remoteNotifyIdx: UInt32
 ) -> Run:
     """As ``HcommWriteWithNotifyNbiOnThread``.
 

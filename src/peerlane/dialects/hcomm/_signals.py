@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from peerlane.dialects.hcomm._arguments import Handle, UInt32
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, thread_of
+from peerlane.dialects.hcomm._comm import ChannelHandle, HcommChannel, HcommThread, thread_of
 from peerlane.dialects.hcomm._local import Run
-from peerlane.dialects.hcomm._remote import by_card, refuse_notify
+from peerlane.dialects.hcomm._remote import CardChannel, refuse_notify
 from peerlane.dialects.hcomm._settings import notify_timeout
-from peerlane.dialects.hcomm._waiting import Caller, busy, in_caller, join, pair
+from peerlane.dialects.hcomm._waiting import CALLER, Caller, busy, in_caller, join, pair
 
 
 def record(worker: HcommThread | Caller, link: HcommChannel, index: int) -> Run:
@@ -77,25 +77,24 @@ def HcommChannelNotifyWaitOnThreadWithDefaultTimeout(
 
 
 @operation("hcomm.HcommChannelNotifyRecord")
-def HcommChannelNotifyRecord(channel: Handle, remoteNotifyIdx: UInt32) -> Run:
+def HcommChannelNotifyRecord(channel: CardChannel, remoteNotifyIdx: UInt32) -> Run:
     """Record a notify of the other end.
 
     Refuses: 2 NULL; 6 the channel; 1 no notify of the other end; 5 but engine CPU over ROCE
     Basis: D
     """
-    link = by_card(channel)
-    refuse_notify(link, remoteNotifyIdx)
-    return lambda: link.neutral.notify(remoteNotifyIdx)
+    refuse_notify(channel, remoteNotifyIdx)
+    return lambda: channel.neutral.notify(remoteNotifyIdx)
 
 
 @operation("hcomm.HcommChannelNotifyWait")
-def HcommChannelNotifyWait(channel: Handle, localNotifyIdx: UInt32, timeOut: UInt32) -> Run:
+def HcommChannelNotifyWait(channel: CardChannel, localNotifyIdx: UInt32, timeOut: UInt32) -> Run:
     """Wait for a notify of this end; ``timeOut`` in seconds.
 
     Refuses: 2 NULL; 6 the channel; 1 no notify of this end, `timeOut` 0; 5 but engine CPU over ROCE; 9; 21
     Basis: D
     """
-    return _wait(Caller(), by_card(channel), localNotifyIdx, in_caller(timeOut))
+    return _wait(CALLER, channel, localNotifyIdx, in_caller(timeOut))
 
 
 @operation("hcomm.HcommChannelFenceOnThread")
@@ -121,14 +120,13 @@ def HcommChannelFenceOnThread(thread: Handle, channel: Handle) -> Run:
 
 
 @operation("hcomm.HcommChannelFence")
-def HcommChannelFence(channel: Handle) -> Run:
+def HcommChannelFence(channel: ChannelHandle) -> Run:
     """Wait until all that the channel was given without a thread is over, for HCCL_EXEC_TIMEOUT.
 
     Refuses: 2 NULL; 6 the channel; 9; what failed
     Basis: D, S
     """
-    link = channel_of(channel)
-    return lambda: _drain(link)
+    return lambda: _drain(channel)
 
 
 def _drain(link: HcommChannel) -> None:

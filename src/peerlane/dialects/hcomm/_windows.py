@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from typing import Annotated
 
 from peerlane import Buffer, Host
 from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._arguments import HANDLE, Pointer, UInt32, UInt64, meaning
 from peerlane.dialects.hcomm._arguments import Handle as Number
-from peerlane.dialects.hcomm._arguments import Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, CommHandle, keep
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.ranks.lending import Loan, Terms, borrow
@@ -164,7 +165,7 @@ def windows_of(comm: Comm) -> list[Window]:
 
 
 @hcomm.call("hcomm.HcclCommSymWinRegister", out=1)
-def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt32) -> int:
+def HcclCommSymWinRegister(comm: ActiveComm, addr: Pointer, size: UInt64, flag: UInt32) -> int:
     """Make memory of this rank its part of a symmetric window; all ranks do it in one order, with one size.
 
     The others' parts are looked for when they are asked for.  It ends with the communicator at the latest.
@@ -174,52 +175,48 @@ def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt
         another device; 5 memory of several blocks, or of the host; 20 a host view of it lives; 22 suspended
     Basis: D; C for the codes
     """
-    found = comm_of(comm)
-    refuse_suspended(found)
     if not size or flag not in _FLAGS:
         raise Refusal(
             PARA, f"size is {size:,}, flag {flag}", "pass bytes from 1, and HCCL_WIN_COLL_SYMMETRIC or 0"
         )
-    whole = memory(found, "addr", addr, size)
-    with found.guard:
-        made = Window(found, str(found.next_window), whole)
+    whole = memory(comm, "addr", addr, size)
+    with comm.guard:
+        made = Window(comm, str(comm.next_window), whole)
         made.offer()
         handle = keep(made)
-        found.next_window += 1
-        found.parts.append(made)
+        comm.next_window += 1
+        comm.parts.append(made)
     return handle
 
 
 @hcomm.call("hcomm.HcclCommSymWinDeregister")
-def HcclCommSymWinDeregister(winHandle: Number) -> None:
+def HcclCommSymWinDeregister(winHandle: Annotated[Window, HANDLE, meaning(Window)]) -> None:
     """End this rank's hold on a window: what it asked for of the others' memory is no address any more.
 
     Refuses: 2 NULL; 6 no window
     Basis: D
     """
-    found = thing(winHandle, Window)
-    with found.comm.guard:
-        drop(found, "HcclCommSymWinDeregister")
-        found.comm.parts.remove(found)
-    found.end()
+    with winHandle.comm.guard:
+        drop(winHandle, "HcclCommSymWinDeregister")
+        winHandle.comm.parts.remove(winHandle)
+    winHandle.end()
 
 
 @hcomm.call("hcomm.HcclCommSymWinGet", out=2)
-def HcclCommSymWinGet(comm: Number, ptr: Pointer, size: UInt64) -> tuple[int, int]:
+def HcclCommSymWinGet(comm: CommHandle, ptr: Pointer, size: UInt64) -> tuple[int, int]:
     """Return the window in which bytes of this rank lie as a whole, and their first byte there.
 
     Gives: window, offset
     Refuses: 2 NULL; 6 the communicator, they lie in none
     Basis: D; C for the codes
     """
-    found = comm_of(comm)
-    with found.guard:
-        for each in windows_of(found):
+    with comm.guard:
+        for each in windows_of(comm):
             first = each.place(ptr, size) if ptr else None
             if first is not None:
                 return each.handle, first
     raise Refusal(
-        NOT_FOUND, f"{size:,} bytes at {ptr:#x} lie in no window of {found}", "register them in all ranks"
+        NOT_FOUND, f"{size:,} bytes at {ptr:#x} lie in no window of {comm}", "register them in all ranks"
     )
 
 
