@@ -498,13 +498,20 @@ class Convention(Table):
             parameters = self._parameters[name] = _Parameters.of(name, body, checks, first)
             self._table[name] = Declared.of(name, body, len(blanks))
             parse, takes = parameters.parse, bool(parameters.parsers)
-            checked = parameters.checked if parameters.steps else None
+            steps = parameters.steps
 
             def wrapper(*args: object) -> Any:
                 values: Sequence[Any] = args
                 try:
                     values = parse(args) if takes else ()
-                    result = body(*values) if checked is None else body(*checked(values))
+                    if steps:  # as parameters.checked(): a call of it costs a frame
+                        found = list(values)
+                        for at, look in steps:
+                            if at < len(found):
+                                found[at] = look(found[at])
+                        result = body(*found)
+                    else:
+                        result = body(*values)
                 except (Refusal, Error) as error:
                     code = self._fail(parameters, error, values)
                     if made is not None:

@@ -121,7 +121,7 @@ def given(name: str, value: Any, count: int | None = None) -> Any:
 
 def meaning(kind: type[Thing]) -> Check:
     """Return the check of a handle, which makes of it the thing that it means."""
-    return Check(lambda _name: partial(thing, kind=kind))
+    return Check(lambda _name: partial(thing, kind))
 
 
 _counts = _numbers(64)

@@ -383,17 +383,17 @@ class Comm(Resource):
 
 def comm_of(handle: int) -> Comm:
     """Return the communicator that a handle means."""
-    return thing(handle, Comm)
+    return thing(Comm, handle)
 
 
 def thread_of(handle: int) -> HcommThread:
     """Return the thread that a handle means."""
-    return thing(handle, HcommThread)
+    return thing(HcommThread, handle)
 
 
 def channel_of(handle: int) -> HcommChannel:
     """Return the channel that a handle means."""
-    return thing(handle, HcommChannel)
+    return thing(HcommChannel, handle)
 
 
 def current_context() -> Context:

@@ -52,7 +52,7 @@ _MAKERS = {
 }
 
 
-def thing(handle: int, kind: type[_Kind]) -> _Kind:
+def thing(kind: type[_Kind], handle: int) -> _Kind:
     """Return what a handle means: HCCL_E_PTR for 0, HCCL_E_NOT_FOUND for one that was destroyed or is none."""
     found = machine.things.get(handle)
     if type(found) is kind and found.context.is_live:
@@ -75,7 +75,7 @@ def thing(handle: int, kind: type[_Kind]) -> _Kind:
 def drop(found: Thing, call: str) -> None:
     """Let the number of a thing mean nothing any more: HCCL_E_NOT_FOUND if another thread did it first."""
     if not machine.drop(found, call):
-        thing(found.handle, type(found))
+        thing(type(found), found.handle)
 
 
 def explain() -> str:

@@ -141,7 +141,7 @@ def teams_of(comm: Comm) -> list[Team]:
 
 def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Team:
     """Return the team that a handle means: HCCL_E_PARA for a sub team, and for another communicator's."""
-    found = thing(handle, Team)
+    found = thing(Team, handle)
     if world and found.world is not None:
         raise Refusal(PARA, f"{found} is a sub team", "pass what HcclWorldTeamCreate returned")
     if comm is not None and found.comm is not comm:

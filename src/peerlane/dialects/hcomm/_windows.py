@@ -233,7 +233,7 @@ def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32
     Basis: D; C for the codes, for the wait, and for teams
     """
     found = machine.things.get(winHandle)
-    found = thing(winHandle, type(found) if isinstance(found, Window) else Window)
+    found = thing(type(found) if isinstance(found, Window) else Window, winHandle)
     size = found.comm.group.size
     if peerRank >= size or offset >= found.memory.size:
         raise Refusal(
