@@ -13,7 +13,7 @@ from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
-from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers, note_wait, wait_while_served
+from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers, wait_while_served
 from peerlane.errors import Busy, Error, Fault, WaitTimeout
 
 MOST_EVENTS = 65_536
@@ -92,7 +92,6 @@ class AclEvent(Thing):
                 early = stream.device.create_notify()
                 stream.wait(early, timeout=timeout)
                 self._early.append(early)
-            note_wait(stream)
             if len(self._waits) >= _KEPT_WAITS:
                 self._waits = [wait for wait in self._waits if not _is_over(*wait)]
             self._waits.append((stream, stream.submitted))

@@ -19,7 +19,6 @@ from peerlane.dialects.acl._exporting import (
 )
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
-from peerlane.dialects.acl._waits import note_wait
 
 _FLAG = one_of("flag", (0, 1), "pass 0, or 1 for a device's own use", shown=hex)
 _EXPORT_KEY, _SET_PID = "acl.rt.notify_get_export_key", "acl.rt.notify_set_import_pid"
@@ -127,7 +126,6 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
             "set the device where it was created, import it there and wait there; it is recorded on any",
         )
     waiting.neutral.wait(found.neutral, timeout=timeout or None)
-    note_wait(waiting.neutral)
 
 
 @acl.call("acl.rt.get_notify_id", out=1)

@@ -9,7 +9,6 @@ from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
-from peerlane.dialects.acl._waits import note_wait
 from peerlane.memory import raw
 
 _WORD = 8
@@ -45,7 +44,6 @@ def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) ->
     queue = _checked(dev_addr, stream)
     _COMPARE(flag)
     raw.wait_value(dev_addr, value, stream=queue, compare=_COMPARES[flag], width=_WORD)
-    note_wait(queue)
 
 
 def _checked(dev_addr: int, stream: int) -> Stream:

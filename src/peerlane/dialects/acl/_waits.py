@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
 from peerlane import Event, Stream
-from peerlane.diagnostics import call_site, wait_texts
+from peerlane.diagnostics import wait_texts
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
 from peerlane.dialects.acl._state import machine
 from peerlane.errors import Error, StreamWait, WaitState, WaitTimeout
 
-_NOTED = 4096
 _PATIENCE = 1.0  # seconds that it is not there before a wait ends: it may be about to be unsubscribed
-
-# By stream and operation: what let the stream wait.  Native code notes only what can fail by itself.
-_noted: OrderedDict[tuple[int, int], call_site.Place | None] = OrderedDict()
-
-
-def note_wait(stream: Stream) -> None:
-    """Note which line let a stream wait, just after it did."""
-    _noted[stream.id, stream.submitted] = call_site.place()
-    if len(_noted) > _NOTED:
-        _noted.popitem(last=False)
 
 
 def callbacks_block() -> bool:
@@ -155,8 +143,8 @@ class _Names(wait_texts.Words):
         made = ""
         if stream is not None and stream is not self._waited_for and stream.made_at:
             made = f", made at {stream.made_at},"
-        site = call_site.at(_noted.get((wait.stream, wait.operation)))
-        at = f" (submitted at {site})" if site else ""
+        said = wait.submitted_at if wait.what and wait.notify not in blocking else ""  # a callback says its own line
+        at = f" (submitted at {said})" if said else ""
         return f"{self.stream(wait.stream)}{made} at operation {wait.operation}{at}"
 
     def queued(self, wait: StreamWait) -> str:
