@@ -143,7 +143,9 @@ class _Names(wait_texts.Words):
         made = ""
         if stream is not None and stream is not self._waited_for and stream.made_at:
             made = f", made at {stream.made_at},"
-        said = wait.submitted_at if wait.what and wait.notify not in blocking else ""  # a callback says its own line
+        said = (
+            wait.submitted_at if wait.what and wait.notify not in blocking else ""
+        )  # a callback says its own line
         at = f" (submitted at {said})" if said else ""
         return f"{self.stream(wait.stream)}{made} at operation {wait.operation}{at}"
 

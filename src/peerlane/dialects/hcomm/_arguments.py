@@ -1,4 +1,4 @@
-"""How arguments are read: a wrong type is TypeError, as in pyACL; a number that does not fit is HCCL_E_PARA."""
+"""How arguments are read: a wrong type is a TypeError, as in pyACL; a number that does not fit is HCCL_E_PARA."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _matrix(value: object) -> Any:
 
 
 def given(name: str, value: Any, count: int | None = None) -> Any:
-    """Return what is no NULL, and long enough: HCCL_E_PTR, HCCL_E_PARA."""
+    """Return the value; refuse NULL with HCCL_E_PTR, and fewer elements than announced with HCCL_E_PARA."""
     if value is None or (isinstance(value, int) and not value):
         raise Refusal(PTR, f"{name} is NULL", f"pass {name}")
     if count is not None and len(value) < count:
@@ -120,12 +120,12 @@ def given(name: str, value: Any, count: int | None = None) -> Any:
 
 
 def meaning(kind: type[Thing]) -> Check:
-    """Return the check of a handle, which makes of it the thing that it means."""
+    """Return the check of a handle, which gives the body the object of the handle."""
     return Check(lambda _name: partial(thing, kind))
 
 
 _counts = _numbers(64)
-#: How the handle of a thing is read that a check makes of it.
+#: Reads a handle of which a check makes its object.
 HANDLE = Parse(_pointer, is_address=True, shown=int)
 Handle = Annotated[int, Parse(_pointer, is_address=True)]
 Pointer = Annotated[int, Parse(_pointer, is_address=True)]
@@ -157,7 +157,7 @@ Matrix = Annotated[list[list[int]] | None, Parse(_matrix)]
 UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
 Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
 
-# The same, and HCCL_E_PTR for NULL.
+# As above, but NULL is refused with HCCL_E_PTR.
 GIVEN = Check(lambda name: partial(given, name))
 GivenText = Annotated[str, Parse(_text, shown=str | None), GIVEN]
 GivenBytes = Annotated[bytes, Parse(_bytes, shown=bytes | None), GIVEN]
@@ -183,7 +183,7 @@ def part(struct: Any, name: str, kind: type[_Struct]) -> _Struct:
     if not isinstance(value, kind):
         raise Refusal(
             PARA,
-            f"{name} of {type(struct).__name__} is {value!r:.60}, no {kind.__name__}",
+            f"{name} of {type(struct).__name__} is {value!r:.60}, not of type {kind.__name__}",
             f"set its fields, or {name} to a {kind.__name__}",
         )
     return value
@@ -197,7 +197,7 @@ def listed(struct: Any, name: str, count: int) -> list[int]:
     except TypeError:
         raise Refusal(
             PARA,
-            f"{name} of {type(struct).__name__} is {value!r}, no list of integers",
+            f"{name} of {type(struct).__name__} is {value!r}, not a list of integers",
             f"set {name} to a list of integers",
         ) from None
     return found
@@ -210,5 +210,7 @@ def field(struct: Any, name: str, *, bits: int = 32, signed: bool = False) -> in
         return _number(bits, signed=signed)(0 if value is None else value)
     except TypeError:
         raise Refusal(
-            PARA, f"{name} of {type(struct).__name__} is {value!r}, no integer", f"set {name} to an integer"
+            PARA,
+            f"{name} of {type(struct).__name__} is {value!r}, not an integer",
+            f"set {name} to an integer",
         ) from None

@@ -52,7 +52,7 @@ _FIRST_PORT = 16666
 _RESERVED = "window"
 _handles = itertools.count((1 << 61) + 32, 64)
 _lock = threading.Lock()
-#: Of this process, by the text of the handle: what is imported where it was exported.
+#: By the text of the handle: exported memory, for imports in this same process.
 _exported: dict[str, Loan] = {}
 
 
@@ -85,15 +85,15 @@ class HcommEndpoint(Resource):
     Attributes
     ----------
     desc : EndpointDesc
-        As it was when the endpoint was made.
+        A copy, made with the endpoint.
     memories : dict
-        By handle: tag, memory, and what it was exported as.
+        By handle: tag, memory, and its export if there is one.
     imports : dict
-        By what was imported: the peer's memory, whether it is to be closed.
+        By description: the peer's memory, and whether it must be closed.
     own, imported : Regions
         The same by address.
     groups : WeakSet of Group
-        Of its channels, whose other ends reach the memories.
+        Those of its channels; their other ends reach the memories.
     """
 
     __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
@@ -110,7 +110,7 @@ class HcommEndpoint(Resource):
         self.users = 0
 
     def offer(self, group: Group, memories: dict[str, Buffer]) -> None:
-        """Let the other end of a channel reach memories, but those that were taken back meanwhile."""
+        """Let the other end of a channel reach memories that were not unregistered meanwhile."""
         with _lock:
             self.groups.add(group)
             registered = self.own.listed()
@@ -119,7 +119,7 @@ class HcommEndpoint(Resource):
                     group.register(memory, tag)
 
     def end(self) -> None:
-        """Let go of what it registered and imported."""
+        """Let go of the registered and the imported memory."""
         with contextlib.ExitStack() as ends:
             for _, _, exported in self.memories.values():
                 if exported is not None:
@@ -207,7 +207,9 @@ def _on_bus(number: int) -> Device:
     present = machine.devices()
     if not 0 <= number < len(present):
         raise Refusal(
-            PARA, f"{number} is no device of {len(present)}", "pass a device below acl.rt.get_device_count()"
+            PARA,
+            f"{number} is not one of the {len(present)} devices",
+            "pass a device below acl.rt.get_device_count()",
         )
     device = present[number]
     if not is_on_bus(device):
@@ -221,7 +223,7 @@ def _on_bus(number: int) -> Device:
 
 @hcomm.call("hcomm.HcommEndpointGetListenPort", out=1)
 def HcommEndpointGetListenPort(endpointHandle: EndpointHandle) -> int:
-    """Return a port that the channels of an endpoint may be told: a number, no socket listens.
+    """Return a port for the descriptors of channels: only a number, no socket listens.
 
     Gives: port
     Refuses: 2 NULL; 6 the endpoint
@@ -250,13 +252,13 @@ def HcommMemReg(endpointHandle: EndpointHandle, memTag: GivenText, mem: GivenMem
 
 
 def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Export | None]:
-    """Return what a handle of registered memory means: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
+    """Return the registered memory of a handle: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
     given("memHandle", handle)
     found = endpoint.memories.get(handle)
     if found is None:
         raise Refusal(
             NOT_FOUND,
-            f"{handle:#x} is no memory of {endpoint}",
+            f"{handle:#x} is not memory of {endpoint}",
             "pass what HcommMemReg returned for this endpoint",
         )
     return found
@@ -264,9 +266,9 @@ def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Export
 
 @hcomm.call("hcomm.HcommMemUnreg")
 def HcommMemUnreg(endpointHandle: EndpointHandle, memHandle: Number) -> None:
-    """Take a registration back: who imported the memory, or reaches it over a channel, may not use it any more.
+    """Take a registration back: processes that imported the memory, or reach it over a channel, lose it.
 
-    What such a process does with it is code 6 there; what it has queued fails when its turn comes.
+    Their calls with it return 6; operations that they have queued fail when they run.
 
     Refuses: 2 NULL; 6 the endpoint, the memory
     Basis: D
@@ -285,7 +287,7 @@ def HcommMemUnreg(endpointHandle: EndpointHandle, memHandle: Number) -> None:
 
 @hcomm.call("hcomm.HcommMemExport", out=2, blank=(b"", 0))
 def HcommMemExport(endpointHandle: EndpointHandle, memHandle: Number) -> tuple[bytes, int]:
-    """Return bytes by which another process of this user imports the memory; they travel by any means.
+    """Return bytes by which another process of this user imports the memory; the program sends them there.
 
     Gives: memDesc, its bytes
     Refuses: 2 NULL; 6 the endpoint, the memory; 20 the memory is in use and would have to move; 24
@@ -302,10 +304,10 @@ def HcommMemExport(endpointHandle: EndpointHandle, memHandle: Number) -> tuple[b
 
 @hcomm.call("hcomm.HcommMemImport", out=1, blank=(None,))
 def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UInt32) -> CommMem:
-    """Have memory that was exported: its address here, for the channels of this endpoint.
+    """Import memory for the channels of this endpoint; return its address here.
 
     Gives: CommMem
-    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 no such bytes, imported before; 9, 19, 21 the other
+    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 other bytes, imported before; 9, 19, 21 the other
         process
     Basis: D; C for the codes
     """
@@ -337,7 +339,7 @@ def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UIn
 def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UInt32) -> None:
     """Let go of imported memory.
 
-    Refuses: 2 NULL; 6 the endpoint, not imported; 1 no such bytes
+    Refuses: 2 NULL; 6 the endpoint, not imported; 1 other bytes
     Basis: D; C for the codes
     """
     _said(memDesc, descLen)
@@ -366,7 +368,7 @@ def _said(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
                 return tag, text, found
     raise Refusal(
         PARA,
-        f"{length:,} bytes that begin with {bytes(content[:24])!r} are no description of memory",
+        f"{length:,} bytes that begin with {bytes(content[:24])!r} are not a description of memory",
         "pass what HcommMemExport returned, unchanged",
     )
 

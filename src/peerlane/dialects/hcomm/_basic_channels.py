@@ -1,6 +1,6 @@
 """``hcomm``: channels and threads without a communicator (facts/hcomm 2.1).
 
-A channel is a group of two ranks of its own: who listens is rank 0, who connects is rank 1.
+Each channel is a group of two ranks: the end that listens is rank 0, the end that connects is rank 1.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SERVER, _CLIENT = (
 
 
 class BasicChannel:
-    """What a channel without a communicator stands on.
+    """A channel without a communicator, with its group and its endpoint.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class BasicChannel:
     def connect(
         self, meet: Callable[[], _meeting.Meeting], memories: dict[str, Buffer], notifies: int
     ) -> None:
-        """Meet the other end; in a thread of its own."""
+        """Meet the other end; this runs in a thread of its own."""
         try:
             meeting = meet()
             with self._lock:
@@ -178,7 +178,7 @@ def _checked(
         listed: object = desc.memHandles or []
         if not isinstance(listed, list | tuple):
             raise Refusal(
-                PARA, f"memHandles is {listed!r:.60}, no list", "set memHandles to a list of handles"
+                PARA, f"memHandles is {listed!r:.60}, not a list", "set memHandles to a list of handles"
             )
         handles = [each or 0 for each in listed[: field(desc, "memHandleNum")]]
         memories = {tag: memory for tag, memory, _ in (memory_of(endpoint, each) for each in handles)}
@@ -195,7 +195,7 @@ def _words(desc: structs.EndpointDesc) -> tuple[Any, ...]:
     addr: object = address.addr
     if not isinstance(addr, bytes | bytearray):
         raise Refusal(
-            PARA, f"addr of CommAddr is {addr!r:.60}, no bytes", "set addr to the bytes of an address"
+            PARA, f"addr of CommAddr is {addr!r:.60}, not bytes", "set addr to the bytes of an address"
         )
     return (kind, where, field(address, "type", signed=True), field(address, "id"), bytes(addr))
 

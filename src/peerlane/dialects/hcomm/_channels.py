@@ -57,8 +57,8 @@ def HcclChannelAcquire(
 ) -> list[int]:
     """Return channels, one for each descriptor; both ends call it, in any order, within HCCL_CONNECT_TIMEOUT.
 
-    The channel of an engine, rank and protocol that there is already is returned again, as it is.  Every protocol of
-    the vendor is taken; all are shared memory here.
+    An existing channel of the same engine, rank and protocol is returned again, unchanged.  Every protocol of the
+    vendor is taken; all are shared memory here.
 
     Gives: list of channel
     Refuses: 2 NULL; 6 the communicator, or it was destroyed meanwhile; 1 `channelNum` 0 or above 1,048,576, fewer
@@ -80,7 +80,7 @@ def HcclChannelAcquire(
 
 
 def acquire(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
-    """Make those channels that there are not, each with so many notifies."""
+    """Make the wanted channels that do not exist yet, each with its number of notifies."""
     if not comm.acquiring.acquire(blocking=False):
         raise Refusal(
             AGAIN, f"another thread acquires channels of {comm}", "acquire all channels in one thread"
@@ -116,7 +116,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
 
 
 def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[int, int, int]:
-    """Return what tells the channel of a descriptor from others."""
+    """Return the key of the channel of a descriptor: engine, rank and protocol."""
     if not structs.is_initialised(desc, structs.HcclChannelDesc):
         raise Refusal(PARA, "a descriptor is not initialised", "call HcclChannelDescInit first")
     rank, protocol = field(desc, "remoteRank"), field(desc, "channelProtocol", signed=True)
@@ -140,20 +140,22 @@ def refuse_notifies(count: int) -> None:
 
 
 def refuse_protocol(protocol: int) -> None:
-    """Refuse what is no protocol, HCCL_E_PARA, and those of plugins, HCCL_E_NOT_SUPPORT."""
+    """Refuse numbers that are not a protocol, HCCL_E_PARA, and those of plugins, HCCL_E_NOT_SUPPORT."""
     if protocol >= _PLUGINS:
         raise Refusal(
             NOT_SUPPORT, f"protocol {protocol} is a plugin's, and there are none", "use COMM_PROTOCOL_HCCS"
         )
     if protocol < 0 or protocol not in CommProtocol.__members__.values():
-        raise Refusal(PARA, f"channelProtocol is {protocol}, no protocol", "set COMM_PROTOCOL_HCCS or _ROCE")
+        raise Refusal(
+            PARA, f"channelProtocol is {protocol}, which is not a protocol", "set COMM_PROTOCOL_HCCS or _ROCE"
+        )
 
 
 @hcomm.call("hcomm.HcclChannelQuery", out=1, blank=lambda *_: ([],))
 def HcclChannelQuery(
     comm: CommHandle, engine: AnyEngine, channelDescs: ChannelDescs, channelNum: _Channels
 ) -> list[int]:
-    """Return the channels that there are, for each descriptor, 0 for those that there are not.
+    """Return for each descriptor its channel, 0 where none was acquired.
 
     Gives: list of channel or 0
     Refuses: 2 NULL; 6 the communicator; 1, 5 as `HcclChannelAcquire`
@@ -210,8 +212,8 @@ def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
 def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[structs.CommMem], list[str]]:
     """Return all memory of the other end that the channel reaches: number, CommMem of each, tag of each.
 
-    What the other end registered after it acquired the channel is not among them; windows are, as soon as a team made
-    them take effect.
+    Memory that the other end registered after it acquired the channel is not listed.  Windows are listed as soon as
+    ``HcclTeamChannelsCreate`` made them take effect.
 
     Gives: number, list of CommMem, list of tags
     Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's

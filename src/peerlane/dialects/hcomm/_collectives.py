@@ -21,7 +21,7 @@ def worker_on(comm: Comm, stream: int) -> HcommThread:
 
 
 def _queued(worker: HcommThread, call: Callable[..., None], *args: object, **options: object) -> Run:
-    """Return what queues a collective of a group on the stream of a thread."""
+    """Return the function that queues a collective of a group on the stream of a thread."""
     assert worker.comm is not None
     comm = worker.comm
 
@@ -46,7 +46,7 @@ def refuse_no_rank(comm: Comm, name: str, rank: int) -> None:
 def _parts(
     name: str, comm: Comm, counts: list[int] | None, starts: list[int] | None
 ) -> tuple[list[int], list[int]]:
-    """Return how many elements each rank has, and the first of them: HCCL_E_PTR, HCCL_E_PARA."""
+    """Return for each rank how many elements it has, and where they begin: HCCL_E_PTR, HCCL_E_PARA."""
     size = comm.group.size
     sizes, at = given(f"{name}s", counts, size)[:size], given(f"the offsets of {name}s", starts, size)[:size]
     for rank, number in enumerate(sizes):
@@ -64,7 +64,7 @@ def _end_of(sizes: list[int], at: list[int]) -> int:
 
 
 def _scaled(numbers: list[int], width: int, sizes: list[int]) -> list[int]:
-    """Return bytes; where a part is empty its place may be anything."""
+    """Return bytes; an empty part may be anywhere, and is 0."""
     return [number * width if size else 0 for number, size in zip(numbers, sizes, strict=True)]
 
 
@@ -78,14 +78,14 @@ def HcclAllReduce(
     comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Combine ``count`` elements of all ranks, and have the result in all; ``sendBuf`` may be ``recvBuf``.
+    """Combine ``count`` elements of all ranks; all ranks get the result, and ``sendBuf`` may be ``recvBuf``.
 
     As all collectives it is queued on the stream, which stops at a failure from then on.  Ranks combine in the order
-    of their numbers, so all have the same bits.  The first collective of a communicator waits for that of ranks in
-    other processes, HCCL_CONNECT_TIMEOUT; on the stream a rank waits for another one HCCL_EXEC_TIMEOUT (507046).
+    of their numbers, so all have the same bits.  The first collective of a communicator waits for ranks in other
+    processes, for HCCL_CONNECT_TIMEOUT; on the stream a rank waits for another one for HCCL_EXEC_TIMEOUT (507046).
 
     Refuses: 2 NULL; 6 the communicator, or its collectives have failed before; the stream, memory that acl has not
-        given out; 1 above 0x7FFFFFFFF elements, addresses that are no multiple of an element, ends that overlap,
+        given out; 1 above 0x7FFFFFFFF elements, addresses that are not a multiple of an element, ends that overlap,
         memory or a stream of another device, in a group of messages, another rank calls something else or with other
         numbers; 5 types but int8, int16, int32, int64, uint64, fp16, fp32, fp64 and bfp16, PROD of int16 and bfp16,
         no operation; 9 a rank in another process did not come; 21 a rank died or has ended its communicator; 22
@@ -111,7 +111,7 @@ def HcclReduce(
     comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Combine ``count`` elements of all ranks, and have the result in one; the others' ``recvBuf`` may be NULL.
+    """Combine ``count`` elements of all ranks; rank ``root`` gets the result, the others' ``recvBuf`` may be NULL.
 
     Refuses: as `HcclAllReduce`; 1 `root`
     Basis: D, S; C for NULL
@@ -136,7 +136,7 @@ def HcclReduceScatter(
     comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Combine the elements of all ranks, and have ``recvCount`` of the result in each, in rank order.
+    """Combine the elements of all ranks; each rank gets ``recvCount`` elements of the result, in rank order.
 
     ``recvBuf`` may be this rank's part of ``sendBuf``.
 
@@ -194,7 +194,7 @@ def _refuse_count(name: str, count: int, wanted: int, where: str) -> None:
 def HcclBroadcast(
     buf: Pointer, count: UInt64, dataType: Enum, root: UInt32, comm: ActiveComm, stream: Handle
 ) -> Run:
-    """Have ``count`` elements of one rank in all.
+    """Copy ``count`` elements of rank ``root`` to all ranks.
 
     Refuses: as `HcclAllReduce`; 5 INT128 and no type; 1 `root`
     Basis: D, S
@@ -217,7 +217,7 @@ def HcclScatter(
     comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Have ``recvCount`` elements of one rank in each, in rank order; the others' ``sendBuf`` may be NULL.
+    """Copy ``recvCount`` elements of rank ``root`` to each rank, in rank order; the others' ``sendBuf`` may be NULL.
 
     Refuses: as `HcclBroadcast`
     Basis: D, S; C for NULL
@@ -236,7 +236,7 @@ def HcclScatter(
 def HcclAllGather(
     sendBuf: Pointer, recvBuf: Pointer, sendCount: UInt64, dataType: Enum, comm: ActiveComm, stream: Handle
 ) -> Run:
-    """Have ``sendCount`` elements of each rank side by side in all; ``sendBuf`` may be this rank's part there.
+    """Copy ``sendCount`` elements of each rank to all, side by side; ``sendBuf`` may be this rank's part there.
 
     Refuses: as `HcclBroadcast`
     Basis: D, S
@@ -289,7 +289,7 @@ def HcclAlltoAll(
     comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Have ``sendCount`` elements of each rank at each other one, in rank order.
+    """Send ``sendCount`` elements to each rank, and receive as many of each, in rank order.
 
     Refuses: as `HcclBroadcast`; 1 two counts or two types, `sendBuf` is `recvBuf`
     Basis: D, S
@@ -319,8 +319,8 @@ def HcclAlltoAllV(
 ) -> Run:
     """Send ``sendCounts[i]`` elements at ``sdispls[i]`` to rank i, and receive ``recvCounts[i]`` at ``rdispls[i]``.
 
-    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer counts than ranks, two types, parts that overlap, what a rank sends
-        itself is not what it receives, `sendBuf` is `recvBuf`
+    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer counts than ranks, two types, parts that overlap, what the rank
+        sends to itself differs from what it receives, `sendBuf` is `recvBuf`
     Basis: D, S; C for parts that overlap
     """
     worker = worker_on(comm, stream)
@@ -388,7 +388,7 @@ def _exchange(
 
 @collective("HcclBarrier")
 def HcclBarrier(comm: ActiveComm, stream: Handle) -> Run:
-    """Let the stream wait until the streams of all ranks have come.
+    """Let the stream wait until the streams of all ranks have reached this call.
 
     Refuses: 2 NULL; 6 the communicator, or its collectives have failed before; the stream; 1 a stream of another
         device, in a group of messages, another rank calls something else; 9, 21, 22, 24 as `HcclAllReduce`

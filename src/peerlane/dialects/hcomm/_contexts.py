@@ -1,4 +1,4 @@
-"""``hcomm``: contexts of engines, memory in which an operator keeps what its kernels need (facts/hcomm 2.6)."""
+"""``hcomm``: contexts of engines: memory in which an operator keeps the data of its kernels (facts/hcomm 2.6)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _refuse_long(_name: str, tag: str) -> str:
 
 def _refuse_engine(_name: str, engine: int) -> int:
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
-        raise Refusal(PARA, f"{engine} is no engine", "pass COMM_ENGINE_CPU_TS")
+        raise Refusal(PARA, f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
     if engine not in _OF_HOST + _OF_DEVICE:
         raise Refusal(
             NOT_SUPPORT, f"{CommEngine(engine).name} has no contexts", "pass COMM_ENGINE_CPU_TS or _AICPU_TS"
@@ -100,7 +100,7 @@ def HcclEngineCtxCopy(
 ) -> None:
     """Copy ``size`` bytes of the host at ``srcCtx`` to byte ``dstCtxOffset`` of a context; complete on return.
 
-    Refuses: 2 NULL; 6 the communicator, no such context, `srcCtx` is no memory; 1 beyond the context, above 255
+    Refuses: 2 NULL; 6 the communicator, no such context, `srcCtx` is not memory; 1 beyond the context, above 255
         characters, no engine; 5 engine AIV
     Basis: D, S; C for AIV, and for `srcCtx`
     """

@@ -48,7 +48,7 @@ from peerlane.errors import Error, WaitTimeout
 
 @hcomm.call("hcomm.HcclGetRootInfo", out=1, blank=(b"",))
 def HcclGetRootInfo() -> bytes:
-    """Return 4,108 bytes by which the ranks of a communicator find this process; they travel by any means.
+    """Return 4,108 bytes by which the ranks of a communicator find this process; the program sends them to all ranks.
 
     Gives: info, bytes
     Refuses: 15 no device is set
@@ -78,8 +78,8 @@ def HcclCommInitRootInfoConfig(
 ) -> int:
     """As ``HcclCommInitRootInfo``, with a configuration.
 
-    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
-    ``HcclCommConfigInit`` sets; the rest changes nothing here.
+    hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
+    ``HcclCommConfigInit`` sets; the other fields change nothing here.
 
     Gives: comm
     Refuses: as `HcclCommInitRootInfo`; 1 a value in it
@@ -112,7 +112,7 @@ def _given(
     meet: Callable[[], _meeting.Meeting],
     made_of: object,
 ) -> int:
-    """Give out a communicator; in a group its number, while another thread meets the other ranks."""
+    """Return the handle of a new communicator; in a group, another thread meets the other ranks meanwhile."""
     group = kept(call, "communicators")
     if group is None:
         handle = give(context, meet(), settings)
@@ -124,7 +124,7 @@ def _given(
     def work() -> None:
         try:
             met.set_result(meet())
-        except BaseException as error:  # noqa: BLE001 - told at the end of the group
+        except BaseException as error:  # noqa: BLE001 - the end of the group raises it
             met.set_exception(error)
 
     def finish() -> None:
@@ -201,7 +201,7 @@ def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
 def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     """Make a communicator of devices of this process; rank ``i`` is on ``devices[i]``.
 
-    Each is used by one thread, which sets that device.
+    Each communicator is used by one thread, which sets its device.
 
     Gives: list of comm, in the order of ranks
     Refuses: 2 NULL; 1 `ndev`, a device twice, no such device; 15 in a forked child
@@ -236,7 +236,7 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
 
 
 def _context_of(ordinal: int) -> Context:
-    """Return the context that threads share which set the device; what is current here stays."""
+    """Return the context of a device that threads share; the current context of this thread stays."""
     before = machine.here.context
     try:
         return machine.select(ordinal, share=True)
@@ -258,7 +258,7 @@ def HcclCreateSubCommConfig(
     subCommRankId: UInt32,
     config: Config,
 ) -> int:
-    """Make a communicator of some ranks of another; these call it, with the same ``rankIds`` and ``subCommId``.
+    """Make a communicator of some ranks of another one; they all pass the same ``rankIds`` and ``subCommId``.
 
     A rank that is not among them may pass ``rankNum`` 0 and ``rankIds`` None, and gets 0.
 
@@ -291,7 +291,7 @@ def HcclCreateSubCommConfig(
 
 
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
-    """Meet at an address that the first of the ranks tells over the line of the communicator."""
+    """Meet at an address that the first of the ranks tells over the rendezvous of the communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
     where, size, device = f"{number}.{members}", len(ids), parent.group.device
     if rank:
@@ -304,7 +304,7 @@ def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Set
         return _meeting.meet(server.address, rank, size, key, device, settings, end)
     except BaseException:
         with contextlib.suppress(Error):
-            parent.line.put(f"sub/{key}", b"")  # who comes late waits for the next one
+            parent.line.put(f"sub/{key}", b"")  # a late rank waits for the next meeting
         raise
 
 
@@ -329,12 +329,12 @@ def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
 
 @hcomm.call("hcomm.HcclCommDestroy")
 def HcclCommDestroy(comm: CommHandle) -> None:
-    """End a communicator with its threads, channels and HcclBuffer; what peers have of its memory lives on with them.
+    """End a communicator with its threads, channels and HcclBuffer; memory that peers have mapped lives on with them.
 
-    One that waits for its channels in another thread may be destroyed: that call fails at once.
+    A communicator may be destroyed while another thread makes its channels: that thread's call fails at once.
 
     Refuses: 2 NULL; 6 destroyed; 1 in a group of other calls; 20 operations of its threads are under way; 4 strict
-        notifies were recorded and not consumed, and it is destroyed all the same
+        notifies were recorded and not consumed; the communicator is destroyed all the same
     Basis: D
     """
     refuse_busy(comm)

@@ -43,7 +43,7 @@ Run = Callable[[], None]
 
 
 def worker_of(handle: int) -> HcommThread:
-    """Return the thread that a handle means, of a communicator that is not suspended."""
+    """Return the thread of a handle: HCCL_E_SUSPENDING if its communicator is suspended."""
     found = thread_of(handle)
     refuse_suspended(found.comm)
     return found
@@ -65,7 +65,7 @@ def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) ->
 
 
 def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
-    """Refuse what no engine reaches: HCCL_E_NOT_FOUND."""
+    """Refuse memory that no engine reaches: HCCL_E_NOT_FOUND."""
     try:
         found = raw.find(address)
     except BadAddress as error:
@@ -86,7 +86,7 @@ def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
 
 @operation("hcomm.HcommLocalCopyOnThread")
 def HcommLocalCopyOnThread(thread: ActiveThread, dst: NotNull, src: NotNull, len: UInt64) -> Run:
-    """Copy ``len`` bytes within a rank, in the order of the thread; 0 bytes are none.
+    """Copy ``len`` bytes within a rank, in the order of the thread; 0 bytes are valid.
 
     Refuses: 2 NULL; 6 the thread, addresses that no engine reaches
     Basis: D, S; C for 6
@@ -109,7 +109,7 @@ def HcommLocalReduceOnThread(
     """Combine ``count`` elements of ``src`` into those of ``dst``, in the order of the thread.
 
     Refuses: 2 NULL; 6 the thread, addresses that no engine reaches; 1 types but int8, int16, int32, fp16, fp32 and
-        bfp16, PROD, addresses that are no multiple of an element
+        bfp16, PROD, addresses that are not a multiple of an element
     Basis: D, S; C for 6, and for odd addresses
     """
     name, width, op = checked_reduction(LOCAL_TYPES, dataType, reduceOp)
@@ -128,7 +128,7 @@ def HcommLocalReduceOnThread(
 def HcommThreadNotifyRecordOnThread(
     thread: ActiveThread, dstThread: ActiveThread, dstNotifyIdx: UInt32
 ) -> Run:
-    """Record a notify of another thread of this rank, when this one comes to it.
+    """Record a notify of another thread of this rank, in the order of this thread.
 
     Refuses: 2 NULL; 6 a thread; 1 no notify of `dstThread`
     Basis: D
@@ -138,9 +138,9 @@ def HcommThreadNotifyRecordOnThread(
 
 @operation("hcomm.HcommThreadNotifyWaitOnThread")
 def HcommThreadNotifyWaitOnThread(thread: ActiveThread, notifyIdx: UInt32, timeOut: UInt32) -> Run:
-    """Let what the thread is given from now on wait for a notify of its own; ``timeOut`` in seconds, 0 for ever.
+    """Let later operations of the thread wait for one of its notifies; ``timeOut`` in seconds, 0 for ever.
 
-    What takes too long is told by the synchronization of its stream.  Engine CPU: the caller waits.
+    The synchronization of its stream tells of a wait that took too long.  Engine CPU: the caller waits.
 
     Refuses: 2 NULL; 6 the thread; 1 no notify, `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D
@@ -223,9 +223,9 @@ def _wait_for(worker: HcommThread, line: Notify, seconds: float | None) -> Run:
 
 @hcomm.call("hcomm.HcommThreadJoin")
 def HcommThreadJoin(thread: ThreadHandle, timeout: UInt32) -> None:
-    """Wait until the thread has done all that it was given; ``timeout`` in seconds, 0 for HCCL_EXEC_TIMEOUT.
+    """Wait until all operations of the thread are over; ``timeout`` in seconds, 0 for HCCL_EXEC_TIMEOUT.
 
-    Refuses: 2 NULL; 6 the thread; 9; what an operation failed with
+    Refuses: 2 NULL; 6 the thread; 9; the code of a failed operation
     Basis: D; C for 0, and for failures
     """
     if thread.stream is not None:
@@ -236,7 +236,7 @@ def HcommThreadJoin(thread: ThreadHandle, timeout: UInt32) -> None:
 def HcommSetNotifyWaitTimeOut(timeOut: Float) -> None:
     """Set the seconds of waits ``WithDefaultTimeout``, 0 for ever; before the first call HCCL_EXEC_TIMEOUT counts.
 
-    Refuses: 1 no whole seconds
+    Refuses: 1 all but whole seconds
     Basis: D; C for the first value
     """
     chosen.notify_wait = whole_seconds(timeOut)
@@ -244,9 +244,9 @@ def HcommSetNotifyWaitTimeOut(timeOut: Float) -> None:
 
 @hcomm.call("hcomm.HcommThreadResAcquireTimeOut")
 def HcommThreadResAcquireTimeOut(timeOut: Float) -> None:
-    """Check the seconds for which a full queue holds its caller up: no queue is full here.
+    """Check the seconds that a call may wait for a full queue: no queue is ever full here.
 
-    Refuses: 1 no whole seconds
+    Refuses: 1 all but whole seconds
     Basis: D
     """
     whole_seconds(timeOut)

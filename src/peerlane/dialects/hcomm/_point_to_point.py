@@ -48,7 +48,7 @@ class Message:
     content: Buffer
 
     def go(self, stream: Stream | None) -> None:
-        """Be queued."""
+        """Queue it."""
         call = self.comm.group.send if self.out else self.comm.group.recv
         with living(self.comm):
             call(self.content, self.peer, stream=stream)
@@ -63,7 +63,7 @@ def _checked(
 
 
 def _one(name: str, message: Message) -> None:
-    """Carry out a message, or keep it until its group ends: HCCL_E_NOT_SUPPORT for one to this rank itself."""
+    """Send or receive a message, or keep it until its group ends: HCCL_E_NOT_SUPPORT for one to this rank itself."""
     group = kept(name, "messages")
     if group is not None:
         group.messages.append(message)
@@ -86,7 +86,7 @@ def HcclSend(
 
     The stream goes on when ``sendBuf`` may be changed: long messages hold it until the peer receives them.
 
-    Refuses: as `HcclBroadcast`; 1 no rank; 5 the rank itself, but in a group
+    Refuses: as `HcclBroadcast`; 1 the rank; 5 this rank itself, unless in a group
     Basis: D, S
     """
     _one("HcclSend", _checked(comm, worker_on(comm, stream), True, sendBuf, count, dataType, destRank))
@@ -108,11 +108,11 @@ def HcclRecv(
 def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: ActiveComm, stream: Handle) -> None:
     """Queue messages that do not wait for one another; those to one rank, and from one rank, stay in order.
 
-    What a rank sends itself it receives in the same list.
+    A message from a rank to itself has both ends in the same list.
 
-    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer items than announced, no rank, no type of an item, what it sends
-        itself is not what it receives; 5 in a group
-    Basis: D, S; C for itself
+    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer items than announced, a wrong rank or type of an item, messages of
+        the rank to itself whose two ends differ; 5 in a group
+    Basis: D, S; C for messages of a rank to itself
     """
     worker = worker_on(comm, stream)
     if current() is not None:
@@ -140,7 +140,7 @@ def _item(comm: Comm, worker: HcommThread, item: HcclSendRecvItem) -> Message:
 
 
 def exchange(messages: Sequence[Message]) -> None:
-    """Queue messages side by side: each way to each rank has a stream of its own, beside the caller's."""
+    """Queue messages side by side: each rank has one stream for sends and one for receives, beside the caller's."""
     together: dict[tuple[int, int], list[Message]] = {}
     for each in messages:
         together.setdefault((each.comm.handle, each.worker.handle), []).append(each)
@@ -176,7 +176,7 @@ def _side(comm: Comm, lane: tuple[bool, int]) -> Stream:
 
 
 def _to_itself(messages: Sequence[Message]) -> list[tuple[Buffer, Buffer]]:
-    """Return where a rank puts what it sends itself: HCCL_E_PARA if the ends do not agree."""
+    """Return both ends of each message of a rank to itself: HCCL_E_PARA if they do not agree."""
     mine = [each for each in messages if each.peer == each.comm.group.rank]
     sent, received = ([each.content for each in mine if each.out is out] for out in (True, False))
     if [each.size for each in sent] != [each.size for each in received]:

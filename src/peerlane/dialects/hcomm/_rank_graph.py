@@ -1,6 +1,6 @@
 """``hcomm``: how the ranks of a communicator are connected (facts/hcomm 2.7).
 
-A virtual node is one server: its ranks are one layer, 0, where each reaches each.
+A virtual node is one server: its ranks are one layer, layer 0, in which every rank reaches every other.
 """
 
 from __future__ import annotations
@@ -116,31 +116,33 @@ def HcclRankGraphGetLinks(
 
 
 def protocol_between(one: Device, other: Device) -> int:
-    """Return what two devices speak."""
+    """Return the protocol between two devices."""
     if one is not other and not one.can_access(other):
         return int(CommProtocol.COMM_PROTOCOL_PCIE)
     return protocol_of(one)
 
 
 def is_on_bus(device: Device) -> bool:
-    """Tell whether a device is one of those that a unified bus joins, as on Ascend 950."""
+    """Tell whether a device is on a unified bus, as Ascend 950 is."""
     others = (each for each in devices() if each is not device)
     return device.info.name.startswith(_ON_BUS) or any(device.link(each) == "UB" for each in others)
 
 
 def protocol_of(device: Device) -> int:
-    """Return what a device speaks with those that it reaches."""
+    """Return the protocol between a device and the devices that it reaches."""
     return int(CommProtocol.COMM_PROTOCOL_UB_CTP if is_on_bus(device) else CommProtocol.COMM_PROTOCOL_HCCS)
 
 
 def _device(comm: Comm, rank: int) -> Device:
     if rank >= comm.group.size:
-        raise Refusal(PARA, f"{rank:,} is no rank of {comm.group.size}", "pass a rank below HcclGetRankSize")
+        raise Refusal(
+            PARA, f"{rank:,} is not one of the {comm.group.size} ranks", "pass a rank below HcclGetRankSize"
+        )
     return comm.group.members[rank].device
 
 
 def endpoint_of(device: Device, protocol: int) -> structs.EndpointDesc:
-    """Return what describes a device as an end of channels."""
+    """Return the descriptor of a device as an end of channels."""
     made = structs.EndpointDesc()
     structs.reset_endpoint(made)
     made.protocol = protocol
@@ -185,7 +187,7 @@ def EndpointDescInit(endpoint: Endpoints, num: UInt32) -> None:
 
 @hcomm.call("hcomm.HcclGetHeterogMode", out=1)
 def HcclGetHeterogMode(comm: CommHandle) -> int:
-    """Return whether chips of several kinds are mixed: they are not.
+    """Return whether the communicator mixes chips of several kinds: it does not.
 
     Gives: HCCL_HETEROG_MODE_HOMOGENEOUS
     Refuses: 2 NULL; 6 the communicator
@@ -264,7 +266,7 @@ def HcclRankGraphGetEndpointDesc(
 def HcclRankGraphGetEndpointInfo(
     comm: CommHandle, rankId: UInt32, endpointDesc: Endpoint, endpointAttr: Enum, infoLen: UInt32
 ) -> int:
-    """Return what an endpoint is: its share of the bandwidth 1, its die 0, its place 0.
+    """Return an attribute of an endpoint: its share of the bandwidth 1, its die 0, its place 0.
 
     Gives: number
     Refuses: 2 NULL; 6 the communicator; 1 the rank, `endpointAttr`, `infoLen` not 4

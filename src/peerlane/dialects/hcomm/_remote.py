@@ -18,20 +18,20 @@ _Worker = HcommThread | Caller
 
 
 def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> None:
-    """Refuse what is no notify of an end: HCCL_E_PARA."""
+    """Refuse an index beyond the notifies of an end: HCCL_E_PARA."""
     count = link.neutral.notifies if incoming else link.neutral.peer_notifies
     if index >= count:
         whose = "this end" if incoming else f"the end of rank {link.neutral.peer}"
         known = f"valid are 0 to {count - 1}" if count else "it has none"
         raise Refusal(
             PARA,
-            f"{index:,} is no notify of {whose}; {known}",
+            f"{index:,} is not a notify of {whose}; {known}",
             "set notifyNum of its HcclChannelDesc to more",
         )
 
 
 def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, notify: int | None) -> Run:
-    """Check a write, and return what carries it out."""
+    """Check a write, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     memory, at = link.theirs("dst", dst, nbytes)
     source = link.ours("src", src, nbytes)
@@ -55,7 +55,7 @@ def write_reduce(
     op: int,
     notify: int | None,
 ) -> Run:
-    """Check a write that combines, and return what carries it out."""
+    """Check a write that reduces, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
     memory, at = link.theirs("dst", dst, count * width)
@@ -74,7 +74,7 @@ def write_reduce(
 
 
 def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -> Run:
-    """Check a read, and return what carries it out."""
+    """Check a read, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     memory, at = link.theirs("src", src, nbytes)
     target = link.ours("dst", dst, nbytes)
@@ -89,7 +89,7 @@ def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -
 def read_reduce(
     worker: _Worker, link: HcommChannel, dst: int, src: int, count: int, dtype: int, op: int
 ) -> Run:
-    """Check a read that combines, and return what carries it out."""
+    """Check a read that reduces, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
     memory, at = link.theirs("src", src, count * width)
@@ -106,8 +106,8 @@ def read_reduce(
 def HcommWriteOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
     """Write ``len`` bytes of this rank at ``src`` to the other end's memory at ``dst``.
 
-    Protocols other than ROCE and UBOE take any device memory of this rank as ``src``.  The peer has the bytes when
-    its wait for a later record on this channel and thread is over, and not sooner.
+    Protocols other than ROCE and UBOE take any device memory of this rank as ``src``.  The peer has the bytes as soon
+    as its wait for a later record on this channel and thread is over, and not sooner.
 
     Refuses: 2 NULL; 6 the thread, the channel, `dst` not memory that the channel reaches, `src` not registered; 1 a
         thread of another engine
@@ -209,7 +209,7 @@ _Bytes = Annotated[UInt64, zero(remedy="pass at least one byte")]
 def _loose(
     link: HcommChannel, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
 ) -> Run:
-    """Check what is in no order but that of a fence, and return what begins it."""
+    """Check a read or write that only a fence orders, and return the function that begins it."""
     if notify is not None:
         refuse_notify(link, notify)
     far, near = ("src", "dst") if reads else ("dst", "src")
@@ -227,7 +227,7 @@ def HcommWriteNbiOnThread(
 ) -> Run:
     """Begin a write that only ``HcommChannelFence`` and ``HcommChannelFenceOnThread`` end; ``thread`` is ignored.
 
-    Refuses: 2 NULL; 6 the channel, memory as `HcommWriteOnThread`; 1 `len` 0; 5 but engine CPU over ROCE
+    Refuses: 2 NULL; 6 the channel, memory as `HcommWriteOnThread`; 1 `len` 0; 5 all but engine CPU over ROCE
     Basis: D, S
     """
     return _loose(channel, dst, src, len)

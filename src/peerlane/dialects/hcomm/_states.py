@@ -1,4 +1,4 @@
-"""``hcomm``: suspending communicators, and who is told of it (facts/hcomm 2.2)."""
+"""``hcomm``: suspending communicators, and the callbacks that are told (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Callback = Annotated[Callable[..., Any], Parse(_callable, shown=Callable[..., A
 
 
 def tell(comm: Comm, phase: HcclCommStatePhase) -> None:
-    """Tell everybody who wants to know what happens to a communicator; what they raise becomes a message."""
+    """Call the registered callbacks about a communicator; an error that one raises becomes a message."""
     for name, (callback, args) in list(_callbacks.items()):
         try:
             callback(comm.handle, phase, args)
@@ -43,14 +43,14 @@ def HcclCommRegCommStateCallback(regName: GivenText, cb: _Callback, args: Object
     """Let ``cb(comm, phase, args)`` be called before and after communicators end or are resumed; one for each name.
 
     Refuses: 2 NULL
-    Basis: D; C for a name that is taken: the newer one counts
+    Basis: D; C for a name that is taken: the newer callback counts
     """
     _callbacks[regName] = (cb, args)
 
 
 @hcomm.call("hcomm.HcclCommSuspend")
 def HcclCommSuspend(comm: CommHandle) -> None:
-    """Let the calls of the data plane on a communicator return 22 from now on; what is queued goes on.
+    """Let calls of the data plane on a communicator return 22 from now on; queued operations go on.
 
     Refuses: 2 NULL; 6 the communicator
     Basis: D

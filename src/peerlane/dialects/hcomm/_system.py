@@ -1,4 +1,4 @@
-"""``hcomm``: what a communicator is, its state, and texts (facts/hcomm 2.2)."""
+"""``hcomm``: properties of communicators, their state, and texts (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TEXTS = {
     HcclResult.HCCL_E_MEMORY: "memory cannot be used so",
     HcclResult.HCCL_E_INTERNAL: "an internal error",
     HcclResult.HCCL_E_NOT_SUPPORT: "this is not supported",
-    HcclResult.HCCL_E_NOT_FOUND: "what was named is not there",
+    HcclResult.HCCL_E_NOT_FOUND: "an object or memory was not found",
     HcclResult.HCCL_E_UNAVAIL: "a resource is used up",
     HcclResult.HCCL_E_SYSCALL: "a call of the system failed",
-    HcclResult.HCCL_E_TIMEOUT: "what was waited for did not come in time",
+    HcclResult.HCCL_E_TIMEOUT: "a wait took too long",
     HcclResult.HCCL_E_OPEN_FILE_FAILURE: "a file cannot be read",
     HcclResult.HCCL_E_TCP_CONNECT: "no connection over TCP",
     HcclResult.HCCL_E_ROCE_CONNECT: "no connection over RoCE",
@@ -94,7 +94,7 @@ def HcclCommGetHandleWithName(commName: GivenText) -> int:
 
 @hcomm.value("hcomm.HcclGetErrorString")
 def HcclGetErrorString(code: AnyInt) -> str:
-    """Return what a code means.
+    """Return the meaning of a code.
 
     Gives: bare str
     Basis: D; C for the texts
@@ -125,7 +125,7 @@ def HcclCommConfigInit(config: GivenConfig) -> None:
 
 @hcomm.call("hcomm.HcclGetCommAsyncError", out=1)
 def HcclGetCommAsyncError(comm: CommHandle) -> int:
-    """Return what went wrong on the network: nothing here; failures are told by calls and synchronizations.
+    """Return what went wrong on the network: nothing here; calls and synchronizations tell of failures.
 
     Gives: 0
     Refuses: 2 NULL; 6 the communicator
@@ -176,7 +176,7 @@ def HcclGetConfig(config: _Setting) -> int:
 
 @hcomm.call("hcomm.HcommAcquireComm")
 def HcommAcquireComm(commId: GivenText) -> None:
-    """Lock a communicator, by its name, for this thread; nothing waits.
+    """Lock a communicator, by its name, for this thread; the call never waits.
 
     Refuses: 2 NULL; 6 none has the name; 1 this thread has locked it; 20 another thread has
     Basis: D; C for the codes

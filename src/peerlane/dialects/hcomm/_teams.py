@@ -38,7 +38,7 @@ from peerlane.dialects.hcomm._windows import Window, windows_of
 
 _LAYERS = 3
 _NO_PROTOCOL = int(CommProtocol.COMM_PROTOCOL_RESERVED)
-#: What the vendor's HcclTeamCreate takes.
+#: The protocols that the vendor's HcclTeamCreate takes.
 _URMA = frozenset(
     int(each)
     for each in (
@@ -83,7 +83,7 @@ class Team(Resource):
     ----------
     comm : Comm
     world : Team or None
-        Whose members those of a sub team are; a world team has none.
+        The world team of a sub team; None for a world team.
     ranks : list of int
         By member.
     key : str
@@ -125,7 +125,7 @@ class Team(Resource):
         comm, world = self.comm, self.world
         with comm.guard:
             if world is not None:
-                team_of(world.handle)  # which may have ended meanwhile, with all its sub teams
+                team_of(world.handle)  # it may have ended meanwhile, with all its sub teams
             handle = keep(self)
             comm.parts.append(self)
             kind = world.key if world else "lsa" if self.is_lsa else ""
@@ -140,7 +140,7 @@ def teams_of(comm: Comm) -> list[Team]:
 
 
 def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Team:
-    """Return the team that a handle means: HCCL_E_PARA for a sub team, and for another communicator's."""
+    """Return the team of a handle: HCCL_E_PARA for a sub team, and for a team of another communicator."""
     found = thing(Team, handle)
     if world and found.world is not None:
         raise Refusal(PARA, f"{found} is a sub team", "pass what HcclWorldTeamCreate returned")
@@ -188,7 +188,7 @@ def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannel
 
 
 def _planned(comm: Comm, world: Team | None, wanted: structs.HcclTeamCreateDesc) -> Team:
-    """Return the team of a descriptor, which nobody has a number of."""
+    """Return the team of a descriptor; it has no handle yet."""
     _refuse_raw(wanted, structs.HcclTeamCreateDesc)
     count, known = field(wanted, "rankNum"), world.ranks if world else range(comm.group.size)
     if not 2 <= count <= len(known):
@@ -228,7 +228,7 @@ def _planned(comm: Comm, world: Team | None, wanted: structs.HcclTeamCreateDesc)
 
 @hcomm.call("hcomm.HcclWorldTeamCreate", out=1)
 def HcclWorldTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
-    """Make a team of ranks of a communicator, of all or of some; it waits for nobody.
+    """Make a team of ranks of a communicator, of all or of some; no rank waits for another.
 
     The ranks make it in one order among teams of the same ranks.  It ends with the communicator at the latest.  Of
     ``requirement``, no memory is made: kernels synchronize by it, and there are none.
@@ -244,7 +244,7 @@ def HcclWorldTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
 
 @hcomm.call("hcomm.HcclSubTeamCreate", out=1)
 def HcclSubTeamCreate(worldTeam: _WorldTeam, desc: GivenTeamDesc) -> int:
-    """Make a team of some ranks of a world team, whose windows it has too; it waits for nobody.
+    """Make a team of some ranks of a world team, whose windows it has too; no rank waits for another.
 
     Gives: team
     Refuses: 6 the team; 1 a sub team, ranks that are not of the world team; as `HcclWorldTeamCreate`
@@ -277,8 +277,8 @@ def HcclTeamDestroy(team: TeamHandle) -> None:
 def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, flag: UInt32) -> int:
     """Make memory of this rank its part of a window of a team; all ranks do it in one order, with one size.
 
-    The others' parts are reached from ``HcclTeamChannelsCreate`` on.  For memory inside a window of this team it
-    returns that window.
+    The parts of the peers are reached from ``HcclTeamChannelsCreate`` on.  For memory inside a window of this team
+    the call returns that window.
 
     Gives: window
     Refuses: 2 NULL, `addr` NULL; 6 the communicator, the team, memory that acl has not given out; 1 a sub team,
@@ -298,7 +298,7 @@ def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, f
     if not size:
         raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
     with comm.guard:
-        team_of(worldTeam)  # which may have ended meanwhile, with all its windows
+        team_of(worldTeam)  # it may have ended meanwhile, with all its windows
         for each in parent.windows:
             if each.place(address, size) is not None:
                 return each.handle
@@ -313,7 +313,7 @@ def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, f
 
 @hcomm.call("hcomm.HcclTeamWindowDeregister")
 def HcclTeamWindowDeregister(worldTeam: TeamHandle, window: _TeamWindow) -> None:
-    """End this rank's hold on a window: channels do not reach the others' parts any more.
+    """End a window in this rank: its channels do not reach the peers' parts any more.
 
     Refuses: 2 NULL; 6 no team, no window; 1 another team's
     Basis: D; C for the codes
@@ -428,7 +428,7 @@ def HcclTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
 def HcclTeamGetLsaTeam(comm: CommHandle) -> int:
     """Return the team of all ranks that reach each other's memory by addresses: all of them, in their order.
 
-    It is the communicator's, and nobody destroys it.  Newer versions have it.
+    The team belongs to the communicator, and the program does not destroy it.  Newer versions have this call.
 
     Gives: team
     Refuses: 2 NULL; 6 the communicator
@@ -448,7 +448,7 @@ def HcclTeamMemberToRank(comm: CommHandle, team: Handle, memberId: UInt32) -> in
     """Return the rank of a member of a team.
 
     Gives: rank
-    Refuses: 2 NULL; 6 the communicator, the team; 1 another communicator's team, no member
+    Refuses: 2 NULL; 6 the communicator, the team; 1 another communicator's team, the member
     Basis: D, S
     """
     ranks = team_of(team, comm=comm).ranks
@@ -462,12 +462,12 @@ def HcclTeamRankToMember(comm: CommHandle, team: Handle, rankId: UInt32) -> int:
     """Return which member of a team a rank is.
 
     Gives: member
-    Refuses: 2 NULL; 6 the communicator, the team, the rank is no member; 1 another communicator's team
+    Refuses: 2 NULL; 6 the communicator, the team, the rank is not a member; 1 another communicator's team
     Basis: D, S
     """
     found = team_of(team, comm=comm)
     if rankId not in found.ranks:
         raise Refusal(
-            NOT_FOUND, f"rank {rankId:,} is no member of {found}", f"pass one of {found.ranks[:16]}"
+            NOT_FOUND, f"rank {rankId:,} is not a member of {found}", f"pass one of {found.ranks[:16]}"
         )
     return found.ranks.index(rankId)

@@ -31,18 +31,18 @@ _MOST_NOTIFIES = 65535
 _QUOTA = 65536
 _MOST_DEDICATED = 64
 _CPU = int(CommEngine.COMM_ENGINE_CPU)
-#: The vendor tells AICPU from AICPU_TS by who feeds the queue; here both are a stream's.
+#: AICPU and AICPU_TS differ in what feeds their queue; here both are queues of a stream.
 _ON_STREAMS = frozenset(
     map(int, (CommEngine.COMM_ENGINE_CPU_TS, CommEngine.COMM_ENGINE_AICPU, CommEngine.COMM_ENGINE_AICPU_TS))
 )
 
 
 def refuse_engine(engine: int, *, cpu: bool) -> int:
-    """Refuse engines that are not here: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for what is none."""
+    """Refuse engines that do not exist here, HCCL_E_NOT_SUPPORT, and numbers of no engine, HCCL_E_PARA."""
     if engine in _ON_STREAMS or (cpu and engine == _CPU):
         return engine
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
-        raise Refusal(PARA, f"{engine} is no engine", "pass COMM_ENGINE_CPU_TS")
+        raise Refusal(PARA, f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
     name = CommEngine(engine).name
     here = "COMM_ENGINE_CPU_TS, COMM_ENGINE_AICPU or COMM_ENGINE_AICPU_TS"
     here += ", or COMM_ENGINE_CPU" if cpu else ""
@@ -60,7 +60,7 @@ _OnStream = Annotated[Enum, one_of(NOT_SUPPORT, (ThreadType.THREAD_TYPE_TS,), "p
 
 
 def refuse_more_notifies(comm: Comm, wanted: int) -> None:
-    """Refuse what is beyond the quota of a communicator: HCCL_E_UNAVAIL."""
+    """Refuse more notifies than a communicator may have: HCCL_E_UNAVAIL."""
     if comm.notifies + wanted > _QUOTA:
         raise Refusal(
             UNAVAIL,
@@ -135,9 +135,9 @@ def HcclThreadAcquireWithStream(
 ) -> int:
     """Return a thread whose operations are queued on a stream of ``acl``; from then on a failure stops that stream.
 
-    A second call for the same stream and engine returns the same thread, with as many notifies as the most asked for.
-    It ends with its stream, and gives its notifies back.  Engine CPU: it does not; operations run in the caller,
-    after what the stream had before.
+    A second call for the same stream and engine returns the same thread, with the largest number of notifies asked
+    for.  The thread ends with its stream, and gives its notifies back.  A thread of engine CPU does not; its
+    operations run in the caller, after the earlier operations of the stream.
 
     Gives: thread
     Refuses: 2 NULL; 6 the communicator, the stream; 1 `notifyNum` above 65,535, a stream of another device, no
@@ -179,7 +179,7 @@ def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> Hcomm
 
 
 def _forget_ended(comm: Comm) -> None:
-    """Let go of threads that can do nothing any more: a program makes streams for a while, and destroys them."""
+    """Let go of threads whose stream was destroyed."""
     ended = [
         key
         for key, each in comm.streams.items()
@@ -209,14 +209,14 @@ def stream_of(handle: int) -> AclStream:
 
 
 def _first_of(error: Error) -> Error:
-    """Return the failure that others were cancelled for: messages of a batch run on streams beside the program's."""
+    """Return the failure for which others were cancelled: messages of a batch run on streams of their own."""
     while isinstance(error.__cause__, Error):
         error = error.__cause__
     return error
 
 
 def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
-    """Return how a stream tells of a wait of this communicator that took too long (facts/hcomm 3.12)."""
+    """Return the function that words a failed wait of this communicator for its stream (facts/hcomm 3.12)."""
     name, rank, sides = comm.comm_name, comm.group.rank, comm.sides
 
     def retell(error: Error) -> Error | Refusal:
@@ -247,7 +247,7 @@ def HcclDedicatedThreadAcquire(comm: CommHandle, useType: Enum, notifyNumPerThre
     Basis: D; C for the codes
     """
     if useType not in HcclDedicatedThreadType.__members__.values() or useType < 0:
-        raise Refusal(PARA, f"{useType} is no use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
+        raise Refusal(PARA, f"{useType} is not a use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
     _refuse_count(notifyNumPerThread, _MOST_DEDICATED)
     key = (-1 - useType, 0)
     with comm.guard:

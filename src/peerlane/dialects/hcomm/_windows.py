@@ -1,4 +1,4 @@
-"""``hcomm``: symmetric windows, memory of all ranks that each of them has an address of (facts/hcomm 2.3)."""
+"""``hcomm``: symmetric windows: each rank has an address for the memory of every rank (facts/hcomm 2.3)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.ranks.lending import Loan, Terms, borrow
 
 _FLAGS = (0, 1)
-#: What ranks of this process have in windows, by what tells them on the line.
+#: The memory that ranks of this process have in windows, by its key in the rendezvous.
 _offered: dict[str, Loan] = {}
 
 
 class Window(Resource):
-    """A symmetric window of a communicator: this rank's memory, and what was asked for of the others'.
+    """A symmetric window of a communicator: the memory of this rank, and that of peers once it was asked for.
 
     Attributes
     ----------
@@ -50,14 +50,14 @@ class Window(Resource):
         self._is_over = False
 
     def place(self, address: int, nbytes: int) -> int | None:
-        """Return the first byte of a range in this rank's part, None where it is not inside, or that was freed."""
+        """Return the offset of a range in this rank's part; None where it is not inside, or the memory was freed."""
         if self.memory.is_closed:
             return None
         first = address - self.memory.address
         return first if 0 <= first <= self.memory.size - nbytes else None
 
     def offer(self) -> None:
-        """Let the other ranks find this one's memory: HCCL_E_NOT_SUPPORT for a host's."""
+        """Let the other ranks find the memory of this rank: HCCL_E_NOT_SUPPORT for host memory."""
         if isinstance(self.memory.device, Host):
             raise Refusal(
                 NOT_SUPPORT,
@@ -81,7 +81,7 @@ class Window(Resource):
         return self._part(rank).address
 
     def reach(self, rank: int) -> bool:
-        """Let the channels to a rank reach its memory, from this rank's; tell whether they did not before."""
+        """Let the channels to a rank reach its memory; tell whether they did not before."""
         theirs = self._part(rank)
         with self._lock:
             self._refuse_over()
@@ -95,7 +95,7 @@ class Window(Resource):
         return True
 
     def meet(self, rank: int) -> None:
-        """Wait until a rank reaches this one's memory: nobody ends a window that another is about to open."""
+        """Wait until a rank reaches the memory of this one: a window must not end while a peer opens it."""
         with self.comm.working():
             key = f"{self._key(rank)}/{self.comm.group.rank}"
             self.comm.line.get(key, timeout=self.comm.settings.connect_timeout)
@@ -103,7 +103,7 @@ class Window(Resource):
     def _part(self, rank: int) -> Buffer:
         if rank == self.comm.group.rank:
             return self.memory
-        with self._finding:  # never what end() takes: who ends it must not wait for another rank
+        with self._finding:  # not the lock that end() takes: end() must not wait for another rank
             if rank not in self._peers:
                 found = self._found(rank)
                 with self._lock:
@@ -115,7 +115,9 @@ class Window(Resource):
 
     def _refuse_over(self) -> None:
         if self._is_over:
-            raise Refusal(NOT_FOUND, f"{self} was ended meanwhile", "end it when nobody uses it any more")
+            raise Refusal(
+                NOT_FOUND, f"{self} was ended meanwhile", "end a window when no rank uses it any more"
+            )
 
     def _found(self, rank: int) -> tuple[Buffer, bool]:
         group, seconds = self.comm.group, self.comm.settings.connect_timeout
@@ -133,7 +135,9 @@ class Window(Resource):
             theirs = _offered.get(self._key(rank))
             if theirs is None:
                 raise Refusal(
-                    NOT_FOUND, f"rank {rank} has ended this window", "end it when nobody uses it any more"
+                    NOT_FOUND,
+                    f"rank {rank} has ended this window",
+                    "end a window when no rank uses it any more",
                 )
             return theirs.here(name), False
         opened, terms = Buffer.open(text, timeout=seconds), Terms.decode(agreed)
@@ -142,7 +146,7 @@ class Window(Resource):
         return opened, True
 
     def end(self) -> None:
-        """Let go of the others' memory, and take this one's back."""
+        """Let go of the peers' memory, and take back the memory of this rank."""
         with self._lock:
             self._is_over = True
             peers, self._peers = self._peers, {}
@@ -160,7 +164,7 @@ class Window(Resource):
 
 
 def windows_of(comm: Comm) -> list[Window]:
-    """Return the windows of a communicator itself; those of its teams are of another class."""
+    """Return the windows of a communicator, without those of its teams."""
     return [each for each in comm.parts if type(each) is Window]
 
 
@@ -168,7 +172,7 @@ def windows_of(comm: Comm) -> list[Window]:
 def HcclCommSymWinRegister(comm: ActiveComm, addr: Pointer, size: UInt64, flag: UInt32) -> int:
     """Make memory of this rank its part of a symmetric window; all ranks do it in one order, with one size.
 
-    The others' parts are looked for when they are asked for.  It ends with the communicator at the latest.
+    The parts of the peers are opened when they are asked for.  A window ends with its communicator at the latest.
 
     Gives: window
     Refuses: 2 NULL; 6 the communicator, memory that acl has not given out; 1 `size` 0, `flag` above 1, memory of
@@ -191,7 +195,7 @@ def HcclCommSymWinRegister(comm: ActiveComm, addr: Pointer, size: UInt64, flag: 
 
 @hcomm.call("hcomm.HcclCommSymWinDeregister")
 def HcclCommSymWinDeregister(winHandle: Annotated[Window, HANDLE, meaning(Window)]) -> None:
-    """End this rank's hold on a window: what it asked for of the others' memory is no address any more.
+    """End a window in this rank: its addresses of the peers' memory are not valid any more.
 
     Refuses: 2 NULL; 6 no window
     Basis: D
@@ -207,7 +211,7 @@ def HcclCommSymWinGet(comm: CommHandle, ptr: Pointer, size: UInt64) -> tuple[int
     """Return the window in which bytes of this rank lie as a whole, and their first byte there.
 
     Gives: window, offset
-    Refuses: 2 NULL; 6 the communicator, they lie in none
+    Refuses: 2 NULL; 6 the communicator, the bytes lie in no window
     Basis: D; C for the codes
     """
     with comm.guard:
@@ -222,13 +226,13 @@ def HcclCommSymWinGet(comm: CommHandle, ptr: Pointer, size: UInt64) -> tuple[int
 
 @hcomm.call("hcomm.HcclSymWinGetPeerPointer", out=1)
 def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32) -> int:
-    """Return where this process has a byte of a rank's part of a window; it waits until that rank has registered it.
+    """Return the address of a byte in a rank's part of a window; wait until that rank has registered it.
 
-    A team's window is taken too, for the ranks that its channels reach.
+    A window of a team is taken too, for the ranks that its channels reach.
 
     Gives: address
-    Refuses: 2 NULL; 6 no window, that rank has ended it; 1 no rank, `offset` beyond the window, another size there; 9
-        the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's, and
+    Refuses: 2 NULL; 6 the window, that rank has ended it; 1 the rank, `offset` beyond the window, another size there;
+        9 the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's, and
         HcclTeamChannelsCreate was not called since it was registered
     Basis: D; C for the codes, for the wait, and for teams
     """
