@@ -76,7 +76,7 @@ def test_no_field_raises(tmp_path: Path) -> None:
     world["endpoint desc"].loc = 3
     hcomm.explain()
     assert code(hcomm.HcommEndpointCreate(world["endpoint desc"])) == 1
-    assert "loc of EndpointDesc is 3, no EndpointLoc" in hcomm.explain()
+    assert "loc of EndpointDesc is 3, not an EndpointLoc" in hcomm.explain()
 
 
 def test_what_is_filled_may_have_been_anything() -> None:

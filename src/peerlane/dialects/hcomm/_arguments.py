@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Check, Parse, Refusal, as_index, type_name
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.machine import Thing, with_article
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._codes import PARA, PTR
 from peerlane.dialects.hcomm._state import thing
@@ -183,8 +183,8 @@ def part(struct: Any, name: str, kind: type[_Struct]) -> _Struct:
     if not isinstance(value, kind):
         raise Refusal(
             PARA,
-            f"{name} of {type(struct).__name__} is {value!r:.60}, not of type {kind.__name__}",
-            f"set its fields, or {name} to a {kind.__name__}",
+            f"{name} of {type(struct).__name__} is {value!r:.60}, not {with_article(kind.__name__)}",
+            f"set its fields, or {name} to {with_article(kind.__name__)}",
         )
     return value
 

@@ -232,8 +232,8 @@ def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32
 
     Gives: address
     Refuses: 2 NULL; 6 the window, that rank has ended it; 1 the rank, `offset` beyond the window, another size there;
-        9 the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's, and
-        HcclTeamChannelsCreate was not called since it was registered
+        9 the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's,
+        and HcclTeamChannelsCreate was not called since it was registered
     Basis: D; C for the codes, for the wait, and for teams
     """
     found = machine.things.get(winHandle)
