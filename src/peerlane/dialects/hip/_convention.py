@@ -54,7 +54,7 @@ _DONE_AT_THE_END = frozenset(
 
 
 class LastError(threading.local):
-    """What a thread's calls returned.
+    """The codes of a thread's latest calls.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class LastError(threading.local):
 
 
 class Seen(Protocol):
-    """What the calls see of the machine.
+    """The part of the machine that calls see.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class Calls(Table):
         does: str = "",
         within: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        """Declare a call that does what another does with its arguments and ``given`` behind them, ``within``."""
+        """Declare a call that runs another one with its arguments and ``given`` behind them, ``within`` a context."""
         body, told = self._bodies[of], self._table[of].facts
 
         def run(*args: Any) -> Any:
@@ -261,7 +261,7 @@ class Calls(Table):
         *parameters : tuple of (str, str)
             Names and C types.
         outputs : sequence of str
-            C types of what comes back behind the code.
+            C types of the outputs behind the code.
         """
         shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
         first = self._modules[""][name]
@@ -405,7 +405,7 @@ def is_compiler(name: str) -> bool:
 
 
 def answers(name: str) -> type[enum.IntEnum]:
-    """Return the enumeration of what a call answers: hipError_t or hiprtcResult."""
+    """Return the enumeration of a call's codes: hipError_t or hiprtcResult."""
     return hiprtcResult if is_compiler(name) else hipError_t
 
 

@@ -127,7 +127,7 @@ def _enabled(device: Device, address: int, place: Place) -> str:
 
 @calls.call("hipDeviceGetP2PAttribute")
 def hipDeviceGetP2PAttribute(attr: Any, srcDevice: DeviceId, dstDevice: DeviceId) -> int:
-    """Return what the link of two devices can do (facts/hip 3.2).
+    """Return an attribute of the link between two devices (facts/hip 3.2).
 
     The rank is the type of the link; atomics and arrays go where peer access goes.
 
