@@ -191,7 +191,7 @@ def test_a_wild_pointer_is_no_host_memory(address: int, acl: ModuleType, message
         assert call() == 107000
         text = message()
         assert f"{address:#x} (nothing is mapped there)" in text
-        assert f"Possible Cause: {address:#x} is no address: nothing is mapped there." in text
+        assert f"Possible Cause: {address:#x} is not an address: nothing is mapped there." in text
 
 
 def test_a_bad_device_says_how_to_have_more(acl: ModuleType, message: Callable[[], str]) -> None:

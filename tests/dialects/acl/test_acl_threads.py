@@ -29,7 +29,7 @@ def test_a_thread_calls_its_function_and_is_joined(acl: ModuleType, message: Cal
     ok(acl.util.stop_thread(thread))
     assert given == [([1, "two"], thread, 100000)]
     assert acl.util.stop_thread(thread) == 100000
-    assert "no thread of acl.util.start_thread" in message()
+    assert "not a thread of acl.util.start_thread" in message()
 
 
 @pytest.mark.parametrize("given", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])

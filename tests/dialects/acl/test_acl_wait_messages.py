@@ -103,7 +103,7 @@ def test_callbacks_that_are_not_called(acl: ModuleType, message: Callable[[], st
     )
     assert cause == (
         f"        Possible Cause: acl.rt.unsubscribe_report at {ended} ended the stream's subscription, and thread "
-        f"{me}, which runs what was launched there, is the one that did so."
+        f"{me}, which runs the callbacks launched there, is the one that did so."
     )
     assert "acl.rt.process_report before" in solution
     gone = in_thread(threading.get_ident)
@@ -191,7 +191,7 @@ def test_what_was_destroyed_has_no_number(acl: ModuleType, message: Callable[[],
     ok(acl.rt.destroy_notify(notify))
     assert acl.rt.synchronize_stream_with_timeout(stream, 30) == 507046
     text = message()
-    assert "waits for what has no number any more (" in text and not NEUTRAL.search(text)
+    assert "waits for an object that was destroyed (" in text and not NEUTRAL.search(text)
     ok(acl.rt.stream_abort(stream))
     assert acl.rt.synchronize_stream(stream) == 107023
     ok(acl.rt.record_event(event, other))

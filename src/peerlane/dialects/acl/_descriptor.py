@@ -83,7 +83,7 @@ def set_memcpy_desc(
 def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     """Queue the copy that a descriptor describes when it starts (facts/acl 2.7).
 
-    A copy that is queued before may rewrite it.  What is wrong with it then is 107000, at the next
+    A copy that is queued before may rewrite it.  A wrong field is then 107000, at the next
     synchronization.  The default stream 0 is refused.
 
     Refuses: 100000 NULL, stream 0, no kind; 207000 kind not 6; 107002; 107000 alignment, address, the stream; 107003
