@@ -195,7 +195,7 @@ def test_acl_free_and_memset_wild_pointer_message_says_nothing_is_mapped(
         assert call() == 107000
         text = message()
         assert f"{address:#x} (nothing is mapped there)" in text
-        assert f"Possible Cause: {address:#x} is no address: nothing is mapped there." in text
+        assert f"Possible Cause: {address:#x} is not an address: nothing is mapped there." in text
 
 
 def test_acl_set_device_unknown_device_message_names_devices_option(

@@ -81,7 +81,7 @@ def test_acl_exception_callback_stream_failure_is_told_once_with_facts(acl: Modu
     ((info, *facts),) = told
     assert facts == [507899, 2, number, threading.get_native_id(), 0]
     assert info_of(acl, info) == [0] * 5
-    assert "is no failure that is being told" in acl.get_recent_err_msg()
+    assert "is not a failure that is being told" in acl.get_recent_err_msg()
     ok(acl.rt.synchronize_device())
     assert len(told) == 1
     ok(acl.rt.set_exception_info_callback(None))

@@ -31,7 +31,7 @@ def test_acl_start_thread_calls_function_and_stop_thread_joins_it(
     ok(acl.util.stop_thread(thread))
     assert given == [([1, "two"], thread, 100000)]
     assert acl.util.stop_thread(thread) == 100000
-    assert "no thread of acl.util.start_thread" in message()
+    assert "not a thread of acl.util.start_thread" in message()
 
 
 @pytest.mark.parametrize("given", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])

@@ -107,7 +107,7 @@ def test_acl_message_uncalled_callbacks_names_each_and_the_reason(
     )
     assert cause == (
         f"        Possible Cause: acl.rt.unsubscribe_report at {ended} ended the stream's subscription, and thread "
-        f"{me}, which runs what was launched there, is the one that did so."
+        f"{me}, which runs the callbacks launched there, is the one that did so."
     )
     assert "acl.rt.process_report before" in solution
     gone = in_thread(threading.get_ident)
@@ -197,7 +197,7 @@ def test_acl_message_wait_for_destroyed_notify_says_no_number_is_left(
     ok(acl.rt.destroy_notify(notify))
     assert acl.rt.synchronize_stream_with_timeout(stream, 30) == 507046
     text = message()
-    assert "waits for what has no number any more (" in text and not NEUTRAL.search(text)
+    assert "waits for an object that was destroyed (" in text and not NEUTRAL.search(text)
     ok(acl.rt.stream_abort(stream))
     assert acl.rt.synchronize_stream(stream) == 107023
     ok(acl.rt.record_event(event, other))

@@ -76,7 +76,7 @@ def test_hcomm_struct_calls_nonsense_in_any_field_return_code(tmp_path: Path) ->
     world["endpoint desc"].loc = 3
     hcomm.explain()
     assert code(hcomm.HcommEndpointCreate(world["endpoint desc"])) == 1
-    assert "loc of EndpointDesc is 3, no EndpointLoc" in hcomm.explain()
+    assert "loc of EndpointDesc is 3, not an EndpointLoc" in hcomm.explain()
 
 
 def test_hcomm_desc_init_calls_reset_every_field() -> None:

@@ -61,37 +61,74 @@ class Failure:
     arguments: Arguments
 
 
-@dataclass(frozen=True, slots=True)
 class Check:
-    """What is wrong with some arguments, one by one, whatever the others are.
+    """What a call asks of an argument before its body runs.
 
-    Attributes
+    It is declared in the annotation of a parameter, or beside the call, with the names of the arguments.
+
+    Parameters
     ----------
-    names : tuple of str
-        The arguments, in the order in which they are looked at.
-    is_wrong : callable
-        Tells it of a value.
-    refusal : callable
-        Returns what to raise, of the name and the value.
+    of : callable
+        Makes, of an argument's name, the function that returns what the body gets of a value, or refuses.
+    names : tuple of str, optional
+        The arguments in the order in which they are looked at; in an annotation none.
     """
 
-    names: tuple[str, ...]
-    is_wrong: Callable[[Any], bool]
-    refusal: Callable[[str, Any], Refusal]
+    __slots__ = ("_looks", "names", "of")
+
+    def __init__(self, of: Callable[[str], Callable[[Any], Any]], names: tuple[str, ...] = ()) -> None:
+        self.of, self.names = of, names
+        self._looks = tuple(map(of, names))
 
     def __call__(self, *values: Any) -> None:
-        """Raise for the first of these values that is wrong; they are those of ``names``."""
-        for name, value in zip(self.names, values, strict=True):
-            if self.is_wrong(value):
-                raise self.refusal(name, value)
+        """Refuse the first of these values that is wrong; they are those of ``names``."""
+        for look, value in zip(self._looks, values, strict=True):
+            look(value)
+
+
+Steps: TypeAlias = "tuple[tuple[int, Callable[[Any], Any]], ...]"
+
+
+def steps_of(body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()) -> Steps:
+    """Return the checks of a call in their order, each with the place of its argument.
+
+    Parameters
+    ----------
+    body : callable
+        The annotations of its parameters may have checks.
+    checks : iterable of Check
+        Those that come before.
+    first : iterable of str
+        The parameters whose annotations come before the others'.
+    """
+    declared = inspect.signature(body, eval_str=True).parameters
+    names = list(declared)
+    beside = ((name, each) for each in checks for name in each.names)
+    inside = (
+        (name, each)
+        for name in dict.fromkeys((*first, *names))
+        for each in getattr(declared[name].annotation, "__metadata__", ())
+        if isinstance(each, Check)
+    )
+    return tuple((names.index(name), each.of(name)) for name, each in (*beside, *inside))
 
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """How an argument is read: ``read`` returns the value or raises TypeError, or refuses with a code."""
+    """How an argument is read.
+
+    Attributes
+    ----------
+    read : callable
+        Returns the value, raises TypeError, or refuses with a code.
+    is_address : bool
+    shown : type or None
+        What the reference page says of it, where a check makes something else of the value.
+    """
 
     read: Callable[[object], object]
     is_address: bool = False
+    shown: Any = None
 
 
 def type_name(value: object) -> str:
@@ -183,20 +220,18 @@ class _Parameters:
     parsers: tuple[Parse, ...]
     required: int
     reads: tuple[Callable[[object], Any], ...]
-    checks: tuple[tuple[int, Callable[[Any], bool], str, Callable[[str, Any], Refusal]], ...]
+    steps: Steps
 
     @classmethod
-    def of(cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = ()) -> _Parameters:
+    def of(
+        cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()
+    ) -> _Parameters:
         declared = inspect.signature(body, eval_str=True).parameters.values()
         names = tuple(each.name for each in declared)
         parsers = tuple(get_args(each.annotation)[1] for each in declared)
         required = sum(each.default is each.empty for each in declared)
-        each_check = tuple(
-            (names.index(name), check.is_wrong, name, check.refusal)
-            for check in checks
-            for name in check.names
-        )
-        return cls(call, names, parsers, required, tuple(each.read for each in parsers), each_check)
+        reads = tuple(each.read for each in parsers)
+        return cls(call, names, parsers, required, reads, steps_of(body, checks, first))
 
     def parse(self, args: Sequence[object]) -> list[Any]:
         """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
@@ -218,11 +253,13 @@ class _Parameters:
                 return TypeError(f"argument {name}: {own}")
         return error
 
-    def refuse_wrong(self, values: Sequence[Any]) -> None:
-        """Make the declared checks, in their order."""
-        for at, is_wrong, name, refusal in self.checks:
-            if at < len(values) and is_wrong(values[at]):
-                raise refusal(name, values[at])
+    def checked(self, values: Sequence[Any]) -> list[Any]:
+        """Return what the body gets, after the declared checks in their order."""
+        found = list(values)
+        for at, look in self.steps:
+            if at < len(found):
+                found[at] = look(found[at])
+        return found
 
     def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool], ...]:
         return tuple(
@@ -260,7 +297,7 @@ class Declared:
         """Read a body; ``outputs`` is None for a call that answers without a code."""
         declared = inspect.signature(body, eval_str=True)
         parameters = tuple(
-            (each.name, _type_text(get_args(each.annotation)[0]), each.default is each.empty)
+            (each.name, _shown_type(each.annotation), each.default is each.empty)
             for each in declared.parameters.values()
         )
         own = declared.return_annotation
@@ -296,6 +333,11 @@ def _positional(body: Callable[..., Any]) -> inspect.Signature:
 
 
 _FACT = re.compile(r"^(Gives|Refuses|Basis): (.*(?:\n    .*)*)", re.MULTILINE)
+
+
+def _shown_type(annotation: Any) -> str:
+    kind, parse, *_ = get_args(annotation)
+    return _type_text(parse.shown or kind)
 
 
 def _type_text(kind: Any) -> str:
@@ -431,6 +473,7 @@ class Convention(Table):
         out: int = 0,
         blank: tuple[object, ...] | Callable[..., tuple[object, ...]] | None = None,
         checks: Iterable[Check] = (),
+        first: Iterable[str] = (),
     ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor.
 
@@ -444,24 +487,31 @@ class Convention(Table):
             The outputs of a call that failed; zeros by default.  What a program may change is made anew for each
             failure, by a function of the arguments.
         checks : iterable of Check, optional
-            Made before the body is called, in their order.
+            They come before those of the annotations.
+        first : iterable of str, optional
+            The parameters whose annotations are checked before the others', which follow in their order.
         """
         made = blank if callable(blank) else None
         blanks = (0,) * out if blank is None or callable(blank) else blank
 
         def declare(body: _Body) -> Callable[..., Any]:
-            parameters = self._parameters[name] = _Parameters.of(name, body, checks)
+            parameters = self._parameters[name] = _Parameters.of(name, body, checks, first)
             self._table[name] = Declared.of(name, body, len(blanks))
             parse, takes = parameters.parse, bool(parameters.parsers)
-            refuse_wrong = parameters.refuse_wrong if parameters.checks else None
+            steps = parameters.steps
 
             def wrapper(*args: object) -> Any:
                 values: Sequence[Any] = args
                 try:
                     values = parse(args) if takes else ()
-                    if refuse_wrong is not None:
-                        refuse_wrong(values)
-                    result = body(*values)
+                    if steps:  # as parameters.checked(): a call of it costs a frame
+                        found = list(values)
+                        for at, look in steps:
+                            if at < len(found):
+                                found[at] = look(found[at])
+                        result = body(*found)
+                    else:
+                        result = body(*values)
                 except (Refusal, Error) as error:
                     code = self._fail(parameters, error, values)
                     if made is not None:
@@ -490,8 +540,7 @@ class Convention(Table):
             def wrapper(*args: object) -> Any:
                 values = parameters.parse(args) if parameters.parsers else []
                 try:
-                    parameters.refuse_wrong(values)
-                    return body(*values)
+                    return body(*parameters.checked(values))
                 except (Refusal, Error) as error:
                     if failed is not None:
                         return failed(self._fail(parameters, error, values))

@@ -121,7 +121,7 @@ class Context(Thing):
 
 def with_article(name: str) -> str:
     """Return ``a stream``, ``an event``."""
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 class _Left:

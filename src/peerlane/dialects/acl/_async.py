@@ -51,7 +51,7 @@ def _declare(name: str, doc: str) -> None:
 
 
 def _quick(checked: Callable[..., object]) -> Callable[..., object]:
-    """Queue at once what is right in every way; the rest goes to the checks in the vendor's order."""
+    """Queue at once if every argument is right; other calls go to the checks in the vendor's order."""
 
     def copy(*args: Any) -> object:
         try:
@@ -173,7 +173,7 @@ def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:
     if Kind.DEVICE not in kinds:
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
-            f"{machine.describe(dst)} and {machine.describe(src)} are both the host's, which no stream copies",
+            f"{machine.describe(dst)} and {machine.describe(src)} are both host memory; streams do not copy that",
             "copy on the host with acl.rt.memcpy, Python or numpy",
         )
     if Kind.PAGEABLE not in kinds:

@@ -73,9 +73,9 @@ def unsubscribe_report(thread_id: Word, stream: Address) -> None:
 
 @acl.call("acl.rt.launch_callback", checks=[_BLOCK_TYPE])
 def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: Address) -> None:
-    """Queue ``fn(user_data)``; with ``block_type`` 1 what follows waits for its return (facts/acl 2.10).
+    """Queue ``fn(user_data)``; with ``block_type`` 1 later operations wait for its return (facts/acl 2.10).
 
-    What it raises is no failure of the stream, but a message in the thread that ran it.
+    An error that it raises is not a failure of the stream, but a message in the thread that ran it.
 
     Refuses: 107000 `block_type`, stream; 107002; 107003; 107015 not subscribed; `TypeError` not callable
     Basis: S, R; C for `block_type` and `TypeError`
@@ -85,7 +85,7 @@ def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: 
 
 @acl.call("acl.rt.process_report")
 def process_report(timeout: Int32) -> None:
-    """Run what this thread's streams have reached, waiting up to ``timeout`` ms for the first (facts/acl 2.10).
+    """Run the callbacks that this thread's streams have reached; wait up to ``timeout`` ms for one (facts/acl 2.10).
 
     -1 waits for ever.  107012 if no stream is subscribed to this thread, 507012 if nothing came in time.
 

@@ -25,4 +25,4 @@ def one_of(
     shown: Callable[[Any], str] = str,
 ) -> Check:
     """Refuse a value that is none of those, as the runtime does unless ``code`` says otherwise."""
-    return checks.one_of(code, name, valid, remedy, shown=shown)
+    return checks.one_of(code, valid, remedy, names=(name,), shown=shown)

@@ -1,4 +1,4 @@
-"""Return codes of pyACL: those that calls of this dialect give, those of every fault, and what to do about it."""
+"""Return codes of pyACL: the codes of this dialect's calls, and for every fault its code and its remedy."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def create_context(device_id: Int32) -> int:
 def destroy_context(context: Address) -> None:
     """Wait for the work of its streams and end them, with its events and notifies (facts/acl 2.3).
 
-    What the work failed with is returned.  Memory belongs to the device and stays until nothing uses that.
+    The code of a failure of that work is returned.  Memory belongs to the device and stays until nothing uses that.
 
     Refuses: 100000 NULL; 107002 no context, a device's own; 507007 being destroyed; what its work failed with
     Basis: S; C for the last
@@ -81,7 +81,7 @@ def ctx_get_current_default_stream() -> int:
 
 
 def _context_of(handle: int) -> Context:
-    """Return a live context: 100000 for NULL, 107002 for what is none (any more)."""
+    """Return a live context: 100000 for NULL, 107002 for other numbers and destroyed contexts."""
     machine.devices()
     if not handle:
         raise Refusal(

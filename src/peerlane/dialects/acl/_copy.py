@@ -62,7 +62,7 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
 
 
 def memcpy(*args: object) -> object:
-    """Take what is right at once; what is not in every way goes to the checks in the vendor's order."""
+    """Copy at once if every argument is right; other calls go to the checks in the vendor's order."""
     try:
         dst, dest_max, src, count, kind = args
         if (
@@ -81,7 +81,7 @@ def memcpy(*args: object) -> object:
         ):
             quick_copy(dst, src, count, True)
             return SUCCESS
-    except BadAddress as error:  # what the checks refuse is none: they let these arguments pass
+    except BadAddress as error:  # the checks refuse nothing: they let these arguments pass
         return acl.failed("acl.rt.memcpy", error, args)
     except (Error, TypeError, ValueError):
         pass  # nothing was written: the other path gives the reason
@@ -166,7 +166,7 @@ def refuse_ordinary(dev_ptr: int, count: int) -> None:
     if not is_mapped(dev_ptr):
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"{dev_ptr:#x} is no address: nothing is mapped there",
+            f"{dev_ptr:#x} is not an address: nothing is mapped there",
             "pass an address that acl.rt.malloc or acl.rt.malloc_host returned",
         )
     raise Refusal(

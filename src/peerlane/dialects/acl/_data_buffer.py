@@ -12,7 +12,7 @@ _CREATE = "acl.create_data_buffer"
 
 
 class AclDataBuffer(Thing):
-    """An address and a size, which nobody checks: the memory is the program's."""
+    """An address and a size, which are not checked: the memory is the program's."""
 
     __slots__ = ("address", "size")
 
@@ -52,7 +52,7 @@ def _getter(name: str, summary: str, of: Callable[[AclDataBuffer], int]) -> None
 
     get.__doc__ = f"""Return {summary}.
 
-    Gives: bare int, 0 for what is none
+    Gives: bare int, 0 for other numbers
     Basis: S
     """
     acl.value(f"acl.get_data_buffer_{name}", failed=lambda _: 0)(get)
@@ -68,7 +68,7 @@ def update_data_buffer(data_buffer: Address, data: Address, size: Word) -> None:
     """Give a data buffer another address and size.
 
     Refuses: 100000 no data buffer
-    Basis: S; C for what was destroyed
+    Basis: S; C for a destroyed one
     """
     found = _of(data_buffer)
     found.address, found.size = data, size

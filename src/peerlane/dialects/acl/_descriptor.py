@@ -6,7 +6,8 @@ A descriptor is a list of one copy, as :class:`peerlane.CopyDescriptor` lays it 
 from __future__ import annotations
 
 from peerlane import CopyDescriptor, Kind, as_buffer
-from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, Word
+from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
+from peerlane.dialects._shared.checks import check
 from peerlane.dialects.acl._checks import null, reserved, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -19,14 +20,17 @@ _SIZE = CopyDescriptor.size_for(1)
 _ALIGNMENT = 64
 
 
-def _refused_kind(name: str, kind: int) -> Refusal:
-    code = Code.RT_FEATURE_NOT_SUPPORT if kind in _KINDS else Code.INVALID_PARAM
-    return Refusal(
-        code, f"{name} is {kind}", "pass 6, INNER_DEVICE_TO_DEVICE: the only one that descriptors copy"
-    )
+def _refuse_kind(name: str, kind: int) -> int:
+    if kind != _INNER_DEVICE_TO_DEVICE:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT if kind in _KINDS else Code.INVALID_PARAM,
+            f"{name} is {kind}",
+            "pass 6, INNER_DEVICE_TO_DEVICE: the only one that descriptors copy",
+        )
+    return kind
 
 
-_KIND = Check(("kind",), lambda kind: kind != _INNER_DEVICE_TO_DEVICE, _refused_kind)
+_KIND = check(_refuse_kind, names=("kind",))
 
 
 @acl.call("acl.rt.get_memcpy_desc_size", out=1, checks=[_KIND])
@@ -79,7 +83,7 @@ def set_memcpy_desc(
 def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     """Queue the copy that a descriptor describes when it starts (facts/acl 2.7).
 
-    A copy that is queued before may rewrite it.  What is wrong with it then is 107000, at the next
+    A copy that is queued before may rewrite it.  A wrong field is then 107000, at the next
     synchronization.  The default stream 0 is refused.
 
     Refuses: 100000 NULL, stream 0, no kind; 207000 kind not 6; 107002; 107000 alignment, address, the stream; 107003

@@ -27,7 +27,7 @@ def set_device(device_id: Int32) -> None:
 @acl.call("acl.rt.reset_device")
 def reset_device(device_id: Int32) -> None:
     """Drop one reference; the last one waits for the device's work of this process, ends its streams, events and
-    notifies, and frees its memory (facts/acl 2.2).  What the work failed with is returned.
+    notifies, and frees its memory (facts/acl 2.2).  The code of a failure of that work is returned.
 
     Refuses: 107001; 507007 without a reference; what its work failed with
     Basis: S, R; C for the last
@@ -60,7 +60,7 @@ def get_device() -> int:
 
 @acl.call("acl.rt.get_device_count", out=1)
 def get_device_count() -> int:
-    """Return how many devices the program sees (facts/acl 2.2): those of ASCEND_RT_VISIBLE_DEVICES, or all.
+    """Return how many devices the program sees (facts/acl 2.2): the devices of ASCEND_RT_VISIBLE_DEVICES, or all.
 
     Gives: count
     Refuses: 507033; 207004 none is visible
@@ -178,7 +178,7 @@ def add_reference(device: Device, peer: Device) -> None:
             _refuse_too_many(device, peer)
             device.backend.announce_peer(*forth, True)
         if forth not in references and back in references:
-            # The own routes are the quicker ones; what another process enabled is looked up for each copy.
+            # Access enabled here is quicker; access that another process enabled is looked up for each copy.
             try:
                 device.peers.add(peer)
                 peer.peers.add(device)
@@ -218,7 +218,7 @@ def _not_enabled(a: Device, b: Device) -> list[tuple[Device, Device]]:
 def without_access(
     error: AccessDenied, a: Device, b: Device, private: Sequence[str]
 ) -> Refusal | AccessDenied:
-    """Return what a refused copy between two devices says: which enable is missing, where.
+    """Return the cause of a refused copy between two devices: which enable is missing, where.
 
     ``private`` names the ends that were allocated without a P2P policy.
     """
@@ -249,7 +249,7 @@ def without_access(
         Code.RT_DRV_INTERNAL_ERROR,
         f"{both} have no effective peer access, which needs both directions; missing: "
         + " and ".join(missing),
-        "call what is missing, then copy; or copy through host memory",
+        "make the missing call, then copy; or copy through host memory",
     )
 
 

@@ -29,7 +29,7 @@ acl.refused.update(REFUSED)
 def calls_of(module: str) -> Callable[[str], Callable[..., Any]]:
     """Return the ``__getattr__`` of a module: a call that refuses, or AttributeError.
 
-    A module that computes has one for any lower-case name, the others for those of the vendor's binding.
+    A module that computes has one for any lower-case name, the others for the names of the vendor's binding.
     """
     made: dict[str, Callable[..., Any]] = {}
     shapes, missing = REFUSED[module], acl.missing(module)

@@ -13,7 +13,7 @@ from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
-from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers, note_wait, wait_while_served
+from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers, wait_while_served
 from peerlane.errors import Busy, Error, Fault, WaitTimeout
 
 MOST_EVENTS = 65_536
@@ -76,7 +76,7 @@ class AclEvent(Thing):
             self._early.clear()
 
     def forget_record(self, stream: Stream) -> None:
-        """Be as if it was never recorded, for what is submitted from now on."""
+        """Count as never recorded for later operations."""
         with self._lock:
             stream.record()
             self.neutral = self.context.device.create_event()
@@ -92,7 +92,6 @@ class AclEvent(Thing):
                 early = stream.device.create_notify()
                 stream.wait(early, timeout=timeout)
                 self._early.append(early)
-            note_wait(stream)
             if len(self._waits) >= _KEPT_WAITS:
                 self._waits = [wait for wait in self._waits if not _is_over(*wait)]
             self._waits.append((stream, stream.submitted))
@@ -183,7 +182,7 @@ def create_event_with_flag(flag: UInt32) -> int:
 def create_event_ex_with_flag(flag: UInt32) -> int:
     """Create an event that is complete until it is recorded, and may be recorded again (facts/acl 2.5).
 
-    Flags as those of ``create_event_with_flag``, without 0x10 and 0x20.
+    The flags of ``create_event_with_flag``, without 0x10 and 0x20.
 
     Gives: event
     Refuses: as `create_event`; 107000 flag; 207000 0x40 (IPC) alone
@@ -194,7 +193,7 @@ def create_event_ex_with_flag(flag: UInt32) -> int:
 
 @acl.call("acl.rt.destroy_event")
 def destroy_event(event: Address) -> None:
-    """Destroy, without waiting; who waits for it goes on doing so (facts/acl 2.5).
+    """Destroy an event without waiting; streams that wait for it go on waiting (facts/acl 2.5).
 
     Refuses: 100000 NULL; 107002; 107000 no event
     Basis: S
@@ -351,7 +350,7 @@ def get_event_avail_num() -> int:
 
 @acl.call("acl.rt.stream_wait_event")
 def stream_wait_event(stream: Address, event: Address) -> None:
-    """Let what is submitted to a stream from now on wait for an event, of any device (facts/acl 2.5).
+    """Let later operations of a stream wait for an event, of any device (facts/acl 2.5).
 
     The stream comes first here.  107000 for an event of ``create_event`` that was never recorded.
 

@@ -35,13 +35,13 @@ def refuse_short(length: int) -> None:
 
 
 def text_of(given: Handle) -> str:
-    """Return the key of what was exported."""
+    """Return the key of an export."""
     return bytes(given).decode()
 
 
 @contextlib.contextmanager
 def as_no_key() -> Iterator[None]:
-    """Answer what is no key with 507899 (facts/acl 3)."""
+    """Refuse texts that are not a key with 507899 (facts/acl 3)."""
     try:
         yield
     except BadHandle as error:
@@ -51,7 +51,7 @@ def as_no_key() -> Iterator[None]:
 
 
 def let_in(handle: Handle, pids: Iterable[int]) -> None:
-    """List every process, or none if one number is no pid: 107000.
+    """List every process, or none if one number is not a pid: 107000.
 
     207006 if the handle was exported without a list.  Raises Closed if it is over.
     """
@@ -60,14 +60,14 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
         raise Refusal(
             Code.RT_NO_PERMISSION,
             "it was exported without a list of processes: any may import it",
-            "export with flags 0 to choose who may",
+            "export with flags 0 to choose the importers",
         )
     wanted = list(pids)
     for pid in wanted:
         if not 0 < pid <= _LARGEST:
             raise Refusal(
                 Code.RT_PARAM_INVALID,
-                f"{pid} is no process",
+                f"{pid} is not a process",
                 "pass what acl.rt.device_get_bare_tgid gives in the processes that shall import",
             )
     for pid in wanted:
@@ -75,7 +75,7 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
 
 
 def pids_of(call: str, given: object) -> list[int]:
-    """Return a list of processes: ValueError for what is no list of ints, 107000 for an empty one."""
+    """Return a list of processes: ValueError unless it is a list of ints, 107000 for an empty one."""
     pids = int_list(call, given)
     if not pids:
         raise Refusal(Code.RT_PARAM_INVALID, "the list of processes is empty", "pass at least one")

@@ -61,8 +61,8 @@ def get_last_error(level: Int32) -> int:
 def set_exception_info_callback(fn: Object = None) -> None:
     """Have ``fn(info)`` called for each failure on a stream; None, or no argument, ends that (facts/acl 2.10).
 
-    It is called by the thread that synchronizes, before the call returns.  What it raises becomes a message, and
-    ends it as well.  ``info`` is good for the five calls below until ``fn`` returns.
+    The thread that synchronizes calls it, before its call returns.  An error that ``fn`` raises becomes a message,
+    and ends it as well.  ``info`` is good for the five calls below until ``fn`` returns.
 
     Refuses: `TypeError` not callable
     Basis: S, D; C for when it is called
@@ -104,7 +104,7 @@ def _of(info: int) -> _Info:
     if found is None:
         raise Refusal(
             Code.INVALID_PARAM,
-            f"{info:#x} is no failure that is being told",
+            f"{info:#x} is not a failure that is being told",
             "pass what acl.rt.set_exception_info_callback's function was called with, before it returns",
         )
     return found

@@ -110,7 +110,7 @@ def ptr_to_numpy(ptr: Address, shape: Object, npy_type: Int32) -> Any:
     dtype = _TYPES.get(npy_type)
     if dtype is None:
         raise ValueError(
-            f"{call}: {npy_type} is no numpy type number of plain numbers; see numpy.dtype(...).num"
+            f"{call}: {npy_type} is not a numpy type number of plain numbers; see numpy.dtype(...).num"
         )
     size = math.prod(lengths) * dtype.itemsize
     _check_host(call, ptr, size)
@@ -149,7 +149,7 @@ def _array_on(ptr: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int)
 
 
 def _check_host(call: str, ptr: int, size: int) -> None:
-    """Refuse what is not host memory of that size; the ends are read under the guard."""
+    """Refuse addresses that are not host memory of that size; the ends are read under the guard."""
     if not size:
         return
     if ptr + size > _END:
@@ -170,11 +170,13 @@ def _check_host(call: str, ptr: int, size: int) -> None:
         )
     for address in (ptr, ptr + size - 1):
         if not is_mapped(address):
-            raise ValueError(f"{call}: {address:#x} is no address of host memory: nothing is mapped there")
+            raise ValueError(
+                f"{call}: {address:#x} is not an address of host memory: nothing is mapped there"
+            )
 
 
 def _of_forked(call: str, ptr: int, size: int) -> bytes:
-    """Read in a forked child, which has no guard: the system refuses what is not mapped."""
+    """Read in a forked child, which has no guard: the system refuses addresses that are not mapped."""
     with open(os.memfd_create("peerlane-read"), "w+b", buffering=0) as copied:  # noqa: PTH123
         done = 0
         while done < size:
@@ -184,8 +186,8 @@ def _of_forked(call: str, ptr: int, size: int) -> bytes:
             )
             if written <= 0 or at >= _END:
                 raise ValueError(
-                    f"{call}: {f'{at:#x}' if at else 'NULL (0)'} is no host memory of this process, which was forked "
-                    f"after its parent had used a device and has none of its memory; {REMEDIES[Fault.FORKED]}"
+                    f"{call}: {f'{at:#x}' if at else 'NULL (0)'} is not host memory of this process, which was forked"
+                    f" after its parent had used a device and has none of its memory; {REMEDIES[Fault.FORKED]}"
                 ) from None
             done += written
         copied.seek(0)

@@ -32,7 +32,7 @@ _MEMORY = "pass what acl.rt.malloc returned, and its size"
 
 @dataclass(slots=True)
 class _Imported:
-    """What was imported; ``direction``: the peer access that came with it."""
+    """Imported memory; ``direction``: the peer access that came with it."""
 
     buffer: Buffer
     direction: tuple[Device, Device] | None
@@ -43,7 +43,7 @@ class _Imported:
 def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word) -> str:
     """Return the key by which other processes import the first ``size`` bytes of memory (facts/acl 2.9).
 
-    ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``ipc_mem_set_import_pid`` lists; 1: any.
+    ``len`` is the room for the key, 65 at least.  ``flags`` 0: processes of ``ipc_mem_set_import_pid``; 1: any.
 
     Gives: key, 64 characters
     Refuses: `ValueError` `len` 1,024 or more; 100000 NULL, size 0; 107000 `len` below 65, `flags` beyond 1, not from
@@ -129,9 +129,9 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
 
 @acl.call("acl.rt.ipc_mem_close")
 def ipc_mem_close(key: Text) -> None:
-    """Let go of what was imported, or end the key that this process exported (facts/acl 2.9).
+    """Let go of imported memory, or end a key of this process (facts/acl 2.9).
 
-    Who has imported the memory keeps it.
+    Processes that have imported the memory keep it.
 
     Refuses: 507899 no key, or over, or closed as often as imported
     Basis: X
@@ -191,7 +191,7 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
         code, cause = Code.RT_DRV_INTERNAL_ERROR, f"{dev_ptr:#x} was imported, and only its maker exports it"
     elif machine.reservations.around(dev_ptr) is not None:
         code = Code.RT_DRV_INTERNAL_ERROR
-        cause = f"{dev_ptr:#x} is a reserved address; what is mapped there is shared by its handle"
+        cause = f"{dev_ptr:#x} is a reserved address; memory that is mapped there is shared by its handle"
         remedy = "use acl.rt.mem_export_to_shareable_handle"
     raise Refusal(code, cause, remedy)
 

@@ -30,7 +30,7 @@ def read_attributes(call: str, cfg: dict[Any, Any]) -> list[Attribute]:
     KeyError
         ``numAttrs`` is not how many there are; a value has none of the keys.
     TypeError, ValueError
-        Something is no list, no dict, no int.
+        A value is not a list, a dict or an int.
     """
     if not cfg:
         return []

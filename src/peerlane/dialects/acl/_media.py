@@ -34,7 +34,7 @@ def dvpp_malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
 def dvpp_free(dev_ptr: Address) -> None:
     """Free what ``dvpp_malloc`` returned.
 
-    Refuses: as `free`; 107000 also what was freed
+    Refuses: as `free`; 107000 also freed memory
     Basis: D; C for the codes
     """
     free_device(dev_ptr, "acl.media.dvpp_free")

@@ -120,10 +120,10 @@ def malloc_host(size: Word) -> int:
 def free(dev_ptr: Address) -> None:
     """Free what ``malloc`` and its like returned, from any thread, with or without a device (facts/acl 2.7).
 
-    Freeing it again does nothing and is no failure, as reported twice of a 910C.
+    Freeing it again does nothing and is not a failure, as reported twice of a 910C.
 
     Refuses: 100000 NULL; 107000 anything that `malloc` did not return
-    Basis: S, X; R for what was freed before
+    Basis: S, X; R for memory that was freed before
     """
     _free(dev_ptr, "acl.rt.free", host=False, may_repeat=True)
 
@@ -132,7 +132,7 @@ def free(dev_ptr: Address) -> None:
 def free_host(host_ptr: Address) -> None:
     """Free what ``malloc_host`` returned (facts/acl 2.7).
 
-    Refuses: as `free`; 107000 also what was freed
+    Refuses: as `free`; 107000 also freed memory
     Basis: S, X
     """
     _free(host_ptr, "acl.rt.free_host", host=True)
@@ -167,7 +167,7 @@ def mem_flush(dev_ptr: Address, size: Word) -> None:
 
 @acl.call("acl.rt.mem_invalidate", checks=[null("dev_ptr"), _SIZE])
 def mem_invalidate(dev_ptr: Address, size: Word) -> None:
-    """Drop what a device's cache holds: nothing to do, there is no cache (facts/acl 2.7).
+    """Drop the contents of a device's cache: nothing to do, there is no cache (facts/acl 2.7).
 
     Refuses: as `mem_flush`
     Basis: S; C for 107000
@@ -265,7 +265,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"
     elif place.kind is Kind.PAGEABLE and not is_mapped(address):
-        cause = f"{address:#x} is no address: nothing is mapped there"
+        cause = f"{address:#x} is not an address: nothing is mapped there"
     elif place.kind is Kind.PAGEABLE:
         cause = f"{address:#x} is ordinary host memory, which acl.rt did not allocate"
     elif place.base in machine.allocations:

@@ -19,7 +19,6 @@ from peerlane.dialects.acl._exporting import (
 )
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
-from peerlane.dialects.acl._waits import note_wait
 
 _FLAG = one_of("flag", (0, 1), "pass 0, or 1 for a device's own use", shown=hex)
 _EXPORT_KEY, _SET_PID = "acl.rt.notify_get_export_key", "acl.rt.notify_set_import_pid"
@@ -36,7 +35,7 @@ class AclNotify(Thing):
         Its device is the one where it was created, also when it was imported.
     is_imported : bool
     given : Handle or None
-        What it was exported as.
+        Its export, once there is one.
     direction : tuple or None
         The peer access that came with the import.
     """
@@ -53,7 +52,7 @@ class AclNotify(Thing):
         self.direction: tuple[Device, Device] | None = None
 
     def abandon(self) -> None:
-        """End it and its key; what is queued already goes on."""
+        """End it and its key; queued operations go on."""
         with machine.lock:
             given, self.given = self.given, None
             direction, self.direction = self.direction, None
@@ -80,7 +79,7 @@ def create_notify(flag: Word) -> int:
 
 @acl.call("acl.rt.destroy_notify")
 def destroy_notify(notify: Address) -> None:
-    """Destroy; what is queued already goes on, and so do the processes that imported it (facts/acl 2.6).
+    """Destroy a notify; queued operations go on, and so do the processes that imported it (facts/acl 2.6).
 
     The key of an exported one is over.
 
@@ -106,7 +105,7 @@ def record_notify(notify: Address, stream: Address) -> None:
 
 @acl.call("acl.rt.wait_and_reset_notify")
 def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt32) -> None:
-    """Let what follows in the stream wait until the notify is set, and unset it (facts/acl 2.6).
+    """Let later operations of the stream wait until the notify is set, and unset it (facts/acl 2.6).
 
     ``timeout`` in seconds, 0 for ever; when it is over, the next synchronization returns 107019.
 
@@ -127,7 +126,6 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
             "set the device where it was created, import it there and wait there; it is recorded on any",
         )
     waiting.neutral.wait(found.neutral, timeout=timeout or None)
-    note_wait(waiting.neutral)
 
 
 @acl.call("acl.rt.get_notify_id", out=1)
@@ -161,7 +159,7 @@ def notify_batch_reset(notifies: Object) -> None:
 def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
     """Return the key by which other processes import the notify, once (facts/acl 2.6).
 
-    ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``notify_set_import_pid`` lists; 2: any.
+    ``len`` is the room for the key, 65 at least.  ``flags`` 0: processes of ``notify_set_import_pid``; 2: any.
 
     Gives: key, 64 characters
     Refuses: `ValueError` `len` 1,024 or more; 100000; 107002; 107000 notify, `len` below 65, `flags` not 0 or 2;
@@ -170,7 +168,7 @@ def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
     """
     refuse_long(_EXPORT_KEY, len)
     machine.context()
-    with machine.lock:  # so that it is not destroyed meanwhile, with a key that nobody would end
+    with machine.lock:  # it must not be destroyed meanwhile: its key would never end
         found = machine.thing(notify, AclNotify)
         refuse_short(len)
         everyone = refuse_export_flags(flags, _FOR_ALL)

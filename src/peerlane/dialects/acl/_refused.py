@@ -176,7 +176,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-# By module and name: what a call answers with.  A call of a module that computes and that is not here is "r".
+# By module and name: the shape of a call's answer.  A call of a module that computes and that is not here is "r".
 REFUSED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         module: MappingProxyType({name: shape for shape, names in shapes.items() for name in names.split()})
@@ -186,6 +186,6 @@ REFUSED: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 def answer(shape: str, code: int) -> object:
-    """Return what a call of this shape answers with when it refuses, made anew."""
+    """Return a new answer of a refusing call of this shape."""
     outputs = tuple(_OUTPUTS[letter](code) for letter in shape)
     return outputs if len(outputs) > 1 else outputs[0]

@@ -117,7 +117,7 @@ def _register(ptr: int, size: int, *, is_mapped: bool) -> None:
     if ptr % _PAGE:
         raise Refusal(
             Code.RT_DRV_INTERNAL_ERROR,
-            f"ptr {ptr:#x} is no multiple of {_PAGE:,}",
+            f"ptr {ptr:#x} is not a multiple of {_PAGE:,}",
             f"register whole pages: allocate with mmap, or round ptr down and its end up to {_PAGE:,} bytes",
         )
     _refuse_no_host(ptr, size)

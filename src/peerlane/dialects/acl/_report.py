@@ -62,7 +62,7 @@ class Callback:
 
     @property
     def report(self) -> Report:
-        """Who runs it."""
+        """The thread that runs it."""
         return self.subscription.report
 
     @property
@@ -77,7 +77,7 @@ class Callback:
         return self.returned is not None
 
     def run(self) -> None:
-        """Call, unless what was before it was cancelled; what it raises becomes a message of this thread."""
+        """Call, unless earlier work was cancelled; an error that it raises becomes a message of this thread."""
         try:
             self.reached.sync(0)
             self.function(self.user_data)
@@ -108,7 +108,7 @@ class Subscription:
     Attributes
     ----------
     report : Report
-        What the thread has to run.
+        The callbacks that the thread has to run.
     number : int
         The stream's.
     stream : str
@@ -153,7 +153,7 @@ class Subscription:
         return True
 
     def next_event(self) -> Event | None:
-        """Return what the oldest callback waits for."""
+        """Return the event that the oldest callback waits for."""
         with self._lock:
             return self._pending[0].reached if self._pending else None
 
@@ -171,7 +171,7 @@ class Subscription:
             )
 
     def end(self, *, wait: bool) -> None:
-        """Take no more; what another living thread will run stays.
+        """Take no more callbacks; those of another living thread stay.
 
         ``wait``: the stream ends too, so wait for what blocks it; called in its own callback, let it go on.
         """
@@ -227,7 +227,7 @@ class Subscription:
         return laid_out(
             f"E19999: {len(left):,} callback{'s' * many} of stream {self.number:#x} {'were' if many else 'was'} not "
             f"called: {'; '.join(names)}{more}",
-            f"{how}, and thread {thread}, which runs what was launched there, {whom}",
+            f"{how}, and thread {thread}, which runs the callbacks launched there, {whom}",
             remedy,
         )
 
@@ -325,7 +325,7 @@ class Report:
 
 
 def report_of(thread: int) -> Report | None:
-    """Return what the thread that has this number now has to run, if a stream is subscribed to it."""
+    """Return the callbacks of the thread that has this number now, if a stream is subscribed to it."""
     found: Report | None = machine.reports.get(thread)
     if found is None or found.is_served() or _number_of(thread) is None:
         return found

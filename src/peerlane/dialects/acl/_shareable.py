@@ -31,7 +31,7 @@ def device_get_bare_tgid() -> int:
 def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: Word) -> int:
     """Return the number by which other processes import this memory (facts/acl 2.8, 4.4).
 
-    ``flags`` 0: those that ``mem_set_pid_to_shareable_handle`` lists; 1: any.  A handle is exported once.
+    ``flags`` 0: processes of ``mem_set_pid_to_shareable_handle``; 1: any.  A handle is exported once.
 
     Gives: number
     Refuses: 100000 NULL, `handle_type`; 107000 `flags` beyond 1, no handle; 507899 exported before, imported, no P2P
@@ -126,12 +126,12 @@ def _not_exported_here(shareable_handle: int) -> Refusal:
     except BadHandle as error:
         return Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE])
     if maker == os.getpid():
-        return _is_over(f"{shareable_handle} is no shareable handle of this process, or it is over")
+        return _is_over(f"{shareable_handle} is not a shareable handle of this process, or it is over")
     if maker is None:
         return _is_over(f"the process that made {shareable_handle} has ended")
     return Refusal(
         Code.RT_DRV_INTERNAL_ERROR,
-        f"process {maker} made {shareable_handle}, and only that one lists who may import it",
+        f"process {maker} made {shareable_handle}, and only that process lists the importers",
         "call this in the process that exported",
     )
 

@@ -1,4 +1,4 @@
-"""``acl.rt``: what a device is: its numbers, links, state and specification (facts/acl 2.2, 2.7).
+"""``acl.rt``: properties of devices: numbers, links, state and specification (facts/acl 2.2, 2.7).
 
 A virtual device computes nothing, so what programs divide by is 1, and what they measure is 0.
 """
@@ -16,7 +16,7 @@ _ONE_CORE = 1
 _NO_CACHE = 0
 _CORES = frozenset({1, 101, 102, 201})  # AI CPU, AI, cube and vector cores
 _TOTAL_MEMORY, _L2_CACHE, _CHIP, _SUPER_POD_DEVICE, _ARCHITECTURE = 301, 302, 402, 403, 601
-_LIMITS_OF_LAUNCHES = frozenset(range(205, 213))  # 0 but on the 950 family, which no profile has
+_LIMITS_OF_LAUNCHES = frozenset(range(205, 213))  # 0 except on the 950 family, which no profile has
 _ONE_SYSTEM = frozenset({401, 404, 405, 406, 407, 408, 409, 501})  # no super pod, no splitting
 _ZEROS = _LIMITS_OF_LAUNCHES | _ONE_SYSTEM
 _ATTRIBUTES = (
@@ -54,7 +54,7 @@ _OLDER_CHIPS = ("Ascend310",)
 
 
 def refuse_older_chip(device: Device, what: str) -> None:
-    """Refuse what the 310 family cannot: 207000."""
+    """Refuse calls that the 310 family does not have: 207000."""
     if device.info.name.startswith(_OLDER_CHIPS):
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
@@ -151,7 +151,7 @@ def query_device_status(device_id: Int32) -> int:
 
 @acl.call("acl.rt.get_device_utilization_rate", out=1, blank=lambda _: (_utilization(0),))
 def get_device_utilization_rate(device_id: Int32) -> dict[str, int]:
-    """Return in percent what is busy: nothing; of the memory -1, as the vendor may give too (facts/acl 2.2).
+    """Return the utilization in percent: 0; of the memory -1, as the vendor may give too (facts/acl 2.2).
 
     Gives: dict of 0, and -1
     Refuses: 107001

@@ -1,4 +1,4 @@
-"""What the calls of this dialect share: the machine, the declaration of a call, and the text of a failure."""
+"""The machine of this dialect, its table of calls, and the texts of failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from peerlane.streams import callbacks
 from peerlane.support.sizes import UNITS, format_size
 
 _LIKE_AN_ADDRESS = 1 << 32
-# Arguments that are no addresses, though they are parsed as such.
+# Arguments that are not addresses, though they are parsed as addresses.
 _NUMBERS = frozenset(
     ["stream", "event", "notify", "context", "data_buffer", "tensor_desc", "handle", "start", "end", "info"]
 )
@@ -41,7 +41,7 @@ _Kind = TypeVar("_Kind", bound=Thing)
 
 
 def is_key_over(given: tuple[Handle, Buffer]) -> bool:
-    """Tell whether the memory of a key was freed, and nobody has imported it."""
+    """Tell whether the memory of a key was freed, and no process has imported it."""
     handle, buffer = given
     return buffer.is_closed and not handle.importers
 
@@ -64,7 +64,7 @@ class LastError(threading.local):
 
 
 class JustEnded(threading.local):
-    """What a call ended that is about to fail: it was there when the call came, and is shown so."""
+    """The object that a failing call has ended: the message shows it as it was when the call came."""
 
     thing: Thing | None = None
 
@@ -78,7 +78,7 @@ class AclMachine(Machine):
         By address: the allocation that the program freed there, the oldest first; without the addresses that
         ``malloc`` gave out again.
     exported_keys, imported_keys : Exports, Imports
-        Memory of ``malloc``, by the text of its key: the neutral handle with the memory; what was imported.
+        Memory of ``malloc``, by the text of its key: the neutral handle with the memory; the imports.
     exported_memory, imported_memory : Exports, Imports
         Physical memory, by its shareable handle; by (shareable handle, device).
     far : dict
@@ -145,12 +145,12 @@ class AclMachine(Machine):
         return self.number_of(self.devices()[ordinal])
 
     def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
-        """Give out a buffer by its address, which is no freed one any more."""
+        """Give out a buffer by its address; the address does not count as freed any more."""
         self.freed.pop(buffer.address, None)
         return super().enter(context, buffer, peer=peer)
 
     def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
-        """Free what was allocated at exactly this address; device memory is noted as freed before it is."""
+        """Free the allocation at exactly this address; device memory is noted as freed before it is freed."""
         with self.lock:
             buffer = None if host else self.owned(address, host=False)
             if buffer is not None:
@@ -171,7 +171,7 @@ class AclMachine(Machine):
             return self._process
 
     def thing(self, handle: int, kind: type[_Kind]) -> _Kind:
-        """Return what a number means; 100000 for 0, 107000 for what is no such thing."""
+        """Return the object of a handle; 100000 for 0, 107000 for other numbers."""
         found = self.things.get(handle)
         if type(found) is kind:
             return found
@@ -185,7 +185,7 @@ class AclMachine(Machine):
         return Refusal(Code.RT_PARAM_INVALID, self.told_of(handle, name), remedy)
 
     def described(self, number: int, kind: type[_Kind], maker: str) -> _Kind:
-        """Return what a number means that needs no device; 100000 for what is no such thing."""
+        """Return the object of a handle that needs no device; 100000 for other numbers."""
         self.devices()
         found = self.things.get(number)
         if isinstance(found, kind):
@@ -243,7 +243,7 @@ class AclMachine(Machine):
         )
 
     def remove(self, handle: int, kind: type[_Kind], call: str) -> _Kind:
-        """Take back what a number means, which means nothing after this call; errors as :meth:`thing`."""
+        """Take the object of a handle out of the table; errors as :meth:`thing`."""
         self.context()
         found = self.thing(handle, kind)
         if not self.drop(found, call):
@@ -289,7 +289,7 @@ def _layout(message: Message) -> str:
 
 
 def laid_out(head: str, cause: str, remedy: str, *, given: str = "") -> str:
-    """Return a text of which each line but the first is indented: what it was called with, its cause, what to do."""
+    """Return a text whose lines after the first are indented: the arguments, the cause, and what to do."""
     called = f"        Called with: {given}\n" if given else ""
     return f"{head}.\n{called}        Possible Cause: {cause}.\n        Solution: {remedy}."
 
@@ -346,7 +346,7 @@ def _more_memory(lacking: NoRoom) -> str:
 
 
 def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
-    """Make a message of what a program's callback raised, SystemExit too; only Ctrl-C is raised again."""
+    """Make a message of an error that a callback raised, SystemExit too; only Ctrl-C is raised again."""
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
     if isinstance(raised, KeyboardInterrupt) and is_main:
         raise raised
@@ -376,5 +376,5 @@ machine = AclMachine()
 messages = Messages(_seen, _layout)
 last_error = LastError()
 just_ended = JustEnded()
-os.register_at_fork(after_in_child=last_error.forget)  # what failed is the parent's
+os.register_at_fork(after_in_child=last_error.forget)  # the failures are the parent's
 acl = Convention(success=SUCCESS, codes=FAULTS, explain=explain, report=_report, late=_late)

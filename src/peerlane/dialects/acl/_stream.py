@@ -33,12 +33,12 @@ _READY, _NOT_READY = 0, 1
 
 
 class WhenOneFails:
-    """What is told of the failures on streams: ``callback(stream, error)``, or None."""
+    """The callback that is told of failures on streams: ``callback(stream, error)``, or None."""
 
     callback: Callable[[AclStream, Error], None] | None = None
 
     def tell(self, stream: AclStream, error: Error) -> None:
-        """Tell of a failure that is no consequence of another, nor of what the program did to the stream."""
+        """Tell of a failure, unless it follows from another or from a call that ended the stream."""
         if self.callback is not None and error.operation is not None and error.fault is not Fault.CANCELLED:
             self.callback(stream, error)
 
@@ -54,12 +54,12 @@ class AclStream(Thing):
     is_default : bool
         Whether 0 means it, in its context.
     attributes : dict
-        What a program set and nothing here depends on, by its number.
+        By number: attributes that a program set; nothing here depends on them.
     neutral : peerlane.Stream
     retell : callable or None
-        Of another dialect that queues here: returns what a synchronization raises for its own operations.
+        Set by another dialect that queues here: words the failures of its own operations for a synchronization.
     subscription : Subscription or None
-        The thread that runs its callbacks, and those that it has not run; it may have ended.
+        The thread that runs its callbacks, with the callbacks that have not run; the thread may have ended.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class AclStream(Thing):
         if self._is_ending:
             with self._ending:  # it knows then whether something was cancelled
                 pass
-        if aborts != self._aborts:  # the neutral stream tells only the first of those who wait
+        if aborts != self._aborts:  # the neutral stream tells only the first waiter
             raise Refusal(
                 Code.RT_STREAM_ABORT,
                 f"stream {self.handle:#x} was aborted while this thread waited for it",
@@ -110,13 +110,13 @@ class AclStream(Thing):
             )
 
     def abort(self, *, close: bool = False) -> None:
-        """Cancel what is queued, without waiting."""
+        """Cancel queued work, without waiting."""
         if not self.neutral.is_closed:
             self._aborts += 1
         self.neutral.abort(close=close)
 
     def end(self) -> None:
-        """Wait for what is queued and take no more; report the first failure."""
+        """Wait for queued work and take no more; report the first failure."""
         first: Refusal | Error | None = None
         last = None
         with contextlib.suppress(Error):  # its node was left
@@ -134,7 +134,7 @@ class AclStream(Thing):
                     wait_while_served(self.neutral, None, Patience())
                 self.neutral.close()
                 if last is not None and last.is_done:
-                    last.sync(0)  # who waits in another thread may have been told what was cancelled
+                    last.sync(0)  # a waiter in another thread may have taken the report of the cancelled work
             except Error as error:
                 if error.fault is Fault.CANCELLED:
                     self._aborts += 1
@@ -147,13 +147,13 @@ class AclStream(Thing):
             raise first
 
     def abandon(self) -> None:
-        """Cancel what is queued and take no more."""
+        """Cancel queued work and take no more."""
         self.abort(close=True)
         if self.subscription is not None:
             self.subscription.end(wait=False)
 
     def _failure(self, error: Error) -> Error | Refusal:
-        """Return what failed on the stream, once the program's callback was told of it."""
+        """Return the failure of the stream, once the program's callback was told of it."""
         if error.failed_operation is None:
             return in_own_numbers(error, self)
         made = _in_own_words(error, self)
@@ -162,7 +162,7 @@ class AclStream(Thing):
 
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:
-    """Return what failed on a stream, or on one that it waits for, with streams named as programs know them."""
+    """Return the failure of a stream, or of one that it waits for, with streams named as programs know them."""
     failed, own = error.failed_operation, error.__cause__
     if failed is None:
         return error
@@ -186,7 +186,7 @@ def _streams() -> list[AclStream]:
 def stream_of(handle: int) -> AclStream:
     """Return the stream of the current context that a number means; 0 is the default one.
 
-    Refuses with 107002 without a context, 107000 for what is no stream, 107003 for another context's.
+    Refuses with 107002 without a context, 107000 for a number of no stream, 107003 for another context's.
     """
     context = machine.context()
     if not handle:
@@ -275,7 +275,7 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
 
 @acl.call("acl.rt.destroy_stream")
 def destroy_stream(stream: Address) -> None:
-    """Wait for what is queued, then destroy (facts/acl 2.4); the first failure is reported, and it is gone then too.
+    """Wait for queued work, then destroy the stream (facts/acl 2.4), also if that work failed.
 
     A wait that nothing submitted would satisfy is cancelled: 107023.
 
@@ -292,7 +292,7 @@ def destroy_stream(stream: Address) -> None:
 
 @acl.call("acl.rt.destroy_stream_force")
 def destroy_stream_force(stream: Address) -> None:
-    """Cancel what is queued and destroy, without waiting (facts/acl 2.4).
+    """Cancel queued work and destroy the stream, without waiting (facts/acl 2.4).
 
     Refuses: 100000 stream 0; 107002; 107000; 107003
     Basis: S
@@ -371,7 +371,7 @@ def stream_query(stream: Address) -> int:
 
 @acl.call("acl.rt.stream_abort")
 def stream_abort(stream: Address) -> None:
-    """Cancel what is queued; who synchronizes gets 107023 (facts/acl 2.4).  The stream can be used again.
+    """Cancel queued work; a synchronization gets 107023 (facts/acl 2.4).  The stream can be used again.
 
     Refuses: 107002; 107000; 107003
     Basis: D
@@ -438,7 +438,7 @@ def get_stream_available_num() -> int:
 
 @acl.call("acl.rt.set_stream_failure_mode", checks=[_MODE])
 def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
-    """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (facts/acl 2.4).
+    """Set the effect of a failure on the work queued behind it: 0 none, 1 it is cancelled (facts/acl 2.4).
 
     Refuses: 107000 mode, stream; 107002; 107003
     Basis: D; C for the values
@@ -447,13 +447,13 @@ def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
 
 
 def set_failure_mode(stream: AclStream, mode: int) -> None:
-    """Set what a failure does to what is queued behind it; 107000 for no mode."""
+    """Set the effect of a failure on the work queued behind it; 107000 for other modes."""
     _MODE(mode)
     stream.neutral.on_error = _MODES[mode]
 
 
 def failure_mode_of(stream: AclStream) -> int:
-    """Return what was set, as its number."""
+    """Return the mode that was set."""
     return next(mode for mode, name in _MODES.items() if name == stream.neutral.on_error)
 
 

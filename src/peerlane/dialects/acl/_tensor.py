@@ -62,7 +62,7 @@ def data_type_size(data_type: Int32) -> int:
     """Return the bytes of one element: 4 for 0 (FLOAT), 2 for 1 (FLOAT16), 8 for 9 (INT64).
 
     Gives: bare int, 0 for a type without whole bytes, and for no type
-    Basis: S; C for what is less than a byte
+    Basis: S; C for elements of less than a byte
     """
     return _SIZES.get(data_type, 0)
 
@@ -151,7 +151,7 @@ def create_tensor_desc(data_type: Int32, dims: Object, format: Int32) -> int:
 
 @acl.value("acl.destroy_tensor_desc", failed=lambda _: None)
 def destroy_tensor_desc(tensor_desc: Address) -> None:
-    """Destroy a description; 0 is nothing to do, and what is none leaves a message.
+    """Destroy a description; 0 is nothing to do, and another number leaves a message.
 
     Gives: bare None
     Basis: S; C for the message
@@ -167,7 +167,7 @@ def _getter(name: str, summary: str, of: Callable[[AclTensorDesc], Any], nothing
     kind = type(nothing)
     get.__doc__ = f"""Return {summary}.
 
-    Gives: bare {kind.__name__}, {repr(nothing) if nothing != "" else "empty"} for what is none
+    Gives: bare {kind.__name__}, {repr(nothing) if nothing != "" else "empty"} for other numbers
     Basis: S
     """
     get.__annotations__["return"] = kind
@@ -185,7 +185,7 @@ _getter("num_dims", "how many dimensions there are", lambda desc: len(desc.dims)
 def get_tensor_desc_dim(tensor_desc: Address, index: Word) -> int:
     """Return the size of a dimension: the vendor's older call.
 
-    Gives: bare int, -1 for what is none
+    Gives: bare int, -1 for other numbers
     Basis: S
     """
     return _dim(tensor_desc, index)

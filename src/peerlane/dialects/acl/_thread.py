@@ -79,7 +79,7 @@ def stop_thread(tid: Word) -> None:
     if thread is None or thread is threading.current_thread():
         raise Refusal(
             Code.INVALID_PARAM,
-            f"{tid} is this thread" if thread is not None else f"{tid} is no thread of {_START}",
+            f"{tid} is this thread" if thread is not None else f"{tid} is not a thread of {_START}",
             f"pass what {_START} returned, once, from another thread, having told the thread to return",
         )
     while thread.is_alive():

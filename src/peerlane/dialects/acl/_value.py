@@ -9,7 +9,6 @@ from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
-from peerlane.dialects.acl._waits import note_wait
 from peerlane.memory import raw
 
 _WORD = 8
@@ -34,10 +33,10 @@ def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -
 
 @acl.call("acl.rt.value_wait", checks=[null("dev_addr")])
 def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
-    """Let what follows wait for 64 bits (facts/acl 2.7).
+    """Let later operations wait for 64 bits (facts/acl 2.7).
 
     Flags: 0 until word - value, as a signed number, is not negative; 1 word == value; 2 word & value != 0; 3
-    ~(word | value) != 0.  Who writes the word does not matter: a stream, another process, the host.
+    ~(word | value) != 0.  A stream, another process or the host may write the word.
 
     Refuses: as `value_write`
     Basis: S, D; C for the codes
@@ -45,7 +44,6 @@ def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) ->
     queue = _checked(dev_addr, stream)
     _COMPARE(flag)
     raw.wait_value(dev_addr, value, stream=queue, compare=_COMPARES[flag], width=_WORD)
-    note_wait(queue)
 
 
 def _checked(dev_addr: int, stream: int) -> Stream:
@@ -53,7 +51,7 @@ def _checked(dev_addr: int, stream: int) -> Stream:
     refuse_older_chip(found.context.device, "waits for and writes no values on streams")
     if dev_addr % _WORD:
         raise Refusal(
-            Code.RT_PARAM_INVALID, f"dev_addr {dev_addr:#x} is no multiple of {_WORD}", "align the word"
+            Code.RT_PARAM_INVALID, f"dev_addr {dev_addr:#x} is not a multiple of {_WORD}", "align the word"
         )
     if raw.locate(dev_addr).kind is Kind.PAGEABLE:
         raise Refusal(

@@ -38,7 +38,7 @@ class AclPhysical(PhysicalMemory):
     import_key : tuple or None
         Shareable handle and device; None for own memory.
     handle_given : Handle or None
-        What it was exported as.
+        Its export, once there is one.
     """
 
     __slots__ = ("for_peers", "granularity", "handle_given", "import_key", "ordinal")
@@ -79,7 +79,7 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     free it.
 
     Gives: handle
-    Refuses: 100000 size 0, `flags`, what is wrong in `prop`; 207000 host memory; 107001; 107002; 107000 no multiple
+    Refuses: 100000 size 0, `flags`, a field of `prop`; 207000 host memory; 107001; 107002; 107000 no multiple
         of the granularity; 207001; `TypeError` no dict
     Basis: S; C for host memory and 107000
     """
@@ -129,7 +129,7 @@ def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
     """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (facts/acl 2.8).
 
     Gives: bytes
-    Refuses: 107000 `option`; 100000, 107001 what is wrong in `prop`; 207000 host memory; `TypeError` no dict
+    Refuses: 107000 `option`; 100000, 107001 a field of `prop`; 207000 host memory; `TypeError` no dict
     Basis: S; C for `option`
     """
     return _checked(prop).granularity
@@ -166,7 +166,7 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
 
 @acl.call("acl.rt.release_mem_address", checks=[null("ptr")])
 def release_mem_address(ptr: Address) -> None:
-    """Give reserved addresses back; what is mapped there must be unmapped first (facts/acl 2.8).
+    """Give reserved addresses back; all mappings there must be unmapped first (facts/acl 2.8).
 
     Refuses: 100000 NULL; 507899 no start of a reservation, mappings left
     Basis: S, X; C for mappings left
@@ -241,7 +241,7 @@ def unmap_mem(ptr: Address) -> None:
 
 
 def physical_of(handle: int) -> AclPhysical:
-    """Return what a handle means; 100000 for 0, 107000 for what is none."""
+    """Return the memory of a handle; 100000 for 0, 107000 for other numbers."""
     null("handle")(handle)
     machine.devices()
     found = machine.things.get(handle)
@@ -259,13 +259,13 @@ def _unknown(handle: int) -> Refusal:
 
 
 def _number(holder: dict[Any, Any], key: str) -> int:
-    """Return what the binding reads: what is missing, or no int, is 0."""
+    """Return the fields as the binding reads them: a field that is missing, or not an int, is 0."""
     value = holder.get(key)
     return value if isinstance(value, int) else 0
 
 
 def _checked(prop: dict[Any, Any]) -> _Property:
-    """Return what a dict of properties asks for."""
+    """Return the properties in a dict."""
     place = prop.get("location")
     place = place if isinstance(place, dict) else {}
     kind, attribute = _number(place, "type"), _number(prop, "memAttr")

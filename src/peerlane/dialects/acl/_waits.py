@@ -1,31 +1,21 @@
-"""How long a thread waits for a stream or an event, and what it is told when that takes too long."""
+"""Waits of threads for streams and events, and the texts of waits that took too long."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
 from peerlane import Event, Stream
-from peerlane.diagnostics import call_site, wait_texts
+from peerlane.diagnostics import wait_texts
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
 from peerlane.dialects.acl._state import machine
 from peerlane.errors import Error, StreamWait, WaitState, WaitTimeout
 
-_NOTED = 4096
-_PATIENCE = 1.0  # seconds that it is not there before a wait ends: it may be about to be unsubscribed
-
-# By stream and operation: what let the stream wait.  Native code notes only what can fail by itself.
-_noted: OrderedDict[tuple[int, int], call_site.Place | None] = OrderedDict()
-
-
-def note_wait(stream: Stream) -> None:
-    """Note which line let a stream wait, just after it did."""
-    _noted[stream.id, stream.submitted] = call_site.place()
-    if len(_noted) > _NOTED:
-        _noted.popitem(last=False)
+_PATIENCE = (
+    1.0  # seconds after the end of a thread before a wait ends: the stream may be about to be unsubscribed
+)
 
 
 def callbacks_block() -> bool:
@@ -34,7 +24,7 @@ def callbacks_block() -> bool:
 
 
 class Patience:
-    """For how long threads that run callbacks have been seen to have ended: one second for all that wait for them."""
+    """How long threads that run callbacks have been gone: after one second their waiters give up."""
 
     def __init__(self) -> None:
         self._since: dict[Report, float] = {}
@@ -49,21 +39,21 @@ class Patience:
                 self._since.setdefault(report, time.monotonic())
 
     def is_over(self, report: Report) -> bool:
-        """Tell whether its thread has been gone for so long that nobody waits any more."""
+        """Tell whether its thread has been gone for so long that waits end."""
         since = self._since.get(report)
         return since is not None and time.monotonic() - since >= _PATIENCE
 
     @property
     def next_look(self) -> float:
-        """After how many seconds to look first: at once when some thread was waited for long enough."""
+        """Seconds before the first look: 0 when some thread was waited for long enough."""
         return 0.0 if any(map(self.is_over, self._since)) else LOOKS_AGAIN
 
 
 def wait_while_served(waited_for: Stream | Event, timeout: float | None, patience: Patience) -> None:
-    """Wait as its ``sync`` does; without a timeout, only as long as the threads live that run what it waits for.
+    """Wait as its ``sync`` does; without a timeout, only while the threads live that run the callbacks it waits for.
 
-    What it waits for is a blocking callback, or events behind one; one that was launched later does not count.
-    Raises WaitTimeout too when such a thread has ended.
+    These are blocking callbacks, also behind events; a callback that was launched later does not count.  Raises
+    WaitTimeout too when such a thread has ended.
     """
     if timeout is not None or not callbacks_block():
         waited_for.sync(timeout)
@@ -94,7 +84,7 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None, patienc
 
 
 def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
-    """Return who waits for what, in the program's numbers, and what to do."""
+    """Return the streams and what they wait for, in the program's numbers, and what to do."""
     names, missed = _Names(waited_for), error.detail.notify_in_the_way()
     remedy = "wait longer, or look at why the stream does not go on"
     callback, notify = blocking.get(missed), names.notifies.get(missed)
@@ -124,7 +114,7 @@ def in_own_numbers(error: Error, waited_for: Thing) -> Error:
 
 
 class _Names(wait_texts.Words):
-    """What a program calls streams and notifies that records name by their ids.
+    """The program's names of streams and notifies that records name by their ids.
 
     Attributes
     ----------
@@ -140,7 +130,7 @@ class _Names(wait_texts.Words):
         self.notifies = {each.neutral.id: each for each in things if each.name == "notify"}
 
     def subject(self, state: WaitState) -> str:
-        """Name what the program waits for."""
+        """Name the stream or event that the program waits for."""
         where = f" (recorded as operation {state.operation} of {self.stream(state.stream)})"
         return f"{self._waited_for.name} {self._waited_for.handle:#x}{where if state.operation else ''}"
 
@@ -155,12 +145,14 @@ class _Names(wait_texts.Words):
         made = ""
         if stream is not None and stream is not self._waited_for and stream.made_at:
             made = f", made at {stream.made_at},"
-        site = call_site.at(_noted.get((wait.stream, wait.operation)))
-        at = f" (submitted at {site})" if site else ""
+        said = (
+            wait.submitted_at if wait.what and wait.notify not in blocking else ""
+        )  # a callback says its own line
+        at = f" (submitted at {said})" if said else ""
         return f"{self.stream(wait.stream)}{made} at operation {wait.operation}{at}"
 
     def queued(self, wait: StreamWait) -> str:
-        """Say how much is queued; which line let the stream wait is said with the stream."""
+        """Say how much is queued; the line of the wait is said with the stream."""
         return f"{wait.queued:,} queued"
 
     def notify(self, number: int, name: str = "") -> str:
@@ -173,7 +165,7 @@ class _Names(wait_texts.Words):
             return _with_site(self.notifies[number])
         event = self.event_of(number)
         if event is None:
-            return "what has no number any more"
+            return "an object that was destroyed"
         return f"{event.awaited(number)} of {_with_site(event)}"
 
     def event_of(self, notify: int) -> Any:

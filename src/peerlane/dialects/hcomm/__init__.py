@@ -1,7 +1,7 @@
 """HCOMM, the communication library under HCCL, on virtual devices: ``import hcomm`` beside ``import acl``.
 
 Names are C's; outputs come back as ``(value, ..., ret)``, ``ret`` alone where there is nothing else.
-``docs/reference/hcomm.md`` lists each call.  :func:`explain` tells what a failed call meant.
+``docs/reference/hcomm.md`` lists each call.  :func:`explain` explains failed calls.
 """
 
 from peerlane.dialects.hcomm import _basic as _basic

@@ -1,4 +1,4 @@
-"""How ranks meet where all of them know to look, time after time: by a rank table, or by two endpoints."""
+"""How ranks meet repeatedly at a place that all of them know: by a rank table, or by two endpoints."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from peerlane.rendezvous.by_file import MeetingFile
 
 _STEP = 0.01
 
-#: By where and as which rank: who wants to meet there, in their order, and the address at which the last one did.
+#: By (place, rank): the appointments in their order; the address of the last meeting.
 _queues: dict[tuple[str, int], list[Appointment]] = {}
 _last: dict[tuple[str, int], bytes] = {}
 _changed = threading.Condition()
 
 
 class Appointment:
-    """A rank's wish to meet the others, at a place that is used again.
+    """A rank's appointment with the others, at a place that is used again and again.
 
-    Nobody counts how often, for a process that was started anew cannot: rank 0 offers one meeting at a time, and
-    takes the offer back once all have come or it has given up; another rank takes each offer once.
+    Meetings are not counted, because a process that was started anew would count from 0.  Rank 0 offers one meeting
+    at a time, and takes the offer back once all have come or it has given up; another rank takes each offer once.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class Appointment:
             _queues.setdefault(self._where, []).append(self)
 
     def meet(self, call: str, size: int, device: Device, settings: Settings) -> _meeting.Meeting:
-        """Meet the others, once what this rank wanted before is over.
+        """Meet the others, once this rank's earlier appointments at the place are over.
 
         Raises
         ------
         WaitTimeout, PeerLost
-            They did not come in time; one died, or this was given up.
+            The others did not come in time; one died, or this appointment was given up.
         """
         deadline = time.monotonic() + settings.connect_timeout
         place = MeetingFile([self.key], "hccl")
@@ -62,7 +62,7 @@ class Appointment:
         return self._met(os.fsdecode(message), size, device, settings)
 
     def give_up(self) -> None:
-        """Come no more: :meth:`meet` fails soon."""
+        """Cancel the appointment: :meth:`meet` fails soon."""
         with _changed:
             self._is_given_up = True
             server = self._server

@@ -1,13 +1,17 @@
-"""How arguments are read: a wrong type is TypeError, as in pyACL; a number that does not fit is HCCL_E_PARA."""
+"""How arguments are read: a wrong type is a TypeError, as in pyACL; a number that does not fit is HCCL_E_PARA."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from peerlane.dialects._shared.call import Parse, Refusal, as_index, type_name
+from peerlane.dialects._shared import checks
+from peerlane.dialects._shared.call import Check, Parse, Refusal, as_index, type_name
+from peerlane.dialects._shared.machine import Thing, with_article
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._codes import PARA, PTR
+from peerlane.dialects.hcomm._state import thing
 
 _Struct = TypeVar("_Struct")
 
@@ -55,16 +59,16 @@ def _float(value: object) -> float:
     return float(value) if abs(value) < 1e300 else float("inf")
 
 
-def _struct(kind: type) -> Callable[[object], Any]:
+def _struct(kind: type) -> Parse:
     def read(value: object) -> Any:
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"must be a {kind.__name__} or None, not {type_name(value)}")
         return value
 
-    return read
+    return Parse(read, shown=kind | None)
 
 
-def _structs(kind: type) -> Callable[[object], Any]:
+def _structs(kind: type) -> Parse:
     def read(value: object) -> Any:
         if isinstance(value, kind):
             return [value]
@@ -77,7 +81,7 @@ def _structs(kind: type) -> Callable[[object], Any]:
                 raise TypeError(f"must be a list of {kind.__name__}, not of {type_name(each)}")
         return value
 
-    return read
+    return Parse(read)
 
 
 def _numbers(bits: int, *, signed: bool = False) -> Callable[[object], Any]:
@@ -102,43 +106,8 @@ def _matrix(value: object) -> Any:
     return _counts(flat)
 
 
-_counts = _numbers(64)
-Handle = Annotated[int, Parse(_pointer, is_address=True)]
-Pointer = Annotated[int, Parse(_pointer, is_address=True)]
-UInt32 = Annotated[int, Parse(_number(32))]
-UInt64 = Annotated[int, Parse(_word)]
-Enum = Annotated[int, Parse(_number(32, signed=True))]
-AnyInt = Annotated[int, Parse(as_index)]
-Float = Annotated[float, Parse(_float)]
-CText = Annotated[str | None, Parse(_text)]
-CBytes = Annotated[bytes | None, Parse(_bytes)]
-Config = Annotated[structs.HcclCommConfig | None, Parse(_struct(structs.HcclCommConfig))]
-Mem = Annotated[structs.CommMem | None, Parse(_struct(structs.CommMem))]
-Endpoint = Annotated[structs.EndpointDesc | None, Parse(_struct(structs.EndpointDesc))]
-ChannelDescs = Annotated[list[structs.HcclChannelDesc] | None, Parse(_structs(structs.HcclChannelDesc))]
-HcommChannelDescs = Annotated[
-    list[structs.HcommChannelDesc] | None, Parse(_structs(structs.HcommChannelDesc))
-]
-TransferDescs = Annotated[
-    list[structs.HcommBatchTransferDesc] | None, Parse(_structs(structs.HcommBatchTransferDesc))
-]
-Endpoints = Annotated[list[structs.EndpointDesc] | None, Parse(_structs(structs.EndpointDesc))]
-Links = Annotated[list[structs.CommLink] | None, Parse(_structs(structs.CommLink))]
-ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, Parse(_structs(structs.ThreadConfig))]
-TeamDesc = Annotated[structs.HcclTeamCreateDesc | None, Parse(_struct(structs.HcclTeamCreateDesc))]
-TeamChannelsDesc = Annotated[
-    structs.HcclTeamCreateChannelsDesc | None, Parse(_struct(structs.HcclTeamCreateChannelsDesc))
-]
-SendRecvItems = Annotated[list[structs.HcclSendRecvItem] | None, Parse(_structs(structs.HcclSendRecvItem))]
-Handles = Annotated[list[int] | None, Parse(_numbers(64))]
-UInt64s = Annotated[list[int] | None, Parse(_numbers(64))]
-Matrix = Annotated[list[list[int]] | None, Parse(_matrix)]
-UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
-Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
-
-
 def given(name: str, value: Any, count: int | None = None) -> Any:
-    """Return what is no NULL, and long enough: HCCL_E_PTR, HCCL_E_PARA."""
+    """Return the value; refuse NULL with HCCL_E_PTR, and fewer elements than announced with HCCL_E_PARA."""
     if value is None or (isinstance(value, int) and not value):
         raise Refusal(PTR, f"{name} is NULL", f"pass {name}")
     if count is not None and len(value) < count:
@@ -150,14 +119,72 @@ def given(name: str, value: Any, count: int | None = None) -> Any:
     return value
 
 
+def meaning(kind: type[Thing]) -> Check:
+    """Return the check of a handle, which gives the body the object of the handle."""
+    return Check(lambda _name: partial(thing, kind))
+
+
+_counts = _numbers(64)
+#: Reads a handle of which a check makes its object.
+HANDLE = Parse(_pointer, is_address=True, shown=int)
+Handle = Annotated[int, Parse(_pointer, is_address=True)]
+Pointer = Annotated[int, Parse(_pointer, is_address=True)]
+UInt32 = Annotated[int, Parse(_number(32))]
+UInt64 = Annotated[int, Parse(_word)]
+Enum = Annotated[int, Parse(_number(32, signed=True))]
+AnyInt = Annotated[int, Parse(as_index)]
+Float = Annotated[float, Parse(_float)]
+CText = Annotated[str | None, Parse(_text)]
+CBytes = Annotated[bytes | None, Parse(_bytes)]
+Config = Annotated[structs.HcclCommConfig | None, _struct(structs.HcclCommConfig)]
+Mem = Annotated[structs.CommMem | None, _struct(structs.CommMem)]
+Endpoint = Annotated[structs.EndpointDesc | None, _struct(structs.EndpointDesc)]
+ChannelDescs = Annotated[list[structs.HcclChannelDesc] | None, _structs(structs.HcclChannelDesc)]
+HcommChannelDescs = Annotated[list[structs.HcommChannelDesc] | None, _structs(structs.HcommChannelDesc)]
+TransferDescs = Annotated[
+    list[structs.HcommBatchTransferDesc] | None, _structs(structs.HcommBatchTransferDesc)
+]
+Endpoints = Annotated[list[structs.EndpointDesc] | None, _structs(structs.EndpointDesc)]
+Links = Annotated[list[structs.CommLink] | None, _structs(structs.CommLink)]
+ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, _structs(structs.ThreadConfig)]
+TeamChannelsDesc = Annotated[
+    structs.HcclTeamCreateChannelsDesc | None, _struct(structs.HcclTeamCreateChannelsDesc)
+]
+SendRecvItems = Annotated[list[structs.HcclSendRecvItem] | None, _structs(structs.HcclSendRecvItem)]
+Handles = Annotated[list[int] | None, Parse(_numbers(64))]
+UInt64s = Annotated[list[int] | None, Parse(_numbers(64))]
+Matrix = Annotated[list[list[int]] | None, Parse(_matrix)]
+UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
+Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
+
+# As above, but NULL is refused with HCCL_E_PTR.
+GIVEN = Check(lambda name: partial(given, name))
+GivenText = Annotated[str, Parse(_text, shown=str | None), GIVEN]
+GivenBytes = Annotated[bytes, Parse(_bytes, shown=bytes | None), GIVEN]
+GivenConfig = Annotated[structs.HcclCommConfig, _struct(structs.HcclCommConfig), GIVEN]
+GivenMem = Annotated[structs.CommMem, _struct(structs.CommMem), GIVEN]
+GivenEndpoint = Annotated[structs.EndpointDesc, _struct(structs.EndpointDesc), GIVEN]
+GivenTeamDesc = Annotated[structs.HcclTeamCreateDesc, _struct(structs.HcclTeamCreateDesc), GIVEN]
+GivenTeamChannelsDesc = Annotated[
+    structs.HcclTeamCreateChannelsDesc, _struct(structs.HcclTeamCreateChannelsDesc), GIVEN
+]
+NotNull = Annotated[
+    int,
+    Parse(_pointer, is_address=True),
+    checks.null(PTR, cause="{name} is NULL", remedy="pass an address as {name}"),
+]
+zero = partial(checks.zero, PARA)
+within = partial(checks.within, PARA)
+
+
 def part(struct: Any, name: str, kind: type[_Struct]) -> _Struct:
     """Return a struct in a struct, which a program may have set to anything: HCCL_E_PARA."""
     value = getattr(struct, name)
     if not isinstance(value, kind):
         raise Refusal(
             PARA,
-            f"{name} of {type(struct).__name__} is {value!r:.60}, no {kind.__name__}",
-            f"set its fields, or {name} to a {kind.__name__}",
+            f"{name} of {type(struct).__name__} is {value!r:.60}, not {with_article(kind.__name__)}",
+            f"set its fields, or {name} to {with_article(kind.__name__)}",
         )
     return value
 
@@ -170,7 +197,7 @@ def listed(struct: Any, name: str, count: int) -> list[int]:
     except TypeError:
         raise Refusal(
             PARA,
-            f"{name} of {type(struct).__name__} is {value!r}, no list of integers",
+            f"{name} of {type(struct).__name__} is {value!r}, not a list of integers",
             f"set {name} to a list of integers",
         ) from None
     return found
@@ -183,5 +210,7 @@ def field(struct: Any, name: str, *, bits: int = 32, signed: bool = False) -> in
         return _number(bits, signed=signed)(0 if value is None else value)
     except TypeError:
         raise Refusal(
-            PARA, f"{name} of {type(struct).__name__} is {value!r}, no integer", f"set {name} to an integer"
+            PARA,
+            f"{name} of {type(struct).__name__} is {value!r}, not an integer",
+            f"set {name} to an integer",
         ) from None

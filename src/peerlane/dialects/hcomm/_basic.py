@@ -8,34 +8,39 @@ import itertools
 import json
 import threading
 import weakref
+from typing import Annotated
 
 from peerlane import Buffer, Device, Group
 from peerlane.backend.ranks import Lent
+from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import (
+    HANDLE,
     CBytes,
-    CText,
-    Endpoint,
     Enum,
-    Mem,
+    GivenEndpoint,
+    GivenMem,
+    GivenText,
     UInt32,
     UInt64,
     field,
     given,
+    meaning,
     part,
+    zero,
 )
 from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._buffers import checked
 from peerlane.dialects.hcomm._channels import refuse_protocol
-from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import current_context, keep
 from peerlane.dialects.hcomm._enums import EndpointLocType
 from peerlane.dialects.hcomm._rank_graph import endpoint_of as described
 from peerlane.dialects.hcomm._rank_graph import is_on_bus, protocol_of
 from peerlane.dialects.hcomm._regions import Regions
-from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
+from peerlane.dialects.hcomm._state import Resource, drop, hcomm
 from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.ranks.lending import Loan, Terms, borrow
@@ -47,7 +52,7 @@ _FIRST_PORT = 16666
 _RESERVED = "window"
 _handles = itertools.count((1 << 61) + 32, 64)
 _lock = threading.Lock()
-#: Of this process, by the text of the handle: what is imported where it was exported.
+#: By the text of the handle: exported memory, for imports in this same process.
 _exported: dict[str, Loan] = {}
 
 
@@ -80,15 +85,15 @@ class HcommEndpoint(Resource):
     Attributes
     ----------
     desc : EndpointDesc
-        As it was when the endpoint was made.
+        A copy, made with the endpoint.
     memories : dict
-        By handle: tag, memory, and what it was exported as.
+        By handle: tag, memory, and its export if there is one.
     imports : dict
-        By what was imported: the peer's memory, whether it is to be closed.
+        By description: the peer's memory, and whether it must be closed.
     own, imported : Regions
         The same by address.
     groups : WeakSet of Group
-        Of its channels, whose other ends reach the memories.
+        Those of its channels; their other ends reach the memories.
     """
 
     __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
@@ -105,7 +110,7 @@ class HcommEndpoint(Resource):
         self.users = 0
 
     def offer(self, group: Group, memories: dict[str, Buffer]) -> None:
-        """Let the other end of a channel reach memories, but those that were taken back meanwhile."""
+        """Let the other end of a channel reach memories that were not unregistered meanwhile."""
         with _lock:
             self.groups.add(group)
             registered = self.own.listed()
@@ -114,7 +119,7 @@ class HcommEndpoint(Resource):
                     group.register(memory, tag)
 
     def end(self) -> None:
-        """Let go of what it registered and imported."""
+        """Let go of the registered and the imported memory."""
         with contextlib.ExitStack() as ends:
             for _, _, exported in self.memories.values():
                 if exported is not None:
@@ -125,23 +130,20 @@ class HcommEndpoint(Resource):
             self.memories, self.imports = {}, {}
 
 
-def endpoint_of(handle: int) -> HcommEndpoint:
-    """Return the endpoint that a handle means."""
-    return thing(handle, HcommEndpoint)
+EndpointHandle = Annotated[HcommEndpoint, HANDLE, meaning(HcommEndpoint)]
 
 
 @hcomm.call("hcomm.HcommEndpointCreate", out=1)
-def HcommEndpointCreate(endpoint: Endpoint) -> int:
+def HcommEndpointCreate(endpoint: GivenEndpoint) -> int:
     """Make an endpoint on this thread's device, which ``loc.device.devPhyId`` names if ``locType`` is DEVICE.
 
     Gives: endpointHandle
     Refuses: 2 NULL; 1 protocol, `locType`, a device that is not set; 5 protocols of plugins; 15 no device is set
     Basis: D; C for the codes
     """
-    desc = given("endpoint", endpoint)
-    refuse_protocol(field(desc, "protocol", signed=True))
+    refuse_protocol(field(endpoint, "protocol", signed=True))
     context = current_context()
-    loc = part(desc, "loc", EndpointLoc)
+    loc = part(endpoint, "loc", EndpointLoc)
     kind = field(loc, "locType", signed=True)
     if kind not in (EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE, EndpointLocType.ENDPOINT_LOC_TYPE_HOST):
         raise Refusal(PARA, f"locType is {kind}", "set ENDPOINT_LOC_TYPE_DEVICE or ENDPOINT_LOC_TYPE_HOST")
@@ -153,22 +155,25 @@ def HcommEndpointCreate(endpoint: Endpoint) -> int:
                 f"devPhyId is {number}, and device {context.device.ordinal} is set",
                 f"call acl.rt.set_device({number}) first",
             )
-    return keep(HcommEndpoint(context, desc))
+    return keep(HcommEndpoint(context, endpoint))
 
 
 @hcomm.call("hcomm.HcommEndpointDestroy")
-def HcommEndpointDestroy(endpointHandle: Number) -> None:
+def HcommEndpointDestroy(endpointHandle: EndpointHandle) -> None:
     """End an endpoint, with what it registered, exported and imported.
 
     Refuses: 2 NULL; 6 the endpoint; 20 it has channels
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
     with _lock:
-        if found.users:
-            raise Refusal(AGAIN, f"{found} has {found.users} channels", "call HcommChannelDestroy first")
-        drop(found, "HcommEndpointDestroy")
-    found.end()
+        if endpointHandle.users:
+            raise Refusal(
+                AGAIN,
+                f"{endpointHandle} has {endpointHandle.users} channels",
+                "call HcommChannelDestroy first",
+            )
+        drop(endpointHandle, "HcommEndpointDestroy")
+    endpointHandle.end()
 
 
 @hcomm.call("hcomm.HcommEndpointGetDescNum", out=1)
@@ -202,7 +207,9 @@ def _on_bus(number: int) -> Device:
     present = machine.devices()
     if not 0 <= number < len(present):
         raise Refusal(
-            PARA, f"{number} is no device of {len(present)}", "pass a device below acl.rt.get_device_count()"
+            PARA,
+            f"{number} is not one of the {len(present)} devices",
+            "pass a device below acl.rt.get_device_count()",
         )
     device = present[number]
     if not is_on_bus(device):
@@ -215,64 +222,62 @@ def _on_bus(number: int) -> Device:
 
 
 @hcomm.call("hcomm.HcommEndpointGetListenPort", out=1)
-def HcommEndpointGetListenPort(endpointHandle: Number) -> int:
-    """Return a port that the channels of an endpoint may be told: a number, no socket listens.
+def HcommEndpointGetListenPort(endpointHandle: EndpointHandle) -> int:
+    """Return a port for the descriptors of channels: only a number, no socket listens.
 
     Gives: port
     Refuses: 2 NULL; 6 the endpoint
     Basis: C
     """
-    return _FIRST_PORT + endpoint_of(endpointHandle).context.device.ordinal
+    return _FIRST_PORT + endpointHandle.context.device.ordinal
 
 
 @hcomm.call("hcomm.HcommMemReg", out=1)
-def HcommMemReg(endpointHandle: Number, memTag: CText, mem: Mem) -> int:
+def HcommMemReg(endpointHandle: EndpointHandle, memTag: GivenText, mem: GivenMem) -> int:
     """Register device memory, so that channels may reach it and it can be exported.
 
     Gives: memHandle
     Refuses: 2 NULL; 6 the endpoint; 1, 5, 6 as `HcclCommMemReg`
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
     tag, memory = checked(memTag, mem)
     with _lock:
-        if tag == _RESERVED or any(tag == each for each, _, _ in found.memories.values()):
+        if tag == _RESERVED or any(tag == each for each, _, _ in endpointHandle.memories.values()):
             what = "is reserved" if tag == _RESERVED else "is taken by other memory of the endpoint"
             raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")
         handle = next(_handles)
-        found.memories[handle] = (tag, memory, None)
-        found.own.add(tag, memory)
+        endpointHandle.memories[handle] = (tag, memory, None)
+        endpointHandle.own.add(tag, memory)
     return handle
 
 
 def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Export | None]:
-    """Return what a handle of registered memory means: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
+    """Return the registered memory of a handle: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
     given("memHandle", handle)
     found = endpoint.memories.get(handle)
     if found is None:
         raise Refusal(
             NOT_FOUND,
-            f"{handle:#x} is no memory of {endpoint}",
+            f"{handle:#x} is not memory of {endpoint}",
             "pass what HcommMemReg returned for this endpoint",
         )
     return found
 
 
 @hcomm.call("hcomm.HcommMemUnreg")
-def HcommMemUnreg(endpointHandle: Number, memHandle: Number) -> None:
-    """Take a registration back: who imported the memory, or reaches it over a channel, may not use it any more.
+def HcommMemUnreg(endpointHandle: EndpointHandle, memHandle: Number) -> None:
+    """Take a registration back: processes that imported the memory, or reach it over a channel, lose it.
 
-    What such a process does with it is code 6 there; what it has queued fails when its turn comes.
+    Their calls with it return 6; operations that they have queued fail when they run.
 
     Refuses: 2 NULL; 6 the endpoint, the memory
     Basis: D
     """
-    found = endpoint_of(endpointHandle)
     with _lock:
-        tag, _, exported = memory_of(found, memHandle)
-        del found.memories[memHandle]
-        found.own.remove(tag)
-        groups = list(found.groups)
+        tag, _, exported = memory_of(endpointHandle, memHandle)
+        del endpointHandle.memories[memHandle]
+        endpointHandle.own.remove(tag)
+        groups = list(endpointHandle.groups)
     if exported is not None:
         exported.end()
     for group in groups:
@@ -281,39 +286,37 @@ def HcommMemUnreg(endpointHandle: Number, memHandle: Number) -> None:
 
 
 @hcomm.call("hcomm.HcommMemExport", out=2, blank=(b"", 0))
-def HcommMemExport(endpointHandle: Number, memHandle: Number) -> tuple[bytes, int]:
-    """Return bytes by which another process of this user imports the memory; they travel by any means.
+def HcommMemExport(endpointHandle: EndpointHandle, memHandle: Number) -> tuple[bytes, int]:
+    """Return bytes by which another process of this user imports the memory; the program sends them there.
 
     Gives: memDesc, its bytes
     Refuses: 2 NULL; 6 the endpoint, the memory; 20 the memory is in use and would have to move; 24
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
     with _lock:
-        tag, memory, exported = memory_of(found, memHandle)
+        tag, memory, exported = memory_of(endpointHandle, memHandle)
         if exported is None:
             exported = Export(memory)
-            found.memories[memHandle] = (tag, memory, exported)
+            endpointHandle.memories[memHandle] = (tag, memory, exported)
     said = json.dumps([_MAGIC, tag, exported.text, memory.size, exported.terms.encode()]).encode()
     return said, len(said)
 
 
 @hcomm.call("hcomm.HcommMemImport", out=1, blank=(None,))
-def HcommMemImport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -> CommMem:
-    """Have memory that was exported: its address here, for the channels of this endpoint.
+def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UInt32) -> CommMem:
+    """Import memory for the channels of this endpoint; return its address here.
 
     Gives: CommMem
-    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 no such bytes, imported before; 9, 19, 21 the other
+    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 other bytes, imported before; 9, 19, 21 the other
         process
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
     tag, text, terms = _said(memDesc, descLen)
     key = bytes(given("memDesc", memDesc)[:descLen])
     name = Lent("the exporting process", f"the memory {tag!r}", "HcommMemUnreg, or HcommEndpointDestroy")
     with _lock:
-        if key in found.imports:
-            raise Refusal(PARA, f"{found} has imported this already", "import each description once")
+        if key in endpointHandle.imports:
+            raise Refusal(PARA, f"{endpointHandle} has imported this already", "import each description once")
         loan = _exported.get(text)
         if loan is not None:
             memory = loan.here(name)
@@ -327,26 +330,27 @@ def HcommMemImport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -> 
                         NOT_FOUND, "the memory is not exported any more", "export it again"
                     ) from None
                 raise
-        found.imports[key] = (memory, loan is None)
-        found.imported.add(key.hex(), memory)
+        endpointHandle.imports[key] = (memory, loan is None)
+        endpointHandle.imported.add(key.hex(), memory)
     return CommMem(0, memory.address, memory.size)
 
 
 @hcomm.call("hcomm.HcommMemUnimport")
-def HcommMemUnimport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -> None:
+def HcommMemUnimport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UInt32) -> None:
     """Let go of imported memory.
 
-    Refuses: 2 NULL; 6 the endpoint, not imported; 1 no such bytes
+    Refuses: 2 NULL; 6 the endpoint, not imported; 1 other bytes
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
     _said(memDesc, descLen)
     key = bytes(given("memDesc", memDesc)[:descLen])
     with _lock:
-        if key not in found.imports:
-            raise Refusal(NOT_FOUND, f"{found} has not imported this", "pass what HcommMemImport was given")
-        memory, is_opened = found.imports.pop(key)
-        found.imported.remove(key.hex())
+        if key not in endpointHandle.imports:
+            raise Refusal(
+                NOT_FOUND, f"{endpointHandle} has not imported this", "pass what HcommMemImport was given"
+            )
+        memory, is_opened = endpointHandle.imports.pop(key)
+        endpointHandle.imported.remove(key.hex())
     if is_opened:
         memory.close()
 
@@ -364,21 +368,19 @@ def _said(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
                 return tag, text, found
     raise Refusal(
         PARA,
-        f"{length:,} bytes that begin with {bytes(content[:24])!r} are no description of memory",
+        f"{length:,} bytes that begin with {bytes(content[:24])!r} are not a description of memory",
         "pass what HcommMemExport returned, unchanged",
     )
 
 
 @hcomm.call("hcomm.HcommMemAlloc", out=1)
-def HcommMemAlloc(size: UInt64) -> int:
+def HcommMemAlloc(size: Annotated[UInt64, zero(remedy="pass the bytes of the memory")]) -> int:
     """Allocate memory of this thread's device, for peers to reach; acl takes its address too.
 
     Gives: address
     Refuses: 1 `size` 0; 15 no device is set; 24 no room
     Basis: D; C for the codes
     """
-    if not size:
-        raise Refusal(PARA, "size is 0", "pass the bytes of the memory")
     address = machine.allocate(current_context(), size, peer=True)
     if address is None:
         raise Refusal(NOT_FOUND, "the device was reset by another thread during the call", "set it again")
@@ -386,13 +388,14 @@ def HcommMemAlloc(size: UInt64) -> int:
 
 
 @hcomm.call("hcomm.HcommMemFree")
-def HcommMemFree(ptr: Number) -> None:
+def HcommMemFree(
+    ptr: Annotated[Number, checks.null(PTR, cause="{name} is NULL", remedy="pass {name}")],
+) -> None:
     """Free what ``HcommMemAlloc`` returned.
 
     Refuses: 2 NULL; 6 nothing was allocated there
     Basis: D; C for 6
     """
-    given("ptr", ptr)
     if not machine.free(ptr, host=False, call="HcommMemFree"):
         raise Refusal(
             NOT_FOUND,

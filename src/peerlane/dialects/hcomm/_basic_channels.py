@@ -1,6 +1,6 @@
 """``hcomm``: channels and threads without a communicator (facts/hcomm 2.1).
 
-A channel is a group of two ranks of its own: who listens is rank 0, who connects is rank 1.
+Each channel is a group of two ranks: the end that listens is rank 0, the end that connects is rank 1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
@@ -18,8 +18,6 @@ from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
-    Enum,
-    Handle,
     Handles,
     HcommChannelDescs,
     UInt32,
@@ -27,8 +25,10 @@ from peerlane.dialects.hcomm._arguments import (
     field,
     given,
     part,
+    within,
+    zero,
 )
-from peerlane.dialects.hcomm._basic import HcommEndpoint, endpoint_of, memory_of
+from peerlane.dialects.hcomm._basic import EndpointHandle, HcommEndpoint, memory_of
 from peerlane.dialects.hcomm._basic import _lock as lock
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import (
@@ -42,7 +42,7 @@ from peerlane.dialects.hcomm._comm import (
 from peerlane.dialects.hcomm._enums import CONSTANTS, EndpointLocType, HcommSocketRole
 from peerlane.dialects.hcomm._settings import settings_of
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import refuse_engine
+from peerlane.dialects.hcomm._threads import AnyEngine
 from peerlane.errors import Error, WaitTimeout
 
 _READY, _CONNECTING, _FAILED, _TIMED_OUT = 0, 1, 2, 3
@@ -55,7 +55,7 @@ _SERVER, _CLIENT = (
 
 
 class BasicChannel:
-    """What a channel without a communicator stands on.
+    """A channel without a communicator, with its group and its endpoint.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class BasicChannel:
     def connect(
         self, meet: Callable[[], _meeting.Meeting], memories: dict[str, Buffer], notifies: int
     ) -> None:
-        """Meet the other end; in a thread of its own."""
+        """Meet the other end; this runs in a thread of its own."""
         try:
             meeting = meet()
             with self._lock:
@@ -107,6 +107,8 @@ class BasicChannel:
 
 
 _basic: dict[int, BasicChannel] = {}
+_Threads = Annotated[UInt32, within(1, _MOST_THREADS, "ask for fewer")]
+_Channels = Annotated[UInt32, zero(remedy="pass the number of descriptors")]
 
 
 @hcomm.call("hcomm.HcommChannelDescInit")
@@ -130,7 +132,7 @@ def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> Non
 
 @hcomm.call("hcomm.HcommChannelCreate", out=1, blank=lambda *_: ([],))
 def HcommChannelCreate(
-    endpointHandle: Handle, engine: Enum, channelDescs: HcommChannelDescs, channelNum: UInt32
+    endpointHandle: EndpointHandle, engine: AnyEngine, channelDescs: HcommChannelDescs, channelNum: _Channels
 ) -> list[int]:
     """Begin to make channels, and return at once; ``HcommChannelGetStatus`` tells when they are ready.
 
@@ -141,12 +143,11 @@ def HcommChannelCreate(
         above 64 notifies, name, no engine; 5 engines AIV and CCU, sockets
     Basis: D; C for the codes
     """
-    found = endpoint_of(endpointHandle)
-    refuse_engine(engine, cpu=True)
-    if not channelNum:
-        raise Refusal(PARA, "channelNum is 0", "pass the number of descriptors")
-    wanted = [_checked(found, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]]
-    return [_begin(found, engine, *each) for each in wanted]
+    wanted = [
+        _checked(endpointHandle, each)
+        for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+    ]
+    return [_begin(endpointHandle, engine, *each) for each in wanted]
 
 
 def _checked(
@@ -177,7 +178,7 @@ def _checked(
         listed: object = desc.memHandles or []
         if not isinstance(listed, list | tuple):
             raise Refusal(
-                PARA, f"memHandles is {listed!r:.60}, no list", "set memHandles to a list of handles"
+                PARA, f"memHandles is {listed!r:.60}, not a list", "set memHandles to a list of handles"
             )
         handles = [each or 0 for each in listed[: field(desc, "memHandleNum")]]
         memories = {tag: memory for tag, memory, _ in (memory_of(endpoint, each) for each in handles)}
@@ -194,7 +195,7 @@ def _words(desc: structs.EndpointDesc) -> tuple[Any, ...]:
     addr: object = address.addr
     if not isinstance(addr, bytes | bytearray):
         raise Refusal(
-            PARA, f"addr of CommAddr is {addr!r:.60}, no bytes", "set addr to the bytes of an address"
+            PARA, f"addr of CommAddr is {addr!r:.60}, not bytes", "set addr to the bytes of an address"
         )
     return (kind, where, field(address, "type", signed=True), field(address, "id"), bytes(addr))
 
@@ -255,7 +256,7 @@ def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
 
 
 @hcomm.call("hcomm.HcommThreadAlloc", out=1, blank=lambda *_: ([],))
-def HcommThreadAlloc(engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32s) -> list[int]:
+def HcommThreadAlloc(engine: AnyEngine, threadNum: _Threads, notifyNumPerThread: UInt32s) -> list[int]:
     """Return new threads on this thread's device, each with its number of notifies.
 
     Gives: list of thread
@@ -263,9 +264,6 @@ def HcommThreadAlloc(engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32
         engines AIV and CCU; 15 no device is set
     Basis: D; C for the codes
     """
-    refuse_engine(engine, cpu=True)
-    if not 1 <= threadNum <= _MOST_THREADS:
-        raise Refusal(PARA, f"threadNum is {threadNum:,}; valid are 1 to {_MOST_THREADS}", "ask for fewer")
     counts = given("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
     if max(counts) > _MOST_NOTIFIES:
         raise Refusal(PARA, f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")

@@ -1,4 +1,4 @@
-"""``hcomm``: batch mode, in which calls are kept and run at its end (facts/hcomm 1.4)."""
+"""``hcomm``: batch mode, which keeps calls and runs them at its end (facts/hcomm 1.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Body = TypeVar("_Body", bound=Callable[..., Any])
 
 @dataclass
 class Batch:
-    """What a thread of the program has begun: its tag, and the calls so far."""
+    """The open batch of a thread: its tag, and the calls so far."""
 
     tag: str
     calls: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
@@ -32,7 +32,7 @@ _lock = threading.Lock()
 
 
 def operation(name: str) -> Callable[[_Body], Callable[..., Any]]:
-    """Declare a call of the data plane: its body checks, and returns what carries it out, now or at a batch's end."""
+    """Declare a call of the data plane: its body checks, and returns what runs now or at the batch's end."""
 
     def declare(body: _Body) -> Callable[..., Any]:
         @functools.wraps(body)
@@ -56,9 +56,9 @@ def is_batching() -> bool:
 
 @hcomm.call("hcomm.HcommBatchModeStart")
 def HcommBatchModeStart(batchTag: CText) -> None:
-    """Keep what this thread calls of the data plane until ``HcommBatchModeEnd``; each call is checked at once.
+    """Keep this thread's calls of the data plane until ``HcommBatchModeEnd``; each call is checked at once.
 
-    Refuses: 1 this thread has begun one
+    Refuses: 1 this thread has begun a batch
     Basis: D; C for the code
     """
     me = threading.get_ident()
@@ -74,9 +74,9 @@ def HcommBatchModeStart(batchTag: CText) -> None:
 
 @hcomm.call("hcomm.HcommBatchModeEnd")
 def HcommBatchModeEnd(batchTag: CText) -> None:
-    """Carry out what was kept, in its order; the first that fails ends it, with its code.
+    """Run the calls of the batch in their order; the first that fails ends the batch, with its code.
 
-    Refuses: 1 this thread has begun none, or one with another tag; what a call failed with
+    Refuses: 1 this thread has begun no batch, or one with another tag; the code of a call that failed
     Basis: D; C for the codes
     """
     me, tag = threading.get_ident(), batchTag or ""
@@ -89,7 +89,7 @@ def HcommBatchModeEnd(batchTag: CText) -> None:
 
 
 def carry_out(calls: list[tuple[str, Callable[[], None]]], whole: str) -> None:
-    """Carry out what was kept; what fails ends it, and its text says which call that was."""
+    """Run kept calls; the first that fails ends them, and its text says which call that was."""
     for number, (name, run) in enumerate(calls, 1):
         where = f"call {number:,} of {len(calls):,} of the {whole}, {name}"
         try:

@@ -6,9 +6,9 @@ import itertools
 
 from peerlane import Buffer, Host
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._arguments import CText, Handle, Mem, field, given
+from peerlane.dialects.hcomm._arguments import GivenMem, GivenText, field
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR
-from peerlane.dialects.hcomm._comm import BUFFER_TAG, comm_of
+from peerlane.dialects.hcomm._comm import BUFFER_TAG, CommHandle
 from peerlane.dialects.hcomm._enums import CommMemType
 from peerlane.dialects.hcomm._regions import device_memory
 from peerlane.dialects.hcomm._state import hcomm
@@ -21,7 +21,7 @@ _handles = itertools.count(_FIRST_HANDLE, 64)
 
 
 @hcomm.call("hcomm.HcclGetHcclBuffer", out=2)
-def HcclGetHcclBuffer(comm: Handle) -> tuple[int, int]:
+def HcclGetHcclBuffer(comm: CommHandle) -> tuple[int, int]:
     """Return where the HcclBuffer is, and its bytes: twice HCCL_BUFFSIZE.  It is the library's: never free it.
 
     It is allocated by the first call that needs it; only what is written takes room on this machine.
@@ -30,25 +30,25 @@ def HcclGetHcclBuffer(comm: Handle) -> tuple[int, int]:
     Refuses: 2 NULL; 6 the communicator; 24 the device has not that much
     Basis: D
     """
-    found = comm_of(comm).hccl_buffer()
+    found = comm.hccl_buffer()
     return found.address, found.size
 
 
 @hcomm.call("hcomm.HcclGetHcclBufferCleared", out=2)
-def HcclGetHcclBufferCleared(comm: Handle) -> tuple[int, int]:
+def HcclGetHcclBufferCleared(comm: CommHandle) -> tuple[int, int]:
     """As ``HcclGetHcclBuffer``; all of its bytes are 0 on return.
 
     Gives: address, bytes
     Refuses: as `HcclGetHcclBuffer`
     Basis: D
     """
-    found = comm_of(comm).hccl_buffer()
+    found = comm.hccl_buffer()
     found.fill(0)
     return found.address, found.size
 
 
 @hcomm.call("hcomm.HcclCommMemReg", out=1)
-def HcclCommMemReg(comm: Handle, memTag: CText, mem: Mem) -> int:
+def HcclCommMemReg(comm: CommHandle, memTag: GivenText, mem: GivenMem) -> int:
     """Let peers reach device memory by a tag, over channels that are acquired from now on, until it is freed.
 
     What peers do with it after that is code 6.
@@ -58,29 +58,27 @@ def HcclCommMemReg(comm: Handle, memTag: CText, mem: Mem) -> int:
         of 1 to 255 characters, `size` 0, type; 5 host memory
     Basis: D; C for 5 and 6
     """
-    found = comm_of(comm)
     tag, memory = checked(memTag, mem)
-    with found.guard:
-        found.forget_freed()
-        if tag in _RESERVED or any(tag == each for each, _ in found.memories.values()):
+    with comm.guard:
+        comm.forget_freed()
+        if tag in _RESERVED or any(tag == each for each, _ in comm.memories.values()):
             what = "is reserved" if tag in _RESERVED else "is taken by other memory of the communicator"
             raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")
-        found.group.register(memory, tag)
+        comm.group.register(memory, tag)
         handle = next(_handles)
-        found.memories[handle] = (tag, memory)
-        found.regions.add(tag, memory)
+        comm.memories[handle] = (tag, memory)
+        comm.regions.add(tag, memory)
     return handle
 
 
-def checked(tag: str | None, mem: CommMem | None) -> tuple[str, Buffer]:
+def checked(tag: str, mem: CommMem) -> tuple[str, Buffer]:
     """Return the tag and the memory of a registration."""
-    name, wanted = given("memTag", tag), given("mem", mem)
-    if not 1 <= len(name) <= _LONGEST_TAG:
+    if not 1 <= len(tag) <= _LONGEST_TAG:
         raise Refusal(
-            PARA, f"the tag has {len(name):,} characters; valid are 1 to {_LONGEST_TAG}", "choose another tag"
+            PARA, f"the tag has {len(tag):,} characters; valid are 1 to {_LONGEST_TAG}", "choose another tag"
         )
-    kind, address = field(wanted, "type", signed=True), field(wanted, "addr", bits=64)
-    nbytes = field(wanted, "size", bits=64)
+    kind, address = field(mem, "type", signed=True), field(mem, "addr", bits=64)
+    nbytes = field(mem, "size", bits=64)
     if not address:
         raise Refusal(PTR, "addr of the CommMem is NULL", "pass the address of device memory")
     if not nbytes:
@@ -97,4 +95,4 @@ def checked(tag: str | None, mem: CommMem | None) -> tuple[str, Buffer]:
     memory = device_memory("addr", address, nbytes)
     if isinstance(memory.device, Host):
         raise Refusal(NOT_FOUND, f"{address:#x} is host memory", "pass memory of acl.rt.malloc")
-    return name, memory
+    return tag, memory

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
-from peerlane.dialects.hcomm._arguments import ChannelDescs, Enum, Handle, Handles, UInt32, field, given
+from peerlane.dialects.hcomm._arguments import ChannelDescs, Handle, Handles, UInt32, field, given, within
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import (
     BUFFER_TAG,
     WINDOW_TAG,
     Comm,
+    CommHandle,
     HcommChannel,
     channel_of,
     comm_of,
@@ -20,11 +23,12 @@ from peerlane.dialects.hcomm._comm import (
 )
 from peerlane.dialects.hcomm._enums import CommProtocol
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import refuse_engine
+from peerlane.dialects.hcomm._threads import AnyEngine
 
 _MOST_CHANNELS = 1048576
 _MOST_NOTIFIES = 64
 _PLUGINS = 1000
+_Channels = Annotated[UInt32, within(1, _MOST_CHANNELS, "pass the number of descriptors")]
 
 
 @hcomm.call("hcomm.HcclChannelDescInit")
@@ -49,12 +53,12 @@ def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
 
 @hcomm.call("hcomm.HcclChannelAcquire", out=1, blank=lambda *_: ([],))
 def HcclChannelAcquire(
-    comm: Handle, engine: Enum, channelDescs: ChannelDescs, channelNum: UInt32
+    comm: CommHandle, engine: AnyEngine, channelDescs: ChannelDescs, channelNum: _Channels
 ) -> list[int]:
     """Return channels, one for each descriptor; both ends call it, in any order, within HCCL_CONNECT_TIMEOUT.
 
-    The channel of an engine, rank and protocol that there is already is returned again, as it is.  Every protocol of
-    the vendor is taken; all are shared memory here.
+    An existing channel of the same engine, rank and protocol is returned again, unchanged.  Every protocol of the
+    vendor is taken; all are shared memory here.
 
     Gives: list of channel
     Refuses: 2 NULL; 6 the communicator, or it was destroyed meanwhile; 1 `channelNum` 0 or above 1,048,576, fewer
@@ -63,20 +67,20 @@ def HcclChannelAcquire(
         20 another thread acquires; 21 the other rank died; 24 no room for the HcclBuffer
     Basis: D, S; C for 20
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=True)
-    keys = [_checked(found, engine, each) for each in _announced(channelDescs, channelNum)]
+    keys = [
+        _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+    ]
     if len(set(keys)) < len(keys):
         raise Refusal(
             PARA, "two descriptors are of one rank and protocol, which have one channel", "list each once"
         )
     counts = [field(each, "notifyNum") for each in channelDescs or ()]
-    acquire(found, dict(zip(keys, counts, strict=False)))
-    return [found.channels[key].handle for key in keys]
+    acquire(comm, dict(zip(keys, counts, strict=False)))
+    return [comm.channels[key].handle for key in keys]
 
 
 def acquire(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
-    """Make those channels that there are not, each with so many notifies."""
+    """Make the wanted channels that do not exist yet, each with its number of notifies."""
     if not comm.acquiring.acquire(blocking=False):
         raise Refusal(
             AGAIN, f"another thread acquires channels of {comm}", "acquire all channels in one thread"
@@ -111,19 +115,8 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
             comm.channels[key] = channel
 
 
-def _announced(descs: list[structs.HcclChannelDesc] | None, count: int) -> list[structs.HcclChannelDesc]:
-    if not 1 <= count <= _MOST_CHANNELS:
-        raise Refusal(
-            PARA,
-            f"channelNum is {count:,}; valid are 1 to {_MOST_CHANNELS:,}",
-            "pass the number of descriptors",
-        )
-    found: list[structs.HcclChannelDesc] = given("channelDescs", descs, count)[:count]
-    return found
-
-
 def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[int, int, int]:
-    """Return what tells the channel of a descriptor from others."""
+    """Return the key of the channel of a descriptor: engine, rank and protocol."""
     if not structs.is_initialised(desc, structs.HcclChannelDesc):
         raise Refusal(PARA, "a descriptor is not initialised", "call HcclChannelDescInit first")
     rank, protocol = field(desc, "remoteRank"), field(desc, "channelProtocol", signed=True)
@@ -147,37 +140,40 @@ def refuse_notifies(count: int) -> None:
 
 
 def refuse_protocol(protocol: int) -> None:
-    """Refuse what is no protocol, HCCL_E_PARA, and those of plugins, HCCL_E_NOT_SUPPORT."""
+    """Refuse numbers that are not a protocol, HCCL_E_PARA, and those of plugins, HCCL_E_NOT_SUPPORT."""
     if protocol >= _PLUGINS:
         raise Refusal(
             NOT_SUPPORT, f"protocol {protocol} is a plugin's, and there are none", "use COMM_PROTOCOL_HCCS"
         )
     if protocol < 0 or protocol not in CommProtocol.__members__.values():
-        raise Refusal(PARA, f"channelProtocol is {protocol}, no protocol", "set COMM_PROTOCOL_HCCS or _ROCE")
+        raise Refusal(
+            PARA, f"channelProtocol is {protocol}, which is not a protocol", "set COMM_PROTOCOL_HCCS or _ROCE"
+        )
 
 
 @hcomm.call("hcomm.HcclChannelQuery", out=1, blank=lambda *_: ([],))
-def HcclChannelQuery(comm: Handle, engine: Enum, channelDescs: ChannelDescs, channelNum: UInt32) -> list[int]:
-    """Return the channels that there are, for each descriptor, 0 for those that there are not.
+def HcclChannelQuery(
+    comm: CommHandle, engine: AnyEngine, channelDescs: ChannelDescs, channelNum: _Channels
+) -> list[int]:
+    """Return for each descriptor its channel, 0 where none was acquired.
 
     Gives: list of channel or 0
     Refuses: 2 NULL; 6 the communicator; 1, 5 as `HcclChannelAcquire`
     Basis: D
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=True)
-    keys = [_checked(found, engine, each) for each in _announced(channelDescs, channelNum)]
-    return [found.channels[key].handle if key in found.channels else 0 for key in keys]
+    keys = [
+        _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
+    ]
+    return [comm.channels[key].handle if key in comm.channels else 0 for key in keys]
 
 
 @hcomm.call("hcomm.HcclChannelDestroy")
-def HcclChannelDestroy(comm: Handle, channels: Handles, channelNum: UInt32) -> None:
+def HcclChannelDestroy(comm: CommHandle, channels: Handles, channelNum: UInt32) -> None:
     """Refuse: the vendor destroys channels of engine CCU only; others end with their communicator.
 
     Refuses: 2 NULL; 6 the communicator, a channel; 1 `channelNum`; 5
     Basis: D
     """
-    comm_of(comm)
     for each in given("channels", channels, channelNum)[:channelNum]:
         channel_of(each)
     if not channelNum:
@@ -216,8 +212,8 @@ def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
 def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[structs.CommMem], list[str]]:
     """Return all memory of the other end that the channel reaches: number, CommMem of each, tag of each.
 
-    What the other end registered after it acquired the channel is not among them; windows are, as soon as a team made
-    them take effect.
+    Memory that the other end registered after it acquired the channel is not listed.  Windows are listed as soon as
+    ``HcclTeamChannelsCreate`` made them take effect.
 
     Gives: number, list of CommMem, list of tags
     Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's

@@ -1,4 +1,4 @@
-"""Return codes of HCOMM: those of every fault, and what to do about it."""
+"""Return codes of HCOMM: the code of every fault, and its remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORY = int(HcclResult.HCCL_E_MEMORY)
 _INTERNAL = int(HcclResult.HCCL_E_INTERNAL)
 _NETWORK = int(HcclResult.HCCL_E_NETWORK)
 
-# By fault: the code that the vendor has for it, and what to do about it.
+# By fault: the vendor's code, and the remedy.
 _ANSWERS: Mapping[Fault, tuple[int, str]] = {
     Fault.INVALID_VALUE: (PARA, "correct the argument that the cause names"),
     Fault.INVALID_DEVICE: (

@@ -8,22 +8,20 @@ from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Matrix, Pointer, UInt32, UInt64, UInt64s, given
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import Comm, HcommThread, comm_of, living, refuse_suspended
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
 from peerlane.dialects.hcomm._elements import memory, reduction, refuse_same, refuse_types, width_of
 from peerlane.dialects.hcomm._enums import CommEngine
 from peerlane.dialects.hcomm._grouping import Run, collective
 from peerlane.dialects.hcomm._threads import on_stream
 
 
-def place(comm: int, stream: int) -> tuple[Comm, HcommThread]:
-    """Return a communicator that is not suspended, and its thread on a stream of ``acl``."""
-    found = comm_of(comm)
-    refuse_suspended(found)
-    return found, on_stream(found, int(CommEngine.COMM_ENGINE_CPU_TS), stream)
+def worker_on(comm: Comm, stream: int) -> HcommThread:
+    """Return the thread of a communicator on a stream of ``acl``."""
+    return on_stream(comm, int(CommEngine.COMM_ENGINE_CPU_TS), stream)
 
 
 def _queued(worker: HcommThread, call: Callable[..., None], *args: object, **options: object) -> Run:
-    """Return what queues a collective of a group on the stream of a thread."""
+    """Return the function that queues a collective of a group on the stream of a thread."""
     assert worker.comm is not None
     comm = worker.comm
 
@@ -48,7 +46,7 @@ def refuse_no_rank(comm: Comm, name: str, rank: int) -> None:
 def _parts(
     name: str, comm: Comm, counts: list[int] | None, starts: list[int] | None
 ) -> tuple[list[int], list[int]]:
-    """Return how many elements each rank has, and the first of them: HCCL_E_PTR, HCCL_E_PARA."""
+    """Return for each rank how many elements it has, and where they begin: HCCL_E_PTR, HCCL_E_PARA."""
     size = comm.group.size
     sizes, at = given(f"{name}s", counts, size)[:size], given(f"the offsets of {name}s", starts, size)[:size]
     for rank, number in enumerate(sizes):
@@ -66,34 +64,40 @@ def _end_of(sizes: list[int], at: list[int]) -> int:
 
 
 def _scaled(numbers: list[int], width: int, sizes: list[int]) -> list[int]:
-    """Return bytes; where a part is empty its place may be anything."""
+    """Return bytes; an empty part may be anywhere, and is 0."""
     return [number * width if size else 0 for number, size in zip(numbers, sizes, strict=True)]
 
 
 @collective("HcclAllReduce")
 def HcclAllReduce(
-    sendBuf: Pointer, recvBuf: Pointer, count: UInt64, dataType: Enum, op: Enum, comm: Handle, stream: Handle
+    sendBuf: Pointer,
+    recvBuf: Pointer,
+    count: UInt64,
+    dataType: Enum,
+    op: Enum,
+    comm: ActiveComm,
+    stream: Handle,
 ) -> Run:
-    """Combine ``count`` elements of all ranks, and have the result in all; ``sendBuf`` may be ``recvBuf``.
+    """Combine ``count`` elements of all ranks; all ranks get the result, and ``sendBuf`` may be ``recvBuf``.
 
     As all collectives it is queued on the stream, which stops at a failure from then on.  Ranks combine in the order
-    of their numbers, so all have the same bits.  The first collective of a communicator waits for that of ranks in
-    other processes, HCCL_CONNECT_TIMEOUT; on the stream a rank waits for another one HCCL_EXEC_TIMEOUT (507046).
+    of their numbers, so all have the same bits.  The first collective of a communicator waits for ranks in other
+    processes, for HCCL_CONNECT_TIMEOUT; on the stream a rank waits for another one for HCCL_EXEC_TIMEOUT (507046).
 
     Refuses: 2 NULL; 6 the communicator, or its collectives have failed before; the stream, memory that acl has not
-        given out; 1 above 0x7FFFFFFFF elements, addresses that are no multiple of an element, ends that overlap,
+        given out; 1 above 0x7FFFFFFFF elements, addresses that are not a multiple of an element, ends that overlap,
         memory or a stream of another device, in a group of messages, another rank calls something else or with other
         numbers; 5 types but int8, int16, int32, int64, uint64, fp16, fp32, fp64 and bfp16, PROD of int16 and bfp16,
         no operation; 9 a rank in another process did not come; 21 a rank died or has ended its communicator; 22
         suspended; 24 no room for scratch memory
     Basis: D, S; C for 6, 21 and 24, ends that overlap, and what ranks call
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     width, name, how = reduction(dataType, op, count)
     nbytes = count * width
-    source, target = memory(found, "sendBuf", sendBuf, nbytes), memory(found, "recvBuf", recvBuf, nbytes)
+    source, target = memory(comm, "sendBuf", sendBuf, nbytes), memory(comm, "recvBuf", recvBuf, nbytes)
 
-    return _queued(worker, found.group.all_reduce, target, source, dtype=name, op=how)
+    return _queued(worker, comm.group.all_reduce, target, source, dtype=name, op=how)
 
 
 @collective("HcclReduce")
@@ -104,22 +108,22 @@ def HcclReduce(
     dataType: Enum,
     op: Enum,
     root: UInt32,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Combine ``count`` elements of all ranks, and have the result in one; the others' ``recvBuf`` may be NULL.
+    """Combine ``count`` elements of all ranks; rank ``root`` gets the result, the others' ``recvBuf`` may be NULL.
 
     Refuses: as `HcclAllReduce`; 1 `root`
     Basis: D, S; C for NULL
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     width, name, how = reduction(dataType, op, count)
-    refuse_no_rank(found, "root", root)
+    refuse_no_rank(comm, "root", root)
     nbytes = count * width
-    source = memory(found, "sendBuf", sendBuf, nbytes)
-    target = memory(found, "recvBuf", recvBuf, nbytes) if found.group.rank == root else None
+    source = memory(comm, "sendBuf", sendBuf, nbytes)
+    target = memory(comm, "recvBuf", recvBuf, nbytes) if comm.group.rank == root else None
 
-    return _queued(worker, found.group.reduce, target, source, root, dtype=name, op=how)
+    return _queued(worker, comm.group.reduce, target, source, root, dtype=name, op=how)
 
 
 @collective("HcclReduceScatter")
@@ -129,23 +133,23 @@ def HcclReduceScatter(
     recvCount: UInt64,
     dataType: Enum,
     op: Enum,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Combine the elements of all ranks, and have ``recvCount`` of the result in each, in rank order.
+    """Combine the elements of all ranks; each rank gets ``recvCount`` elements of the result, in rank order.
 
     ``recvBuf`` may be this rank's part of ``sendBuf``.
 
     Refuses: as `HcclAllReduce`
     Basis: D, S
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     width, name, how = reduction(dataType, op, recvCount)
     nbytes = recvCount * width
-    source = memory(found, "sendBuf", sendBuf, nbytes * found.group.size)
-    target = memory(found, "recvBuf", recvBuf, nbytes)
+    source = memory(comm, "sendBuf", sendBuf, nbytes * comm.group.size)
+    target = memory(comm, "recvBuf", recvBuf, nbytes)
 
-    return _queued(worker, found.group.reduce_scatter, target, source, dtype=name, op=how)
+    return _queued(worker, comm.group.reduce_scatter, target, source, dtype=name, op=how)
 
 
 @collective("HcclReduceScatterV")
@@ -157,7 +161,7 @@ def HcclReduceScatterV(
     recvCount: UInt64,
     dataType: Enum,
     op: Enum,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
     """As ``HcclReduceScatter``, with parts of any sizes: ``sendCounts[i]`` elements at ``sendDispls[i]`` for rank i.
@@ -166,18 +170,18 @@ def HcclReduceScatterV(
         overlap, `sendBuf` is `recvBuf`
     Basis: D, S; C for parts that overlap
     """
-    found, worker = place(comm, stream)
-    sizes, at = _parts("sendCount", found, sendCounts, sendDispls)
+    worker = worker_on(comm, stream)
+    sizes, at = _parts("sendCount", comm, sendCounts, sendDispls)
     width, name, how = reduction(dataType, op, recvCount, *sizes)
-    _refuse_count("recvCount", recvCount, sizes[found.group.rank], "sendCounts")
+    _refuse_count("recvCount", recvCount, sizes[comm.group.rank], "sendCounts")
     whole = _end_of(sizes, at) * width
     refuse_same(sendBuf, recvBuf, recvCount)
-    source = memory(found, "sendBuf", sendBuf, whole)
-    target = memory(found, "recvBuf", recvBuf, recvCount * width)
+    source = memory(comm, "sendBuf", sendBuf, whole)
+    target = memory(comm, "recvBuf", recvBuf, recvCount * width)
     sends, starts = _scaled(sizes, width, sizes), _scaled(at, width, sizes)
 
     return _queued(
-        worker, found.group.reduce_scatter_v, target, source, sends=sends, sends_at=starts, dtype=name, op=how
+        worker, comm.group.reduce_scatter_v, target, source, sends=sends, sends_at=starts, dtype=name, op=how
     )
 
 
@@ -188,19 +192,19 @@ def _refuse_count(name: str, count: int, wanted: int, where: str) -> None:
 
 @collective("HcclBroadcast")
 def HcclBroadcast(
-    buf: Pointer, count: UInt64, dataType: Enum, root: UInt32, comm: Handle, stream: Handle
+    buf: Pointer, count: UInt64, dataType: Enum, root: UInt32, comm: ActiveComm, stream: Handle
 ) -> Run:
-    """Have ``count`` elements of one rank in all.
+    """Copy ``count`` elements of rank ``root`` to all ranks.
 
     Refuses: as `HcclAllReduce`; 5 INT128 and no type; 1 `root`
     Basis: D, S
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     nbytes = count * width_of(dataType, count)
-    refuse_no_rank(found, "root", root)
-    whole = memory(found, "buf", buf, nbytes)
+    refuse_no_rank(comm, "root", root)
+    whole = memory(comm, "buf", buf, nbytes)
 
-    return _queued(worker, found.group.broadcast, whole, root)
+    return _queued(worker, comm.group.broadcast, whole, root)
 
 
 @collective("HcclScatter")
@@ -210,39 +214,39 @@ def HcclScatter(
     recvCount: UInt64,
     dataType: Enum,
     root: UInt32,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Have ``recvCount`` elements of one rank in each, in rank order; the others' ``sendBuf`` may be NULL.
+    """Copy ``recvCount`` elements of rank ``root`` to each rank, in rank order; the others' ``sendBuf`` may be NULL.
 
     Refuses: as `HcclBroadcast`
     Basis: D, S; C for NULL
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     nbytes = recvCount * width_of(dataType, recvCount)
-    refuse_no_rank(found, "root", root)
-    target = memory(found, "recvBuf", recvBuf, nbytes)
-    is_root = found.group.rank == root
-    source = memory(found, "sendBuf", sendBuf, nbytes * found.group.size) if is_root else None
+    refuse_no_rank(comm, "root", root)
+    target = memory(comm, "recvBuf", recvBuf, nbytes)
+    is_root = comm.group.rank == root
+    source = memory(comm, "sendBuf", sendBuf, nbytes * comm.group.size) if is_root else None
 
-    return _queued(worker, found.group.scatter, target, source, root)
+    return _queued(worker, comm.group.scatter, target, source, root)
 
 
 @collective("HcclAllGather")
 def HcclAllGather(
-    sendBuf: Pointer, recvBuf: Pointer, sendCount: UInt64, dataType: Enum, comm: Handle, stream: Handle
+    sendBuf: Pointer, recvBuf: Pointer, sendCount: UInt64, dataType: Enum, comm: ActiveComm, stream: Handle
 ) -> Run:
-    """Have ``sendCount`` elements of each rank side by side in all; ``sendBuf`` may be this rank's part there.
+    """Copy ``sendCount`` elements of each rank to all, side by side; ``sendBuf`` may be this rank's part there.
 
     Refuses: as `HcclBroadcast`
     Basis: D, S
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     nbytes = sendCount * width_of(dataType, sendCount)
-    source = memory(found, "sendBuf", sendBuf, nbytes)
-    target = memory(found, "recvBuf", recvBuf, nbytes * found.group.size)
+    source = memory(comm, "sendBuf", sendBuf, nbytes)
+    target = memory(comm, "recvBuf", recvBuf, nbytes * comm.group.size)
 
-    return _queued(worker, found.group.all_gather, target, source)
+    return _queued(worker, comm.group.all_gather, target, source)
 
 
 @collective("HcclAllGatherV")
@@ -253,7 +257,7 @@ def HcclAllGatherV(
     recvCounts: UInt64s,
     recvDispls: UInt64s,
     dataType: Enum,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
     """As ``HcclAllGather``, with parts of any sizes: ``recvCounts[i]`` elements of rank i at ``recvDispls[i]``.
@@ -262,16 +266,16 @@ def HcclAllGatherV(
         overlap, `sendBuf` is `recvBuf`
     Basis: D, S; C for parts that overlap
     """
-    found, worker = place(comm, stream)
-    sizes, at = _parts("recvCount", found, recvCounts, recvDispls)
+    worker = worker_on(comm, stream)
+    sizes, at = _parts("recvCount", comm, recvCounts, recvDispls)
     width = width_of(dataType, sendCount, *sizes)
-    _refuse_count("sendCount", sendCount, sizes[found.group.rank], "recvCounts")
+    _refuse_count("sendCount", sendCount, sizes[comm.group.rank], "recvCounts")
     refuse_same(sendBuf, recvBuf, sendCount)
-    source = memory(found, "sendBuf", sendBuf, sendCount * width)
-    target = memory(found, "recvBuf", recvBuf, _end_of(sizes, at) * width)
+    source = memory(comm, "sendBuf", sendBuf, sendCount * width)
+    target = memory(comm, "recvBuf", recvBuf, _end_of(sizes, at) * width)
     receives, starts = _scaled(sizes, width, sizes), _scaled(at, width, sizes)
 
-    return _queued(worker, found.group.all_gather_v, target, source, receives=receives, receives_at=starts)
+    return _queued(worker, comm.group.all_gather_v, target, source, receives=receives, receives_at=starts)
 
 
 @collective("HcclAlltoAll")
@@ -282,22 +286,22 @@ def HcclAlltoAll(
     recvBuf: Pointer,
     recvCount: UInt64,
     recvType: Enum,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
-    """Have ``sendCount`` elements of each rank at each other one, in rank order.
+    """Send ``sendCount`` elements to each rank, and receive as many of each, in rank order.
 
     Refuses: as `HcclBroadcast`; 1 two counts or two types, `sendBuf` is `recvBuf`
     Basis: D, S
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     refuse_types(sendType, recvType)
     _refuse_count("sendCount", sendCount, recvCount, "recvCount")
-    nbytes = sendCount * width_of(sendType, sendCount) * found.group.size
+    nbytes = sendCount * width_of(sendType, sendCount) * comm.group.size
     refuse_same(sendBuf, recvBuf, nbytes)
-    source, target = memory(found, "sendBuf", sendBuf, nbytes), memory(found, "recvBuf", recvBuf, nbytes)
+    source, target = memory(comm, "sendBuf", sendBuf, nbytes), memory(comm, "recvBuf", recvBuf, nbytes)
 
-    return _queued(worker, found.group.all_to_all, target, source)
+    return _queued(worker, comm.group.all_to_all, target, source)
 
 
 @collective("HcclAlltoAllV")
@@ -310,22 +314,22 @@ def HcclAlltoAllV(
     recvCounts: UInt64s,
     rdispls: UInt64s,
     recvType: Enum,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
     """Send ``sendCounts[i]`` elements at ``sdispls[i]`` to rank i, and receive ``recvCounts[i]`` at ``rdispls[i]``.
 
-    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer counts than ranks, two types, parts that overlap, what a rank sends
-        itself is not what it receives, `sendBuf` is `recvBuf`
+    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer counts than ranks, two types, parts that overlap, what the rank
+        sends to itself differs from what it receives, `sendBuf` is `recvBuf`
     Basis: D, S; C for parts that overlap
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     refuse_types(sendType, recvType)
     gives, takes = (
-        _parts("sendCount", found, sendCounts, sdispls),
-        _parts("recvCount", found, recvCounts, rdispls),
+        _parts("sendCount", comm, sendCounts, sdispls),
+        _parts("recvCount", comm, recvCounts, rdispls),
     )
-    return _exchange(found, worker, sendBuf, gives, recvBuf, takes, sendType)
+    return _exchange(comm, worker, sendBuf, gives, recvBuf, takes, sendType)
 
 
 @collective("HcclAlltoAllVC")
@@ -335,7 +339,7 @@ def HcclAlltoAllVC(
     sendType: Enum,
     recvBuf: Pointer,
     recvType: Enum,
-    comm: Handle,
+    comm: ActiveComm,
     stream: Handle,
 ) -> Run:
     """Send ``sendCountMatrix[i][j]`` elements from rank i to rank j, side by side in rank order at both.
@@ -345,13 +349,13 @@ def HcclAlltoAllVC(
     Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer counts than ranks times ranks, two types, `sendBuf` is `recvBuf`
     Basis: D, S
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     refuse_types(sendType, recvType)
-    size, rank = found.group.size, found.group.rank
+    size, rank = comm.group.size, comm.group.rank
     counts = given("sendCountMatrix", sendCountMatrix, size * size)
     gives, takes = counts[rank * size : (rank + 1) * size], counts[rank : size * size : size]
     sides = [(each, [sum(each[:at]) for at in range(size)]) for each in (gives, takes)]
-    return _exchange(found, worker, sendBuf, sides[0], recvBuf, sides[1], sendType)
+    return _exchange(comm, worker, sendBuf, sides[0], recvBuf, sides[1], sendType)
 
 
 def _exchange(
@@ -383,13 +387,13 @@ def _exchange(
 
 
 @collective("HcclBarrier")
-def HcclBarrier(comm: Handle, stream: Handle) -> Run:
-    """Let the stream wait until the streams of all ranks have come.
+def HcclBarrier(comm: ActiveComm, stream: Handle) -> Run:
+    """Let the stream wait until the streams of all ranks have reached this call.
 
     Refuses: 2 NULL; 6 the communicator, or its collectives have failed before; the stream; 1 a stream of another
         device, in a group of messages, another rank calls something else; 9, 21, 22, 24 as `HcclAllReduce`
     Basis: D; C for the codes
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
 
-    return _queued(worker, found.group.barrier)
+    return _queued(worker, comm.group.barrier)

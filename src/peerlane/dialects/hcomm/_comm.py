@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.diagnostics import wait_state
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._arguments import HANDLE, meaning
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
 from peerlane.dialects.hcomm._enums import CommEngine, CommProtocol
 from peerlane.dialects.hcomm._meeting import Meeting
@@ -23,7 +24,7 @@ from peerlane.errors import Busy, Error
 BUFFER_TAG = "HcclBuffer"
 WINDOW_TAG = "window"
 _CPU = int(CommEngine.COMM_ENGINE_CPU)
-#: A network card needs its memory registered; a copy engine reaches all of its device.
+#: A network card reaches registered memory only; a copy engine reaches all memory of its device.
 _BY_CARD = frozenset(map(int, (CommProtocol.COMM_PROTOCOL_ROCE, CommProtocol.COMM_PROTOCOL_UBOE)))
 
 
@@ -58,7 +59,7 @@ class HcommThread(Resource):
 
     @property
     def is_given(self) -> bool:  # type: ignore[override]
-        """Whether a program has to give it back: those of a communicator end with it."""
+        """Whether a program has to destroy it; what belongs to a communicator ends with that."""
         return self.comm is None
 
     @property
@@ -68,7 +69,7 @@ class HcommThread(Resource):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an operation of its own is not over; a stream of the program's may have others."""
+        """Whether an operation of its own is not over; a stream of the program may have others."""
         stream = self.stream
         return stream is not None and not stream.is_closed and stream.completed < self._last
 
@@ -84,7 +85,7 @@ class HcommThread(Resource):
             assert stream is not None
             return stream
         if stream is not None and not stream.is_closed and not stream.is_done:
-            with contextlib.suppress(Error):  # its failures are for who synchronizes it
+            with contextlib.suppress(Error):  # a synchronization of the stream tells of its failures
                 stream.record().sync(self.exec_timeout)
         return None
 
@@ -99,7 +100,7 @@ class HcommThread(Resource):
             known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
             raise Refusal(
                 PARA,
-                f"{index:,} is no notify of {self}; {known}",
+                f"{index:,} is not a notify of {self}; {known}",
                 f"acquire the thread with more notifies ({call})",
             )
         with machine.lock:
@@ -111,7 +112,7 @@ class HcommThread(Resource):
             return found
 
     def end(self) -> None:
-        """Let go of its stream and notifies; what is queued on a stream of the program's goes on."""
+        """Let go of its stream and notifies; operations on a stream of the program go on."""
         lines, self._lines = self._lines, {}
         for each in lines.values():
             wait_state.notify_names.pop(each.id, None)
@@ -171,7 +172,7 @@ class HcommChannel(Resource):
 
     @property
     def is_given(self) -> bool:  # type: ignore[override]
-        """Whether a program has to give it back: those of a communicator end with it."""
+        """Whether a program has to destroy it; what belongs to a communicator ends with that."""
         return self.comm is None
 
     @property
@@ -186,7 +187,7 @@ class HcommChannel(Resource):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an operation is not over that only a fence waits for."""
+        """Whether an operation that only a fence waits for is not over."""
         return self._neutral is not None and self._neutral._is_busy()
 
     @property
@@ -232,7 +233,7 @@ class Comm(Resource):
     group : Group
     settings : Settings
     buffer : Buffer or None
-        The HcclBuffer, once somebody asked for it.
+        The HcclBuffer, once a call needed it.
     memories : dict
         By handle: (tag, registered memory).
     regions : Regions
@@ -253,12 +254,12 @@ class Comm(Resource):
     next_window : int
         The number of the next window.
     sides : dict
-        By way and rank: a stream on which messages of batches go beside one another.
+        By direction and rank: the stream for its messages of batches.
     owner : int or None
         The thread that has locked it.
     is_suspended : bool
     made_of : object
-        What tells the rank table that it was made of; None without one.
+        Digest of the rank table and rank that it was made of; None without a table.
     """
 
     __slots__ = (
@@ -306,16 +307,16 @@ class Comm(Resource):
 
     @property
     def key(self) -> str:
-        """What is the same in all ranks, and no other communicator's."""
+        """A text that is the same in all its ranks, and that no other communicator has."""
         return self._meeting.key
 
     @property
     def line(self) -> Any:
-        """Where its ranks tell one another what they need."""
+        """The rendezvous of its ranks."""
         return self._meeting.line
 
     def reached(self, rank: int) -> Regions:
-        """Return a rank's parts of windows, as its channels reach them."""
+        """Return the parts of windows that channels to a rank reach."""
         with self.guard:
             return self._reached.setdefault(rank, Regions({}))
 
@@ -330,7 +331,7 @@ class Comm(Resource):
             return self.buffer
 
     def forget_freed(self) -> None:
-        """Offer memory that was freed to no more channels; its tags are free again."""
+        """Take out memory that was freed: new channels do not get it, and its tags are free again."""
         with self.guard:
             freed = [(handle, tag) for handle, (tag, memory) in self.memories.items() if memory.is_closed]
             for handle, tag in freed:
@@ -340,7 +341,7 @@ class Comm(Resource):
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Be busy: a call of this communicator blocks its caller."""
+        """Mark the communicator as busy: one of its calls blocks the caller."""
         with self.guard:
             self._busy += 1
         try:
@@ -350,7 +351,7 @@ class Comm(Resource):
                 self._busy -= 1
 
     def why_busy(self) -> str:
-        """Say which operation is under way, nothing if none is."""
+        """Say which operation is under way; empty if none is."""
         if self._busy:
             return (
                 f"{self._busy} call{'s' * (self._busy > 1)} of it {'block' if self._busy > 1 else 'blocks'}"
@@ -364,7 +365,7 @@ class Comm(Resource):
         return ""
 
     def end(self) -> None:
-        """Let go of everything; who waits in this process for the other ranks is told at once."""
+        """Let go of everything; a thread of this process that waits for other ranks fails at once."""
         parts: list[Thing] = [*self.channels.values(), *self.threads, *self.parts]
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
@@ -381,18 +382,18 @@ class Comm(Resource):
 
 
 def comm_of(handle: int) -> Comm:
-    """Return the communicator that a handle means."""
-    return thing(handle, Comm)
+    """Return the communicator of a handle."""
+    return thing(Comm, handle)
 
 
 def thread_of(handle: int) -> HcommThread:
-    """Return the thread that a handle means."""
-    return thing(handle, HcommThread)
+    """Return the thread of a handle."""
+    return thing(HcommThread, handle)
 
 
 def channel_of(handle: int) -> HcommChannel:
-    """Return the channel that a handle means."""
-    return thing(handle, HcommChannel)
+    """Return the channel of a handle."""
+    return thing(HcommChannel, handle)
 
 
 def current_context() -> Context:
@@ -409,7 +410,7 @@ def destroyed(comm: Comm) -> Refusal:
 
 @contextlib.contextmanager
 def living(comm: Comm) -> Iterator[None]:
-    """Tell what fails because a communicator is destroyed meanwhile: HCCL_E_NOT_FOUND."""
+    """Turn errors into HCCL_E_NOT_FOUND if the communicator was destroyed meanwhile."""
     try:
         yield
     except Error as error:
@@ -425,7 +426,7 @@ def refuse_suspended(comm: Comm | None) -> None:
 
 
 def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
-    """Refuse a rank of no communicator: HCCL_E_PARA."""
+    """Refuse a size that no communicator has, and a rank beyond it: HCCL_E_PARA."""
     if not 1 <= size <= most or rank >= size:
         raise Refusal(
             PARA,
@@ -434,8 +435,21 @@ def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
         )
 
 
+def active_comm(handle: int) -> Comm:
+    """Return the communicator of a handle: HCCL_E_SUSPENDING for one that is suspended."""
+    found = comm_of(handle)
+    refuse_suspended(found)
+    return found
+
+
+CommHandle = Annotated[Comm, HANDLE, meaning(Comm)]
+ActiveComm = Annotated[Comm, HANDLE, Check(lambda _name: active_comm)]
+ThreadHandle = Annotated[HcommThread, HANDLE, meaning(HcommThread)]
+ChannelHandle = Annotated[HcommChannel, HANDLE, meaning(HcommChannel)]
+
+
 class Promised(Resource):
-    """The place of a communicator that the end of a group makes."""
+    """The handle of a communicator that the end of a group will make."""
 
     __slots__ = ()
 
@@ -443,7 +457,7 @@ class Promised(Resource):
 
 
 def give(context: Context, meeting: Meeting, settings: Settings, promised: Promised | None = None) -> int:
-    """Give out a communicator, by the number of ``promised``; HCCL_E_RUNTIME if its device was reset meanwhile."""
+    """Return the handle of a new communicator, or that of ``promised``; HCCL_E_RUNTIME if its device was reset."""
     made = Comm(context, meeting, settings)
     refuse_name(made.comm_name, made)
     if promised is None:
@@ -458,7 +472,7 @@ def give(context: Context, meeting: Meeting, settings: Settings, promised: Promi
 
 
 def keep(made: Thing) -> int:
-    """Give a thing out by its number; HCCL_E_RUNTIME if its device was reset meanwhile."""
+    """Return the handle of a new object; HCCL_E_RUNTIME if its device was reset meanwhile."""
     if not machine.keep(made):
         made.abandon()
         raise _reset(made.context)
@@ -522,7 +536,7 @@ def destroy(comm: Comm, call: str) -> None:
     for channel in comm.channels.values():
         try:
             channel.end()
-        except Busy as error:  # strict notifies that nobody waited for: it ends all the same
+        except Busy as error:  # recorded strict notifies that no wait consumed: the channel ends all the same
             left = left or error
     comm.end()
     if left is not None:

@@ -1,4 +1,4 @@
-"""Of what elements collectives are, and where they lie (facts/hcomm 4)."""
+"""The elements of collectives, and the memory they lie in (facts/hcomm 4)."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def reduction(dtype: int, op: int, *counts: int) -> tuple[int, str, str]:
 
 
 def _name(dtype: int) -> str:
-    return _Type(dtype).name if dtype in _Type.__members__.values() else f"{dtype}, no HcclDataType"
+    return _Type(dtype).name if dtype in _Type.__members__.values() else f"{dtype}, not an HcclDataType"
 
 
 def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
-    """Return bytes of this rank: HCCL_E_PTR for NULL, HCCL_E_NOT_FOUND, HCCL_E_PARA for another device's.
+    """Return bytes of this rank: HCCL_E_PTR for NULL, HCCL_E_NOT_FOUND, HCCL_E_PARA for memory of another device.
 
-    No bytes are nowhere: their address may be anything.
+    The address of 0 bytes may be anything.
     """
     if not nbytes:
         return comm.group.window[:0]
@@ -112,7 +112,7 @@ def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
 
 
 def refuse_same(one: int, other: int, nbytes: int) -> None:
-    """Refuse a call in place that the vendor has not: HCCL_E_PARA."""
+    """Refuse one buffer for both ends of a call that does not work in place: HCCL_E_PARA."""
     if one == other and nbytes:
         raise Refusal(
             PARA,

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class HcclResult(enum.IntEnum):
-    """What every call returns."""
+    """The return code of every call."""
 
     HCCL_SUCCESS = 0
     HCCL_E_PARA = 1
@@ -72,7 +72,7 @@ class HcclReduceOp(enum.IntEnum):
 
 
 class HcclSendRecvType(enum.IntEnum):
-    """What an item of HcclBatchSendRecv is."""
+    """Whether an item of HcclBatchSendRecv is a send or a receive."""
 
     HCCL_SEND = 0
     HCCL_RECV = 1
@@ -80,7 +80,7 @@ class HcclSendRecvType(enum.IntEnum):
 
 
 class CommEngine(enum.IntEnum):
-    """What carries operations out."""
+    """The engine that runs operations."""
 
     COMM_ENGINE_RESERVED = -1
     COMM_ENGINE_CPU = 0
@@ -92,7 +92,7 @@ class CommEngine(enum.IntEnum):
 
 
 class CommProtocol(enum.IntEnum):
-    """What bytes travel over."""
+    """The protocol of a link or channel."""
 
     COMM_PROTOCOL_RESERVED = -1
     COMM_PROTOCOL_HCCS = 0
@@ -122,7 +122,7 @@ class CommTopo(enum.IntEnum):
 
 
 class CommAddrType(enum.IntEnum):
-    """What an address of an endpoint is."""
+    """The kind of an endpoint's address."""
 
     COMM_ADDR_TYPE_RESERVED = -1
     COMM_ADDR_TYPE_IP_V4 = 0
@@ -140,7 +140,7 @@ class EndpointLocType(enum.IntEnum):
 
 
 class EndpointAttr(enum.IntEnum):
-    """What can be asked of an endpoint."""
+    """Attributes of an endpoint."""
 
     ENDPOINT_ATTR_INVALID = -1
     ENDPOINT_ATTR_BW_COEFF = 0
@@ -172,7 +172,7 @@ class HcommSocketRole(enum.IntEnum):
 
 
 class HcommTransferType(enum.IntEnum):
-    """What a descriptor of a batch of transfers is."""
+    """The kind of one transfer of a batch."""
 
     HCOMM_TRANSFER_TYPE_INVALID = -1
     HCOMM_TRANSFER_TYPE_WRITE = 0
@@ -194,7 +194,7 @@ class HcclCommStatus(enum.IntEnum):
 
 
 class HcclCommStatePhase(enum.IntEnum):
-    """What happens to a communicator."""
+    """The change of a communicator that a callback is told of."""
 
     HCCL_COMM_STATE_PHASE_INVALID = -1
     HCCL_COMM_STATE_PHASE_DESTROY_PRE = 0
@@ -230,21 +230,21 @@ class HcclHeterogMode(enum.IntEnum):
 
 
 class ThreadType(enum.IntEnum):
-    """What a communication thread is."""
+    """The kind of a communication thread."""
 
     THREAD_TYPE_INVALID = -1
     THREAD_TYPE_TS = 0
 
 
 class ThreadResType(enum.IntEnum):
-    """What can be asked of a communication thread."""
+    """Attributes of a communication thread."""
 
     THREAD_RES_TYPE_INVALID = -1
     THREAD_RES_TYPE_STREAM = 0
 
 
 class HcclDedicatedThreadType(enum.IntEnum):
-    """What a dedicated thread is used for."""
+    """The use of a dedicated thread."""
 
     HCCL_DED_THREAD_TYPE_INVALID = -1
     HCCL_DED_THREAD_TYPE_AICPU_LAUNCH = 0
@@ -256,14 +256,14 @@ class HcclDedicatedThreadType(enum.IntEnum):
 
 
 class HcommTeamWindowFlag(enum.IntEnum):
-    """What a window of a team is."""
+    """The kind of a team's window."""
 
     HCOMM_TEAM_WINDOW_FLAG_INVALID = -1
     HCOMM_TEAM_WINDOW_FLAG_SYMMETRIC = 0
 
 
 class HcclConfig(enum.IntEnum):
-    """What HcclSetConfig sets."""
+    """The settings of HcclSetConfig."""
 
     HCCL_DETERMINISTIC = 0
     HCCL_CONFIG_RESERVED = 1

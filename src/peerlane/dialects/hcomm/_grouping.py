@@ -1,4 +1,4 @@
-"""What a thread has begun of a group, and which calls the group keeps until its end (facts/hcomm 2.2)."""
+"""The open group of a thread, and the calls that it keeps until its end (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Run = Callable[[], None]
 
 @dataclass
 class Group:
-    """What a thread of the program has begun: how deep, calls of which kind, and what they left."""
+    """The open group of a thread: its depth, the kind of its calls, and what they keep."""
 
     depth: int = 1
     kind: str = ""
     calls: list[tuple[str, Run]] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
-    undo: list[Run] = field(default_factory=list)  # of what was begun, if the group fails
+    undo: list[Run] = field(default_factory=list)  # runs if the group fails
 
 
 _open: dict[int, Group] = {}
@@ -59,7 +59,7 @@ def finish() -> Group | None:
 
 
 def kept(name: str, kind: str) -> Group | None:
-    """Return the group that keeps a call of a kind, None if it is carried out now: HCCL_E_PARA for another kind."""
+    """Return the group that keeps a call, None if the call runs now: HCCL_E_PARA in a group of another kind."""
     group = current()
     if group is None:
         return None
@@ -74,7 +74,7 @@ def kept(name: str, kind: str) -> Group | None:
 
 
 def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
-    """Declare a collective: its body checks, and returns what carries it out, now or at the group's end."""
+    """Declare a collective: its body checks, and returns the function that runs now or at the group's end."""
 
     def declare(body: _Body) -> Callable[..., Any]:
         @functools.wraps(body)

@@ -1,4 +1,4 @@
-"""``hcomm``: grouped calls, which are checked at once and carried out at the end of their group (facts/hcomm 2.2)."""
+"""``hcomm``: grouped calls, which are checked at once and run at the end of their group (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from peerlane.dialects.hcomm._state import hcomm
 
 @hcomm.call("hcomm.HcclGroupStart")
 def HcclGroupStart() -> None:
-    """Keep what this thread calls of a kind until ``HcclGroupEnd``: collectives, messages, or makers and ends of
-    communicators.
+    """Keep the calls of this thread until ``HcclGroupEnd``.
 
-    Each call is checked at once.  Groups nest, and the outermost counts.  A communicator that a call returned may be
-    used after the end: so one thread makes those of several ranks.
+    A group has calls of one kind: collectives, messages, or calls that make and end communicators.  Each call is
+    checked at once.  Groups nest, and the outermost counts.  A communicator that a call returned may be used after
+    the end of the group: so one thread makes the communicators of several ranks.
 
     Basis: D, S
     """
@@ -23,11 +23,11 @@ def HcclGroupStart() -> None:
 
 @hcomm.call("hcomm.HcclGroupEnd")
 def HcclGroupEnd() -> None:
-    """Carry out what was kept: messages all at once, as ``HcclBatchSendRecv``, the others in their order.
+    """Run the calls of the group: messages all at once, as ``HcclBatchSendRecv``, the others in their order.
 
-    The first that fails ends it, with its code.
+    The first call that fails ends the group, with its code.
 
-    Refuses: 5 this thread has begun none; what a call failed with: 1, 4, 6, 9, 15, 19, 20, 21, 22, 24
+    Refuses: 5 this thread has begun no group; the code of a call that failed: 1, 4, 6, 9, 15, 19, 20, 21, 22, 24
     Basis: D, S; C for failures
     """
     group = finish()

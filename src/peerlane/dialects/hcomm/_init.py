@@ -14,10 +14,10 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting, _rank_table, _states
 from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
-    CBytes,
     Config,
-    CText,
-    Handle,
+    GivenBytes,
+    GivenConfig,
+    GivenText,
     Int32s,
     UInt32,
     UInt32s,
@@ -27,6 +27,7 @@ from peerlane.dialects.hcomm._arguments import (
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import (
     Comm,
+    CommHandle,
     Promised,
     comm_of,
     comms,
@@ -47,7 +48,7 @@ from peerlane.errors import Error, WaitTimeout
 
 @hcomm.call("hcomm.HcclGetRootInfo", out=1, blank=(b"",))
 def HcclGetRootInfo() -> bytes:
-    """Return 4,108 bytes by which the ranks of a communicator find this process; they travel by any means.
+    """Return 4,108 bytes by which the ranks of a communicator find this process; the program sends them to all ranks.
 
     Gives: info, bytes
     Refuses: 15 no device is set
@@ -58,7 +59,7 @@ def HcclGetRootInfo() -> bytes:
 
 
 @hcomm.call("hcomm.HcclCommInitRootInfo", out=1)
-def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
+def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32) -> int:
     """Make a communicator of ``nRanks`` ranks; all call it, within HCCL_CONNECT_TIMEOUT.
 
     Ranks are processes, or threads of one.
@@ -71,23 +72,25 @@ def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
     return _by_root_info(nRanks, rootInfo, rank, None)
 
 
-@hcomm.call("hcomm.HcclCommInitRootInfoConfig", out=1)
-def HcclCommInitRootInfoConfig(nRanks: UInt32, rootInfo: CBytes, rank: UInt32, config: Config) -> int:
+@hcomm.call("hcomm.HcclCommInitRootInfoConfig", out=1, first=("config",))
+def HcclCommInitRootInfoConfig(
+    nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32, config: GivenConfig
+) -> int:
     """As ``HcclCommInitRootInfo``, with a configuration.
 
-    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
-    ``HcclCommConfigInit`` sets; the rest changes nothing here.
+    hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
+    ``HcclCommConfigInit`` sets; the other fields change nothing here.
 
     Gives: comm
     Refuses: as `HcclCommInitRootInfo`; 1 a value in it
     Basis: D; C for the codes
     """
-    return _by_root_info(nRanks, rootInfo, rank, given("config", config))
+    return _by_root_info(nRanks, rootInfo, rank, config)
 
 
-def _by_root_info(size: int, info: bytes | None, rank: int, config: HcclCommConfig | None) -> int:
+def _by_root_info(size: int, info: bytes, rank: int, config: HcclCommConfig | None) -> int:
     call = "HcclCommInitRootInfo"
-    token = _meeting.token_in(given("rootInfo", info))
+    token = _meeting.token_in(info)
     refuse_rank(rank, size)
     settings = settings_of(config)
     context = current_context()
@@ -109,7 +112,7 @@ def _given(
     meet: Callable[[], _meeting.Meeting],
     made_of: object,
 ) -> int:
-    """Give out a communicator; in a group its number, while another thread meets the other ranks."""
+    """Return the handle of a new communicator; in a group, another thread meets the other ranks meanwhile."""
     group = kept(call, "communicators")
     if group is None:
         handle = give(context, meet(), settings)
@@ -121,7 +124,7 @@ def _given(
     def work() -> None:
         try:
             met.set_result(meet())
-        except BaseException as error:  # noqa: BLE001 - told at the end of the group
+        except BaseException as error:  # noqa: BLE001 - the end of the group raises it
             met.set_exception(error)
 
     def finish() -> None:
@@ -145,7 +148,7 @@ def _leave(met: Future[_meeting.Meeting]) -> None:
 
 
 @hcomm.call("hcomm.HcclCommInitClusterInfo", out=1)
-def HcclCommInitClusterInfo(clusterInfo: CText, rank: UInt32) -> int:
+def HcclCommInitClusterInfo(clusterInfo: GivenText, rank: UInt32) -> int:
     """Make the communicator that a rank table describes, a JSON file that all ranks read (facts/hcomm 2.2).
 
     Gives: comm
@@ -156,19 +159,19 @@ def HcclCommInitClusterInfo(clusterInfo: CText, rank: UInt32) -> int:
     return _by_table(clusterInfo, rank, None)
 
 
-@hcomm.call("hcomm.HcclCommInitClusterInfoConfig", out=1)
-def HcclCommInitClusterInfoConfig(clusterInfo: CText, rank: UInt32, config: Config) -> int:
+@hcomm.call("hcomm.HcclCommInitClusterInfoConfig", out=1, first=("config",))
+def HcclCommInitClusterInfoConfig(clusterInfo: GivenText, rank: UInt32, config: GivenConfig) -> int:
     """As ``HcclCommInitClusterInfo``, with a configuration as ``HcclCommInitRootInfoConfig`` takes.
 
     Gives: comm
     Refuses: as `HcclCommInitClusterInfo`; 1 a value in it
     Basis: D; C for the codes
     """
-    return _by_table(clusterInfo, rank, given("config", config))
+    return _by_table(clusterInfo, rank, config)
 
 
-def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int:
-    table = _rank_table.read(given("clusterInfo", path))
+def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
+    table = _rank_table.read(path)
     refuse_rank(rank, len(table.devices))
     settings = settings_of(config)
     context = current_context()
@@ -198,7 +201,7 @@ def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int
 def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     """Make a communicator of devices of this process; rank ``i`` is on ``devices[i]``.
 
-    Each is used by one thread, which sets that device.
+    Each communicator is used by one thread, which sets its device.
 
     Gives: list of comm, in the order of ranks
     Refuses: 2 NULL; 1 `ndev`, a device twice, no such device; 15 in a forked child
@@ -233,7 +236,7 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
 
 
 def _context_of(ordinal: int) -> Context:
-    """Return the context that threads share which set the device; what is current here stays."""
+    """Return the context of a device that threads share; the current context of this thread stays."""
     before = machine.here.context
     try:
         return machine.select(ordinal, share=True)
@@ -248,9 +251,14 @@ def _drop(handle: int) -> None:
 
 @hcomm.call("hcomm.HcclCreateSubCommConfig", out=1)
 def HcclCreateSubCommConfig(
-    comm: Handle, rankNum: UInt32, rankIds: UInt32s, subCommId: UInt64, subCommRankId: UInt32, config: Config
+    comm: CommHandle,
+    rankNum: UInt32,
+    rankIds: UInt32s,
+    subCommId: UInt64,
+    subCommRankId: UInt32,
+    config: Config,
 ) -> int:
-    """Make a communicator of some ranks of another; these call it, with the same ``rankIds`` and ``subCommId``.
+    """Make a communicator of some ranks of another one; they all pass the same ``rankIds`` and ``subCommId``.
 
     A rank that is not among them may pass ``rankNum`` 0 and ``rankIds`` None, and gets 0.
 
@@ -259,32 +267,31 @@ def HcclCreateSubCommConfig(
         `HcclCommInitRootInfo`
     Basis: D; C for the codes, and for ranks that are not among them
     """
-    parent = comm_of(comm)
     if not rankNum and rankIds is None:
         return 0
     ids = given("rankIds", rankIds, rankNum)[:rankNum]
     wanted = given("config", config)
-    size = parent.group.size
+    size = comm.group.size
     if not ids or len(set(ids)) < len(ids) or max(ids) >= size:
         raise Refusal(
             PARA,
             f"rankIds is {ids[:16]}; valid are ranks below {size}, each once",
             "list the ranks of the communicator that belong to the new one",
         )
-    if subCommRankId >= len(ids) or ids[subCommRankId] != parent.group.rank:
+    if subCommRankId >= len(ids) or ids[subCommRankId] != comm.group.rank:
         raise Refusal(
             PARA,
-            f"subCommRankId is {subCommRankId}, and rank {parent.group.rank} is not at that place of {ids[:16]}",
+            f"subCommRankId is {subCommRankId}, and rank {comm.group.rank} is not at that place of {ids[:16]}",
             "pass the place of this rank in rankIds",
         )
     settings = settings_of(wanted)
-    with parent.working():
-        meeting = _of_some(parent, ids, subCommId, subCommRankId, settings)
-    return give(parent.context, meeting, settings)
+    with comm.working():
+        meeting = _of_some(comm, ids, subCommId, subCommRankId, settings)
+    return give(comm.context, meeting, settings)
 
 
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
-    """Meet at an address that the first of the ranks tells over the line of the communicator."""
+    """Meet at an address that the first of the ranks tells over the rendezvous of the communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
     where, size, device = f"{number}.{members}", len(ids), parent.group.device
     if rank:
@@ -297,7 +304,7 @@ def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Set
         return _meeting.meet(server.address, rank, size, key, device, settings, end)
     except BaseException:
         with contextlib.suppress(Error):
-            parent.line.put(f"sub/{key}", b"")  # who comes late waits for the next one
+            parent.line.put(f"sub/{key}", b"")  # a late rank waits for the next meeting
         raise
 
 
@@ -321,22 +328,21 @@ def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
 
 
 @hcomm.call("hcomm.HcclCommDestroy")
-def HcclCommDestroy(comm: Handle) -> None:
-    """End a communicator with its threads, channels and HcclBuffer; what peers have of its memory lives on with them.
+def HcclCommDestroy(comm: CommHandle) -> None:
+    """End a communicator with its threads, channels and HcclBuffer; memory that peers have mapped lives on with them.
 
-    One that waits for its channels in another thread may be destroyed: that call fails at once.
+    A communicator may be destroyed while another thread makes its channels: that thread's call fails at once.
 
     Refuses: 2 NULL; 6 destroyed; 1 in a group of other calls; 20 operations of its threads are under way; 4 strict
-        notifies were recorded and not consumed, and it is destroyed all the same
+        notifies were recorded and not consumed; the communicator is destroyed all the same
     Basis: D
     """
-    found = comm_of(comm)
-    refuse_busy(found)
+    refuse_busy(comm)
 
     def end() -> None:
-        _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
-        destroy(found, "HcclCommDestroy")
-        _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
+        _states.tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
+        destroy(comm, "HcclCommDestroy")
+        _states.tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
 
     group = kept("HcclCommDestroy", "communicators")
     if group is None:

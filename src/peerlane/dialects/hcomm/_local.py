@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from peerlane import Notify
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects.acl._notify import AclNotify
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm._arguments import Enum, Float, Handle, Pointer, UInt32, UInt64
+from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Float, NotNull, UInt32, UInt64
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
-from peerlane.dialects.hcomm._comm import HcommThread, refuse_suspended, thread_of
+from peerlane.dialects.hcomm._comm import HcommThread, ThreadHandle, refuse_suspended, thread_of
 from peerlane.dialects.hcomm._enums import HcclDataType, HcclReduceOp
-from peerlane.dialects.hcomm._regions import refuse_null
 from peerlane.dialects.hcomm._settings import chosen, notify_timeout, whole_seconds
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._waiting import block_on, busy, in_caller, join
@@ -43,10 +43,13 @@ Run = Callable[[], None]
 
 
 def worker_of(handle: int) -> HcommThread:
-    """Return the thread that a handle means, of a communicator that is not suspended."""
+    """Return the thread of a handle: HCCL_E_SUSPENDING if its communicator is suspended."""
     found = thread_of(handle)
     refuse_suspended(found.comm)
     return found
+
+
+ActiveThread = Annotated[HcommThread, HANDLE, Check(lambda _name: worker_of)]
 
 
 def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) -> tuple[str, int, str]:
@@ -62,7 +65,7 @@ def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) ->
 
 
 def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
-    """Refuse what no engine reaches: HCCL_E_NOT_FOUND."""
+    """Refuse memory that no engine reaches: HCCL_E_NOT_FOUND."""
     try:
         found = raw.find(address)
     except BadAddress as error:
@@ -82,101 +85,97 @@ def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
 
 
 @operation("hcomm.HcommLocalCopyOnThread")
-def HcommLocalCopyOnThread(thread: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
-    """Copy ``len`` bytes within a rank, in the order of the thread; 0 bytes are none.
+def HcommLocalCopyOnThread(thread: ActiveThread, dst: NotNull, src: NotNull, len: UInt64) -> Run:
+    """Copy ``len`` bytes within a rank, in the order of the thread; 0 bytes are valid.
 
     Refuses: 2 NULL; 6 the thread, addresses that no engine reaches
     Basis: D, S; C for 6
     """
-    worker = worker_of(thread)
-    refuse_null(dst=dst, src=src)
     if len:
         _refuse_unreachable("dst", dst, len)
         _refuse_unreachable("src", src, len)
 
     def run() -> None:
-        raw.copy(dst, src, len, stream=worker.where())
-        worker.note()
+        raw.copy(dst, src, len, stream=thread.where())
+        thread.note()
 
     return run
 
 
 @operation("hcomm.HcommLocalReduceOnThread")
 def HcommLocalReduceOnThread(
-    thread: Handle, dst: Pointer, src: Pointer, count: UInt64, dataType: Enum, reduceOp: Enum
+    thread: ActiveThread, dst: NotNull, src: NotNull, count: UInt64, dataType: Enum, reduceOp: Enum
 ) -> Run:
     """Combine ``count`` elements of ``src`` into those of ``dst``, in the order of the thread.
 
     Refuses: 2 NULL; 6 the thread, addresses that no engine reaches; 1 types but int8, int16, int32, fp16, fp32 and
-        bfp16, PROD, addresses that are no multiple of an element
+        bfp16, PROD, addresses that are not a multiple of an element
     Basis: D, S; C for 6, and for odd addresses
     """
-    worker = worker_of(thread)
-    refuse_null(dst=dst, src=src)
     name, width, op = checked_reduction(LOCAL_TYPES, dataType, reduceOp)
     if count:
         _refuse_unreachable("dst", dst, count * width)
         _refuse_unreachable("src", src, count * width)
 
     def run() -> None:
-        raw.reduce(dst, src, count, dtype=name, op=op, stream=worker.where())
-        worker.note()
+        raw.reduce(dst, src, count, dtype=name, op=op, stream=thread.where())
+        thread.note()
 
     return run
 
 
 @operation("hcomm.HcommThreadNotifyRecordOnThread")
-def HcommThreadNotifyRecordOnThread(thread: Handle, dstThread: Handle, dstNotifyIdx: UInt32) -> Run:
-    """Record a notify of another thread of this rank, when this one comes to it.
+def HcommThreadNotifyRecordOnThread(
+    thread: ActiveThread, dstThread: ActiveThread, dstNotifyIdx: UInt32
+) -> Run:
+    """Record a notify of another thread of this rank, in the order of this thread.
 
     Refuses: 2 NULL; 6 a thread; 1 no notify of `dstThread`
     Basis: D
     """
-    return _record(worker_of(thread), worker_of(dstThread).line(dstNotifyIdx, "HcclThreadAcquire"))
+    return _record(thread, dstThread.line(dstNotifyIdx, "HcclThreadAcquire"))
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThread")
-def HcommThreadNotifyWaitOnThread(thread: Handle, notifyIdx: UInt32, timeOut: UInt32) -> Run:
-    """Let what the thread is given from now on wait for a notify of its own; ``timeOut`` in seconds, 0 for ever.
+def HcommThreadNotifyWaitOnThread(thread: ActiveThread, notifyIdx: UInt32, timeOut: UInt32) -> Run:
+    """Let later operations of the thread wait for one of its notifies; ``timeOut`` in seconds, 0 for ever.
 
-    What takes too long is told by the synchronization of its stream.  Engine CPU: the caller waits.
+    The synchronization of its stream tells of a wait that took too long.  Engine CPU: the caller waits.
 
     Refuses: 2 NULL; 6 the thread; 1 no notify, `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D
     """
-    worker = worker_of(thread)
-    return _wait(worker, worker.line(notifyIdx, "HcclThreadAcquire"), timeOut)
+    return _wait(thread, thread.line(notifyIdx, "HcclThreadAcquire"), timeOut)
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout")
-def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: Handle, notifyIdx: UInt32) -> Run:
+def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: ActiveThread, notifyIdx: UInt32) -> Run:
     """As ``HcommThreadNotifyWaitOnThread``, for the seconds of ``HcommSetNotifyWaitTimeOut``.
 
     Refuses: as `HcommThreadNotifyWaitOnThread`
     Basis: D
     """
-    worker = worker_of(thread)
-    return _wait_for(worker, worker.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
+    return _wait_for(thread, thread.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
 
 
 @operation("hcomm.HcommAclrtNotifyRecordOnThread")
-def HcommAclrtNotifyRecordOnThread(thread: Handle, dstNotifyId: UInt64) -> Run:
+def HcommAclrtNotifyRecordOnThread(thread: ActiveThread, dstNotifyId: UInt64) -> Run:
     """Record a notify of ``acl``, by the number that ``acl.rt.get_notify_id`` gives.
 
     Refuses: 2 NULL; 6 the thread, no notify of acl has the number
     Basis: D; C for 6
     """
-    return _record(worker_of(thread), _of_acl(dstNotifyId))
+    return _record(thread, _of_acl(dstNotifyId))
 
 
 @operation("hcomm.HcommAclrtNotifyWaitOnThread")
-def HcommAclrtNotifyWaitOnThread(thread: Handle, notifyId: UInt64, timeOut: UInt32) -> Run:
+def HcommAclrtNotifyWaitOnThread(thread: ActiveThread, notifyId: UInt64, timeOut: UInt32) -> Run:
     """Wait for a notify of ``acl``; otherwise as ``HcommThreadNotifyWaitOnThread``.
 
     Refuses: 2 NULL; 6 the thread, no notify of acl has the number; 1 `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D; C for 6
     """
-    return _wait(worker_of(thread), _of_acl(notifyId), timeOut)
+    return _wait(thread, _of_acl(notifyId), timeOut)
 
 
 def _of_acl(number: int) -> Notify:
@@ -223,22 +222,21 @@ def _wait_for(worker: HcommThread, line: Notify, seconds: float | None) -> Run:
 
 
 @hcomm.call("hcomm.HcommThreadJoin")
-def HcommThreadJoin(thread: Handle, timeout: UInt32) -> None:
-    """Wait until the thread has done all that it was given; ``timeout`` in seconds, 0 for HCCL_EXEC_TIMEOUT.
+def HcommThreadJoin(thread: ThreadHandle, timeout: UInt32) -> None:
+    """Wait until all operations of the thread are over; ``timeout`` in seconds, 0 for HCCL_EXEC_TIMEOUT.
 
-    Refuses: 2 NULL; 6 the thread; 9; what an operation failed with
+    Refuses: 2 NULL; 6 the thread; 9; the code of a failed operation
     Basis: D; C for 0, and for failures
     """
-    worker = thread_of(thread)
-    if worker.stream is not None:
-        join(worker.stream, float(timeout) if timeout else worker.exec_timeout)
+    if thread.stream is not None:
+        join(thread.stream, float(timeout) if timeout else thread.exec_timeout)
 
 
 @hcomm.call("hcomm.HcommSetNotifyWaitTimeOut")
 def HcommSetNotifyWaitTimeOut(timeOut: Float) -> None:
     """Set the seconds of waits ``WithDefaultTimeout``, 0 for ever; before the first call HCCL_EXEC_TIMEOUT counts.
 
-    Refuses: 1 no whole seconds
+    Refuses: 1 all but whole seconds
     Basis: D; C for the first value
     """
     chosen.notify_wait = whole_seconds(timeOut)
@@ -246,9 +244,9 @@ def HcommSetNotifyWaitTimeOut(timeOut: Float) -> None:
 
 @hcomm.call("hcomm.HcommThreadResAcquireTimeOut")
 def HcommThreadResAcquireTimeOut(timeOut: Float) -> None:
-    """Check the seconds for which a full queue holds its caller up: no queue is full here.
+    """Check the seconds that a call may wait for a full queue: no queue is ever full here.
 
-    Refuses: 1 no whole seconds
+    Refuses: 1 all but whole seconds
     Basis: D
     """
     whole_seconds(timeOut)

@@ -25,7 +25,7 @@ _BYTES = CONSTANTS["HCCL_ROOT_INFO_BYTES"]
 _LINGER = 5.0
 End: TypeAlias = "Callable[[bool], None]"
 
-#: Root infos that this process made and no communicator has used, and how often others were made of one.
+#: By token: the process that made a root info.  By digest: how often a meeting was made.
 _roots: dict[bytes, int] = {}
 _used: dict[str, int] = {}
 _taken: set[tuple[bytes, int]] = set()
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 def new_root_info() -> bytes:
-    """Return 4,108 bytes by which ranks find the process that made them."""
+    """Return 4,108 bytes by which ranks find this process."""
     token = os.urandom(16)
     with _lock:
         _roots[token] = os.getpid()
@@ -42,13 +42,13 @@ def new_root_info() -> bytes:
 
 
 def token_in(info: bytes) -> bytes:
-    """Return what tells a root info from others: HCCL_E_PARA for what is none."""
+    """Return the token of a root info: HCCL_E_PARA for other bytes."""
     remedy = "pass the bytes that HcclGetRootInfo returned in the root, unchanged"
     if len(info) != _BYTES:
         raise Refusal(PARA, f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
     magic, version, token = _HEAD.unpack_from(info)
     if magic != _MAGIC or info[_HEAD.size :].strip(b"\0"):
-        raise Refusal(PARA, "these bytes are no root info of peerlane", remedy)
+        raise Refusal(PARA, "these bytes are not a root info of peerlane", remedy)
     if version != _VERSION:
         raise Refusal(
             PARA,
@@ -66,7 +66,7 @@ def is_root(token: bytes) -> bool:
 
 @contextlib.contextmanager
 def using(token: bytes, rank: int) -> Iterator[None]:
-    """Take the place of a rank, which is there once: HCCL_E_PARA; it is free again if nothing comes of it."""
+    """Take the place of a rank, which exists once: HCCL_E_PARA; an error inside the block frees it again."""
     with _lock:
         if (token, rank) in _taken:
             raise Refusal(
@@ -112,7 +112,7 @@ class Meeting:
         self.key, self.line, self.group, self._end = key, line, group, end
 
     def close(self) -> None:
-        """Leave; who serves goes on until the others have left."""
+        """Leave; the process that serves goes on until the others have left."""
         try:
             self.line.close()
         finally:
@@ -146,7 +146,7 @@ def by_place(
 
 
 def nothing(_met: bool) -> None:
-    """End what another rank of this process serves, or nobody: that is its business."""
+    """Do nothing: this rank does not serve."""
 
 
 def meet(
@@ -173,13 +173,13 @@ def meet(
 
 
 def serve(size: int) -> tuple[RendezvousServer, End]:
-    """Serve a rendezvous; return it, and what ends it."""
+    """Serve a rendezvous; return it, and the function that ends it."""
     server = RendezvousServer(size)
     return server, lambda met: _stop(server, met)
 
 
 def _stop(server: RendezvousServer, met: bool) -> None:
-    """Serve on until all have left, if all have met; else those that are there are told at once."""
+    """Serve until all have left if all have met; else let the waiting ranks fail at once."""
     if met:
         server.linger(_LINGER)
     else:
@@ -210,7 +210,7 @@ def _served(key: str, place: MeetingFile, size: int) -> tuple[str, End]:
 
 
 def digest_of(content: bytes) -> str:
-    """Return what tells one rank table from another."""
+    """Return a hash of bytes."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 

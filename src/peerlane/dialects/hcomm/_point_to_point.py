@@ -18,8 +18,8 @@ from peerlane.dialects.hcomm._arguments import (
     given,
 )
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._collectives import place, refuse_no_rank
-from peerlane.dialects.hcomm._comm import Comm, HcommThread, living
+from peerlane.dialects.hcomm._collectives import refuse_no_rank, worker_on
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, HcommThread, living
 from peerlane.dialects.hcomm._elements import memory, width_of
 from peerlane.dialects.hcomm._enums import HcclSendRecvType
 from peerlane.dialects.hcomm._grouping import current, kept
@@ -48,7 +48,7 @@ class Message:
     content: Buffer
 
     def go(self, stream: Stream | None) -> None:
-        """Be queued."""
+        """Queue it."""
         call = self.comm.group.send if self.out else self.comm.group.recv
         with living(self.comm):
             call(self.content, self.peer, stream=stream)
@@ -63,7 +63,7 @@ def _checked(
 
 
 def _one(name: str, message: Message) -> None:
-    """Carry out a message, or keep it until its group ends: HCCL_E_NOT_SUPPORT for one to this rank itself."""
+    """Send or receive a message, or keep it until its group ends: HCCL_E_NOT_SUPPORT for one to this rank itself."""
     group = kept(name, "messages")
     if group is not None:
         group.messages.append(message)
@@ -80,41 +80,41 @@ def _one(name: str, message: Message) -> None:
 
 @hcomm.call("hcomm.HcclSend")
 def HcclSend(
-    sendBuf: Pointer, count: UInt64, dataType: Enum, destRank: UInt32, comm: Handle, stream: Handle
+    sendBuf: Pointer, count: UInt64, dataType: Enum, destRank: UInt32, comm: ActiveComm, stream: Handle
 ) -> None:
     """Send ``count`` elements to a rank, which receives as many; messages to one rank arrive in order.
 
     The stream goes on when ``sendBuf`` may be changed: long messages hold it until the peer receives them.
 
-    Refuses: as `HcclBroadcast`; 1 no rank; 5 the rank itself, but in a group
+    Refuses: as `HcclBroadcast`; 1 the rank; 5 this rank itself, unless in a group
     Basis: D, S
     """
-    _one("HcclSend", _checked(*place(comm, stream), True, sendBuf, count, dataType, destRank))
+    _one("HcclSend", _checked(comm, worker_on(comm, stream), True, sendBuf, count, dataType, destRank))
 
 
 @hcomm.call("hcomm.HcclRecv")
 def HcclRecv(
-    recvBuf: Pointer, count: UInt64, dataType: Enum, srcRank: UInt32, comm: Handle, stream: Handle
+    recvBuf: Pointer, count: UInt64, dataType: Enum, srcRank: UInt32, comm: ActiveComm, stream: Handle
 ) -> None:
     """Receive ``count`` elements of a rank.
 
     Refuses: as `HcclSend`
     Basis: D, S
     """
-    _one("HcclRecv", _checked(*place(comm, stream), False, recvBuf, count, dataType, srcRank))
+    _one("HcclRecv", _checked(comm, worker_on(comm, stream), False, recvBuf, count, dataType, srcRank))
 
 
 @hcomm.call("hcomm.HcclBatchSendRecv")
-def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Handle, stream: Handle) -> None:
+def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: ActiveComm, stream: Handle) -> None:
     """Queue messages that do not wait for one another; those to one rank, and from one rank, stay in order.
 
-    What a rank sends itself it receives in the same list.
+    A message from a rank to itself has both ends in the same list.
 
-    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer items than announced, no rank, no type of an item, what it sends
-        itself is not what it receives; 5 in a group
-    Basis: D, S; C for itself
+    Refuses: as `HcclBroadcast`; 2 NULL; 1 fewer items than announced, a wrong rank or type of an item, messages of
+        the rank to itself whose two ends differ; 5 in a group
+    Basis: D, S; C for messages of a rank to itself
     """
-    found, worker = place(comm, stream)
+    worker = worker_on(comm, stream)
     if current() is not None:
         raise Refusal(
             NOT_SUPPORT, "the vendor has no HcclBatchSendRecv in a group", "call HcclSend and HcclRecv"
@@ -124,7 +124,7 @@ def HcclBatchSendRecv(sendRecvInfo: SendRecvItems, itemNum: UInt32, comm: Handle
     wanted = []
     for number, item in enumerate(given("sendRecvInfo", sendRecvInfo, itemNum)[:itemNum]):
         try:
-            wanted.append(_item(found, worker, item))
+            wanted.append(_item(comm, worker, item))
         except Refusal as error:
             raise Refusal(error.code, f"item {number}: {error}", error.remedy) from None
     exchange(wanted)
@@ -140,7 +140,7 @@ def _item(comm: Comm, worker: HcommThread, item: HcclSendRecvItem) -> Message:
 
 
 def exchange(messages: Sequence[Message]) -> None:
-    """Queue messages side by side: each way to each rank has a stream of its own, beside the caller's."""
+    """Queue messages side by side: each rank has one stream for sends and one for receives, beside the caller's."""
     together: dict[tuple[int, int], list[Message]] = {}
     for each in messages:
         together.setdefault((each.comm.handle, each.worker.handle), []).append(each)
@@ -176,7 +176,7 @@ def _side(comm: Comm, lane: tuple[bool, int]) -> Stream:
 
 
 def _to_itself(messages: Sequence[Message]) -> list[tuple[Buffer, Buffer]]:
-    """Return where a rank puts what it sends itself: HCCL_E_PARA if the ends do not agree."""
+    """Return both ends of each message of a rank to itself: HCCL_E_PARA if they do not agree."""
     mine = [each for each in messages if each.peer == each.comm.group.rank]
     sent, received = ([each.content for each in mine if each.out is out] for out in (True, False))
     if [each.size for each in sent] != [each.size for each in received]:

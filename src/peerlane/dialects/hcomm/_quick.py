@@ -1,6 +1,6 @@
-"""The calls that programs make most, without the checks that what is right in every way does not need.
+"""Quick ways for the calls that programs make most: they skip the checks that a correct call does not need.
 
-Whatever is not as these expect goes to the checked call, which does it or says why not: nothing was queued then.
+A call that they do not recognise goes to the checked call, with nothing queued before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _open = _batch._open
 
 
 def _pair(thread: int, channel: int) -> tuple[HcommThread, HcommChannel, Stream]:
-    """Return who works on which channel, on a stream; one of ``_MISSES`` for what is anything else."""
+    """Return the thread, the channel and the stream; raise one of ``_MISSES`` for anything unusual."""
     if type(thread) is not int or type(channel) is not int:
         raise TypeError
     worker, link = machine.things[thread], machine.things[channel]

@@ -20,14 +20,14 @@ _EXAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class RankTable:
-    """What a rank table says.
+    """The contents of a rank table.
 
     Attributes
     ----------
     devices : tuple of int
         Of each rank.
     digest : str
-        The same for the same file.
+        A hash of the file.
     """
 
     devices: tuple[int, ...]
@@ -35,7 +35,7 @@ class RankTable:
 
 
 def read(path: str) -> RankTable:
-    """Return what a file says: HCCL_E_OPEN_FILE_FAILURE, HCCL_E_PARA."""
+    """Return the rank table in a file: HCCL_E_OPEN_FILE_FAILURE, HCCL_E_PARA."""
     if len(path.encode(errors="replace")) > _LONGEST_PATH or not path or "\0" in path:
         raise Refusal(
             PARA, f"the path has {len(path):,} characters; valid are 1 to {_LONGEST_PATH:,}", "pass a path"
@@ -53,13 +53,13 @@ def read(path: str) -> RankTable:
 
 
 def parse(content: bytes) -> RankTable:
-    """Return what the bytes of a file say: HCCL_E_PARA."""
+    """Return the rank table in the bytes of a file: HCCL_E_PARA."""
     try:
         table = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise _wrong(f"it is no JSON: {str(error)[:200]}") from None
+        raise _wrong(f"it is not JSON: {str(error)[:200]}") from None
     if not isinstance(table, dict):
-        raise _wrong("it is no object")
+        raise _wrong("it is not an object")
     if table.get("status", "completed") != "completed":
         raise _wrong(f"status is {table['status']!r:.60}, not 'completed'")
     servers = _list(table, "server_list", "the table")
@@ -81,7 +81,7 @@ def parse(content: bytes) -> RankTable:
 def _list(of: Any, name: str, what: str) -> list[Any]:
     found = of.get(name) if isinstance(of, dict) else None
     if not isinstance(found, list):
-        raise _wrong(f"{name} of {what} is missing, or no list")
+        raise _wrong(f"{name} of {what} is missing, or not a list")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the vendor has and a virtual machine has not: each answers HCCL_E_NOT_SUPPORT, and says why."""
+"""Calls of the vendor that a virtual machine does not have: each answers HCCL_E_NOT_SUPPORT, and says why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEATURES = (
 )
 _TASKS = "callbacks of tasks belong to the vendor's profiler and tracer"
 
-#: By name: why.
+#: By name: the reason.
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -74,7 +74,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 
 
 def names() -> list[str]:
-    """Return the names that refuse: those that nothing else serves."""
+    """Return the names of the calls that refuse."""
     served = hcomm.functions("hcomm")
     return sorted(name for name in REFUSED if name not in served)
 

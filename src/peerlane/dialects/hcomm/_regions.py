@@ -82,7 +82,7 @@ class Regions:
         for start, size, _, memory in self._found:
             if 0 <= address - start <= size - nbytes and memory.is_closed:
                 try:
-                    memory.address  # noqa: B018 - raises the text that names who ended it
+                    memory.address  # noqa: B018 - raises the error that names what ended the memory
                 except Closed as error:
                     return str(error)
         return ""

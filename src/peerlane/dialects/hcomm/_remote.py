@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._arguments import Enum, Handle, Pointer, UInt32, UInt64
+from typing import Annotated
+
+from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects.hcomm._arguments import HANDLE, Enum, Handle, NotNull, Pointer, UInt32, UInt64, zero
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, refuse_suspended
@@ -16,20 +18,20 @@ _Worker = HcommThread | Caller
 
 
 def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> None:
-    """Refuse what is no notify of an end: HCCL_E_PARA."""
+    """Refuse an index beyond the notifies of an end: HCCL_E_PARA."""
     count = link.neutral.notifies if incoming else link.neutral.peer_notifies
     if index >= count:
         whose = "this end" if incoming else f"the end of rank {link.neutral.peer}"
         known = f"valid are 0 to {count - 1}" if count else "it has none"
         raise Refusal(
             PARA,
-            f"{index:,} is no notify of {whose}; {known}",
+            f"{index:,} is not a notify of {whose}; {known}",
             "set notifyNum of its HcclChannelDesc to more",
         )
 
 
 def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, notify: int | None) -> Run:
-    """Check a write, and return what carries it out."""
+    """Check a write, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     memory, at = link.theirs("dst", dst, nbytes)
     source = link.ours("src", src, nbytes)
@@ -53,7 +55,7 @@ def write_reduce(
     op: int,
     notify: int | None,
 ) -> Run:
-    """Check a write that combines, and return what carries it out."""
+    """Check a write that reduces, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
     memory, at = link.theirs("dst", dst, count * width)
@@ -72,7 +74,7 @@ def write_reduce(
 
 
 def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -> Run:
-    """Check a read, and return what carries it out."""
+    """Check a read, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     memory, at = link.theirs("src", src, nbytes)
     target = link.ours("dst", dst, nbytes)
@@ -87,7 +89,7 @@ def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -
 def read_reduce(
     worker: _Worker, link: HcommChannel, dst: int, src: int, count: int, dtype: int, op: int
 ) -> Run:
-    """Check a read that combines, and return what carries it out."""
+    """Check a read that reduces, and return the function that queues it."""
     refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
     memory, at = link.theirs("src", src, count * width)
@@ -104,8 +106,8 @@ def read_reduce(
 def HcommWriteOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
     """Write ``len`` bytes of this rank at ``src`` to the other end's memory at ``dst``.
 
-    Protocols other than ROCE and UBOE take any device memory of this rank as ``src``.  The peer has the bytes when
-    its wait for a later record on this channel and thread is over, and not sooner.
+    Protocols other than ROCE and UBOE take any device memory of this rank as ``src``.  The peer has the bytes as soon
+    as its wait for a later record on this channel and thread is over, and not sooner.
 
     Refuses: 2 NULL; 6 the thread, the channel, `dst` not memory that the channel reaches, `src` not registered; 1 a
         thread of another engine
@@ -200,14 +202,14 @@ def by_card(channel: int) -> HcommChannel:
     return link
 
 
+CardChannel = Annotated[HcommChannel, HANDLE, Check(lambda _name: by_card)]
+_Bytes = Annotated[UInt64, zero(remedy="pass at least one byte")]
+
+
 def _loose(
-    channel: int, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
+    link: HcommChannel, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
 ) -> Run:
-    """Check what is in no order but that of a fence, and return what begins it."""
-    link = by_card(channel)
-    refuse_null(dst=dst, src=src)
-    if not nbytes:
-        raise Refusal(PARA, "len is 0", "pass at least one byte")
+    """Check a read or write that only a fence orders, and return the function that begins it."""
     if notify is not None:
         refuse_notify(link, notify)
     far, near = ("src", "dst") if reads else ("dst", "src")
@@ -220,17 +222,19 @@ def _loose(
 
 
 @operation("hcomm.HcommWriteNbiOnThread")
-def HcommWriteNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommWriteNbiOnThread(
+    thread: Handle, channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes
+) -> Run:
     """Begin a write that only ``HcommChannelFence`` and ``HcommChannelFenceOnThread`` end; ``thread`` is ignored.
 
-    Refuses: 2 NULL; 6 the channel, memory as `HcommWriteOnThread`; 1 `len` 0; 5 but engine CPU over ROCE
+    Refuses: 2 NULL; 6 the channel, memory as `HcommWriteOnThread`; 1 `len` 0; 5 all but engine CPU over ROCE
     Basis: D, S
     """
     return _loose(channel, dst, src, len)
 
 
 @operation("hcomm.HcommWriteNbi")
-def HcommWriteNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommWriteNbi(channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes) -> Run:
     """As ``HcommWriteNbiOnThread``.
 
     Refuses: as `HcommWriteNbiOnThread`
@@ -240,7 +244,9 @@ def HcommWriteNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> R
 
 
 @operation("hcomm.HcommReadNbiOnThread")
-def HcommReadNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommReadNbiOnThread(
+    thread: Handle, channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes
+) -> Run:
     """Begin a read; the bytes are there after a fence.
 
     Refuses: as `HcommWriteNbiOnThread`
@@ -250,7 +256,7 @@ def HcommReadNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Poi
 
 
 @operation("hcomm.HcommReadNbi")
-def HcommReadNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+def HcommReadNbi(channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes) -> Run:
     """As ``HcommReadNbiOnThread``.
 
     Refuses: as `HcommWriteNbiOnThread`
@@ -261,7 +267,7 @@ def HcommReadNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Ru
 
 @operation("hcomm.HcommWriteWithNotifyNbiOnThread")
 def HcommWriteWithNotifyNbiOnThread(
-    thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+    thread: Handle, channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes, remoteNotifyIdx: UInt32
 ) -> Run:
     """As ``HcommWriteNbiOnThread``, and record a notify of the other end once the bytes are there.
 
@@ -273,7 +279,7 @@ def HcommWriteWithNotifyNbiOnThread(
 
 @operation("hcomm.HcommWriteWithNotifyNbi")
 def HcommWriteWithNotifyNbi(
-    channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+    channel: CardChannel, dst: NotNull, src: NotNull, len: _Bytes, remoteNotifyIdx: UInt32
 ) -> Run:
     """As ``HcommWriteWithNotifyNbiOnThread``.
 

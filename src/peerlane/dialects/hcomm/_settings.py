@@ -1,4 +1,4 @@
-"""What the environment and a communicator's configuration set (facts/hcomm 2.2, 2.8)."""
+"""Settings: of the environment, and of the configuration of a communicator (facts/hcomm 2.2, 2.8)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peerlane.dialects.hcomm._structs import CONFIG_BYTES, HcclCommConfig
 _UNSET = 0xFFFFFFFF
 _MIB = 1 << 20
 _LARGEST_BUFFER = 1 << 32  # MB
-#: Seconds: far fewer than the vendor's 1,836, for a rank that died is told at once (facts/hcomm 1.4).
+#: Seconds: far fewer than the vendor's 1,836, because a lost rank is reported at once (facts/hcomm 1.4).
 EXEC_TIMEOUT = 60
 CONNECT_TIMEOUT = 120
 _NOTIFIES = ("binary", "strict", "fifo")
@@ -23,7 +23,7 @@ _NOTIFIES = ("binary", "strict", "fifo")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one communicator is made with.
+    """The settings of one communicator.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Settings:
     exec_timeout : float or None
         Seconds; None is for ever.
     notifies : str
-        What a neutral group calls the kind of its notifies.
+        The kind of its notifies, as a neutral group names it.
     """
 
     name: str
@@ -66,7 +66,7 @@ def settings_of(config: HcclCommConfig | None) -> Settings:
 
 
 def exec_timeout() -> float | None:
-    """Return the seconds that an operation may take which belongs to no communicator."""
+    """Return the seconds that an operation without a communicator may take."""
     return _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647) or None
 
 
@@ -76,7 +76,7 @@ def connect_timeout() -> float:
 
 
 def notifies_kind() -> str:
-    """Return what notifies are: PEERLANE_HCOMM_NOTIFIES, by default binary (facts/hcomm 3.8 to 3.10)."""
+    """Return the kind of notifies: PEERLANE_HCOMM_NOTIFIES, by default binary (facts/hcomm 3.8 to 3.10)."""
     kind = os.environ.get("PEERLANE_HCOMM_NOTIFIES") or _NOTIFIES[0]
     if kind not in _NOTIFIES:
         raise Refusal(
@@ -97,7 +97,7 @@ def _environment(name: str, default: int, least: int, most: int) -> int:
 
 
 def _refuse_other(config: HcclCommConfig) -> None:
-    """Refuse what is not of this version: its fields would mean something else."""
+    """Refuse a configuration of another version: its fields would mean something else."""
     known = {
         "magicWord": CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"],
         "version": CONSTANTS["HCCL_COMM_CONFIG_VERSION"],
@@ -137,14 +137,14 @@ def _name_in(config: HcclCommConfig) -> str:
 
 @dataclass
 class Chosen:
-    """What the calls of a process set.
+    """Settings that calls of this process made.
 
     Attributes
     ----------
     notify_wait : float or None
-        Seconds that waits ``WithDefaultTimeout`` wait; None is for ever; negative: as HCCL_EXEC_TIMEOUT.
+        Seconds of a wait ``WithDefaultTimeout``; None is for ever; negative is HCCL_EXEC_TIMEOUT.
     deterministic : int
-        What HcclSetConfig set.
+        The value that HcclSetConfig set.
     """
 
     notify_wait: float | None = -1.0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from peerlane.dialects.hcomm._arguments import Handle, UInt32
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, thread_of
+from peerlane.dialects.hcomm._comm import ChannelHandle, HcommChannel, HcommThread, thread_of
 from peerlane.dialects.hcomm._local import Run
-from peerlane.dialects.hcomm._remote import by_card, refuse_notify
+from peerlane.dialects.hcomm._remote import CardChannel, refuse_notify
 from peerlane.dialects.hcomm._settings import notify_timeout
-from peerlane.dialects.hcomm._waiting import Caller, busy, in_caller, join, pair
+from peerlane.dialects.hcomm._waiting import CALLER, Caller, busy, in_caller, join, pair
 
 
 def record(worker: HcommThread | Caller, link: HcommChannel, index: int) -> Run:
-    """Check a record, and return what carries it out."""
+    """Check a record, and return the function that queues it."""
     refuse_notify(link, index)
 
     def run() -> None:
@@ -39,7 +39,7 @@ def _wait(worker: HcommThread | Caller, link: HcommChannel, index: int, seconds:
 
 @operation("hcomm.HcommChannelNotifyRecordOnThread")
 def HcommChannelNotifyRecordOnThread(thread: Handle, channel: Handle, remoteNotifyIdx: UInt32) -> Run:
-    """Record a notify of the other end, when the thread comes to it; who waits for it has what was written before.
+    """Record a notify of the other end, in the order of the thread; its waiter sees the earlier writes.
 
     Refuses: 2 NULL; 6 the thread, the channel; 1 no notify of the other end, a thread of another engine
     Basis: D, S
@@ -51,9 +51,9 @@ def HcommChannelNotifyRecordOnThread(thread: Handle, channel: Handle, remoteNoti
 def HcommChannelNotifyWaitOnThread(
     thread: Handle, channel: Handle, localNotifyIdx: UInt32, timeOut: UInt32
 ) -> Run:
-    """Let what the thread is given from now on wait for a notify of this end; ``timeOut`` in seconds, 0 for ever.
+    """Let later operations of the thread wait for a notify of this end; ``timeOut`` in seconds, 0 for ever.
 
-    What takes too long, or waits for a rank that died, is told by the synchronization of its stream: 507046, 507057.
+    The synchronization of the stream tells of a wait that took too long (507046), or for a rank that died (507057).
     Engine CPU: the caller waits, and ``timeOut`` is 1 at least.
 
     Refuses: 2 NULL; 6 the thread, the channel; 1 no notify of this end, `timeOut` 0 for engine CPU, a thread of
@@ -77,34 +77,34 @@ def HcommChannelNotifyWaitOnThreadWithDefaultTimeout(
 
 
 @operation("hcomm.HcommChannelNotifyRecord")
-def HcommChannelNotifyRecord(channel: Handle, remoteNotifyIdx: UInt32) -> Run:
+def HcommChannelNotifyRecord(channel: CardChannel, remoteNotifyIdx: UInt32) -> Run:
     """Record a notify of the other end.
 
-    Refuses: 2 NULL; 6 the channel; 1 no notify of the other end; 5 but engine CPU over ROCE
+    Refuses: 2 NULL; 6 the channel; 1 no notify of the other end; 5 all but engine CPU over ROCE
     Basis: D
     """
-    link = by_card(channel)
-    refuse_notify(link, remoteNotifyIdx)
-    return lambda: link.neutral.notify(remoteNotifyIdx)
+    refuse_notify(channel, remoteNotifyIdx)
+    return lambda: channel.neutral.notify(remoteNotifyIdx)
 
 
 @operation("hcomm.HcommChannelNotifyWait")
-def HcommChannelNotifyWait(channel: Handle, localNotifyIdx: UInt32, timeOut: UInt32) -> Run:
+def HcommChannelNotifyWait(channel: CardChannel, localNotifyIdx: UInt32, timeOut: UInt32) -> Run:
     """Wait for a notify of this end; ``timeOut`` in seconds.
 
-    Refuses: 2 NULL; 6 the channel; 1 no notify of this end, `timeOut` 0; 5 but engine CPU over ROCE; 9; 21
+    Refuses: 2 NULL; 6 the channel; 1 no notify of this end, `timeOut` 0; 5 all but engine CPU over ROCE; 9; 21
     Basis: D
     """
-    return _wait(Caller(), by_card(channel), localNotifyIdx, in_caller(timeOut))
+    return _wait(CALLER, channel, localNotifyIdx, in_caller(timeOut))
 
 
 @operation("hcomm.HcommChannelFenceOnThread")
 def HcommChannelFenceOnThread(thread: Handle, channel: Handle) -> Run:
-    """Let what the channel is given from now on come after what it was given before.
+    """Let later operations of the channel run after all earlier ones.
 
-    Engine CPU: wait until all of it is over, for HCCL_EXEC_TIMEOUT.
+    Engine CPU: wait until the earlier ones are over, for HCCL_EXEC_TIMEOUT.
 
-    Refuses: 2 NULL; 6 the thread, the channel; 1 a thread of another engine; 9, and what failed, for engine CPU
+    Refuses: 2 NULL; 6 the thread, the channel; 1 a thread of another engine; 9, and the code of a failed operation,
+        for engine CPU
     Basis: D, S
     """
     worker, link = pair(thread, channel)
@@ -121,14 +121,13 @@ def HcommChannelFenceOnThread(thread: Handle, channel: Handle) -> Run:
 
 
 @operation("hcomm.HcommChannelFence")
-def HcommChannelFence(channel: Handle) -> Run:
-    """Wait until all that the channel was given without a thread is over, for HCCL_EXEC_TIMEOUT.
+def HcommChannelFence(channel: ChannelHandle) -> Run:
+    """Wait until all operations of the channel without a thread are over, for HCCL_EXEC_TIMEOUT.
 
-    Refuses: 2 NULL; 6 the channel; 9; what failed
+    Refuses: 2 NULL; 6 the channel; 9; the code of a failed operation
     Basis: D, S
     """
-    link = channel_of(channel)
-    return lambda: _drain(link)
+    return lambda: _drain(channel)
 
 
 def _drain(link: HcommChannel) -> None:
@@ -138,7 +137,7 @@ def _drain(link: HcommChannel) -> None:
 
 @operation("hcomm.HcommFenceOnThread")
 def HcommFenceOnThread(thread: Handle) -> Run:
-    """Flush what the caller has begun; it waits for no channel, which has fences of its own.
+    """Flush what the caller has begun; it waits for no channel: channels have fences of their own.
 
     Refuses: 6 the thread
     Basis: D
@@ -150,9 +149,10 @@ def HcommFenceOnThread(thread: Handle) -> Run:
 
 @operation("hcomm.HcommChannelDrainOnThread")
 def HcommChannelDrainOnThread(thread: Handle, channel: Handle) -> Run:
-    """Wait until all that the thread has given to the channel is over, for HCCL_EXEC_TIMEOUT.
+    """Wait until all operations of the thread on the channel are over, for HCCL_EXEC_TIMEOUT.
 
-    Refuses: 2 NULL; 6 the thread, the channel; 1 a thread of another engine; 9; what failed
+    Refuses: 2 NULL; 6 the thread, the channel; 1 a thread of another engine; 9; the code of a failed
+        operation
     Basis: D; C for other protocols than ROCE
     """
     worker, link = pair(thread, channel)

@@ -1,7 +1,7 @@
-"""What the calls of this dialect share: the declaration of a call, and the text of a failure.
+"""The table of calls of this dialect, and the texts of failures.
 
-Communicators, threads and channels are things of acl's machine: they belong to acl's contexts, and streams, memory
-and notifies are those of ``acl``.
+Communicators, threads and channels are objects of acl's machine, in the contexts of ``acl``.  Streams, memory and
+notifies are those of ``acl``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from peerlane.errors import Error
 
 
 class Resource(Thing):
-    """What a program has of HCOMM by a number."""
+    """An object of HCOMM that a program holds by its handle."""
 
     __slots__ = ()
 
     is_counted = False
 
     def abandon(self) -> None:
-        """As :meth:`end`; nobody is told of failures."""
+        """As :meth:`end`, without errors."""
         with contextlib.suppress(Error):
             self.end()
 
@@ -52,8 +52,8 @@ _MAKERS = {
 }
 
 
-def thing(handle: int, kind: type[_Kind]) -> _Kind:
-    """Return what a handle means: HCCL_E_PTR for 0, HCCL_E_NOT_FOUND for one that was destroyed or is none."""
+def thing(kind: type[_Kind], handle: int) -> _Kind:
+    """Return the object of a handle: HCCL_E_PTR for 0, HCCL_E_NOT_FOUND for one that was destroyed or is unknown."""
     found = machine.things.get(handle)
     if type(found) is kind and found.context.is_live:
         return found
@@ -68,23 +68,23 @@ def thing(handle: int, kind: type[_Kind]) -> _Kind:
     elif ended:
         cause = f"{handle:#x} was {ended}"
     else:
-        cause = f"{handle:#x} is no {name} of this process"
+        cause = f"{handle:#x} is not {with_article(name)} of this process"
     raise Refusal(NOT_FOUND, cause, remedy)
 
 
 def drop(found: Thing, call: str) -> None:
-    """Let the number of a thing mean nothing any more: HCCL_E_NOT_FOUND if another thread did it first."""
+    """Take an object out of the table: HCCL_E_NOT_FOUND if another thread did it first."""
     if not machine.drop(found, call):
-        thing(found.handle, type(found))
+        thing(type(found), found.handle)
 
 
 def explain() -> str:
-    """Return what the calls of this thread that failed meant, newest first, and forget it.
+    """Explain the failed calls of this thread, newest first, and forget them.
 
     Returns
     -------
     str
-        Of each its name and code, its arguments, a cause, and what to do; empty if none failed.
+        For each its name, code and arguments, the cause, and what to do; empty if none failed.
     """
     return messages.take()
 

@@ -1,4 +1,4 @@
-"""``hcomm``: suspending communicators, and who is told of it (facts/hcomm 2.2)."""
+"""``hcomm``: suspending communicators, and the callbacks that are told (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from peerlane.dialects._shared.call import Object, Parse
 from peerlane.dialects.acl._state import swallow
-from peerlane.dialects.hcomm._arguments import CText, Handle, given
-from peerlane.dialects.hcomm._comm import Comm, comm_of
+from peerlane.dialects.hcomm._arguments import GIVEN, GivenText
+from peerlane.dialects.hcomm._comm import Comm, CommHandle
 from peerlane.dialects.hcomm._enums import HcclCommStatePhase
 from peerlane.dialects.hcomm._state import hcomm
 
@@ -21,11 +21,11 @@ def _callable(value: object) -> Any:
     return value
 
 
-Callback = Annotated[Callable[..., Any] | None, Parse(_callable)]
+_Callback = Annotated[Callable[..., Any], Parse(_callable, shown=Callable[..., Any] | None), GIVEN]
 
 
 def tell(comm: Comm, phase: HcclCommStatePhase) -> None:
-    """Tell everybody who wants to know what happens to a communicator; what they raise becomes a message."""
+    """Call the registered callbacks about a communicator; an error that one raises becomes a message."""
     for name, (callback, args) in list(_callbacks.items()):
         try:
             callback(comm.handle, phase, args)
@@ -39,37 +39,35 @@ def tell(comm: Comm, phase: HcclCommStatePhase) -> None:
 
 
 @hcomm.call("hcomm.HcclCommRegCommStateCallback")
-def HcclCommRegCommStateCallback(regName: CText, cb: Callback, args: Object) -> None:
+def HcclCommRegCommStateCallback(regName: GivenText, cb: _Callback, args: Object) -> None:
     """Let ``cb(comm, phase, args)`` be called before and after communicators end or are resumed; one for each name.
 
     Refuses: 2 NULL
-    Basis: D; C for a name that is taken: the newer one counts
+    Basis: D; C for a name that is taken: the newer callback counts
     """
-    name = given("regName", regName)
-    _callbacks[name] = (given("cb", cb), args)
+    _callbacks[regName] = (cb, args)
 
 
 @hcomm.call("hcomm.HcclCommSuspend")
-def HcclCommSuspend(comm: Handle) -> None:
-    """Let the calls of the data plane on a communicator return 22 from now on; what is queued goes on.
+def HcclCommSuspend(comm: CommHandle) -> None:
+    """Let calls of the data plane on a communicator return 22 from now on; queued operations go on.
 
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    comm_of(comm).is_suspended = True
+    comm.is_suspended = True
 
 
 @hcomm.call("hcomm.HcclCommResume")
-def HcclCommResume(comm: Handle) -> None:
+def HcclCommResume(comm: CommHandle) -> None:
     """Undo ``HcclCommSuspend``.
 
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    found = comm_of(comm)
-    tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_PRE)
-    found.is_suspended = False
-    tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_POST)
+    tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_PRE)
+    comm.is_suspended = False
+    tell(comm, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_RESUME_POST)
 
 
 def forget() -> None:

@@ -1,6 +1,6 @@
 """Structs of HCOMM as plain classes: fields are C's, defaults are zeros or what the vendor's Init sets.
 
-A union is its members side by side: the one that is meant is read, the others are not looked at.
+The members of a union are side by side: the library reads the one that is meant, and not the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESERVED = -1
 
 @dataclass(slots=True)
 class CommAbiHeader:
-    """What tells the version of a struct."""
+    """The header of a struct, with its version."""
 
     version: int = 0
     magicWord: int = 0
@@ -70,7 +70,7 @@ class EndpointLoc:
 
 @dataclass(slots=True)
 class EndpointDesc:
-    """An endpoint: what it speaks, its address, and where it is."""
+    """An endpoint: its protocol, its address, and where it is."""
 
     protocol: int = 0
     commAddr: CommAddr = field(default_factory=CommAddr)
@@ -163,7 +163,7 @@ class CommMem:
 
 @dataclass(slots=True)
 class CommLinkAttr:
-    """What a link speaks, and over how many hops."""
+    """The protocol of a link, and how many hops it has."""
 
     linkProtocol: int = 0
     hop: int = 0
@@ -181,7 +181,7 @@ class CommLink:
 
 @dataclass(slots=True)
 class HcclCommConfig:
-    """What a communicator is made with; a new one is as HcclCommConfigInit fills it (facts/hcomm 2.2)."""
+    """The configuration of a communicator; a new one is as HcclCommConfigInit fills it (facts/hcomm 2.2)."""
 
     size: int = 0
     magicWord: int = CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"]
@@ -281,7 +281,7 @@ class HcclSendRecvItem:
 
 @dataclass(slots=True)
 class HcommTeamSyncMemRequirement:
-    """How much memory a team's kernels synchronize by; ``barrierCount`` is at least 1, the others are 0."""
+    """How much memory the kernels of a team need to synchronize; ``barrierCount`` is at least 1, the others are 0."""
 
     signalCount: int = 0
     counterCount: int = 0
@@ -353,18 +353,18 @@ def fill(struct: Any) -> None:
                 setattr(struct, each.name, value)
             fill(getattr(struct, each.name))
         else:
-            setattr(struct, each.name, value)  # a pointer, which no program may follow
+            setattr(struct, each.name, value)  # a pointer that no program may follow
 
 
 def reset(struct: Any) -> None:
-    """Make a struct what a new one is."""
+    """Set every field of a struct to that of a new one."""
     fresh = type(struct)()
     for each in fields(fresh):
         setattr(struct, each.name, getattr(fresh, each.name))
 
 
 def reset_endpoint(endpoint: EndpointDesc) -> None:
-    """Make an endpoint one that nobody has described."""
+    """Set an endpoint to one without protocol, address and place."""
     fresh = EndpointDesc()
     fill(fresh)
     fresh.protocol = CommProtocol.COMM_PROTOCOL_RESERVED

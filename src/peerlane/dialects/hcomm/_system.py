@@ -1,19 +1,21 @@
-"""``hcomm``: what a communicator is, its state, and texts (facts/hcomm 2.2)."""
+"""``hcomm``: properties of communicators, their state, and texts (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
 import threading
+from typing import Annotated
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.checks import one_of
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _basic_channels, _batch, _grouping, _meeting, _states
-from peerlane.dialects.hcomm._arguments import AnyInt, Config, CText, Enum, Handle, given
+from peerlane.dialects.hcomm._arguments import AnyInt, Enum, GivenConfig, GivenText
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import comm_named, comm_of, comms
+from peerlane.dialects.hcomm._comm import CommHandle, comm_named, comms
 from peerlane.dialects.hcomm._enums import HcclCommConfigCapability, HcclCommStatus, HcclConfig, HcclResult
 from peerlane.dialects.hcomm._settings import chosen
 from peerlane.dialects.hcomm._state import hcomm, messages
-from peerlane.dialects.hcomm._structs import HcclCommConfig
+from peerlane.dialects.hcomm._structs import reset
 
 _TEXTS = {
     HcclResult.HCCL_SUCCESS: "no error",
@@ -22,10 +24,10 @@ _TEXTS = {
     HcclResult.HCCL_E_MEMORY: "memory cannot be used so",
     HcclResult.HCCL_E_INTERNAL: "an internal error",
     HcclResult.HCCL_E_NOT_SUPPORT: "this is not supported",
-    HcclResult.HCCL_E_NOT_FOUND: "what was named is not there",
+    HcclResult.HCCL_E_NOT_FOUND: "an object or memory was not found",
     HcclResult.HCCL_E_UNAVAIL: "a resource is used up",
     HcclResult.HCCL_E_SYSCALL: "a call of the system failed",
-    HcclResult.HCCL_E_TIMEOUT: "what was waited for did not come in time",
+    HcclResult.HCCL_E_TIMEOUT: "a wait took too long",
     HcclResult.HCCL_E_OPEN_FILE_FAILURE: "a file cannot be read",
     HcclResult.HCCL_E_TCP_CONNECT: "no connection over TCP",
     HcclResult.HCCL_E_ROCE_CONNECT: "no connection over RoCE",
@@ -43,55 +45,56 @@ _TEXTS = {
     HcclResult.HCCL_E_OOM: "memory is used up",
     HcclResult.HCCL_E_IN_STATUS: "the error is in the status",
 }
+_Setting = Annotated[Enum, one_of(NOT_SUPPORT, (HcclConfig.HCCL_DETERMINISTIC,), "pass HCCL_DETERMINISTIC")]
 
 
 @hcomm.call("hcomm.HcclGetRankSize", out=1)
-def HcclGetRankSize(comm: Handle) -> int:
+def HcclGetRankSize(comm: CommHandle) -> int:
     """Return how many ranks a communicator has.
 
     Gives: number
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    return comm_of(comm).group.size
+    return comm.group.size
 
 
 @hcomm.call("hcomm.HcclGetRankId", out=1)
-def HcclGetRankId(comm: Handle) -> int:
+def HcclGetRankId(comm: CommHandle) -> int:
     """Return which rank this is.
 
     Gives: rank
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    return comm_of(comm).group.rank
+    return comm.group.rank
 
 
 @hcomm.call("hcomm.HcclGetCommName", out=1, blank=("",))
-def HcclGetCommName(comm: Handle) -> str:
+def HcclGetCommName(comm: CommHandle) -> str:
     """Return the name of a communicator: its configuration's, or one made up, the same in all ranks of root info.
 
     Gives: name
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    return comm_of(comm).comm_name
+    return comm.comm_name
 
 
 @hcomm.call("hcomm.HcclCommGetHandleWithName", out=1)
-def HcclCommGetHandleWithName(commName: CText) -> int:
+def HcclCommGetHandleWithName(commName: GivenText) -> int:
     """Return the communicator of a name in this process.
 
     Gives: comm
     Refuses: 2 NULL; 6 none has it
     Basis: D
     """
-    return comm_named(given("commName", commName)).handle
+    return comm_named(commName).handle
 
 
 @hcomm.value("hcomm.HcclGetErrorString")
 def HcclGetErrorString(code: AnyInt) -> str:
-    """Return what a code means.
+    """Return the meaning of a code.
 
     Gives: bare str
     Basis: D; C for the texts
@@ -111,41 +114,35 @@ def HcclGetCommConfigCapability() -> int:
 
 
 @hcomm.call("hcomm.HcclCommConfigInit")
-def HcclCommConfigInit(config: Config) -> None:
+def HcclCommConfigInit(config: GivenConfig) -> None:
     """Fill a configuration with the vendor's defaults; C returns nothing.
 
     Refuses: 2 NULL
     Basis: S
     """
-    given("config", config)
-    assert config is not None
-    fresh = HcclCommConfig()
-    for name in HcclCommConfig.__slots__:
-        setattr(config, name, getattr(fresh, name))
+    reset(config)
 
 
 @hcomm.call("hcomm.HcclGetCommAsyncError", out=1)
-def HcclGetCommAsyncError(comm: Handle) -> int:
-    """Return what went wrong on the network: nothing here; failures are told by calls and synchronizations.
+def HcclGetCommAsyncError(comm: CommHandle) -> int:
+    """Return what went wrong on the network: nothing here; calls and synchronizations tell of failures.
 
     Gives: 0
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    comm_of(comm)
     return 0
 
 
 @hcomm.call("hcomm.HcclCommGetStatus", out=1)
-def HcclCommGetStatus(commId: CText) -> int:
+def HcclCommGetStatus(commId: GivenText) -> int:
     """Return the state of a communicator, by its name: 0 ready, 1 suspended, 254 there is none.
 
     Gives: HcclCommStatus
     Refuses: 2 NULL
     Basis: D; C for 254
     """
-    name = given("commId", commId)
-    found = next((each for each in comms() if each.comm_name == name), None)
+    found = next((each for each in comms() if each.comm_name == commId), None)
     if found is None:
         return int(HcclCommStatus.HCCL_COMM_STATUS_INVALID)
     is_suspended = found.is_suspended
@@ -155,40 +152,36 @@ def HcclCommGetStatus(commId: CText) -> int:
 
 
 @hcomm.call("hcomm.HcclSetConfig")
-def HcclSetConfig(config: Enum, configValue: Enum) -> None:
+def HcclSetConfig(config: _Setting, configValue: Enum) -> None:
     """Take whether reductions are deterministic, 0 to 2: they always are here.
 
     Refuses: 1 value; 5 other settings
     Basis: D; C for the codes
     """
-    if config != HcclConfig.HCCL_DETERMINISTIC:
-        raise Refusal(NOT_SUPPORT, f"config is {config}", "pass HCCL_DETERMINISTIC")
     if not 0 <= configValue <= 2:
         raise Refusal(PARA, f"the value is {configValue}; valid are 0 to 2", "pass 1 for deterministic")
     chosen.deterministic = configValue
 
 
 @hcomm.call("hcomm.HcclGetConfig", out=1)
-def HcclGetConfig(config: Enum) -> int:
+def HcclGetConfig(config: _Setting) -> int:
     """Return what ``HcclSetConfig`` set.
 
     Gives: value
     Refuses: 5 other settings than HCCL_DETERMINISTIC
     Basis: D; C for the code
     """
-    if config != HcclConfig.HCCL_DETERMINISTIC:
-        raise Refusal(NOT_SUPPORT, f"config is {config}", "pass HCCL_DETERMINISTIC")
     return chosen.deterministic
 
 
 @hcomm.call("hcomm.HcommAcquireComm")
-def HcommAcquireComm(commId: CText) -> None:
-    """Lock a communicator, by its name, for this thread; nothing waits.
+def HcommAcquireComm(commId: GivenText) -> None:
+    """Lock a communicator, by its name, for this thread; the call never waits.
 
     Refuses: 2 NULL; 6 none has the name; 1 this thread has locked it; 20 another thread has
     Basis: D; C for the codes
     """
-    found = comm_named(given("commId", commId))
+    found = comm_named(commId)
     me = threading.get_ident()
     with found.guard:
         if found.owner is not None:
@@ -202,13 +195,13 @@ def HcommAcquireComm(commId: CText) -> None:
 
 
 @hcomm.call("hcomm.HcommReleaseComm")
-def HcommReleaseComm(commId: CText) -> None:
+def HcommReleaseComm(commId: GivenText) -> None:
     """Unlock a communicator that this thread has locked.
 
     Refuses: 2 NULL; 6 none has the name; 1 this thread has not locked it
     Basis: D; C for the codes
     """
-    found = comm_named(given("commId", commId))
+    found = comm_named(commId)
     with found.guard:
         if found.owner != threading.get_ident():
             raise Refusal(

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
 
 from peerlane import Buffer
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import (
+    HANDLE,
+    GivenTeamChannelsDesc,
+    GivenTeamDesc,
     Handle,
     Mem,
     TeamChannelsDesc,
-    TeamDesc,
     UInt32,
     field,
     given,
     listed,
+    meaning,
     part,
 )
 from peerlane.dialects.hcomm._channels import acquire, refuse_notifies, refuse_protocol
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
-from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
+from peerlane.dialects.hcomm._comm import Comm, CommHandle, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._enums import CommEngine, CommMemType, CommProtocol
 from peerlane.dialects.hcomm._meeting import digest_of, next_use
@@ -33,7 +38,7 @@ from peerlane.dialects.hcomm._windows import Window, windows_of
 
 _LAYERS = 3
 _NO_PROTOCOL = int(CommProtocol.COMM_PROTOCOL_RESERVED)
-#: What the vendor's HcclTeamCreate takes.
+#: The protocols that the vendor's HcclTeamCreate takes.
 _URMA = frozenset(
     int(each)
     for each in (
@@ -78,7 +83,7 @@ class Team(Resource):
     ----------
     comm : Comm
     world : Team or None
-        Whose members those of a sub team are; a world team has none.
+        The world team of a sub team; None for a world team.
     ranks : list of int
         By member.
     key : str
@@ -120,7 +125,7 @@ class Team(Resource):
         comm, world = self.comm, self.world
         with comm.guard:
             if world is not None:
-                team_of(world.handle)  # which may have ended meanwhile, with all its sub teams
+                team_of(world.handle)  # it may have ended meanwhile, with all its sub teams
             handle = keep(self)
             comm.parts.append(self)
             kind = world.key if world else "lsa" if self.is_lsa else ""
@@ -135,8 +140,8 @@ def teams_of(comm: Comm) -> list[Team]:
 
 
 def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Team:
-    """Return the team that a handle means: HCCL_E_PARA for a sub team, and for another communicator's."""
-    found = thing(handle, Team)
+    """Return the team of a handle: HCCL_E_PARA for a sub team, and for a team of another communicator."""
+    found = thing(Team, handle)
     if world and found.world is not None:
         raise Refusal(PARA, f"{found} is a sub team", "pass what HcclWorldTeamCreate returned")
     if comm is not None and found.comm is not comm:
@@ -144,8 +149,13 @@ def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Te
     return found
 
 
+TeamHandle = Annotated[Team, HANDLE, meaning(Team)]
+_WorldTeam = Annotated[Team, HANDLE, Check(lambda _name: partial(team_of, world=True))]
+_TeamWindow = Annotated[TeamWindow, HANDLE, meaning(TeamWindow)]
+
+
 @hcomm.call("hcomm.HcclTeamCreateDescInit")
-def HcclTeamCreateDescInit(desc: TeamDesc) -> None:
+def HcclTeamCreateDescInit(desc: GivenTeamDesc) -> None:
     """Fill a descriptor: the header, no ranks, layer 0, no protocol and engine, the rest 0.
 
     It is the struct of version 2; ``HcclWorldTeamCreate`` and ``HcclSubTeamCreate`` read what version 1 had.
@@ -153,24 +163,22 @@ def HcclTeamCreateDescInit(desc: TeamDesc) -> None:
     Refuses: 2 NULL
     Basis: S
     """
-    wanted: structs.HcclTeamCreateDesc = given("desc", desc)
-    structs.reset(wanted)
-    wanted.header = structs.header(structs.HcclTeamCreateDesc)
-    wanted.requirement.reserved = b"\xff" * len(wanted.requirement.reserved)
-    wanted.protocol, wanted.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
+    structs.reset(desc)
+    desc.header = structs.header(structs.HcclTeamCreateDesc)
+    desc.requirement.reserved = b"\xff" * len(desc.requirement.reserved)
+    desc.protocol, desc.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
 
 
 @hcomm.call("hcomm.HcclTeamCreateChannelsDescInit")
-def HcclTeamCreateChannelsDescInit(desc: TeamChannelsDesc) -> None:
+def HcclTeamCreateChannelsDescInit(desc: GivenTeamChannelsDesc) -> None:
     """Fill a descriptor: the header, no engine and protocol, no notifies, no channels.
 
     Refuses: 2 NULL
     Basis: S
     """
-    wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
-    structs.reset(wanted)
-    wanted.header = structs.header(structs.HcclTeamCreateChannelsDesc)
-    wanted.protocol, wanted.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
+    structs.reset(desc)
+    desc.header = structs.header(structs.HcclTeamCreateChannelsDesc)
+    desc.protocol, desc.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
 
 
 def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc, kind: type) -> None:
@@ -179,9 +187,8 @@ def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannel
         raise Refusal(PARA, f"the {name} is not initialised", f"call {name}Init first")
 
 
-def _planned(comm: Comm, world: Team | None, desc: structs.HcclTeamCreateDesc | None) -> Team:
-    """Return the team of a descriptor, which nobody has a number of."""
-    wanted: structs.HcclTeamCreateDesc = given("desc", desc)
+def _planned(comm: Comm, world: Team | None, wanted: structs.HcclTeamCreateDesc) -> Team:
+    """Return the team of a descriptor; it has no handle yet."""
     _refuse_raw(wanted, structs.HcclTeamCreateDesc)
     count, known = field(wanted, "rankNum"), world.ranks if world else range(comm.group.size)
     if not 2 <= count <= len(known):
@@ -220,8 +227,8 @@ def _planned(comm: Comm, world: Team | None, desc: structs.HcclTeamCreateDesc | 
 
 
 @hcomm.call("hcomm.HcclWorldTeamCreate", out=1)
-def HcclWorldTeamCreate(comm: Handle, desc: TeamDesc) -> int:
-    """Make a team of ranks of a communicator, of all or of some; it waits for nobody.
+def HcclWorldTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
+    """Make a team of ranks of a communicator, of all or of some; no rank waits for another.
 
     The ranks make it in one order among teams of the same ranks.  It ends with the communicator at the latest.  Of
     ``requirement``, no memory is made: kernels synchronize by it, and there are none.
@@ -232,48 +239,46 @@ def HcclWorldTeamCreate(comm: Handle, desc: TeamDesc) -> int:
         `signalCount` or `counterCount` but 0, `barrierCount` 0, protocol; 5 protocols of plugins
     Basis: D, S; C for ranks twice, and protocols
     """
-    return _planned(comm_of(comm), None, desc).give()
+    return _planned(comm, None, desc).give()
 
 
 @hcomm.call("hcomm.HcclSubTeamCreate", out=1)
-def HcclSubTeamCreate(worldTeam: Handle, desc: TeamDesc) -> int:
-    """Make a team of some ranks of a world team, whose windows it has too; it waits for nobody.
+def HcclSubTeamCreate(worldTeam: _WorldTeam, desc: GivenTeamDesc) -> int:
+    """Make a team of some ranks of a world team, whose windows it has too; no rank waits for another.
 
     Gives: team
     Refuses: 6 the team; 1 a sub team, ranks that are not of the world team; as `HcclWorldTeamCreate`
     Basis: D, S; C for ranks twice, and protocols
     """
-    world = team_of(worldTeam, world=True)
-    return _planned(world.comm, world, desc).give()
+    return _planned(worldTeam.comm, worldTeam, desc).give()
 
 
 @hcomm.call("hcomm.HcclTeamDestroy")
-def HcclTeamDestroy(team: Handle) -> None:
+def HcclTeamDestroy(team: TeamHandle) -> None:
     """End a team: a world team with its sub teams and windows.  Its channels are the communicator's, and stay.
 
     Refuses: 2 NULL; 6 no team; 1 the communicator's own, of HcclTeamGetLsaTeam
     Basis: D, S; C for 6, and the channels
     """
-    found = team_of(team)
-    if found.is_lsa:
-        raise Refusal(PARA, f"{found} is the communicator's own", "it ends with HcclCommDestroy")
-    with found.comm.guard:
-        drop(found, "HcclTeamDestroy")
-        ended: list[Thing] = [*found.subs, *found.windows]
+    if team.is_lsa:
+        raise Refusal(PARA, f"{team} is the communicator's own", "it ends with HcclCommDestroy")
+    with team.comm.guard:
+        drop(team, "HcclTeamDestroy")
+        ended: list[Thing] = [*team.subs, *team.windows]
         for each in ended:
             machine.drop(each, "HcclTeamDestroy")
-        for each in (found, *ended):
-            found.comm.parts.remove(each)
-    for window in found.windows:
+        for each in (team, *ended):
+            team.comm.parts.remove(each)
+    for window in team.windows:
         window.end()
 
 
 @hcomm.call("hcomm.HcclTeamWindowRegister", out=1)
-def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag: UInt32) -> int:
+def HcclTeamWindowRegister(comm: CommHandle, worldTeam: Handle, localMem: Mem, flag: UInt32) -> int:
     """Make memory of this rank its part of a window of a team; all ranks do it in one order, with one size.
 
-    The others' parts are reached from ``HcclTeamChannelsCreate`` on.  For memory inside a window of this team it
-    returns that window.
+    The parts of the peers are reached from ``HcclTeamChannelsCreate`` on.  For memory inside a window of this team
+    the call returns that window.
 
     Gives: window
     Refuses: 2 NULL, `addr` NULL; 6 the communicator, the team, memory that acl has not given out; 1 a sub team,
@@ -281,9 +286,8 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
         blocks, or of the host; 20 a host view of it lives; 22 suspended
     Basis: D, S; C for 5, 6, 20, 22, and for one size
     """
-    found = comm_of(comm)
-    parent = team_of(worldTeam, world=True, comm=found)
-    refuse_suspended(found)
+    parent = team_of(worldTeam, world=True, comm=comm)
+    refuse_suspended(comm)
     wanted: structs.CommMem = given("localMem", localMem)
     kind, address = field(wanted, "type", signed=True), field(wanted, "addr", bits=64)
     size = field(wanted, "size", bits=64)
@@ -293,12 +297,12 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
         raise Refusal(PTR, "addr of the CommMem is NULL", "pass the address of device memory")
     if not size:
         raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
-    with found.guard:
-        team_of(worldTeam)  # which may have ended meanwhile, with all its windows
+    with comm.guard:
+        team_of(worldTeam)  # it may have ended meanwhile, with all its windows
         for each in parent.windows:
             if each.place(address, size) is not None:
                 return each.handle
-        made = TeamWindow(parent, memory(found, "addr", address, size))
+        made = TeamWindow(parent, memory(comm, "addr", address, size))
         made.offer()
         handle = keep(made)
         parent.next_window += 1
@@ -308,24 +312,23 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
 
 
 @hcomm.call("hcomm.HcclTeamWindowDeregister")
-def HcclTeamWindowDeregister(worldTeam: Handle, window: Handle) -> None:
-    """End this rank's hold on a window: channels do not reach the others' parts any more.
+def HcclTeamWindowDeregister(worldTeam: TeamHandle, window: _TeamWindow) -> None:
+    """End a window in this rank: its channels do not reach the peers' parts any more.
 
     Refuses: 2 NULL; 6 no team, no window; 1 another team's
     Basis: D; C for the codes
     """
-    parent, found = team_of(worldTeam), thing(window, TeamWindow)
-    if found.team is not (parent.world or parent):
-        raise Refusal(PARA, f"{found} is not of {parent}", "pass the team that it was registered with")
-    with found.comm.guard:
-        drop(found, "HcclTeamWindowDeregister")
-        found.team.windows.remove(found)
-        found.comm.parts.remove(found)
-    found.end()
+    if window.team is not (worldTeam.world or worldTeam):
+        raise Refusal(PARA, f"{window} is not of {worldTeam}", "pass the team that it was registered with")
+    with window.comm.guard:
+        drop(window, "HcclTeamWindowDeregister")
+        window.team.windows.remove(window)
+        window.comm.parts.remove(window)
+    window.end()
 
 
 @hcomm.call("hcomm.HcclTeamChannelsCreate")
-def HcclTeamChannelsCreate(comm: Handle, team: Handle, desc: TeamChannelsDesc) -> None:
+def HcclTeamChannelsCreate(comm: CommHandle, team: Handle, desc: TeamChannelsDesc) -> None:
     """Make channels to the other members, which call it too, and let all channels to them reach the team's windows.
 
     The channels are those of ``HcclChannelAcquire``: one for each engine, rank and protocol, which
@@ -339,8 +342,7 @@ def HcclTeamChannelsCreate(comm: Handle, team: Handle, desc: TeamChannelsDesc) -
         cannot be opened; 20 another thread acquires; 21 a member died; 24 no room for the HcclBuffer
     Basis: D, S; C for all engines but AIV, and the codes 5, 9, 19, 20, 21, 24
     """
-    found = comm_of(comm)
-    joined = team_of(team, comm=found)
+    joined = team_of(team, comm=comm)
     wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
     _refuse_raw(wanted, structs.HcclTeamCreateChannelsDesc)
     _connect(joined, wanted)
@@ -396,7 +398,7 @@ def _connect(team: Team, desc: structs.HcclTeamCreateDesc | structs.HcclTeamCrea
 
 
 @hcomm.call("hcomm.HcclTeamCreate", out=1)
-def HcclTeamCreate(comm: Handle, desc: TeamDesc) -> int:
+def HcclTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
     """Make a team with its channels, as newer versions do; its members call it, and wait for one another.
 
     All channels to them reach the symmetric windows of the communicator, which all have registered in one order.
@@ -406,68 +408,66 @@ def HcclTeamCreate(comm: Handle, desc: TeamDesc) -> int:
         shared queues
     Basis: D, S; C for all engines but AIV
     """
-    made = _planned(comm_of(comm), None, desc)
-    wanted: structs.HcclTeamCreateDesc = given("desc", desc)
+    made = _planned(comm, None, desc)
     if made.protocol not in _URMA:
         raise Refusal(
             PARA,
             f"protocol is {made.protocol}; this call takes UB_CTP, UBC_TP, UBOE and UB_RTP",
             "set COMM_PROTOCOL_UB_CTP, or use HcclWorldTeamCreate and HcclTeamChannelsCreate",
         )
-    if field(wanted, "isSharedQueue"):
+    if field(desc, "isSharedQueue"):
         raise Refusal(
             NOT_SUPPORT, "queues are shared by channels of engine AIV only, and there are none", "set it to 0"
         )
-    _connect(made, wanted)
+    _connect(made, desc)
     _take_effect(made, windows_of(made.comm))
     return made.give()
 
 
 @hcomm.call("hcomm.HcclTeamGetLsaTeam", out=1)
-def HcclTeamGetLsaTeam(comm: Handle) -> int:
+def HcclTeamGetLsaTeam(comm: CommHandle) -> int:
     """Return the team of all ranks that reach each other's memory by addresses: all of them, in their order.
 
-    It is the communicator's, and nobody destroys it.  Newer versions have it.
+    The team belongs to the communicator, and the program does not destroy it.  Newer versions have this call.
 
     Gives: team
     Refuses: 2 NULL; 6 the communicator
     Basis: D, S; C for which ranks
     """
-    found = comm_of(comm)
-    with found.guard:
-        for each in teams_of(found):
+    with comm.guard:
+        for each in teams_of(comm):
             if each.is_lsa:
                 return each.handle
-        made = Team(found, None, list(range(found.group.size)), 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
+        made = Team(comm, None, list(range(comm.group.size)), 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
         made.is_lsa = True
         return made.give()
 
 
 @hcomm.call("hcomm.HcclTeamMemberToRank", out=1)
-def HcclTeamMemberToRank(comm: Handle, team: Handle, memberId: UInt32) -> int:
+def HcclTeamMemberToRank(comm: CommHandle, team: Handle, memberId: UInt32) -> int:
     """Return the rank of a member of a team.
 
     Gives: rank
-    Refuses: 2 NULL; 6 the communicator, the team; 1 another communicator's team, no member
+    Refuses: 2 NULL; 6 the communicator, the team; 1 another communicator's team, the member
     Basis: D, S
     """
-    ranks = team_of(team, comm=comm_of(comm)).ranks
+    ranks = team_of(team, comm=comm).ranks
     if memberId >= len(ranks):
         raise Refusal(PARA, f"memberId is {memberId:,}; valid are 0 to {len(ranks) - 1}", "pass a member")
     return ranks[memberId]
 
 
 @hcomm.call("hcomm.HcclTeamRankToMember", out=1)
-def HcclTeamRankToMember(comm: Handle, team: Handle, rankId: UInt32) -> int:
+def HcclTeamRankToMember(comm: CommHandle, team: Handle, rankId: UInt32) -> int:
     """Return which member of a team a rank is.
 
     Gives: member
-    Refuses: 2 NULL; 6 the communicator, the team, the rank is no member; 1 another communicator's team
+    Refuses: 2 NULL; 6 the communicator, the team, the rank is not a member; 1 another communicator's team
     Basis: D, S
     """
-    found = team_of(team, comm=comm_of(comm))
+    found = team_of(team, comm=comm)
     if rankId not in found.ranks:
         raise Refusal(
-            NOT_FOUND, f"rank {rankId:,} is no member of {found}", f"pass one of {found.ranks[:16]}"
+            NOT_FOUND, f"rank {rankId:,} is not a member of {found}", f"pass one of {found.ranks[:16]}"
         )
     return found.ranks.index(rankId)

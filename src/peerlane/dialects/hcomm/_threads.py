@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Annotated
 
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects._shared.checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.acl._stream import AclStream
-from peerlane.dialects.hcomm._arguments import Enum, Handle, Handles, ThreadConfigs, UInt32, field, given
+from peerlane.dialects.hcomm._arguments import (
+    Enum,
+    Handle,
+    Handles,
+    ThreadConfigs,
+    UInt32,
+    field,
+    given,
+    zero,
+)
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR, UNAVAIL
-from peerlane.dialects.hcomm._comm import Comm, HcommThread, comm_of, keep, thread_of
+from peerlane.dialects.hcomm._comm import Comm, CommHandle, HcommThread, ThreadHandle, keep, thread_of
 from peerlane.dialects.hcomm._enums import CommEngine, HcclDedicatedThreadType, ThreadType
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.errors import Error, Fault
@@ -19,18 +31,18 @@ _MOST_NOTIFIES = 65535
 _QUOTA = 65536
 _MOST_DEDICATED = 64
 _CPU = int(CommEngine.COMM_ENGINE_CPU)
-#: The vendor tells AICPU from AICPU_TS by who feeds the queue; here both are a stream's.
+#: AICPU and AICPU_TS differ in what feeds their queue; here both are queues of a stream.
 _ON_STREAMS = frozenset(
     map(int, (CommEngine.COMM_ENGINE_CPU_TS, CommEngine.COMM_ENGINE_AICPU, CommEngine.COMM_ENGINE_AICPU_TS))
 )
 
 
-def refuse_engine(engine: int, *, cpu: bool) -> None:
-    """Refuse engines that are not here: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for what is none."""
+def refuse_engine(engine: int, *, cpu: bool) -> int:
+    """Refuse engines that do not exist here, HCCL_E_NOT_SUPPORT, and numbers of no engine, HCCL_E_PARA."""
     if engine in _ON_STREAMS or (cpu and engine == _CPU):
-        return
+        return engine
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
-        raise Refusal(PARA, f"{engine} is no engine", "pass COMM_ENGINE_CPU_TS")
+        raise Refusal(PARA, f"{engine} is not an engine", "pass COMM_ENGINE_CPU_TS")
     name = CommEngine(engine).name
     here = "COMM_ENGINE_CPU_TS, COMM_ENGINE_AICPU or COMM_ENGINE_AICPU_TS"
     here += ", or COMM_ENGINE_CPU" if cpu else ""
@@ -41,8 +53,14 @@ def refuse_engine(engine: int, *, cpu: bool) -> None:
     )
 
 
+AnyEngine = Annotated[Enum, Check(lambda _name: partial(refuse_engine, cpu=True))]
+_StreamEngine = Annotated[Enum, Check(lambda _name: partial(refuse_engine, cpu=False))]
+_Threads = Annotated[UInt32, zero(remedy="ask for one thread at least")]
+_OnStream = Annotated[Enum, one_of(NOT_SUPPORT, (ThreadType.THREAD_TYPE_TS,), "pass THREAD_TYPE_TS")]
+
+
 def refuse_more_notifies(comm: Comm, wanted: int) -> None:
-    """Refuse what is beyond the quota of a communicator: HCCL_E_UNAVAIL."""
+    """Refuse more notifies than a communicator may have: HCCL_E_UNAVAIL."""
     if comm.notifies + wanted > _QUOTA:
         raise Refusal(
             UNAVAIL,
@@ -74,7 +92,9 @@ def _refuse_count(count: int, most: int = _MOST_NOTIFIES) -> None:
 
 
 @hcomm.call("hcomm.HcclThreadAcquire", out=1, blank=lambda *_: ([],))
-def HcclThreadAcquire(comm: Handle, engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32) -> list[int]:
+def HcclThreadAcquire(
+    comm: CommHandle, engine: _StreamEngine, threadNum: _Threads, notifyNumPerThread: UInt32
+) -> list[int]:
     """Return new threads, each with a stream of its own; they end with the communicator.
 
     Gives: list of thread
@@ -82,22 +102,20 @@ def HcclThreadAcquire(comm: Handle, engine: Enum, threadNum: UInt32, notifyNumPe
         AIV and CCU; 7 above 65,536 notifies of the communicator, or the device's streams
     Basis: D, S; C for streams
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=False)
-    if not threadNum:
-        raise Refusal(PARA, "threadNum is 0", "ask for one thread at least")
     _refuse_count(notifyNumPerThread)
-    most = found.context.device.info.max_streams
+    most = comm.context.device.info.max_streams
     if threadNum > most:
         raise Refusal(
             UNAVAIL, f"{threadNum:,} threads are more than the {most:,} streams of a device", "ask for fewer"
         )
-    return _acquire(found, engine, [notifyNumPerThread] * threadNum)
+    return _acquire(comm, engine, [notifyNumPerThread] * threadNum)
 
 
-@hcomm.call("hcomm.HcclThreadAcquireWithConfig", out=1, blank=lambda *_: ([],))
+@hcomm.call(
+    "hcomm.HcclThreadAcquireWithConfig", out=1, blank=lambda *_: ([],), first=("comm", "engine", "type")
+)
 def HcclThreadAcquireWithConfig(
-    comm: Handle, engine: Enum, threadNum: UInt32, type: Enum, config: ThreadConfigs
+    comm: CommHandle, engine: AnyEngine, threadNum: _Threads, type: _OnStream, config: ThreadConfigs
 ) -> list[int]:
     """As ``HcclThreadAcquire``, with the number of notifies of each thread.
 
@@ -105,34 +123,28 @@ def HcclThreadAcquireWithConfig(
     Refuses: as `HcclThreadAcquire`; 1 fewer configurations than threads; 5 other types than THREAD_TYPE_TS
     Basis: D; C for the codes
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=True)
-    if type != ThreadType.THREAD_TYPE_TS:
-        raise Refusal(NOT_SUPPORT, f"type is {type}", "pass THREAD_TYPE_TS")
-    if not threadNum:
-        raise Refusal(PARA, "threadNum is 0", "ask for one thread at least")
     counts = [field(each, "notifyNumPerThread") for each in given("config", config, threadNum)[:threadNum]]
     for count in counts:
         _refuse_count(count)
-    return _acquire(found, engine, counts)
+    return _acquire(comm, engine, counts)
 
 
 @hcomm.call("hcomm.HcclThreadAcquireWithStream", out=1)
-def HcclThreadAcquireWithStream(comm: Handle, engine: Enum, stream: Handle, notifyNum: UInt32) -> int:
+def HcclThreadAcquireWithStream(
+    comm: CommHandle, engine: AnyEngine, stream: Handle, notifyNum: UInt32
+) -> int:
     """Return a thread whose operations are queued on a stream of ``acl``; from then on a failure stops that stream.
 
-    A second call for the same stream and engine returns the same thread, with as many notifies as the most asked for.
-    It ends with its stream, and gives its notifies back.  Engine CPU: it does not; operations run in the caller,
-    after what the stream had before.
+    A second call for the same stream and engine returns the same thread, with the largest number of notifies asked
+    for.  The thread ends with its stream, and gives its notifies back.  A thread of engine CPU does not; its
+    operations run in the caller, after the earlier operations of the stream.
 
     Gives: thread
     Refuses: 2 NULL; 6 the communicator, the stream; 1 `notifyNum` above 65,535, a stream of another device, no
         engine; 5 engines AIV and CCU; 7 above 65,536 notifies of the communicator
     Basis: D, S; C for the second call, and the stop
     """
-    found = comm_of(comm)
-    refuse_engine(engine, cpu=True)
-    return on_stream(found, engine, stream, notifyNum).handle
+    return on_stream(comm, engine, stream, notifyNum).handle
 
 
 def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> HcommThread:
@@ -167,7 +179,7 @@ def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> Hcomm
 
 
 def _forget_ended(comm: Comm) -> None:
-    """Let go of threads that can do nothing any more: a program makes streams for a while, and destroys them."""
+    """Let go of threads whose stream was destroyed."""
     ended = [
         key
         for key, each in comm.streams.items()
@@ -197,14 +209,14 @@ def stream_of(handle: int) -> AclStream:
 
 
 def _first_of(error: Error) -> Error:
-    """Return the failure that others were cancelled for: messages of a batch run on streams beside the program's."""
+    """Return the failure for which others were cancelled: messages of a batch run on streams of their own."""
     while isinstance(error.__cause__, Error):
         error = error.__cause__
     return error
 
 
 def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
-    """Return how a stream tells of a wait of this communicator that took too long (facts/hcomm 3.12)."""
+    """Return the function that words a failed wait of this communicator for its stream (facts/hcomm 3.12)."""
     name, rank, sides = comm.comm_name, comm.group.rank, comm.sides
 
     def retell(error: Error) -> Error | Refusal:
@@ -227,28 +239,27 @@ def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
 
 
 @hcomm.call("hcomm.HcclDedicatedThreadAcquire", out=1)
-def HcclDedicatedThreadAcquire(comm: Handle, useType: Enum, notifyNumPerThread: UInt32) -> int:
+def HcclDedicatedThreadAcquire(comm: CommHandle, useType: Enum, notifyNumPerThread: UInt32) -> int:
     """Return the thread of a communicator for a use; the same at each call.
 
     Gives: thread
     Refuses: 2 NULL; 6 the communicator; 1 no use, above 64 notifies; 7 as `HcclThreadAcquire`
     Basis: D; C for the codes
     """
-    found = comm_of(comm)
     if useType not in HcclDedicatedThreadType.__members__.values() or useType < 0:
-        raise Refusal(PARA, f"{useType} is no use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
+        raise Refusal(PARA, f"{useType} is not a use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
     _refuse_count(notifyNumPerThread, _MOST_DEDICATED)
     key = (-1 - useType, 0)
-    with found.guard:
-        if key not in found.streams:
-            (handle,) = _acquire(found, int(CommEngine.COMM_ENGINE_AICPU_TS), [notifyNumPerThread])
-            found.streams[key] = thread_of(handle)
-        return found.streams[key].handle
+    with comm.guard:
+        if key not in comm.streams:
+            (handle,) = _acquire(comm, int(CommEngine.COMM_ENGINE_AICPU_TS), [notifyNumPerThread])
+            comm.streams[key] = thread_of(handle)
+        return comm.streams[key].handle
 
 
 @hcomm.call("hcomm.HcclThreadExportToCommEngine", out=1, blank=lambda *_: ([],))
 def HcclThreadExportToCommEngine(
-    comm: Handle, threadNum: UInt32, threads: Handles, dstCommEngine: Enum
+    comm: CommHandle, threadNum: UInt32, threads: Handles, dstCommEngine: AnyEngine
 ) -> list[int]:
     """Return handles of threads for another engine: here the same.
 
@@ -257,25 +268,22 @@ def HcclThreadExportToCommEngine(
         AIV and CCU
     Basis: D; C for the codes
     """
-    comm_of(comm)
-    refuse_engine(dstCommEngine, cpu=True)
     return [thread_of(each).handle for each in given("threads", threads, threadNum)[:threadNum]]
 
 
 @hcomm.call("hcomm.HcclThreadResGetInfo", out=1)
-def HcclThreadResGetInfo(comm: Handle, thread: Handle, resType: Enum, infoLen: UInt32) -> int:
+def HcclThreadResGetInfo(comm: CommHandle, thread: ThreadHandle, resType: Enum, infoLen: UInt32) -> int:
     """Return the stream of ``acl`` that a thread was made with.
 
     Gives: stream
     Refuses: 2 NULL; 6 the communicator, the thread; 1 `resType`, `infoLen` not 8; 5 a thread with a stream of its own
     Basis: D; C for the codes
     """
-    comm_of(comm)
     return _stream_of(thread, resType, infoLen)
 
 
 @hcomm.call("hcomm.HcommThreadResGetInfo", out=1)
-def HcommThreadResGetInfo(thread: Handle, resType: Enum, infoLen: UInt32) -> int:
+def HcommThreadResGetInfo(thread: ThreadHandle, resType: Enum, infoLen: UInt32) -> int:
     """As ``HcclThreadResGetInfo``, of any thread.
 
     Gives: stream
@@ -285,8 +293,7 @@ def HcommThreadResGetInfo(thread: Handle, resType: Enum, infoLen: UInt32) -> int
     return _stream_of(thread, resType, infoLen)
 
 
-def _stream_of(thread: int, resType: int, infoLen: int) -> int:
-    found = thread_of(thread)
+def _stream_of(found: HcommThread, resType: int, infoLen: int) -> int:
     if resType != 0 or infoLen != 8:
         raise Refusal(PARA, f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")
     streams = found.comm.streams if found.comm is not None else {}

@@ -27,8 +27,8 @@ def HcommBatchTransferOnThread(
     """Queue transfers and records, in the order of the list; none if one of them is wrong.
 
     Refuses: 2 NULL; 6 the thread, the channel, memory as `HcommWriteOnThread`; 1 `transferDescNum` 0, fewer
-        descriptors, no type of a transfer, what its own call refuses; 5 engine CPU
-    Basis: D, S; C for other types than WRITE and READ
+        descriptors, a wrong type of a transfer, what its own call refuses; 5 engine CPU
+    Basis: D, S; C for types other than WRITE and READ
     """
     worker, link = pair(thread, channel)
     if link.is_cpu:
@@ -69,7 +69,9 @@ def _checked(worker: HcommThread | Caller, link: HcommChannel, desc: HcommBatchT
             return read_reduce(worker, link, *_reduced(part(info, "reduce", structs._Reduced)))
         case _Kind.HCOMM_TRANSFER_TYPE_NOTIFY_RECORD:
             return record(worker, link, _index(part(info, "notifyRecord", structs._Recorded)))
-    raise Refusal(PARA, f"transType is {kind}, no type of a transfer", "set an HCOMM_TRANSFER_TYPE_*")
+    raise Refusal(
+        PARA, f"transType is {kind}, which is not a type of a transfer", "set an HCOMM_TRANSFER_TYPE_*"
+    )
 
 
 def _moved(one: Any) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""How a call waits that blocks its caller, and who carries operations out."""
+"""Calls that block their caller, and the threads that run operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peerlane.errors import Cancelled, Error
 
 
 class Caller:
-    """Who carries out what a channel of engine CPU is given without a thread: the thread that calls."""
+    """Stands for the calling thread, which runs operations of engine CPU that have no thread."""
 
     def where(self) -> Stream | None:
         """Return no stream."""
@@ -33,9 +33,9 @@ CALLER = Caller()
 
 
 def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]:
-    """Return who works on which channel: HCCL_E_PARA for a thread of another engine.
+    """Return the thread and the channel of two handles: HCCL_E_PARA for a thread of another engine.
 
-    A channel of engine CPU needs no thread, 0.
+    For a channel of engine CPU the handle of the thread may be 0.
     """
     link = channel_of(channel)
     refuse_suspended(link.comm)
@@ -52,7 +52,7 @@ def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]
 
 
 def in_caller(timeout: int) -> float:
-    """Return the seconds for which a caller is blocked: HCCL_E_PARA for 0, which would be for ever."""
+    """Return the seconds for which a caller may be blocked: HCCL_E_PARA for 0, which would be for ever."""
     if not timeout:
         raise Refusal(
             PARA,
@@ -63,7 +63,7 @@ def in_caller(timeout: int) -> float:
 
 
 def busy(comm: Comm | None) -> contextlib.AbstractContextManager[None]:
-    """Return what keeps a communicator busy while its caller is blocked."""
+    """Return a context in which a communicator counts as busy, because its caller is blocked."""
     return contextlib.nullcontext() if comm is None else comm.working()
 
 
@@ -78,7 +78,7 @@ def block_on(line: Notify, device: Device, seconds: float | None) -> None:
 
 
 def join(stream: Stream, seconds: float | None) -> None:
-    """Wait until a stream has done what it was given; who synchronizes it is told of failures all the same."""
+    """Wait until a stream is done; a synchronization of the stream tells of failures all the same."""
     try:
         stream.record().sync(seconds)
     except Cancelled as error:

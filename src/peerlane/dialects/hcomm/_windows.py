@@ -1,30 +1,31 @@
-"""``hcomm``: symmetric windows, memory of all ranks that each of them has an address of (facts/hcomm 2.3)."""
+"""``hcomm``: symmetric windows: each rank has an address for the memory of every rank (facts/hcomm 2.3)."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import threading
+from typing import Annotated
 
 from peerlane import Buffer, Host
 from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._arguments import HANDLE, Pointer, UInt32, UInt64, meaning
 from peerlane.dialects.hcomm._arguments import Handle as Number
-from peerlane.dialects.hcomm._arguments import Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
+from peerlane.dialects.hcomm._comm import ActiveComm, Comm, CommHandle, keep
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.ranks.lending import Loan, Terms, borrow
 
 _FLAGS = (0, 1)
-#: What ranks of this process have in windows, by what tells them on the line.
+#: The memory that ranks of this process have in windows, by its key in the rendezvous.
 _offered: dict[str, Loan] = {}
 
 
 class Window(Resource):
-    """A symmetric window of a communicator: this rank's memory, and what was asked for of the others'.
+    """A symmetric window of a communicator: the memory of this rank, and that of peers once it was asked for.
 
     Attributes
     ----------
@@ -49,14 +50,14 @@ class Window(Resource):
         self._is_over = False
 
     def place(self, address: int, nbytes: int) -> int | None:
-        """Return the first byte of a range in this rank's part, None where it is not inside, or that was freed."""
+        """Return the offset of a range in this rank's part; None where it is not inside, or the memory was freed."""
         if self.memory.is_closed:
             return None
         first = address - self.memory.address
         return first if 0 <= first <= self.memory.size - nbytes else None
 
     def offer(self) -> None:
-        """Let the other ranks find this one's memory: HCCL_E_NOT_SUPPORT for a host's."""
+        """Let the other ranks find the memory of this rank: HCCL_E_NOT_SUPPORT for host memory."""
         if isinstance(self.memory.device, Host):
             raise Refusal(
                 NOT_SUPPORT,
@@ -80,7 +81,7 @@ class Window(Resource):
         return self._part(rank).address
 
     def reach(self, rank: int) -> bool:
-        """Let the channels to a rank reach its memory, from this rank's; tell whether they did not before."""
+        """Let the channels to a rank reach its memory; tell whether they did not before."""
         theirs = self._part(rank)
         with self._lock:
             self._refuse_over()
@@ -94,7 +95,7 @@ class Window(Resource):
         return True
 
     def meet(self, rank: int) -> None:
-        """Wait until a rank reaches this one's memory: nobody ends a window that another is about to open."""
+        """Wait until a rank reaches the memory of this one: a window must not end while a peer opens it."""
         with self.comm.working():
             key = f"{self._key(rank)}/{self.comm.group.rank}"
             self.comm.line.get(key, timeout=self.comm.settings.connect_timeout)
@@ -102,7 +103,7 @@ class Window(Resource):
     def _part(self, rank: int) -> Buffer:
         if rank == self.comm.group.rank:
             return self.memory
-        with self._finding:  # never what end() takes: who ends it must not wait for another rank
+        with self._finding:  # not the lock that end() takes: end() must not wait for another rank
             if rank not in self._peers:
                 found = self._found(rank)
                 with self._lock:
@@ -114,7 +115,9 @@ class Window(Resource):
 
     def _refuse_over(self) -> None:
         if self._is_over:
-            raise Refusal(NOT_FOUND, f"{self} was ended meanwhile", "end it when nobody uses it any more")
+            raise Refusal(
+                NOT_FOUND, f"{self} was ended meanwhile", "end a window when no rank uses it any more"
+            )
 
     def _found(self, rank: int) -> tuple[Buffer, bool]:
         group, seconds = self.comm.group, self.comm.settings.connect_timeout
@@ -132,7 +135,9 @@ class Window(Resource):
             theirs = _offered.get(self._key(rank))
             if theirs is None:
                 raise Refusal(
-                    NOT_FOUND, f"rank {rank} has ended this window", "end it when nobody uses it any more"
+                    NOT_FOUND,
+                    f"rank {rank} has ended this window",
+                    "end a window when no rank uses it any more",
                 )
             return theirs.here(name), False
         opened, terms = Buffer.open(text, timeout=seconds), Terms.decode(agreed)
@@ -141,7 +146,7 @@ class Window(Resource):
         return opened, True
 
     def end(self) -> None:
-        """Let go of the others' memory, and take this one's back."""
+        """Let go of the peers' memory, and take back the memory of this rank."""
         with self._lock:
             self._is_over = True
             peers, self._peers = self._peers, {}
@@ -159,84 +164,80 @@ class Window(Resource):
 
 
 def windows_of(comm: Comm) -> list[Window]:
-    """Return the windows of a communicator itself; those of its teams are of another class."""
+    """Return the windows of a communicator, without those of its teams."""
     return [each for each in comm.parts if type(each) is Window]
 
 
 @hcomm.call("hcomm.HcclCommSymWinRegister", out=1)
-def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt32) -> int:
+def HcclCommSymWinRegister(comm: ActiveComm, addr: Pointer, size: UInt64, flag: UInt32) -> int:
     """Make memory of this rank its part of a symmetric window; all ranks do it in one order, with one size.
 
-    The others' parts are looked for when they are asked for.  It ends with the communicator at the latest.
+    The parts of the peers are opened when they are asked for.  A window ends with its communicator at the latest.
 
     Gives: window
     Refuses: 2 NULL; 6 the communicator, memory that acl has not given out; 1 `size` 0, `flag` above 1, memory of
         another device; 5 memory of several blocks, or of the host; 20 a host view of it lives; 22 suspended
     Basis: D; C for the codes
     """
-    found = comm_of(comm)
-    refuse_suspended(found)
     if not size or flag not in _FLAGS:
         raise Refusal(
             PARA, f"size is {size:,}, flag {flag}", "pass bytes from 1, and HCCL_WIN_COLL_SYMMETRIC or 0"
         )
-    whole = memory(found, "addr", addr, size)
-    with found.guard:
-        made = Window(found, str(found.next_window), whole)
+    whole = memory(comm, "addr", addr, size)
+    with comm.guard:
+        made = Window(comm, str(comm.next_window), whole)
         made.offer()
         handle = keep(made)
-        found.next_window += 1
-        found.parts.append(made)
+        comm.next_window += 1
+        comm.parts.append(made)
     return handle
 
 
 @hcomm.call("hcomm.HcclCommSymWinDeregister")
-def HcclCommSymWinDeregister(winHandle: Number) -> None:
-    """End this rank's hold on a window: what it asked for of the others' memory is no address any more.
+def HcclCommSymWinDeregister(winHandle: Annotated[Window, HANDLE, meaning(Window)]) -> None:
+    """End a window in this rank: its addresses of the peers' memory are not valid any more.
 
     Refuses: 2 NULL; 6 no window
     Basis: D
     """
-    found = thing(winHandle, Window)
-    with found.comm.guard:
-        drop(found, "HcclCommSymWinDeregister")
-        found.comm.parts.remove(found)
-    found.end()
+    with winHandle.comm.guard:
+        drop(winHandle, "HcclCommSymWinDeregister")
+        winHandle.comm.parts.remove(winHandle)
+    winHandle.end()
 
 
 @hcomm.call("hcomm.HcclCommSymWinGet", out=2)
-def HcclCommSymWinGet(comm: Number, ptr: Pointer, size: UInt64) -> tuple[int, int]:
+def HcclCommSymWinGet(comm: CommHandle, ptr: Pointer, size: UInt64) -> tuple[int, int]:
     """Return the window in which bytes of this rank lie as a whole, and their first byte there.
 
     Gives: window, offset
-    Refuses: 2 NULL; 6 the communicator, they lie in none
+    Refuses: 2 NULL; 6 the communicator, the bytes lie in no window
     Basis: D; C for the codes
     """
-    found = comm_of(comm)
-    with found.guard:
-        for each in windows_of(found):
+    with comm.guard:
+        for each in windows_of(comm):
             first = each.place(ptr, size) if ptr else None
             if first is not None:
                 return each.handle, first
     raise Refusal(
-        NOT_FOUND, f"{size:,} bytes at {ptr:#x} lie in no window of {found}", "register them in all ranks"
+        NOT_FOUND, f"{size:,} bytes at {ptr:#x} lie in no window of {comm}", "register them in all ranks"
     )
 
 
 @hcomm.call("hcomm.HcclSymWinGetPeerPointer", out=1)
 def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32) -> int:
-    """Return where this process has a byte of a rank's part of a window; it waits until that rank has registered it.
+    """Return the address of a byte in a rank's part of a window; wait until that rank has registered it.
 
-    A team's window is taken too, for the ranks that its channels reach.
+    A window of a team is taken too, for the ranks that its channels reach.
 
     Gives: address
-    Refuses: 2 NULL; 6 no window, that rank has ended it; 1 no rank, `offset` beyond the window, another size there; 9
-        the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's, and
-        HcclTeamChannelsCreate was not called since it was registered
+    Refuses: 2 NULL; 6 the window, that rank has ended it; 1 the rank, `offset` beyond the window, another size there;
+        9 the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's,
+        and HcclTeamChannelsCreate was not called since it was registered
     Basis: D; C for the codes, for the wait, and for teams
     """
     found = machine.things.get(winHandle)
-    found = thing(winHandle, type(found) if isinstance(found, Window) else Window)
+    found = thing(type(found) if isinstance(found, Window) else Window, winHandle)
     size = found.comm.group.size
     if peerRank >= size or offset >= found.memory.size:
         raise Refusal(

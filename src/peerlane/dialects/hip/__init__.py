@@ -1,7 +1,7 @@
 """HIP as hip-python 10.0 has it, on virtual devices: ``from hip import hip``.
 
 Served on request under the vendor's names (:func:`peerlane.dialects.install`); ``docs/reference/hip.md`` lists each
-function.  :func:`explain` tells what a failed call meant.
+function.  :func:`explain` explains failed calls.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Shape:
     readers : tuple of callable
         Each returns the value of an argument, or raises TypeError or OverflowError.
     outputs : tuple of (str, str)
-        Name and type of what comes back behind the code.
+        Name and type of each output, in the order behind the code.
     blanks : tuple of callable
         Each makes the output of a call that failed.
     older : Shape or None

@@ -17,7 +17,7 @@ _SETTINGS = ("shape", "typestr", "stream", "itemsize", "read_only", "_force")
 
 
 class _Codes:
-    """The type codes that an array takes, read when somebody looks."""
+    """The type codes that an array takes, read at the first use."""
 
     def __get__(self, instance: object, owner: type) -> tuple[str, ...]:
         return tuple(facts()["typestrs"])
@@ -33,7 +33,7 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
 
     Notes
     -----
-    It exports its bytes to the host (``memoryview``, NumPy): a view never waits for what is queued, and keeps device
+    It exports its bytes to the host (``memoryview``, NumPy): a view never waits for queued work, and keeps device
     memory alive.  Slices are views; there are no negative indices.
     """
 
@@ -81,7 +81,7 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
         self._stream = stream
 
     def configure(self, **settings: Any) -> NDBuffer:
-        """Change what the array says of its bytes; returns itself.
+        """Change the shape, type or settings of the array; return the array itself.
 
         Parameters
         ----------
@@ -101,12 +101,12 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
         KeyError
             For any other keyword.
         TypeError, ValueError
-            What a setting cannot be; the bytes would be more or fewer.  Nothing was changed.
+            A setting that is not valid; the number of bytes would change.  Nothing was changed.
         """
         for name in settings:
             if name not in _SETTINGS:
                 allowed = ", ".join(repr(each) for each in _SETTINGS)
-                raise KeyError(f"{name!r} is no setting of an array; allowed are: {allowed}")
+                raise KeyError(f"{name!r} is not a setting of an array; allowed are: {allowed}")
         shape, typestr, itemsize = self._shape, self._typestr, self._itemsize
         if "shape" in settings:
             shape = settings["shape"]
@@ -227,7 +227,7 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
 
 
 class DeviceArray(NDBuffer):
-    """What the functions that allocate return: bytes at a device address; see :class:`NDBuffer`."""
+    """The array that allocating functions return: bytes at a device address; see :class:`NDBuffer`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""``hip``: what a pointer points at (facts/hip 3.4)."""
+"""``hip``: attributes of pointers (facts/hip 3.4)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _UINT = 1 << 32
 def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
     """Return where the allocation around an address begins, and its bytes (facts/hip 3.4, 4).
 
-    Of memory of devices and of the host; the size is what was asked for, of pitched memory pitch times height.  Of
+    Of memory of devices and of the host; the size is the one asked for, of pitched memory pitch times height.  Of
     mapped memory it is the one mapping around the address, not the reserved range.
 
     Gives: base Pointer, size
@@ -76,7 +76,7 @@ def hipMemPtrGetInfo(ptr: int) -> int:
 
 @calls.call("hipPointerGetAttributes")
 def hipPointerGetAttributes(ptr: NotNull) -> object:
-    """Tell what is at an address (facts/hip 3.4).
+    """Return the attributes of an address (facts/hip 3.4).
 
     Memory of a device has no hostPointer; memory of the host has, and its device is the one that was current when it
     was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL.

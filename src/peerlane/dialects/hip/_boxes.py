@@ -159,8 +159,8 @@ def side_of_memory(copy: Any, end: str) -> Side:
 
 
 def described(copy: Any) -> Prepared:
-    """Return how what a hip_Memcpy2D or a HIP_MEMCPY3D describes moves."""
-    refuse_no_struct("pCopy", "hip_Memcpy2D or HIP_MEMCPY3D", copy)
+    """Return the prepared copy of a hip_Memcpy2D or a HIP_MEMCPY3D; None if it has no bytes."""
+    refuse_no_struct("hip_Memcpy2D or HIP_MEMCPY3D", "pCopy", copy)
     width, height, depth = copy.WidthInBytes, copy.Height, getattr(copy, "Depth", 1)
     if not (width and height and depth):
         return None

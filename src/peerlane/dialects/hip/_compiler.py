@@ -1,4 +1,4 @@
-"""``hiprtc``: what the run-time compiler says of itself; compiling it refuses, as virtual devices run no kernels."""
+"""``hiprtc``: the version of the run-time compiler; it refuses to compile, as virtual devices run no kernels."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _known(ctx: int, code: str) -> Device:
     ordinal, rest = divmod(ctx - _FIRST, _STEP)
     devices = machine.devices()
     if rest or not 0 <= ordinal < len(devices):
-        cause = f"{ctx:#x} is no context" if ctx else "the context is NULL"
+        cause = f"{ctx:#x} is not a context" if ctx else "the context is NULL"
         raise refusal(code, cause, "pass what hipCtxCreate returned")
     return devices[ordinal]
 
@@ -208,7 +208,7 @@ def hipDevicePrimaryCtxRelease(dev: DeviceId) -> None:
 
 @calls.call("hipDevicePrimaryCtxReset")
 def hipDevicePrimaryCtxReset(dev: DeviceId) -> None:
-    """Do nothing, as the vendor's; hipDeviceReset ends what a device has.
+    """Do nothing, as the vendor does; hipDeviceReset ends the objects of a device.
 
     Refuses: hipErrorInvalidDevice
     Basis: D

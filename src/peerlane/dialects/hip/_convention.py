@@ -12,12 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Table
+from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Steps, Table, steps_of
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
@@ -30,6 +29,7 @@ _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
 
 hipError_t = enumeration("hipError_t")
 SUCCESS = hipError_t["hipSuccess"]
+INVALID_VALUE = hipError_t["hipErrorInvalidValue"]
 NOT_READY = hipError_t["hipErrorNotReady"]
 NOT_SUPPORTED = hipError_t["hipErrorNotSupported"]
 DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
@@ -54,7 +54,7 @@ _DONE_AT_THE_END = frozenset(
 
 
 class LastError(threading.local):
-    """What a thread's calls returned.
+    """The codes of a thread's latest calls.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class LastError(threading.local):
 
 
 class Seen(Protocol):
-    """What the calls see of the machine.
+    """The part of the machine that calls see.
 
     Attributes
     ----------
@@ -81,22 +81,6 @@ class Seen(Protocol):
 
     def shown(self) -> tuple[Device, ...]:
         """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What a call asks of an argument before its body runs, declared in the parameter's annotation.
-
-    Attributes
-    ----------
-    of : callable
-        Makes, of the argument's name, what returns the value that the body gets or refuses.
-    """
-
-    of: Callable[[str], Callable[[Any], Any]]
-
-
-Steps = tuple[tuple[int, Callable[[Any], Any]], ...]
 
 
 class Stopped(Refusal):
@@ -119,7 +103,7 @@ def refusal(name: str, cause: str, remedy: str) -> Refusal:
 
 def invalid(cause: str, remedy: str) -> Refusal:
     """Return the refusal with hipErrorInvalidValue."""
-    return refusal("hipErrorInvalidValue", cause, remedy)
+    return Refusal(INVALID_VALUE, cause, remedy)
 
 
 def refuse_fewer(name: str, structs: Any, count: int) -> None:
@@ -219,7 +203,7 @@ class Calls(Table):
 
         def declare(body: _Body) -> Callable[..., Any]:
             assert tuple(inspect.signature(body).parameters) == shape.names, name
-            steps = _steps(body, shape.names, first)
+            steps = steps_of(body, first=first)
             self._bodies[name] = _checked(body, steps)
             answering = self._answering(
                 name, shape, body, steps, keeps_last=keeps_last, needs_device=needs_device
@@ -252,7 +236,7 @@ class Calls(Table):
         does: str = "",
         within: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
-        """Declare a call that does what another does with its arguments and ``given`` behind them, ``within``."""
+        """Declare a call that runs another one with its arguments and ``given`` behind them, ``within`` a context."""
         body, told = self._bodies[of], self._table[of].facts
 
         def run(*args: Any) -> Any:
@@ -277,7 +261,7 @@ class Calls(Table):
         *parameters : tuple of (str, str)
             Names and C types.
         outputs : sequence of str
-            C types of what comes back behind the code.
+            C types of the outputs behind the code.
         """
         shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
         first = self._modules[""][name]
@@ -286,7 +270,7 @@ class Calls(Table):
         self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
-            other = self._answering(name, shape, body, _steps(body, shape.names, ()))
+            other = self._answering(name, shape, body, steps_of(body))
 
             def choose(*args: Any, **given: Any) -> Any:
                 return (other if len(args) + len(given) == len(parameters) else first)(*args, **given)
@@ -400,16 +384,6 @@ def _signature(name: str) -> inspect.Signature:
     return _arguments.shape_of(name).signature
 
 
-def _steps(body: Callable[..., Any], names: Sequence[str], first: Sequence[str]) -> Steps:
-    """Return the checks that a body's annotations declare, each with its argument's place, in their order."""
-    kinds = inspect.get_annotations(body, eval_str=True)
-    return tuple(
-        (names.index(name), check.of(name))
-        for name in (*first, *(each for each in names if each not in first))
-        for check in getattr(kinds[name], "__metadata__", ())
-    )
-
-
 def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
     """Return a body that checks its arguments itself."""
     if not steps:
@@ -431,7 +405,7 @@ def is_compiler(name: str) -> bool:
 
 
 def answers(name: str) -> type[enum.IntEnum]:
-    """Return the enumeration of what a call answers: hipError_t or hiprtcResult."""
+    """Return the enumeration of a call's codes: hipError_t or hiprtcResult."""
     return hiprtcResult if is_compiler(name) else hipError_t
 
 

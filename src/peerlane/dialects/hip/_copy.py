@@ -112,7 +112,7 @@ def _is_queued(ends: Ends) -> bool:
 
 
 def behind_both(here: AnyStream, there: AnyStream, submit: Callable[[], None]) -> None:
-    """Queue on one stream what follows the earlier work of two, and is followed by the later work of both."""
+    """Queue work on one stream that comes after the earlier work of two, and before the later work of both."""
     if here is there:
         submit()
         return
@@ -146,7 +146,7 @@ def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
 
     Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
         with a device for two ends in ordinary host memory
-    Basis: S; D for what is waited for and for kinds
+    Basis: S; D for the waits and for kinds
     """
     copy_now(dst, src, sizeBytes, kind)
 
@@ -162,7 +162,7 @@ def _host(end: Any, nbytes: int) -> int:
 
 
 def _quick(checked: Any) -> Any:
-    """Copy at once what is right in every way and has nothing to wait for; the rest goes the ordinary way."""
+    """Copy at once if every argument is right and nothing has to be waited for; other calls go the ordinary way."""
 
     def copy(*args: Any, **given: Any) -> Any:
         try:
@@ -187,7 +187,7 @@ def _quick(checked: Any) -> Any:
                 calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
-            pass  # nothing was written, or what a repetition writes again: the other path gives the reason
+            pass  # nothing was written, or a repetition writes it again: the ordinary way gives the reason
         return checked(*args, **given)
 
     return copy

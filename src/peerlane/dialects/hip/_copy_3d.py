@@ -66,7 +66,7 @@ def _side(p: Any, end: str, is_known: bool) -> Side:
 
 
 def _box(p: Any) -> Prepared:
-    refuse_no_struct("p", "hipMemcpy3DParms", p)
+    refuse_no_struct("hipMemcpy3DParms", "p", p)
     return pitched(p, member(p, "kind"))
 
 

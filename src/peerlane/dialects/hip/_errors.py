@@ -9,7 +9,7 @@ from peerlane.dialects.hip._convention import SUCCESS, hipError_t
 from peerlane.dialects.hip._results import text
 from peerlane.dialects.hip._state import calls
 
-# What the vendor's runtime says of a code; the rest say their name in words.
+# The words of the vendor's runtime for a code; the text of other codes is their name in words.
 _WORDS = {
     "hipSuccess": "no error",
     "hipErrorInvalidValue": "invalid argument",
@@ -61,7 +61,7 @@ def hipGetErrorName(hip_error: Any) -> object:
 
 @calls.call("hipGetErrorString", keeps_last=True, needs_device=False)
 def hipGetErrorString(hipError: Any) -> object:
-    """Return what a code means, in words; ``peerlane.dialects.hip.explain()`` tells what a call meant.
+    """Return the meaning of a code, in words; ``peerlane.dialects.hip.explain()`` explains failed calls.
 
     Basis: S; C for the words
     """
@@ -79,7 +79,7 @@ def hipDrvGetErrorName(hipError: Any) -> object:
 
 @calls.call("hipDrvGetErrorString", keeps_last=True, needs_device=False)
 def hipDrvGetErrorString(hipError: Any) -> object:
-    """Return what a code means, in words.
+    """Return the meaning of a code, in words.
 
     Basis: S; C for the words
     """
@@ -109,7 +109,7 @@ _serve_last(
     "hipGetLastError",
     """Return the last real error of this thread and forget it; success and hipErrorNotReady do not change it.
 
-    Before HIP 7.0 (``PEERLANE_HIP_VERSION=6.4``) it is what the newest call returned (facts/hip 0.10).
+    Before HIP 7.0 (``PEERLANE_HIP_VERSION=6.4``) it is the code of the newest call (facts/hip 0.10).
 
     Basis: S
     """,
@@ -127,7 +127,7 @@ _serve_last(
 )
 _serve_last(
     "hipExtGetLastError",
-    """Return what this thread's newest call returned, and forget it (facts/hip 0.10).
+    """Return the code of this thread's newest call, and forget it (facts/hip 0.10).
 
     Basis: S
     """,

@@ -6,10 +6,10 @@ import ctypes
 from typing import Annotated, Any
 
 from peerlane import Event, Handle
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._checks import flags
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
@@ -33,7 +33,7 @@ class HipEvent(Thing):
     exported : Handle or None
         What lets other processes have it.
     frees : tuple of Freed
-        What was freed to pools before its newest record.
+        The memory that was freed to pools before its newest record.
     """
 
     __slots__ = ("exported", "flags", "frees", "neutral")
@@ -53,7 +53,7 @@ class HipEvent(Thing):
         return not self.neutral.is_recorded or self.neutral.is_done
 
     def end(self) -> None:
-        """End it, without waiting; who waits for it goes on doing so."""
+        """End it without waiting; streams that wait for it go on waiting."""
         self.neutral.close()
 
     abandon = end
@@ -65,7 +65,7 @@ def give_event(event: HipEvent) -> Any:
 
 
 def event_of(handle: int) -> HipEvent:
-    """Return the event of a handle; hipErrorInvalidHandle for what is none."""
+    """Return the event of a handle; hipErrorInvalidHandle for other numbers."""
     return machine.thing(handle, HipEvent, "hipErrorInvalidHandle")
 
 
@@ -113,9 +113,9 @@ def _create(flags: int) -> Any:
 
 @calls.call("hipEventDestroy")
 def hipEventDestroy(event: int) -> None:
-    """Destroy, without waiting; who waits for it goes on doing so.
+    """Destroy an event without waiting; streams that wait for it go on waiting.
 
-    Refuses: hipErrorInvalidHandle NULL; hipErrorContextIsDestroyed what is no event, or was destroyed
+    Refuses: hipErrorInvalidHandle NULL; hipErrorContextIsDestroyed not an event, or destroyed
     Basis: D
     """
     code = "hipErrorContextIsDestroyed" if event else "hipErrorInvalidHandle"
@@ -126,8 +126,8 @@ def hipEventDestroy(event: int) -> None:
 def hipEventRecord(event: EventHandle, stream: OnStream) -> None:
     """Record: the event is over when all that was submitted to the stream so far is (facts/hip 3.7).
 
-    Refuses: hipErrorInvalidHandle NULL, no event, a stream of another device; hipErrorContextIsDestroyed for what is
-        no stream
+    Refuses: hipErrorInvalidHandle NULL, no event, a stream of another device; hipErrorContextIsDestroyed not
+        a stream
     Basis: S
     """
     if event.neutral.device is not stream.context.device:
@@ -155,7 +155,7 @@ def hipEventRecordWithFlags(event: int, stream: int, flags: _External) -> None:
 def hipEventQuery(event: EventHandle) -> None:
     """Tell whether an event is over; one that was never recorded is.
 
-    Refuses: hipErrorNotReady not yet; hipErrorInvalidHandle for what is no event
+    Refuses: hipErrorNotReady not yet; hipErrorInvalidHandle not an event
     Basis: S
     """
     if not event.is_over:
@@ -166,7 +166,7 @@ def hipEventQuery(event: EventHandle) -> None:
 def hipEventSynchronize(event: EventHandle) -> None:
     """Wait until an event is over; one that was never recorded is (facts/hip 3.7).
 
-    Refuses: hipErrorInvalidHandle for what is no event; hipErrorLaunchFailure if the record was cancelled
+    Refuses: hipErrorInvalidHandle not an event; hipErrorLaunchFailure if the record was cancelled
     Basis: S; C for a record that was cancelled
     """
     if event.neutral.is_recorded:
@@ -210,7 +210,7 @@ def hipEventElapsedTime(start: EventHandle, stop: EventHandle) -> float:
 
 @calls.call("hipStreamWaitEvent", first=("flags", "event"))
 def hipStreamWaitEvent(stream: ValidStream, event: EventHandle, flags: _External) -> None:
-    """Let what is submitted to a stream from now on wait for an event, of any device (facts/hip 3.7).
+    """Let later operations of a stream wait for an event, of any device (facts/hip 3.7).
 
     It means the last record so far; without one there is nothing to wait for.
 
@@ -233,6 +233,6 @@ def hipStreamWaitEvent(stream: ValidStream, event: EventHandle, flags: _External
 def _not_ready(event: HipEvent) -> Refusal:
     return refusal(
         "hipErrorNotReady",
-        f"what was submitted before event {event.handle:#x} is not over",
+        f"the work before event {event.handle:#x} is not over",
         "call hipEventSynchronize, or ask again",
     )

@@ -20,7 +20,7 @@ def hipIpcGetEventHandle(event: int) -> Any:
     The same at each call.  hip-python 7.2 passed a struct to fill, which is taken too.
 
     Gives: hipIpcEventHandle_t
-    Refuses: hipErrorInvalidValue NULL; hipErrorInvalidHandle for what is no event; hipErrorInvalidConfiguration one
+    Refuses: hipErrorInvalidValue NULL; hipErrorInvalidHandle not an event; hipErrorInvalidConfiguration one
         without hipEventInterprocess
     Basis: S
     """

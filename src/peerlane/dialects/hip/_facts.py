@@ -24,6 +24,6 @@ def facts() -> dict[str, Any]:
 
 
 def real_name(name: str) -> str:
-    """Return the name that a class was defined under; ``name`` itself when it is no alias."""
+    """Return the name that a class was defined under; ``name`` itself when it is not an alias."""
     aliases: dict[str, str] = facts()["aliases"]
     return aliases.get(name, name)

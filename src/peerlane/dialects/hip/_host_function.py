@@ -22,14 +22,14 @@ _StreamCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c
 
 @calls.call("hipLaunchHostFunc")
 def hipLaunchHostFunc(stream: int, fn: Any, userData: int) -> None:
-    """Call ``fn(userData)`` when all that was submitted before is over; what follows waits for its return.
+    """Call ``fn(userData)`` when all earlier operations are over; later ones wait for its return.
 
     ``fn`` is a ctypes function, which is kept, or the address of code.  The program keeps what ``userData`` points
-    to.  What a function written in Python raises is printed by ctypes, and is no failure of the stream.  A function
+    to.  ctypes prints an error that a Python function raises; it is not a failure of the stream.  A function
     must not wait for its own stream: hipErrorLaunchTimeOut.
 
-    Refuses: hipErrorInvalidValue NULL, no code; hipErrorContextIsDestroyed for what is no stream
-    Basis: D; C for the last two of what is said
+    Refuses: hipErrorInvalidValue NULL, no code; hipErrorContextIsDestroyed not a stream
+    Basis: D; C for the last two sentences
     """
     address, kept = _code_of("fn", fn)
     _launch(stream, kept, _HostFn(address), userData)
@@ -45,7 +45,7 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     Basis: D
     """
     address, kept = _code_of("callback", callback)
-    refuse_bits("flags", 0, flags)
+    refuse_bits(0, "flags", flags)
     _launch(stream, kept, _StreamCallback(address), meaning(stream), int(SUCCESS), userData)
 
 
@@ -58,7 +58,7 @@ def _call(_kept: object, function: Any, *args: int) -> None:
 
 
 def _code_of(name: str, given: Any) -> tuple[int, object]:
-    """Return the address of a function's code, and what keeps it there."""
+    """Return the address of a function's code, and the object that keeps it there."""
     function = given
     if isinstance(given, Pointer) and isinstance(given._kept, memoryview):
         function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address

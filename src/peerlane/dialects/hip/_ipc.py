@@ -33,7 +33,7 @@ class _Opened(Thing):
     Attributes
     ----------
     devices : set of Device
-        Those that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
+        The devices that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
     """
 
     __slots__ = ("address", "buffer", "devices", "key", "references")
@@ -57,12 +57,12 @@ class _Opened(Thing):
 
 
 class Ipc:
-    """What this process gave to others and has of them.
+    """The memory that this process exported and imported.
 
     Attributes
     ----------
     given : Exports
-        By address: what begins there, and the handle that it was given out as.
+        By address: the allocation that begins there, and its handle.
     opened : Imports
         By handle.
     by_address : dict
@@ -75,7 +75,7 @@ class Ipc:
         self.by_address: dict[int, _Opened] = {}
 
     def forget(self, opened: _Opened) -> None:
-        """Take out what was opened."""
+        """Take out opened memory."""
         self.opened.forget(opened.key)
         self.by_address.pop(opened.address, None)
 
@@ -131,7 +131,7 @@ def _as_bytes(handle: Handle) -> bytes:
 
 
 def _as_text(given: bytes) -> bytes:
-    """Return what the neutral API opens; that itself is taken as well."""
+    """Return the handle of the neutral API; such a handle is taken as well."""
     return given if any(given[_SAID:]) else base64.urlsafe_b64encode(given[:_SAID])
 
 

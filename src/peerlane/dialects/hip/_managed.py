@@ -39,7 +39,8 @@ def _managed(name: str, address: int, count: int) -> Place:
     place = _checked(name, address, count)
     if place is None or not place.is_managed:
         raise invalid(
-            f"{name} is no managed memory: {machine.describe(address)}", "pass what hipMallocManaged returned"
+            f"{name} is not managed memory: {machine.describe(address)}",
+            "pass what hipMallocManaged returned",
         )
     return place
 
@@ -127,7 +128,7 @@ def _prefetch(address: int, count: int, wanted: Callable[[], int], stream: int) 
 
 @calls.call("hipMemAdvise")
 def hipMemAdvise(dev_ptr: int, count: int, advice: Any, device: int) -> None:
-    """Note what a program says of managed memory; nothing depends on it.
+    """Note the advice of a program for managed memory; nothing depends on it.
 
     Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is not managed;
         hipErrorInvalidDevice where the advice names a device

@@ -179,7 +179,7 @@ def hipHostGetFlags(hostPtr: int) -> int:
     place = known("hostPtr", hostPtr)
     if place.is_device or place.is_registered:
         raise invalid(
-            f"hostPtr is no memory of hipHostMalloc: {machine.describe(hostPtr)}",
+            f"hostPtr is not memory of hipHostMalloc: {machine.describe(hostPtr)}",
             "pass what hipHostMalloc returned",
         )
     return place.flags
@@ -246,9 +246,9 @@ def _rows(width: int, height: int, depth: int) -> tuple[Pointer | None, int]:
 def hipFree(ptr: int) -> None:
     """Wait for all streams of the device, and free memory of a device or of the host; NULL does nothing.
 
-    What the streams' work failed with is left for their own synchronization.
+    Failures of the streams are left for their own synchronization.
 
-    Refuses: hipErrorInvalidValue for what was not allocated, was freed, or is inside
+    Refuses: hipErrorInvalidValue memory that was not allocated, was freed, or an address inside it
     Basis: S, D; C for addresses inside, and for registered memory, which is refused
     """
     free(ptr, "hipFree")
@@ -275,7 +275,7 @@ def hipFreeHost(ptr: int) -> None:
 
 
 def free(address: int, call: str) -> None:
-    """Free what was allocated at exactly this address, once its device is idle."""
+    """Free the allocation at exactly this address, once its device is idle."""
     if not address:
         return
     is_host = machine.owned(address, host=False) is None

@@ -14,19 +14,19 @@ _KINDS = ("functions", "enums", "structs", "aliases")
 
 
 def names_of_hip() -> list[str]:
-    """Return what the module ``hip`` has."""
+    """Return the names of the module ``hip``."""
     table, others = facts(), set(facts()["hiprtc only"])
     found = {name for kind in (*_KINDS, *_VALUES) for name in table[kind]} - others
     return sorted(name for name in found if not name.startswith("_"))
 
 
 def names_of_hiprtc() -> list[str]:
-    """Return what the module ``hiprtc`` has."""
+    """Return the names of the module ``hiprtc``."""
     return sorted(name for name in facts()["hiprtc"] if not name.startswith("_"))
 
 
 def make(name: str) -> Any:
-    """Return what a name of the table means."""
+    """Return the object of a name of the table."""
     table = facts()
     if name in table["functions"]:
         return calls.functions("").get(name) or calls.refuse(name)

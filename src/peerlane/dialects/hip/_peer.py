@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from peerlane import Device
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects.hip._checks import Reserved
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._strict import grants
@@ -126,7 +127,7 @@ def _enabled(device: Device, address: int, place: Place) -> str:
 
 @calls.call("hipDeviceGetP2PAttribute")
 def hipDeviceGetP2PAttribute(attr: Any, srcDevice: DeviceId, dstDevice: DeviceId) -> int:
-    """Return what the link of two devices can do (facts/hip 3.2).
+    """Return an attribute of the link between two devices (facts/hip 3.2).
 
     The rank is the type of the link; atomics and arrays go where peer access goes.
 

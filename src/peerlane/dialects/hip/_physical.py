@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from peerlane import Device, Physical
+from peerlane.dialects._shared.call import Check
+from peerlane.dialects._shared.checks import check
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._checks import NotZero, Reserved, check, refuse_zero
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._checks import NotZero, Reserved, refuse_zero
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of
@@ -32,7 +34,7 @@ _BEYOND_DESCRIPTORS = 1 << 20  # no descriptor is as large, and no address as sm
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What a hipMemAllocationProp says.
+    """The contents of a hipMemAllocationProp.
 
     Attributes
     ----------
@@ -49,7 +51,7 @@ class Properties:
 
 
 class HipPhysical(PhysicalMemory):
-    """Physical memory, made here or imported; the handle may be had again of what is mapped.
+    """Physical memory, made here or imported; a mapping can give out its handle again.
 
     Attributes
     ----------
@@ -68,7 +70,7 @@ class HipPhysical(PhysicalMemory):
 
 
 def physical_of(handle: int) -> HipPhysical:
-    """Return what a handle means: hipErrorInvalidValue for what is none."""
+    """Return the memory of a handle: hipErrorInvalidValue for other numbers."""
     return machine.thing(handle, HipPhysical, "hipErrorInvalidValue")
 
 
@@ -126,7 +128,7 @@ def hipMemGetAllocationGranularity(prop: _Prop, option: Any) -> int:
     """Return of how many bytes sizes must be multiples; the same for both options (facts/hip 3.6).
 
     Gives: bytes
-    Refuses: hipErrorInvalidValue NULL, what is wrong in `prop`
+    Refuses: hipErrorInvalidValue NULL, a wrong field of `prop`
     Basis: S
     """
     return prop.device.granularity
@@ -139,7 +141,7 @@ def hipMemCreate(size: NotZero, prop: _Prop, flags: Reserved) -> Any:
     The reset of its device releases it.
 
     Gives: handle
-    Refuses: hipErrorInvalidValue size 0 or no multiple of the granularity, `flags`, what is wrong in `prop`;
+    Refuses: hipErrorInvalidValue size 0 or not a multiple of the granularity, `flags`, a field of `prop`;
         hipErrorNotSupported a requested handle type other than none and file descriptor; hipErrorOutOfMemory
     Basis: S; C for the reset
     """
@@ -174,7 +176,7 @@ def _give(made: Physical, properties: Properties) -> Any:
 
 @calls.call("hipMemRelease")
 def hipMemRelease(handle: int) -> None:
-    """Drop a reference; the last one ends the handle.  What is mapped stays usable (facts/hip 3.6).
+    """Drop a reference; the last one ends the handle.  Mapped memory stays usable (facts/hip 3.6).
 
     Refuses: hipErrorInvalidValue NULL, no handle, released
     Basis: S
@@ -263,7 +265,7 @@ def hipMemImportFromShareableHandle(osHandle: int, shHandleType: FileDescriptor)
     is NULL.  The process that exported is not asked.
 
     Gives: handle
-    Refuses: hipErrorInvalidValue NULL, a type other than file descriptor, what is no memory of this node
+    Refuses: hipErrorInvalidValue NULL, a type other than file descriptor, not memory of this node
     Basis: S
     """
     fd = descriptor_of(osHandle, "osHandle")

@@ -34,7 +34,7 @@ class Place:
     allocation : int
         Its number; of registered memory its address, negative.
     flags : int
-        What it was made with.
+        The flags that it was made with.
     """
 
     is_device: bool
@@ -52,7 +52,7 @@ class Place:
 
 
 def place_of(address: int) -> Place | None:
-    """Return what is at an address; None for ordinary memory of the host.
+    """Return the allocation at an address; None for ordinary memory of the host.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def knows(address: int) -> object:
 
 
 def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
-    """Return what is at an address; ``code`` for ordinary memory of the host, and where nothing is."""
+    """Return the allocation at an address; ``code`` for ordinary memory of the host, and where there is none."""
     refuse_null(name, address)
     try:
         found = place_of(address)
@@ -92,7 +92,7 @@ def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
     if found is None:
         raise refusal(
             code,
-            f"{name} is no memory of HIP: {machine.describe(address)}",
+            f"{name} is not memory of HIP: {machine.describe(address)}",
             "pass what hipMalloc, hipHostMalloc or hipHostRegister made known",
         )
     return found
@@ -121,7 +121,7 @@ def refuse_outside(nbytes: int, **pointers: int) -> None:
 
 
 def inside(name: str, pointer: int, nbytes: int) -> Place | None:
-    """Return what is at a pointer as `place_of` does; refuse more bytes than there are from there on."""
+    """Return the allocation at a pointer as `place_of` does; refuse more bytes than it has from there on."""
     if isinstance(pointer, HostAddress):
         refuse_beyond(nbytes, **{name: pointer})
     place = place_of(pointer)

@@ -71,7 +71,7 @@ class Pointer:
         return made
 
     def createRef(self) -> Pointer:
-        """Return a pointer to this pointer's own address; what is written there is the address from then on."""
+        """Return a pointer to the place where this pointer keeps its address; a write there changes the address."""
         if self._address is not None:
             self._cell, self._address = ctypes.c_void_p(self._address), None
         return Pointer._at(ctypes.addressof(self._cell), self)  # type: ignore[no-any-return]
@@ -112,7 +112,7 @@ class Pointer:
 def _as_address(number: int) -> int:
     """Return an int as an unsigned word; a negative one is its two's complement."""
     if not -_WORD_HALF <= number < _WORD:
-        raise OverflowError(f"{number:#x} is no address: it has more than 64 bits")
+        raise OverflowError(f"{number:#x} is not an address: it has more than 64 bits")
     return number % _WORD
 
 
@@ -123,7 +123,7 @@ def _of_interface(interface: dict[str, Any]) -> int:
 
 
 def pinned(obj: object) -> tuple[int, object]:
-    """Return an object's address, and what keeps it valid; rules and errors as for :class:`Pointer`."""
+    """Return an object's address, and the object that keeps it valid; rules and errors as for :class:`Pointer`."""
     if obj is None:
         return 0, None
     if isinstance(obj, ctypes.c_void_p):
@@ -178,7 +178,7 @@ def address_of(obj: Any) -> int:
 
 
 def extent_of(obj: Any) -> tuple[int, int | None]:
-    """Return the address that a pointer argument means and how many bytes it has there, None where nobody knows.
+    """Return the address that a pointer argument means and its number of bytes, None where that is not known.
 
     Known are buffers of the host and, from shape and type, what has a ``__cuda_array_interface__``; not known are
     addresses, pointers and arrays of this module, whose allocation is the bound.

@@ -1,6 +1,6 @@
 """``hip``: memory pools and stream-ordered memory.
 
-A pool counts; what is freed to it in the order of a stream is kept for reuse, see `_pool_reuse`.
+A pool counts its bytes; memory that is freed in the order of a stream is kept for reuse, see `_pool_reuse`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import struct as layout
 from typing import Annotated, Any
 
 from peerlane import Buffer, Device, trim
+from peerlane.dialects._shared.call import Check
+from peerlane.dialects._shared.checks import check
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._checks import NotZero, check, given
-from peerlane.dialects.hip._convention import Check, invalid, refusal
+from peerlane.dialects.hip._checks import NotZero, given
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._physical import ON_DEVICE, Location, device_at
@@ -44,13 +46,13 @@ class Pool(Thing):
     handle_type, largest : int
         hipMemAllocationHandleType that was asked for; the most bytes, 0: what the device has.
     settings : dict
-        By attribute: what a program set.
+        By attribute: the value that a program set.
     access : dict
         By device: what hipMemPoolSetAccess gave.
     maker : int
         Of an imported pool: the process that made it; else 0.
     kept : Kept
-        What was freed to it and is not the device's yet.
+        Freed memory that the device does not have back yet.
     """
 
     __slots__ = (
@@ -117,7 +119,7 @@ class Pool(Thing):
         self.kept.add(buffer, stream)
 
     def abandon(self) -> None:
-        """Give the device what was kept."""
+        """Give the kept memory back to the device."""
         self.kept.drop()
 
     end = abandon
@@ -135,7 +137,7 @@ class Pool(Thing):
         if attribute in _READ_ONLY or (attribute in _HIGH and value):
             raise invalid(
                 f"attribute {attribute} of a pool cannot be set to {value:,}",
-                "set a high mark to 0, which makes it what is used now; what is used now is only told",
+                "set a high mark to 0, which resets it to the bytes in use; the bytes in use cannot be set",
             )
         if attribute in _HIGH:
             self._high[attribute] = self._now(attribute)
@@ -172,7 +174,7 @@ class Pools:
         return found if found is not None and found.context.is_live else self.default(device)
 
     def destroy(self, pool: Pool) -> None:
-        """Let no call take memory of a pool; who has some of it keeps it, and others their access."""
+        """Destroy a pool: no call takes memory of it any more; its allocations and the access of devices stay."""
         machine.drop(pool, "hipMemPoolDestroy")
         pool.settings[THRESHOLD] = 0
         pool.kept.release()
@@ -187,7 +189,7 @@ class Pools:
 
 
 def pool_of(handle: int) -> Pool:
-    """Return the pool of a handle: hipErrorInvalidValue for what is none."""
+    """Return the pool of a handle: hipErrorInvalidValue for other numbers."""
     return machine.thing(handle, Pool, "hipErrorInvalidValue")
 
 
@@ -195,7 +197,7 @@ PoolHandle = Annotated[Pool, Check(lambda name: pool_of)]
 
 
 def as_handle(pool: Pool) -> Any:
-    """Return what a program gets for a pool."""
+    """Return the handle of a pool."""
     return handle_of("ihipMemPoolHandle_t", pool.handle)
 
 
@@ -241,7 +243,7 @@ def hipMemPoolDestroy(mem_pool: PoolHandle) -> None:
 
 @calls.call("hipMemPoolTrimTo")
 def hipMemPoolTrimTo(mem_pool: PoolHandle, min_bytes_to_hold: int) -> None:
-    """Give back to the device what the pool keeps and whose free has come, down to ``min_bytes_to_hold``.
+    """Give kept memory whose free is over back to the device, down to ``min_bytes_to_hold``.
 
     Refuses: hipErrorInvalidValue no pool
     Basis: D
@@ -266,7 +268,7 @@ def hipMemPoolSetAttribute(mem_pool: PoolHandle, attr: Any, value: NotZero) -> N
 
 @calls.call("hipMemPoolGetAttribute")
 def hipMemPoolGetAttribute(mem_pool: PoolHandle, attr: Any, value: NotZero) -> None:
-    """Write an attribute to an address; reserved is what is used, and what is kept after it was freed.
+    """Write an attribute to an address; reserved memory is the memory in use, and freed memory that is kept.
 
     Refuses: hipErrorInvalidValue NULL, no pool
     Basis: D
@@ -321,7 +323,7 @@ def _given(device: Device, address: int, place: Place) -> str:
 
 @calls.call("hipMemPoolGetAccess")
 def hipMemPoolGetAccess(mem_pool: PoolHandle, location: Location) -> Any:
-    """Return what a device may do with a pool's memory; its own everything.
+    """Return the access of a device to a pool's memory; the pool's own device has full access.
 
     Gives: hipMemAccessFlags
     Refuses: hipErrorInvalidValue NULL, no pool, no device

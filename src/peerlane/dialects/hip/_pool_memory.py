@@ -46,12 +46,12 @@ def keep(buffer: Buffer, pool: Pool) -> int:
 def hipMallocAsync(size: int, stream: ValidStream) -> DeviceArray | None:
     """Allocate memory of the current pool of the stream's device; of size 0 it is None.
 
-    What was freed to the pool is given again: to the stream of the free at once, to streams that waited for an event
+    Freed memory of the pool is given again: to the stream of the free at once, to streams that waited for an event
     behind it (hipMemPoolReuseFollowEventDependencies), and to others once the free's turn has come
     (hipMemPoolReuseAllowOpportunistic).  New memory may be used at once, by other streams too.
 
     Gives: DeviceArray of bytes
-    Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle for what is no stream
+    Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle not a stream
     Basis: S, D for reuse; C for at once
     """
     return allocate(size, machine.table(Pools).of(stream.context.device), stream) if size else None
@@ -63,7 +63,7 @@ def hipMallocFromPoolAsync(size: int, mem_pool: PoolHandle, stream: ValidStream)
 
     Gives: DeviceArray of bytes
     Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize;
-        hipErrorInvalidHandle for what is no stream
+        hipErrorInvalidHandle not a stream
     Basis: D; C for imported pools
     """
     if mem_pool.maker:
@@ -79,11 +79,11 @@ def hipFreeAsync(dev_ptr: int, stream: ValidStream) -> None:
     """Free memory of hipMallocAsync in the order of a stream; NULL does nothing.
 
     The pool keeps it for reuse: see hipMallocAsync and hipMemPoolSetAttribute.  Memory of another process, and what
-    was exported, is not kept.  What is not of a pool is freed as hipFree does [D: the code].
+    was exported, is not kept.  Memory of no pool is freed as hipFree does [D: the code].
 
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no
-        stream
-    Basis: D; C for what is shared
+    Refuses: hipErrorInvalidValue memory that was not allocated, or was freed; hipErrorInvalidHandle not
+        a stream
+    Basis: D; C for shared memory
     """
     if not dev_ptr:
         return

@@ -1,6 +1,6 @@
 """``hip``: memory that was freed to a pool, kept for reuse until a wait finds that its stream came to the free.
 
-The rules are those of the vendor's runtime (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
+The vendor's runtime has the same rules (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Freed:
 
 
 class Kept:
-    """What was freed to a pool and is not the device's yet.
+    """Memory that was freed to a pool and that the device does not have back yet.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Kept:
             each.buffer.close()
 
     def behind(self, stream: AnyStream) -> Iterable[Freed]:
-        """Return what was freed before the work that a stream is given from now on."""
+        """Return the memory that was freed before later work of a stream."""
         return [freed for freed in self._freed if stream in freed.safe]
 
     def _remove(self, freed: Freed) -> None:
@@ -115,7 +115,7 @@ class Kept:
             _filled.discard(self)
 
 
-_filled: set[Kept] = set()  # those that keep something
+_filled: set[Kept] = set()  # the pools that keep memory
 
 
 def _size(freed: Freed) -> int:
@@ -136,7 +136,7 @@ def _release(device: Device) -> None:
 
 
 def with_room(device: Device, allocate: Callable[[], _Made]) -> _Made:
-    """Allocate; if there is no room, once more when the device has all that its pools keep."""
+    """Allocate; if there is no room, give all kept memory back to the device and try once more."""
     try:
         return allocate()
     except OutOfMemory:
@@ -162,7 +162,7 @@ before_counting.append(_give_all_back)
 
 
 def freed_before(stream: AnyStream) -> tuple[Freed, ...]:
-    """Return what was freed before the work that a stream is given from now on."""
+    """Return the memory that was freed before later work of a stream."""
     return tuple(freed for kept in tuple(_filled) for freed in kept.behind(stream)) if _filled else ()
 
 

@@ -1,7 +1,7 @@
 """``hip``: memory pools of other processes.
 
 The file descriptor of a pool is a sealed file that says whose it is.  Its memory goes pointer by pointer, as with IPC
-handles, so that nobody has more than he was given.
+handles, so that no process has more access than it was given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from peerlane.dialects.hip._types import Pointer
 _SAYS = layout.Struct(
     "<8s16sIQII"
 )  # magic, uuid of the device, pid, a number of its own, reuse flags, how many rights
-_RIGHT = layout.Struct("<16sI")  # uuid of a device, what it may do
+_RIGHT = layout.Struct("<16sI")  # uuid of a device, its access
 _RIGHTS = ("none", "r", "rw")
 _MOST_RIGHTS = 4096  # devices of a node
 _MAGIC = b"PLPOOL\0\2"
@@ -97,7 +97,7 @@ def hipMemPoolImportFromShareableHandle(
 
 
 class _Said(NamedTuple):
-    """What the file of a pool says."""
+    """The contents of the file of a pool."""
 
     uuid: bytes
     maker: int
@@ -124,7 +124,7 @@ def _said(fd: int) -> _Said:
 def _no_pool(fd: int, why: str) -> Refusal:
     return refusal(
         "hipErrorOutOfMemory",
-        f"descriptor {fd} is no memory pool: {why}",
+        f"descriptor {fd} is not a memory pool: {why}",
         "pass a descriptor that hipMemPoolExportToShareableHandle wrote, in this node",
     )
 

@@ -1,4 +1,4 @@
-"""What a virtual device says of itself: the fields of hipDeviceProp_t, and the attributes (facts/hip 1.5).
+"""Properties of virtual devices: the fields of hipDeviceProp_t, and the attributes (facts/hip 1.5).
 
 The figures of compute units and caches are those the vendor publishes of an MI300X; no behaviour depends on them.
 """

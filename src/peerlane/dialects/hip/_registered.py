@@ -23,13 +23,13 @@ def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
 
     The program keeps the memory until hipHostUnregister.
 
-    Refuses: hipErrorInvalidValue NULL, no bytes, flags, what is not all memory of the host;
+    Refuses: hipErrorInvalidValue NULL, no bytes, flags, not all of it memory of the host;
         hipErrorHostMemoryAlreadyRegistered a range that HIP knows a part of
     Basis: D; C for memory that is not there
     """
     if not sizeBytes:
         raise invalid("sizeBytes is 0", "register at least 1 byte")
-    refuse_bits("flags", _FLAGS, flags)
+    refuse_bits(_FLAGS, "flags", flags)
     made = Made(flags, machine.context().device.ordinal)
     _refuse_unknown(hostPtr, sizeBytes)
     with machine.lock:
@@ -70,7 +70,7 @@ def hipHostUnregister(hostPtr: NotNull) -> None:
     It waits for the streams of the device that was current at hipHostRegister, and of those whose streams were given
     words of the memory.
 
-    Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered what is not the start of a registration
+    Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered not the start of a registration
     Basis: D; C for addresses inside, and for the devices of words
     """
     found = machine.registrations.around(hostPtr)
@@ -84,7 +84,7 @@ def hipHostUnregister(hostPtr: NotNull) -> None:
     _await_users(found)
     with machine.lock:
         machine.registrations.remove(hostPtr)
-    _await_users(found)  # for what another thread queued meanwhile
+    _await_users(found)  # for work that another thread queued meanwhile
 
 
 def _await_users(memory: HostMemory) -> None:

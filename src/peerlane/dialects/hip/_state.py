@@ -1,4 +1,4 @@
-"""What the calls of this dialect share: the machine, the table of calls, and the text of a failure."""
+"""The machine of this dialect, its table of calls, and the texts of failures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class HipMachine(Machine):
     flags : dict
         By device number: what hipSetDeviceFlags set.
     advised : dict
-        By allocation: what the program said of managed memory, piece by piece.
+        By allocation: the advice of the program for managed memory, piece by piece.
     made : dict
         By allocation: all but plain device memory.
     registrations : Registrations
@@ -87,7 +87,7 @@ class HipMachine(Machine):
     show = staticmethod(visible)
 
     def __init__(self) -> None:
-        # Emptied and never replaced: what a caller looked up before the node was entered is what holds behind it.
+        # Emptied and never replaced: a caller may have looked it up before the node was entered.
         self.peers: dict[int, set[int]] = {}
         self.flags: dict[int, int] = {}
         self.advised: dict[int, list[Any]] = {}
@@ -109,7 +109,7 @@ class HipMachine(Machine):
         self.lost_streams.clear()
 
     def table(self, kind: type[_Table]) -> _Table:
-        """Return what a module keeps of the node: made when it is first asked for, dropped with the node."""
+        """Return the state that a module keeps for the node: made at the first use, dropped with the node."""
         self.devices()
         with self.lock:
             found = self._tables.setdefault(kind, kind())
@@ -129,7 +129,7 @@ class HipMachine(Machine):
         return found
 
     def id_of(self, ordinal: int) -> int:
-        """Return HIP's id of a device by the node's number; what is no number stays, and -2 for one not shown."""
+        """Return HIP's id of a device by the node's number: -2 for a hidden one; a negative number stays."""
         shown = [device.ordinal for device in self.visible()]
         return ordinal if ordinal < 0 else shown.index(ordinal) if ordinal in shown else INVALID_DEVICE
 
@@ -153,7 +153,7 @@ class HipMachine(Machine):
         return device
 
     def context_of(self, ordinal: int) -> Context:
-        """Return what the streams and events of a device belong to, until it is reset."""
+        """Return the context of the streams and events of a device, until it is reset."""
         self.devices()
         with self.lock:
             found = self._primary.get(ordinal)
@@ -170,7 +170,7 @@ class HipMachine(Machine):
         return found
 
     def thing(self, handle: int, kind: type[_Kind], code: str) -> _Kind:
-        """Return what a number means; ``code`` for what is no such thing."""
+        """Return the object of a handle; ``code`` for other numbers."""
         self.devices()
         found = self.things.get(handle)
         if type(found) is kind:
@@ -180,7 +180,7 @@ class HipMachine(Machine):
         raise refusal(code, cause, remedy)
 
     def remove(self, handle: int, kind: type[_Kind], code: str, call: str) -> _Kind:
-        """Take back what a number means; errors as :meth:`thing`, also if another thread was quicker."""
+        """Take back the object of a handle; errors as :meth:`thing`, also if another thread was quicker."""
         found = self.thing(handle, kind, code)
         return found if self.drop(found, call) else self.thing(handle, kind, code)
 
@@ -240,7 +240,7 @@ def _explain(error: Error) -> tuple[str, str]:
 
 
 def explain() -> str:
-    """Return what this thread's failed calls meant, newest first, and forget it.
+    """Explain the failed calls of this thread, newest first, and forget them.
 
     Each text has the call with its arguments, the cause with the numbers, and what to do.  It is what
     ``AMD_LOG_LEVEL=1`` writes to stderr at each failure.

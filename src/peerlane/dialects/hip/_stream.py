@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from peerlane import Device, Stream, StreamGroup
+from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._checks import flags
-from peerlane.dialects.hip._convention import Check, refusal
+from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
 from peerlane.errors import Error, Fault
@@ -61,7 +62,7 @@ class HipStream(Thing):
         self.neutral.sync()
 
     def catch_up(self) -> None:
-        """Wait until what would be submitted now could run: also for what the null stream was given before."""
+        """Wait until an operation that is submitted now could run: earlier work of the null stream counts too."""
         if self.is_blocking:
             self.neutral.record()
         self.neutral.sync()
@@ -72,12 +73,12 @@ class HipStream(Thing):
         return self.neutral.is_done
 
     def end(self) -> None:
-        """End with the device: wait for what is queued and take no more; report the first failure."""
+        """End with the device: wait for queued work and take no more; report the first failure."""
         machine.lost_streams.append(self.handle)
         self.neutral.close()
 
     def abandon(self) -> None:
-        """Cancel what is queued and take no more."""
+        """Cancel queued work and take no more."""
         self.neutral.abort(close=True)
 
 
@@ -91,7 +92,7 @@ class ThreadStream(HipStream):
 
 
 class NullStream(Thing):
-    """The null stream of a device, with the group of those that it waits for.
+    """The null stream of a device, with the group of the streams that it waits for.
 
     Attributes
     ----------
@@ -156,7 +157,7 @@ class NullStream(Thing):
         return self.group.is_idle or self.neutral.record().is_done
 
     def end(self) -> None:
-        """Wait for what is queued and take no more; report the first failure."""
+        """Wait for queued work and take no more; report the first failure."""
         self.group.close()
 
     def abandon(self) -> None:
@@ -176,7 +177,7 @@ def after_waiting(told: Callable[[Device], None]) -> Callable[[Device], None]:
 
 
 def has_waited(device: Device) -> None:
-    """Tell those that asked for it that a program has waited for work of a device."""
+    """Call the observers: a program has waited for work of a device."""
     for told in _after_waiting:
         told(device)
 
@@ -237,7 +238,7 @@ def meaning(handle: int) -> int:
 def stream_of(handle: int, code: str = "hipErrorContextIsDestroyed") -> AnyStream:
     """Return the stream of a handle: 0 and 1 the null stream of this thread's device, 2 that of the thread itself.
 
-    ``code`` is for what is no stream (facts/hip 3.7).
+    ``code`` is the refusal of a handle that is not a stream (facts/hip 3.7).
     """
     meant = meaning(handle)
     if meant in (0, LEGACY_STREAM):
@@ -248,7 +249,7 @@ def stream_of(handle: int, code: str = "hipErrorContextIsDestroyed") -> AnyStrea
 
 
 def valid_stream_of(handle: int) -> AnyStream:
-    """Return the stream of a handle as `stream_of` does; hipErrorInvalidHandle for what is no stream."""
+    """Return the stream of a handle as `stream_of` does, but refuse others with hipErrorInvalidHandle."""
     return stream_of(handle, "hipErrorInvalidHandle")
 
 
@@ -317,19 +318,19 @@ def hipStreamCreateWithPriority(flags: _Flags, priority: int) -> Any:
 
 @calls.call("hipStreamDestroy")
 def hipStreamDestroy(stream: int) -> None:
-    """Wait for what is queued, then destroy (facts/hip 3.7); the first failure is reported, and it is gone then too.
+    """Wait for queued work, then destroy the stream (facts/hip 3.7), also if that work failed.
 
     A word that the stream waits for is waited for, whoever will write it.  Called by a callback of the stream, it
     does not wait.
 
     Refuses: hipErrorInvalidHandle the null stream, that of a thread, one that ended with hipDeviceReset;
-        hipErrorContextIsDestroyed what is no stream, or was destroyed; what its work failed with
+        hipErrorContextIsDestroyed not a stream, or destroyed; the code of its failed work
     Basis: S; D for waiting; C in a callback
     """
     if stream in (0, LEGACY_STREAM, PER_THREAD_STREAM):
         raise refusal(
             "hipErrorInvalidHandle",
-            f"{stream} is no stream that was created, but stands for one that every device or thread has",
+            f"{stream} was not created: it stands for a stream that every device or thread has",
             "leave it: it ends with its device or its thread",
         )
     code = "hipErrorInvalidHandle" if stream in machine.lost_streams else "hipErrorContextIsDestroyed"
@@ -341,7 +342,7 @@ def hipStreamDestroy(stream: int) -> None:
         except Error as error:
             if error.fault is not Fault.DEADLOCK:  # its own callback asks, which close does not wait for
                 raise
-        except BaseException:  # close would report what was cancelled, in the place of Ctrl-C
+        except BaseException:  # close would report a cancelled operation instead of Ctrl-C
             ending.pop_all()
             neutral.abort(close=True)
             raise
@@ -351,7 +352,7 @@ def hipStreamDestroy(stream: int) -> None:
 def hipStreamQuery(stream: OnStream) -> None:
     """Tell whether all that was submitted is over; the null stream asks for all blocking streams (facts/hip 3.7).
 
-    Refuses: hipErrorNotReady not yet; hipErrorContextIsDestroyed for what is no stream
+    Refuses: hipErrorNotReady not yet; hipErrorContextIsDestroyed not a stream
     Basis: S
     """
     if not stream.is_done:
@@ -364,7 +365,7 @@ def hipStreamQuery(stream: OnStream) -> None:
 def hipStreamSynchronize(stream: OnStream) -> None:
     """Wait until all that was submitted is over; the null stream waits for all blocking streams (facts/hip 3.7).
 
-    Refuses: hipErrorContextIsDestroyed for what is no stream; what its work failed with
+    Refuses: hipErrorContextIsDestroyed not a stream; the code of its failed work
     Basis: S
     """
     stream.wait()
@@ -373,7 +374,7 @@ def hipStreamSynchronize(stream: OnStream) -> None:
 
 @calls.call("hipDeviceSynchronize")
 def hipDeviceSynchronize() -> None:
-    """Wait for all streams of the current device, also those that the null stream does not; report the first failure.
+    """Wait for all streams of the current device, non-blocking ones too; report the first failure.
 
     Refuses: what their work failed with
     Basis: S
@@ -401,5 +402,5 @@ def await_device(context: Context) -> None:
 
 
 def await_stream(stream: AnyStream) -> None:
-    """Wait for all that a stream was given; what it failed with stays for the stream's own synchronization."""
+    """Wait for all work of a stream; a failure stays for the stream's own synchronization."""
     stream.neutral.record().sync()

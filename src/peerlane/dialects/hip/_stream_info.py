@@ -1,4 +1,4 @@
-"""``hip``: what a stream says of itself (facts/hip 1.4, 3.7)."""
+"""``hip``: properties of streams (facts/hip 1.4, 3.7)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hipStreamGetFlags(stream: int) -> int:
     """Return the flags that a stream was created with.
 
     Gives: flags
-    Refuses: hipErrorInvalidValue NULL; hipErrorContextIsDestroyed for what is no stream
+    Refuses: hipErrorInvalidValue NULL; hipErrorContextIsDestroyed not a stream
     Basis: D
     """
     if not meaning(stream):
@@ -54,7 +54,7 @@ def hipStreamGetPriority(stream: OnStream) -> int:
     """Return the priority of a stream; 0 for the null stream.
 
     Gives: priority
-    Refuses: hipErrorContextIsDestroyed for what is no stream
+    Refuses: hipErrorContextIsDestroyed not a stream
     Basis: D
     """
     return stream.priority
@@ -65,7 +65,7 @@ def hipStreamGetDevice(stream: OnStream) -> int:
     """Return the device of a stream; the current one for the null stream.
 
     Gives: its id
-    Refuses: hipErrorContextIsDestroyed for what is no stream
+    Refuses: hipErrorContextIsDestroyed not a stream
     Basis: S
     """
     return machine.id_of(stream.context.device.ordinal)
@@ -76,7 +76,7 @@ def hipGetStreamDeviceId(stream: OnStream) -> int:
     """Return what hipStreamGetDevice does.
 
     Gives: its id; 0 with the error
-    Refuses: hipErrorContextIsDestroyed for what is no stream
+    Refuses: hipErrorContextIsDestroyed not a stream
     Basis: C
     """
     return machine.id_of(stream.context.device.ordinal)
@@ -87,7 +87,7 @@ def hipStreamGetId(stream: ValidStream) -> int:
     """Return a small number, unique in the process.
 
     Gives: number
-    Refuses: hipErrorInvalidHandle for what is no stream
+    Refuses: hipErrorInvalidHandle not a stream
     Basis: D
     """
     return stream.neutral.id
@@ -97,8 +97,8 @@ def hipStreamGetId(stream: ValidStream) -> int:
 def hipStreamSetAttribute(stream: ValidStream, attr: Any, value: _Value) -> None:
     """Remember how a thread should wait for a stream, the one attribute that can be set; nothing depends on it.
 
-    Refuses: hipErrorInvalidValue NULL, another attribute, a policy that there is not; hipErrorInvalidHandle for what
-        is no stream
+    Refuses: hipErrorInvalidValue NULL, another attribute, a policy that there is not; hipErrorInvalidHandle not
+        a stream
     Basis: D
     """
     wanted = int.from_bytes(read(int(value), _INT), "little", signed=True)
@@ -114,7 +114,7 @@ def hipStreamSetAttribute(stream: ValidStream, attr: Any, value: _Value) -> None
 def hipStreamGetAttribute(stream: ValidStream, attr: Any, value_out: _Value) -> None:
     """Write an attribute of a stream to ``value_out``: how a thread should wait for it, or its priority.
 
-    Refuses: hipErrorInvalidValue NULL, another attribute; hipErrorInvalidHandle for what is no stream
+    Refuses: hipErrorInvalidValue NULL, another attribute; hipErrorInvalidHandle not a stream
     Basis: D
     """
     attributes = {
@@ -130,7 +130,7 @@ def hipStreamGetAttribute(stream: ValidStream, attr: Any, value_out: _Value) -> 
 def hipStreamCopyAttributes(dst: ValidStream, src: ValidStream) -> None:
     """Copy what hipStreamSetAttribute sets from one stream to another.
 
-    Refuses: hipErrorInvalidHandle for what is no stream
+    Refuses: hipErrorInvalidHandle not a stream
     Basis: D
     """
     dst.policy = src.policy
@@ -142,7 +142,7 @@ def hipExtStreamCreateWithCUMask(cuMaskSize: int, cuMask: Any) -> Any:
 
     Gives: stream
     Refuses: hipErrorInvalidValue no mask, a list of fewer words; hipErrorIllegalAddress an address of nothing
-    Basis: D; C for what is too short
+    Basis: D; C for arguments that are too short
     """
     _refuse_no_mask(cuMaskSize, cuMaskSize, cuMask)
     return create(0, units=_words(read(int(cuMask), _INT * cuMaskSize)))
@@ -150,10 +150,10 @@ def hipExtStreamCreateWithCUMask(cuMaskSize: int, cuMask: Any) -> Any:
 
 @calls.call("hipExtStreamGetCUMask")
 def hipExtStreamGetCUMask(stream: int, cuMaskSize: int, cuMask: Any) -> None:
-    """Write the mask of compute units of a stream to ``cuMask``: those that the device has, of those asked for.
+    """Write the mask of compute units of a stream to ``cuMask``: of the units asked for, those of the device.
 
-    Refuses: hipErrorInvalidValue NULL, less room than one bit for each unit; hipErrorContextIsDestroyed for what is
-        no stream; hipErrorIllegalAddress an address of nothing
+    Refuses: hipErrorInvalidValue NULL, less room than one bit for each unit; hipErrorContextIsDestroyed not
+        a stream; hipErrorIllegalAddress an address of nothing
     Basis: D; C for lists that are too short
     """
     _refuse_no_mask(cuMaskSize, 0, cuMask)
@@ -180,7 +180,7 @@ def _refuse_no_mask(count: int, needed: int, mask: Any) -> None:
     """Refuse a mask of 0 words, NULL, and a list with fewer words than are needed: hipErrorInvalidValue."""
     cause = "the mask is NULL" if count else "the mask has 0 words"
     if count and int(mask):
-        if mask._length is None or needed <= mask._length:  # of a bare address nobody knows the length
+        if mask._length is None or needed <= mask._length:  # the length behind a bare address is not known
             return
         cause = f"the list has {mask._length} words, and {needed} are needed"
     raise invalid(cause, "pass a list of words of 32 bits, and how many there are")

@@ -29,14 +29,14 @@ _WRITES = {_Type["hipStreamMemOpWriteValue32"]: _HALF, _Type["hipStreamMemOpWrit
 
 @calls.call("hipStreamWaitValue32")
 def hipStreamWaitValue32(stream: int, ptr: int, value: int, flags: int, mask: int) -> None:
-    """Let what follows wait for 32 bits of memory; w is the word & ``mask`` (facts/hip 3.7).
+    """Let later operations wait for 32 bits of memory; w is the word & ``mask`` (facts/hip 3.7).
 
     Flags: hipStreamWaitValueGte w >= value; Eq w == value; And w & value != 0; Nor a bit of the mask is neither in w
-    nor in value.  Who writes the word does not matter: a stream, another process, the host.  It may lie in memory of
+    nor in value.  A stream, another process or the host may write the word.  It may lie in memory of
     hipHostRegister.
 
     Refuses: hipErrorInvalidValue NULL, memory that HIP does not know, alignment, flags; hipErrorContextIsDestroyed
-        for what is no stream
+        not a stream
     Basis: S; C for alignment, and for bits outside the mask, which Nor does not count
     """
     _wait(stream, ptr, value, flags, mask, _HALF)
@@ -44,7 +44,7 @@ def hipStreamWaitValue32(stream: int, ptr: int, value: int, flags: int, mask: in
 
 @calls.call("hipStreamWaitValue64")
 def hipStreamWaitValue64(stream: int, ptr: int, value: int, flags: int, mask: int) -> None:
-    """Let what follows wait for 64 bits of memory; as hipStreamWaitValue32.
+    """Let later operations wait for 64 bits of memory; as hipStreamWaitValue32.
 
     Refuses: as `hipStreamWaitValue32`
     Basis: S; C as for `hipStreamWaitValue32`
@@ -54,10 +54,10 @@ def hipStreamWaitValue64(stream: int, ptr: int, value: int, flags: int, mask: in
 
 @calls.call("hipStreamWriteValue32")
 def hipStreamWriteValue32(stream: int, ptr: int, value: int, flags: int) -> None:
-    """Store 32 bits when all that was submitted before is over; whoever sees them sees what came before too.
+    """Store 32 bits when all earlier operations are over; a reader that sees them sees the earlier results too.
 
     Refuses: hipErrorInvalidValue NULL, memory that HIP does not know, alignment, flags; hipErrorContextIsDestroyed
-        for what is no stream
+        not a stream
     Basis: S; C for alignment and flags
     """
     _write(stream, ptr, value, flags, _HALF)
@@ -81,8 +81,8 @@ def hipStreamBatchMemOp(stream: int, count: int, paramArray: Any, flags: int) ->
     value at 16, flags at 24.  hip-python's classes leave the value out, and have flags and alias 8 bytes too early
     (measured): write the bytes, with ctypes for instance.
 
-    Refuses: hipErrorInvalidValue NULL, no element, over 256, flags, an operation that is no wait or write, a word as
-        in `hipStreamWaitValue32`; hipErrorContextIsDestroyed for what is no stream
+    Refuses: hipErrorInvalidValue NULL, no element, over 256, flags, an operation that is not a wait or write, a word
+        as in `hipStreamWaitValue32`; hipErrorContextIsDestroyed not a stream
     Basis: D; C for checking words before any is queued
     """
     if paramArray is None or not 0 < count <= _MOST_OPERATIONS or flags:
@@ -103,7 +103,7 @@ def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) 
     ``length`` is 0 or that of the whole allocation.
 
     Refuses: hipErrorInvalidValue NULL, flags, hipMemAttachSingle to the null stream, memory that was not allocated,
-        another length; hipErrorContextIsDestroyed for what is no stream
+        another length; hipErrorContextIsDestroyed not a stream
     Basis: D; C for any allocated memory
     """
     if not dev_ptr or flags not in _ATTACHMENTS or (flags == _ATTACH_SINGLE and not stream):
@@ -115,7 +115,7 @@ def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) 
     place = raw.locate(dev_ptr)
     if place.kind is Kind.PAGEABLE or length not in (0, place.size):
         raise invalid(
-            f"{length:,} bytes at {machine.describe(dev_ptr)} are no allocation",
+            f"{length:,} bytes at {machine.describe(dev_ptr)} are not an allocation",
             "pass what hipMallocManaged returned, and length 0",
         )
 
@@ -172,7 +172,7 @@ def _operation(array: Any, at: int) -> _Operation:
     kind = next((each for each in (*_WAITS, *_WRITES) if each == number), None)
     if kind is None:
         raise invalid(
-            f"the operation of element {at} is {number}, which is no wait and no write",
+            f"the operation of element {at} is {number}, which is neither a wait nor a write",
             f"choose among {', '.join(each.name for each in (*_WAITS, *_WRITES))}",
         )
     width = _WAITS.get(kind) or _WRITES[kind]
@@ -189,9 +189,9 @@ def _refuse_null(ptr: int) -> None:
 
 
 def _check_word(ptr: int, width: int) -> HostMemory | None:
-    """Refuse what is no word that HIP knows; return the registration that it lies in, None for what was allocated."""
+    """Refuse a word that HIP does not know; return the registration that it lies in, None for allocated memory."""
     if ptr % width:
-        raise _no_word(f"{ptr:#x} is no multiple of {width}")
+        raise _no_word(f"{ptr:#x} is not a multiple of {width}")
     if raw.locate(ptr).kind is not Kind.PAGEABLE:
         return None
     found = machine.registrations.around(ptr, width)

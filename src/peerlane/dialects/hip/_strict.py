@@ -15,7 +15,7 @@ _grants: list[Grant] = []
 
 
 def grants(told: Grant) -> Grant:
-    """Let a function tell, too, what a device was given of memory of another: "none", "r" or "rw"."""
+    """Add a function that tells which access a device was given to another's memory: "none", "r" or "rw"."""
     _grants.append(told)
     return told
 

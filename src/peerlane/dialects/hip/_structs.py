@@ -73,7 +73,7 @@ class _Handle(Pointer):
 
 
 class _Struct(_Handle):
-    """Memory with fields; it owns what it made, and keeps alive what it was made of.
+    """Memory with fields; a struct owns memory that it made, and keeps alive the object that it was made of.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class _Struct(_Handle):
                 raise KeyError(f"{name!r} was given by position already")
             if name not in self._names:
                 valid = ", ".join(repr(each) for each in self._names)
-                raise KeyError(f"{name!r} is no field of {type(self).__name__}; valid are: {valid}")
+                raise KeyError(f"{name!r} is not a field of {type(self).__name__}; valid are: {valid}")
             setattr(self, name, value)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""``hip``: reserved addresses, mappings and who may use them (facts/hip 3.6)."""
+"""``hip``: reserved addresses, mappings and the access of devices (facts/hip 3.6)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Addresses(Thing):
         self.reservation = reservation
 
     def abandon(self) -> None:
-        """Give the addresses back, with what is mapped there."""
+        """Give the addresses back, with their mappings."""
         with machine.lock:
             ranges = machine.table(Ranges)
             if ranges.things.pop(self.reservation.start, None) is not None:
@@ -58,7 +58,7 @@ class Ranges:
     ----------
     all : Reservations
     things : dict
-        By first address: what ends a reservation with its device.
+        By first address: the object that ends a reservation with its device.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Ranges:
         found = self.all.around(address)
         if found is None:
             raise invalid(
-                f"{what} is no reserved address: {machine.describe(address)}",
+                f"{what} is not a reserved address: {machine.describe(address)}",
                 "pass an address that hipMemAddressReserve gave",
             )
         return found
@@ -85,7 +85,7 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: Reserved) 
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags`; hipErrorOutOfMemory size 0 or no multiple of the granularity, an alignment
-        that is no power of two, no addresses left
+        that is not a power of two, no addresses left
     Basis: S; C for the reset
     """
     context = machine.context()
@@ -111,7 +111,7 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: Reserved) 
 
 @calls.call("hipMemAddressFree")
 def hipMemAddressFree(devPtr: NotZero, size: NotZero) -> None:
-    """Give reserved addresses back; what is mapped there must be unmapped first (facts/hip 3.6).
+    """Give reserved addresses back; all mappings there must be unmapped first (facts/hip 3.6).
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of the reservation, no start of one, mappings left
     Basis: S; C for mappings left, and for unknown addresses, where the vendor's code ends the process
@@ -136,7 +136,7 @@ def hipMemAddressFree(devPtr: NotZero, size: NotZero) -> None:
 
 @calls.call("hipMemMap")
 def hipMemMap(ptr: NotZero, size: NotZero, offset: Reserved, handle: int, flags: Reserved) -> None:
-    """Map memory at reserved addresses; nobody may use it before hipMemSetAccess (facts/hip 3.6).
+    """Map memory at reserved addresses; no device has access before hipMemSetAccess (facts/hip 3.6).
 
     With a ``size`` below that of the memory its first bytes are mapped.  Memory of several devices may lie side by
     side, and one handle may be mapped several times, also in parts.  The mapping holds the memory: the handle may be
@@ -188,7 +188,7 @@ def hipMemUnmap(ptr: NotZero, size: NotZero) -> None:
 
 
 def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
-    """Return the devices whose memory is mapped in a range, and those that may use it."""
+    """Return the devices whose memory is mapped in a range, and the devices with access."""
     with machine.lock:
         place = ranges.around(first, "ptr")
         mapped = [(at, each) for at, each in place.mapped.items() if first <= at < first + size]
@@ -265,7 +265,7 @@ def _mapped(device: Device, address: int, place: Place) -> str:
 
 @calls.call("hipMemGetAccess", first=("ptr",))
 def hipMemGetAccess(location: Location, ptr: NotZero) -> int:
-    """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write (facts/hip 3.6).
+    """Return the access of a device at an address: 0 none, 1 read, 3 read and write (facts/hip 3.6).
 
     Gives: flags
     Refuses: hipErrorInvalidValue NULL, no device, nothing mapped there

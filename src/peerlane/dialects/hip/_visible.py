@@ -18,7 +18,7 @@ _SHORTEST, _LONGEST = 5, 20  # characters of a UUID that the lower part of the r
 
 
 def uuid_of(device: Device) -> bytes:
-    """Return what the vendor takes for a device's UUID: 16 hexadecimal digits, as text."""
+    """Return a device's UUID as the vendor takes it: 16 hexadecimal digits, as text."""
     return device.uuid[:8].hex().encode()
 
 
@@ -26,7 +26,7 @@ def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
     """Return the devices that are shown, in the order of the variable, numbered anew from 0.
 
     A list has numbers and UUIDs, ``GPU-`` and hexadecimal digits, which may be cut; it ends before its first entry
-    that is no device.
+    that is not a device.
     """
     lower, shown = os.environ.get(_RUNTIME), tuple(devices)
     if lower is not None:

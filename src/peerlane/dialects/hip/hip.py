@@ -43,7 +43,7 @@ declare_per_thread()
 
 
 def has_symbol(name: object) -> bool:
-    """Tell whether there is a function of that name; false for those that only refuse."""
+    """Tell whether a function of that name works; false for functions that only refuse."""
     return name in calls.table and not is_compiler(str(name))
 
 

@@ -14,7 +14,7 @@ ext: Any
 
 
 def has_symbol(name: object) -> bool:
-    """Tell whether there is a function of that name; false for those that only refuse."""
+    """Tell whether a function of that name works; false for functions that only refuse."""
     return name in calls.table and is_compiler(str(name))
 
 

@@ -77,7 +77,7 @@ class HiprtcLinkCreateOpts:
     ----------
     num_opts : int
     keys, values : list or None
-        Members of hipJitOption and what is passed for each; None without options.
+        Members of hipJitOption with their values; None without options.
 
     Raises
     ------
