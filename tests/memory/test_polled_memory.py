@@ -54,12 +54,15 @@ _THENS = {
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
-    ("submit", "then"),
+    ("schedule", "submit", "then"),
     [
-        *(("a write", then) for then in _THENS),
-        *((submit, "meets") for submit in _SUBMITS if submit != "a write"),
+        *(("lazy", "a write", then) for then in _THENS),
+        *(("lazy", submit, "meets") for submit in _SUBMITS if submit != "a write"),
+        ("eager", "a write", "meets"),
+        ("seeded:5", "a write", "meets"),
+        ("seeded:5", "a write behind a callback", "sleeps"),
+        ("seeded:5", "blocks", "waits for a thread"),
     ],
 )
 def test_rank_polling_its_window_sees_queued_write_in_time(

@@ -31,23 +31,23 @@ except KeyboardInterrupt:
 """
 ME = "threading.get_ident()"
 OTHER = "other"
-MET = [("eager", WHILE), ("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BEFORE)]
+MET = [("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BEFORE)]
+CALLS = [
+    ("rt.synchronize_stream(stream)", OTHER),
+    ("rt.reset_device(0)", OTHER),
+    ("rt.process_report(-1)", ME),
+    ("acl.util.stop_thread(other)", OTHER),
+    ("rt.synchronize_event(event)", OTHER),
+    ("rt.synchronize_device()", OTHER),
+    ("rt.memcpy_async(device, 64, acl.util.bytes_to_ptr(bytes(64)), 64, 1, stream)", OTHER),
+    ("rt.destroy_stream(stream)", OTHER),
+]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("schedule", "interrupt"), MET)
 @pytest.mark.parametrize(
-    ("call", "thread"),
-    [
-        ("rt.synchronize_stream(stream)", OTHER),
-        ("rt.synchronize_event(event)", OTHER),
-        ("rt.synchronize_device()", OTHER),
-        ("rt.memcpy_async(device, 64, acl.util.bytes_to_ptr(bytes(64)), 64, 1, stream)", OTHER),
-        ("rt.destroy_stream(stream)", OTHER),
-        ("rt.reset_device(0)", OTHER),
-        ("rt.process_report(-1)", ME),
-        ("acl.util.stop_thread(other)", OTHER),
-    ],
+    ("call", "thread", "schedule", "interrupt"),
+    [*((*call, "eager", WHILE) for call in CALLS), *((*call, *met) for call in CALLS[:4] for met in MET)],
 )
 def test_acl_waits_ctrl_c_raises_keyboard_interrupt_and_program_ends(
     call: str, thread: str, schedule: str, interrupt: str, monkeypatch: pytest.MonkeyPatch

@@ -24,24 +24,24 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-MET = [("eager", WHILE), ("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BEFORE)]
+MET = [("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BEFORE)]
+CALLS = [
+    "hip.hipStreamSynchronize(stream)",
+    "hip.hipDeviceSynchronize()",
+    "hip.hipFree(device)",
+    "hip.hipStreamSynchronize(None)",
+    "hip.hipStreamDestroy(stream)",
+    "hip.hipEventSynchronize(event)",
+    "hip.hipMemcpy(bytearray(64), device, 64, kind)",
+    "hip.hipMemcpyAsync(bytearray(64), device, 64, kind, stream)",
+    "hip.hipMemset(int(device) + 8, 1, 8)",
+]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("schedule", "interrupt"), MET)
 @pytest.mark.parametrize(
-    "call",
-    [
-        "hip.hipStreamSynchronize(stream)",
-        "hip.hipStreamSynchronize(None)",
-        "hip.hipStreamDestroy(stream)",
-        "hip.hipDeviceSynchronize()",
-        "hip.hipEventSynchronize(event)",
-        "hip.hipMemcpy(bytearray(64), device, 64, kind)",
-        "hip.hipMemcpyAsync(bytearray(64), device, 64, kind, stream)",
-        "hip.hipMemset(int(device) + 8, 1, 8)",
-        "hip.hipFree(device)",
-    ],
+    ("call", "schedule", "interrupt"),
+    [*((call, "eager", WHILE) for call in CALLS), *((call, *met) for call in CALLS[:3] for met in MET)],
 )
 def test_hip_waits_ctrl_c_raises_keyboard_interrupt_and_program_ends(
     call: str, schedule: str, interrupt: str, monkeypatch: pytest.MonkeyPatch
