@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offer_bank(
-    source: object, device: Device, bank: Bank, detail: int, *, allow: Allow, told: Iterable[object] = ()
+    source: object, device: Device, bank: Bank, count: int, *, allow: Allow, told: Iterable[object] = ()
 ) -> Handle:
     """Return the handle of a bank.
 
@@ -26,8 +26,8 @@ def offer_bank(
         Kept alive by the handle.
     device : Device
     bank : Bank
-    detail : int
-        Said to those who open it.
+    count : int
+        How many notifies, ranks or leases its lines are for; told to the processes that open it.
     allow : iterable of int, or "user"
         Who may.
     told : iterable of object
@@ -35,7 +35,7 @@ def offer_bank(
     """
 
     def offer(everyone: bool) -> Any:
-        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
+        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count)
 
     return device.backend.make_handle(source, allow, offer, told=told)
 
@@ -46,10 +46,10 @@ def open_bank(
     handle: str,
     lines: int,
     seconds: float,
-    check: Callable[[int], None] = lambda _detail: None,
+    check: Callable[[int], None] = lambda _count: None,
 ) -> Bank:
-    """Open a bank of so many lines by its handle; ``check`` raises if what was said with it cannot be."""
+    """Open a bank of so many lines by its handle; ``check`` raises if its ``count`` cannot be."""
     offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
     with contextlib.closing(offer):
-        check(offer.detail)
+        check(offer.count)
         return device.backend.ranks.open_bank(offer, lines)
