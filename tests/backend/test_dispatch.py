@@ -315,3 +315,89 @@ def test_neutral_classes_have_no_instances_and_shadow_no_native_name() -> None:
         pl.Handle,
     ):
         assert neutral.__slots__ == () and neutral.__mro__ == (neutral, object)
+
+
+def _waiting_stream(device: pl.Device, virtual: pl.Device) -> tuple[pl.Stream, pl.Notify]:
+    stream, notify = device.create_stream(), virtual.create_notify()
+    stream.wait(notify)
+    return stream, notify
+
+
+def test_raw_calls_on_a_stream_keep_the_memory_of_both_backends(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, b, c, result = device.allocate(64), virtual.allocate(64), device.allocate(64), bytearray(64)
+    b.copy_from(noise(64))
+    stream, notify = _waiting_stream(device, virtual)
+    pl.raw.copy(a.address, b.address, 64, stream=stream)
+    pl.raw.reduce(a.address, b.address, 8, dtype="uint64", op="max", stream=stream)
+    pl.raw.copy_2d(c.address, 8, a.address, 8, 8, 8, stream=stream)
+    pl.raw.fill(c.address, 3, count=4, stream=stream)
+    pl.copy(result, c, stream=stream)
+    a_address, free = a.address, virtual.free_bytes
+    for each in (a, b, c):
+        each.close()
+    assert len(device.backend.blocks) == 2 and virtual.free_bytes == free
+    with pytest.raises(pl.BadAddress, match=r"destination address .* freed by Buffer.close\(\)"):
+        pl.raw.copy(a_address, c.last_address, 8, stream=stream)
+    notify.record()
+    stream.close()
+    assert result == b"\x03" * 4 + noise(64)[4:]
+    assert not device.backend.blocks and virtual.free_bytes > free
+
+
+def test_refused_raw_copy_between_backends_moves_nothing_and_keeps_nothing(
+    plain: tuple[pl.Device, pl.Device],
+) -> None:
+    device, virtual = plain
+    size = 3 * PIECE
+    a, b = device.allocate(size), virtual.allocate(2 * PIECE + 1)
+    b.fill(7)
+    with pytest.raises(
+        pl.BadAddress, match=r"source range of 3,145,728 bytes .* ends 1,048,575 bytes beyond"
+    ):
+        pl.raw.copy(a.address, b.address, size)
+    assert not any(a.view())
+    with pytest.raises(pl.BadAddress, match="destination range"):
+        pl.raw.copy(b.address, a.address, size)
+    a.close()
+    assert not device.backend.blocks
+
+
+def test_failure_of_a_queued_operation_is_the_error_of_its_backend(
+    plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), device.allocate(64)
+
+    def refuse(*_: int) -> None:
+        raise pl.DeviceFault("the board is on fire", fault=pl.Fault.DEVICE_FAULT)
+
+    monkeypatch.setattr(device.backend, "copy", refuse)
+    for submit, call in (
+        (lambda stream: pl.copy(a, b, stream=stream), "copy"),
+        (lambda stream: pl.raw.copy(a.address, b.address, 8, stream=stream), "raw.copy"),
+    ):
+        stream, notify = _waiting_stream(device, virtual)
+        submit(stream)
+        notify.record()
+        with pytest.raises(
+            pl.DeviceFault, match=r"operation 2 \(copy\) .*: the board is on fire \[submitted"
+        ) as told:
+            stream.sync()
+        assert (told.value.fault, told.value.call) == (pl.Fault.DEVICE_FAULT, call)
+        assert told.value.operation == 2 and "test_dispatch.py" in str(told.value)
+        stream.close()
+
+
+def test_failure_of_a_queued_operation_that_is_no_refusal_is_a_failed_callback(
+    plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = plain
+    a, b = device.allocate(64), device.allocate(64)
+    monkeypatch.setattr(device.backend, "copy", lambda *_: 1 // 0)
+    stream = device.create_stream()
+    pl.copy(a, b, stream=stream)
+    with pytest.raises(pl.DeviceFault, match=r"copy \(copy\) raised ZeroDivisionError") as told:
+        stream.sync()
+    assert told.value.fault is pl.Fault.CALLBACK_FAILED
+    assert isinstance(told.value.__cause__, ZeroDivisionError)

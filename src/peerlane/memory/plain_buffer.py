@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from typing import Any
+from weakref import WeakValueDictionary
 
 from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Memory, VisibleMemory
@@ -18,16 +19,20 @@ from peerlane.streams.stream import Stream, checked_stream
 class _Allocation:
     """Memory that a buffer, its parts and queued operations share; it is freed once, after the last use."""
 
-    __slots__ = ("_lock", "_uses", "id", "is_closed", "memory")
+    __slots__ = ("__weakref__", "_lock", "_uses", "id", "is_closed", "memory")
 
     def __init__(self, memory: Memory, identity: int) -> None:
         self.memory, self.id, self.is_closed = memory, identity, False
         self._uses = 1  # that of the buffer itself
         self._lock = threading.Lock()
+        _allocations[identity] = self
 
-    def hold(self) -> None:
+    def hold(self) -> bool:
+        """Keep the bytes until ``let_go``; False, and nothing is kept, if the program has closed it."""
         with self._lock:
-            self._uses += 1
+            if not self.is_closed:
+                self._uses += 1
+            return not self.is_closed
 
     def let_go(self) -> None:
         with self._lock:
@@ -41,6 +46,14 @@ class _Allocation:
         with self._lock:
             was_closed, self.is_closed = self.is_closed, True
         return not was_closed
+
+
+_allocations: WeakValueDictionary[int, _Allocation] = WeakValueDictionary()  # by the number of the allocation
+
+
+def allocation_of(number: int) -> _Allocation | None:
+    """Return what buffers share of an allocation; None for memory that no plain buffer owns."""
+    return _allocations.get(number)
 
 
 class PlainBuffer(Buffer):
@@ -112,9 +125,7 @@ class PlainBuffer(Buffer):
 
     def hold(self) -> _Allocation:
         """Keep the bytes until ``let_go`` of what is returned; ``Closed`` if they are gone."""
-        self._allocation.hold()
-        if self.is_closed:
-            self._allocation.let_go()
+        if self.is_closed or not self._allocation.hold():
             raise self._closed()
         return self._allocation
 
