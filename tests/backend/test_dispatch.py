@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane.backend import registry
+from peerlane.backend import host, registry
 from peerlane.backend.base import BackendBase
 from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
 from peerlane.memory.dispatch import PIECE
@@ -283,6 +286,21 @@ def test_what_a_backend_lacks_is_unsupported_by_name(plain: tuple[pl.Device, pl.
         pl.raw.write_value(a.address, 1, stream=stream)
 
 
+def test_fill_that_a_backend_lacks_is_unsupported_and_keeps_nothing(
+    plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), virtual.allocate(64)
+    monkeypatch.setattr(device.backend, "caps", Caps.NONE)
+    for call in (lambda: a.fill(1), lambda: pl.raw.fill(a.address, 1, count=8)):
+        with pytest.raises(pl.Unsupported, match="needs FILL; back-end plain has none"):
+            call()
+    with pytest.raises(pl.Unsupported, match="needs DESCRIPTOR; back-end plain has none"):
+        pl.raw.launch_descriptor(b.address, 64, device=device)
+    a.close()
+    assert not device.backend.blocks
+
+
 def test_leaving_the_node_closes_what_was_entered_beside_it(plain: tuple[pl.Device, pl.Device]) -> None:
     device, _ = plain
     a, stream = device.allocate(64), device.create_stream()
@@ -401,3 +419,80 @@ def test_failure_of_a_queued_operation_that_is_no_refusal_is_a_failed_callback(
         stream.sync()
     assert told.value.fault is pl.Fault.CALLBACK_FAILED
     assert isinstance(told.value.__cause__, ZeroDivisionError)
+
+
+class Pinned:
+    """Memory of the host that the back-end knows by its address."""
+
+    def __init__(self, backend: Pinning, size: int) -> None:
+        self.backend, self.size, self.data = backend, size, (ctypes.c_ubyte * size)()
+        self.address, self.number = ctypes.addressof(self.data), host.next_allocation()
+
+    def host_view(self) -> memoryview:
+        return memoryview(self.data).cast("B")
+
+    def close(self) -> None:
+        self.backend.pinned.pop(self.address, None)
+
+
+class Pinning(Plain):
+    """The plain back-end, with pinned memory."""
+
+    name = "pinning"
+    caps = Plain.caps | Caps.PINNED_HOST
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pinned: dict[int, Pinned] = {}
+
+    def allocate_host(self, nbytes: int) -> Pinned:
+        made = Pinned(self, nbytes)
+        return self.pinned.setdefault(made.address, made)
+
+    def locate(self, address: int) -> Location:
+        for each in self.pinned.values():
+            if 0 <= address - each.address < each.size:
+                return Location(Kind.PINNED, -1, each.address, each.size, each.number)
+        return super().locate(address)
+
+    def _at(self, address: int, nbytes: int) -> tuple[Any, int]:
+        for each in self.pinned.values():
+            if 0 <= address - each.address < each.size:
+                return SimpleNamespace(data=each.host_view()), address - each.address
+        return super()._at(address, nbytes)
+
+
+class PinningFactory:
+    def configure(self, settings: str, source: str) -> object:
+        return settings
+
+    def enter(self, config: object, present: Pinning | None) -> Pinning:
+        return present or Pinning()
+
+
+def test_pinned_memory_of_a_backend_is_that_of_the_host(node: Node) -> None:
+    registry.register("pinning", PinningFactory())
+    (device, _) = pl.enter_node("backend=pinning")
+    pinned, block = pl.Host().allocate(64), device.allocate(64)
+    assert pinned.device == pl.Host() and pl.raw.locate(pinned.address + 1).kind is Kind.PINNED
+    pinned.view()[:] = np.frombuffer(noise(64), np.uint8)
+    device.backend.calls.clear()
+    with device.create_stream() as stream:
+        block.copy_from(pinned, stream=stream)
+    pinned[:32].copy_from(block[32:])
+    assert device.backend.calls == ["copy", "copy"]
+    assert bytes(pinned.view()) == noise(64)[32:] * 2
+    pl.raw.fill(pinned.address, 9, count=64)
+    assert set(bytes(pinned.view())) == {9} and pinned.route_to(block).kind == "host"
+    with pytest.raises(pl.Unsupported, match="DESCRIPTOR"):
+        pl.CopyDescriptor(pinned)
+    with pytest.raises(pl.Unsupported, match="SHARE"):
+        pinned.export()
+    view = pinned.view()
+    pinned.close()
+    assert not device.backend.pinned and set(bytes(view)) == {9}
+    with pytest.raises(pl.Closed, match=r"freed by Buffer.close\(\)"):
+        pl.copy(pinned, block)
+    pl.leave_node()
+    with pytest.raises(pl.Closed):
+        pl.copy(block, bytes(64))

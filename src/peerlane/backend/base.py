@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerlane.backend.facts import Caps
-from peerlane.backend.interface import Copies, Memory
+from peerlane.backend.interface import Copies, VisibleMemory
 from peerlane.errors import AccessDenied, Fault, Unsupported
 from peerlane.support import reductions
 
@@ -103,7 +103,7 @@ class BackendBase:
         """Combine on the host."""
         reduce(self._copies(), dst, src, count, dtype, op)
 
-    def allocate_host(self, nbytes: int) -> Memory:
+    def allocate_host(self, nbytes: int) -> VisibleMemory:
         """Refuse: it has no pinned memory."""
         raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
 

@@ -5,18 +5,25 @@ exceptions of :mod:`peerlane.errors`.  Every verb is synchronous: when it return
 raise nothing was created and nothing half-made is left; the destination of a copy that failed *while running* is
 unspecified.
 
+Any thread calls a verb, several at a time: a driver with a current device must set it in each call.  Where a
+back-end has no queues, one thread of the process makes the queued calls of all streams, so a call that waits long
+holds up the others.  The neutral API checks sizes, overlaps of a reduction, and that memory is open, before it calls.
+
 ========================  ==========================================================================================
-:class:`Memory`           address, size, close, capacity; ``host_view`` if the host may look
+:class:`Memory`           address, size, close; :class:`VisibleMemory` if the host may look
 :class:`Addresses`        locate
-:class:`VirtualMemory`    physical, reserve, where there is virtual memory (``Caps.PHYSICAL``)
-:class:`Peers`            can access, enable, route
+:class:`VirtualMemory`    physical memory, reserved addresses (``Caps.PHYSICAL``)
+:class:`Peers`            can access, enable, announce
 :class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
-:class:`Queue`            submit, record, wait, sync, cancel; a back-end without queues gets the host's
-:class:`Share`            export to a plain record and, where there is one, a descriptor; open a record as memory
-:class:`Signal`           record, wait
+:class:`Queue`            make streams (``Caps.QUEUE``); a back-end without queues gets the host's
+:class:`Signal`           make events and notifies (``Caps.QUEUE``)
+:class:`Share`            handles of memory and of signals, and what they open as (``Caps.SHARE``)
+:class:`Descriptors`      copy lists in device memory (``Caps.DESCRIPTOR``)
+:class:`Buffers`          buffers of the back-end's own, where plain ones would be slow; no capability
 ========================  ==========================================================================================
 
 :class:`Backend` is what each must be: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
+The other rows are frozen when a second back-end has them.
 :class:`peerlane.backend.base.BackendBase` has the default bodies.
 """
 
@@ -31,7 +38,12 @@ from peerlane.backend.ranks import Ranks
 
 @runtime_checkable
 class Memory(Protocol):
-    """One allocation.  ``close`` is idempotent; no verb finds its addresses afterwards."""
+    """One allocation.
+
+    ``close`` is idempotent, does nothing once the back-end was left, and never raises: a garbage collection may call
+    it, in any thread.  The neutral API calls it when no queued operation uses the memory any more.  No verb finds its
+    addresses afterwards.
+    """
 
     @property
     def address(self) -> int: ...
@@ -58,7 +70,8 @@ class Addresses(Protocol):
     def locate(self, address: int) -> Location:
         """Tell what ``address`` points at; what is not this back-end's is ``Kind.PAGEABLE``.
 
-        Raises ``BadAddress`` for an address that only this back-end could have given out and where nothing lives.
+        It is asked of every address that a program gives to a raw call, so it must be quick.  Raises ``BadAddress``
+        for an address that only this back-end could have given out and where nothing lives.
         """
         ...
 
@@ -75,7 +88,7 @@ class Peers(Protocol):
         ...
 
     def link(self, ordinal: int, peer: int) -> str:
-        """Return what joins two devices, as ``peerlane topo`` names it; ``"X"`` for a device and itself."""
+        """Return a word for what joins two devices: ``"PIX"``, ``"SYS"`` (the host); ``"X"`` for a device itself."""
         ...
 
     def peers(self, ordinal: int) -> Collection[int]:
@@ -87,22 +100,23 @@ class Peers(Protocol):
         ...
 
     def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
-        """Say on the node whether this process enables the direction; opens no route, idempotent.
+        """Say to the other processes whether this one enables the direction; opens no route, idempotent.
 
-        A copy that is to be direct goes also where both directions are announced, each by any process.
+        A copy that is to be direct goes also where both directions are announced, each by any process.  A back-end
+        of one process keeps it for itself.  Only dialects call it.
         """
         ...
 
     def is_announced(self, ordinal: int, peer: int) -> bool:
-        """Tell whether a process of the node, this one or another, enables the direction."""
+        """Tell whether this process, or another one that has the devices, enables the direction."""
         ...
 
 
 class Copies(Protocol):
     """What moves bytes.  Addresses are the back-end's own; host memory is an object with the buffer protocol.
 
-    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written, and names the
-    operand.
+    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written, and its text
+    names the operand: destination or source.
     """
 
     def copy(self, dst: int, src: int, nbytes: int) -> None:
@@ -113,11 +127,14 @@ class Copies(Protocol):
         ...
 
     def fill(self, address: int, value: int, width: int, count: int) -> None:
-        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``."""
+        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``, little-endian.
+
+        ``Caps.FILL``; a count of 0 is a no-op.
+        """
         ...
 
     def read(self, address: int, into: memoryview) -> None:
-        """Copy as many bytes as ``into`` has, from ``address`` to the host."""
+        """Copy as many bytes as ``into`` has, from ``address`` to the host; ``into`` is contiguous and writable."""
         ...
 
     def write(self, address: int, data: memoryview) -> None:
@@ -129,18 +146,21 @@ class Copies(Protocol):
         ...
 
     def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
-        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart."""
+        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart, at least ``width``."""
         ...
 
     def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
-        """Combine ``count`` elements at ``src`` into those at ``dst``; names as of :func:`peerlane.reduce`."""
+        """Combine ``count`` elements at ``src`` into those at ``dst``.
+
+        ``dtype`` and ``op`` are names that :func:`peerlane.reduce` takes; it says which bits the result has.
+        """
         ...
 
 
 class VirtualMemory(Protocol):
     """Physical memory and addresses apart from each other: ``Caps.PHYSICAL``.
 
-    What is returned is opaque to the neutral API: a ``Physical`` and an ``AddressRange`` of the back-end's own.
+    ``device`` is a :class:`peerlane.Device`.  What is returned is a class of the back-end's own.
     """
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> Any:
@@ -156,9 +176,10 @@ class VirtualMemory(Protocol):
 
 
 class Queue(Protocol):
-    """Streams of the back-end's own: ``Caps.QUEUE``.  Not frozen until a second implementation stands on it.
+    """Streams of the back-end's own: ``Caps.QUEUE``.
 
-    ``create_stream`` returns a :class:`peerlane.Stream`: submit, record, wait, sync, cancel.
+    ``device`` is a :class:`peerlane.Device`; ``on_error`` is ``"stop"`` or ``"continue"``, as
+    :meth:`peerlane.Device.create_stream` says.
     """
 
     def create_stream(self, device: Any, on_error: str) -> Any:
@@ -171,7 +192,7 @@ class Queue(Protocol):
 
 
 class Signal(Protocol):
-    """What streams record and wait for.  Not frozen until a second implementation stands on it."""
+    """What streams record and wait for: ``Caps.QUEUE``."""
 
     def create_event(self, device: Any) -> Any:
         """Return a new :class:`peerlane.Event`, not recorded yet."""
@@ -182,32 +203,92 @@ class Signal(Protocol):
         ...
 
 
-class Share(Protocol):
-    """Memory and signals of other processes: ``Caps.SHARE``.  Not frozen until a second implementation stands on it.
+class Offer(Protocol):
+    """What another process offers by a handle; ``close`` lets go of it, unless an object was made of it."""
 
-    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.
+    @property
+    def device(self) -> int:
+        """The ordinal that the other process claims; it may be out of range."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The bytes behind the offer; 0 is refused by the neutral API."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Share(Protocol):
+    """Memory and signals of other processes: ``Caps.SHARE``.
+
+    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.  What opens
+    one goes in two steps: ``open_handle`` or ``open_file`` gives an :class:`Offer`, and the neutral API gives that,
+    checked, to the verb that makes an object of it.
     """
 
-    node_hash: int  #: what tells this node from others
+    node_hash: int  #: what tells these devices from those of other processes that are not the same ones
 
-    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Any:
+    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Offer:
         """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); return its offer.
 
         Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
         """
         ...
 
-    def open_file(self, fd: int) -> Any:
-        """Look at a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for what is none."""
+    def open_file(self, fd: int) -> Offer:
+        """Return the offer of a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for another file."""
+        ...
+
+    def open_buffer(self, offer: Any, home: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Buffer` of offered memory.
+
+        ``home`` is the :class:`peerlane.Device` that has the memory, ``device`` the one that is to reach it.
+        """
+        ...
+
+    def open_physical(self, offer: Any, home: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Physical` of offered memory (with ``Caps.PHYSICAL``); devices as above."""
+        ...
+
+    def open_event(self, offer: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Event` that another process records."""
+        ...
+
+    def open_notify(self, offer: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Notify` that other processes have as well."""
         ...
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
-        """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
+        """Return the pid of the process that made a handle, None if it has ended.
+
+        Raises ``BadHandle`` for text that is not a handle.
+        """
         ...
 
     @property
     def ranks(self) -> Ranks:
         """What ranks that write into each other's memory need besides."""
+        ...
+
+
+class Descriptors(Protocol):
+    """Copy lists in device memory: ``Caps.DESCRIPTOR``.  The virtual devices' own: native code launches them."""
+
+    def number(self, ordinal: int) -> int:
+        """Return the number by which ``peerlane.backend.host.launch_descriptor`` knows a device."""
+        ...
+
+
+class Buffers(Protocol):
+    """Buffers of the back-end's own, for a quick way; a back-end without ``make_buffer`` gets plain ones."""
+
+    def make_buffer(self, memory: Any, device: Any, stream: Any) -> Any:
+        """Return the :class:`peerlane.Buffer` that owns memory of ``allocate`` or ``allocate_host``.
+
+        ``device`` is a :class:`peerlane.Device` or the :class:`peerlane.Host`; ``stream``, where there is one, the
+        :class:`peerlane.Stream` in whose order the memory is freed.
+        """
         ...
 
 
@@ -228,11 +309,14 @@ class Backend(Addresses, Peers, Copies, Protocol):
         ...
 
     def ready(self) -> None:
-        """Refuse where it cannot be used: ``Closed`` when it was left, or in a forked child that cannot have it."""
+        """Refuse where it cannot be used: ``Closed`` when it was left, or in a forked child that cannot have it.
+
+        It is called before each neutral call that takes the devices of the process.
+        """
         ...
 
     def free_bytes(self, ordinal: int) -> int:
-        """Return the bytes of capacity not charged to any allocation of any process of the node."""
+        """Return the bytes of capacity that no allocation of any process holds, in the back-end's own units."""
         ...
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
@@ -243,12 +327,16 @@ class Backend(Addresses, Peers, Copies, Protocol):
         """
         ...
 
-    def allocate_host(self, nbytes: int) -> Memory:
-        """Allocate pinned host memory (``Caps.PINNED_HOST``): its address may be dereferenced by the host."""
+    def allocate_host(self, nbytes: int) -> VisibleMemory:
+        """Allocate pinned host memory (``Caps.PINNED_HOST``).
+
+        The host may dereference its address, and every verb takes the address as one of a device.  ``locate`` gives
+        ``Kind.PINNED`` and ordinal -1 for it.
+        """
         ...
 
     def close(self) -> None:
-        """Leave: every allocation dies, later use of its address is a named ``BadAddress``."""
+        """Leave, idempotent: every allocation dies; verbs that need one, and ``allocate``, raise ``Closed`` then."""
         ...
 
 

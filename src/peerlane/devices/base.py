@@ -66,7 +66,10 @@ class DeviceBase:
 
     @property
     def free_bytes(self) -> int:
-        """Capacity not held by any process of the node; counted in blocks of 2 MiB."""
+        """Capacity not held by any process of the node.
+
+        Back-ends count in units of their own: virtual devices in blocks of 2 MiB, the reference back-end in bytes.
+        """
         return self._backend.free_bytes(self._info.ordinal)
 
     @property

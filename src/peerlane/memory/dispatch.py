@@ -117,7 +117,7 @@ _End: TypeAlias = "_Foreign | _Seen | _Pageable"
 def _end(buffer: Buffer) -> _End:
     if isinstance(buffer, PlainBuffer):
         hold = buffer.hold()
-        return _Foreign(buffer.device.backend, buffer.last_address, hold)
+        return _Foreign(buffer.backend, buffer.last_address, hold)
     return _Seen(buffer)
 
 
@@ -228,6 +228,9 @@ def fill(dst: Buffer, value: int, width: int, stream: Stream | None = None) -> N
     """Fill a buffer that is not native."""
     end, count = _end(dst), dst.size // width
     assert isinstance(end, _Foreign)
+    if Caps.FILL not in end._backend.caps:
+        end.let_go()
+        raise lacks("fill", end._backend, Caps.FILL)
     work = partial(end._backend.fill, end.address, value, width, count)
     _run(stream, "fill", "fill", (end,), work)
 
@@ -333,6 +336,8 @@ def fill_at(address: int, value: int, width: int, count: int, stream: Stream | N
     backend = backend_at(address) if count else None
     if backend is None:
         return False
+    if Caps.FILL not in backend.caps:
+        raise lacks("raw.fill", backend, Caps.FILL)
     end = _foreign_at("dst", backend, address, width * count)
     _run(stream, "raw.fill", "fill", (end,), lambda: backend.fill(address, value, width, count))
     return True

@@ -8,7 +8,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from peerlane.backend.facts import Caps
-from peerlane.backend.interface import Memory, VisibleMemory
+from peerlane.backend.interface import Backend, Memory, VisibleMemory
+from peerlane.devices.base import HostBase
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.errors import Closed, Unsupported
 from peerlane.memory.buffer import Buffer
@@ -19,13 +20,14 @@ from peerlane.streams.stream import Stream, checked_stream
 class _Allocation:
     """Memory that a buffer, its parts and queued operations share; it is freed once, after the last use."""
 
-    __slots__ = ("__weakref__", "_lock", "_uses", "id", "is_closed", "memory")
+    __slots__ = ("__weakref__", "_lock", "_uses", "backend", "id", "is_closed", "memory")
 
-    def __init__(self, memory: Memory, identity: int) -> None:
-        self.memory, self.id, self.is_closed = memory, identity, False
+    def __init__(self, backend: Backend, memory: Memory) -> None:
+        self.backend, self.memory, self.is_closed = backend, memory, False
+        self.id = backend.locate(memory.address).allocation
         self._uses = 1  # that of the buffer itself
         self._lock = threading.Lock()
-        _allocations[identity] = self
+        _allocations[self.id] = self
 
     def hold(self) -> bool:
         """Keep the bytes until ``let_go``; False, and nothing is kept, if the program has closed it."""
@@ -77,6 +79,11 @@ class PlainBuffer(Buffer):
         return made
 
     @property
+    def backend(self) -> Backend:
+        """What reaches the bytes."""
+        return self._allocation.backend
+
+    @property
     def address(self) -> int:
         if self.is_closed:
             raise self._closed()
@@ -100,7 +107,7 @@ class PlainBuffer(Buffer):
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed or self._allocation.is_closed or self.device.is_closed
+        return self._is_closed or self._allocation.is_closed or self.backend.is_closed
 
     @property
     def is_imported(self) -> bool:
@@ -131,7 +138,7 @@ class PlainBuffer(Buffer):
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         raise Unsupported(
-            f"Buffer.export: {self!r} cannot be shared: back-end {self.device.backend.name} has no handles "
+            f"Buffer.export: {self!r} cannot be shared: back-end {self.backend.name} has no handles "
             f"({Caps.SHARE.name})",
             call="Buffer.export",
             device=self.device.name,
@@ -140,9 +147,10 @@ class PlainBuffer(Buffer):
     def _bytes(self) -> memoryview:
         self.address  # noqa: B018 - raises the text that names who closed it
         memory = self._allocation.memory
-        if Caps.HOST_VIEW not in self.device.caps or not isinstance(memory, VisibleMemory):
+        is_seen = isinstance(self.device, HostBase) or Caps.HOST_VIEW in self.backend.caps
+        if not (is_seen and isinstance(memory, VisibleMemory)):
             raise Unsupported(
-                f"Buffer.view: the host cannot look at {self!r}: back-end {self.device.backend.name} has no views "
+                f"Buffer.view: the host cannot look at {self!r}: back-end {self.backend.name} has no views "
                 f"({Caps.HOST_VIEW.name}); copy it to the host",
                 call="Buffer.view",
                 device=self.device.name,
@@ -153,7 +161,7 @@ class PlainBuffer(Buffer):
         return PlainBuffer._make(self._allocation, self.device, self._first + first, nbytes, owns=False)
 
     def _closed(self) -> Closed:
-        if self.device.is_closed:
+        if self.backend.is_closed:
             return Closed(
                 f"{self.device.name} is closed: its node was left; ask for its devices again with devices()",
                 device=self.device.name,
@@ -174,10 +182,9 @@ class PlainBuffer(Buffer):
 PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # as texts say it
 
 
-def plain_buffer(memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
-    """Return the buffer that owns what a back-end allocated."""
-    identity = device.backend.locate(memory.address).allocation
-    made = PlainBuffer._make(_Allocation(memory, identity), device, 0, memory.size, owns=True)
+def plain_buffer(backend: Backend, memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
+    """Return the buffer that owns what a back-end allocated for a device, or for the host."""
+    made = PlainBuffer._make(_Allocation(backend, memory), device, 0, memory.size, owns=True)
     made._stream = stream
     allocations.remember(made, device.name)
     if live_objects.active:

@@ -37,7 +37,8 @@ def offer_bank(
     def offer(everyone: bool) -> Any:
         return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count)
 
-    return device.backend.make_handle(source, allow, offer, told=told)
+    made: Handle = device.backend.make_handle(source, allow, offer, told=told)
+    return made
 
 
 def open_bank(
@@ -52,4 +53,5 @@ def open_bank(
     offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
     with contextlib.closing(offer):
         check(offer.count)
-        return device.backend.ranks.open_bank(offer, lines)
+        opened: Bank = device.backend.ranks.open_bank(offer, lines)
+        return opened
