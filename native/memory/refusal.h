@@ -54,13 +54,35 @@ enum class Why : int {
     no_progress,       // all that this process, or a group of ranks, can do is wait
 };
 
-// What an error text can name of a handle that was asked for.  What `first` and `second` count is the status's: see Status.
-struct Asked {   // trivial, as a member of a union must be
-    uint32_t index;
-    uint64_t nonce;
-    int32_t exporter, asker;
-    uint64_t asker_start, listed_start;
-    uint64_t first, second;
+// The two processes of a refused handle.
+struct HandleParties {   // trivial, as a member of a union must be
+    int32_t exporter, asker;               // pids, 0: not known
+    uint64_t asker_start, listed_start;    // start times: the asker's, and that of the process which was listed
+};
+
+// The numbers of a refused handle.  Its status tells which member counts: see Status in frames.h.
+union HandleNumbers {
+    struct {
+        uint32_t exporter, asker;
+    } versions;                            // of the protocol
+    struct {
+        uint64_t exporter, asker;
+    } nodes;
+    struct {
+        uint32_t exporter, asker;
+    } users;
+    struct {
+        uint32_t exported, wanted;
+    } kinds;
+    uint64_t most;
+    int exporter_error;                    // an errno of the exporter
+    struct {
+        uint64_t claimed, there;
+    } bytes;
+    int seals;                             // that the descriptor has
+    struct {
+        int claimed, mode;
+    } rights;                              // `mode`: of the descriptor
 };
 
 // What is the same for all reasons, and the facts of one: `why` tells which.  None is used for another reason's.
@@ -106,7 +128,8 @@ struct Refusal {
         } lease;                                      // lease_ended: see Lease::End
         struct {
             int status;
-            Asked asked;
+            HandleParties parties;
+            HandleNumbers numbers;
         } handle;                                     // handle: see Status
     };
     int error = 0;                // errno, where the system refused; of host_fault: EIO the file has no such page, EACCES protected

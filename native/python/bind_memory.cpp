@@ -29,6 +29,39 @@ static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::no_progress) + 1)
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
+// The facts of a refused handle that its status has.
+void add_numbers(nb::dict& facts, Status status, const HandleNumbers& numbers) {
+    const auto add = [&facts](const char* name, auto value) { facts[name] = value; };
+    switch (status) {
+        case Status::version:
+            add("maker_version", numbers.versions.exporter);
+            add("own_version", numbers.versions.asker);
+            break;
+        case Status::other_user:
+            add("maker_user", numbers.users.exporter);
+            add("asker_user", numbers.users.asker);
+            break;
+        case Status::wrong_kind:
+            add("exported_kind", numbers.kinds.exported);
+            add("wanted_kind", numbers.kinds.wanted);
+            break;
+        case Status::too_many:
+        case Status::too_many_of_process:
+        case Status::too_many_members: add("most", numbers.most); break;
+        case Status::exhausted: add("maker_errno", numbers.exporter_error); break;
+        case Status::false_size:
+            add("claimed_bytes", numbers.bytes.claimed);
+            add("bytes_there", numbers.bytes.there);
+            break;
+        case Status::no_seals: add("seals", numbers.seals); break;
+        case Status::false_rights:
+            add("claimed_rights", numbers.rights.claimed);
+            add("mode", numbers.rights.mode);
+            break;
+        default: break;
+    }
+}
+
 // What every refusal has, and the facts of its reason.
 nb::dict facts_of(const Refusal& refusal) {
     nb::dict facts;
@@ -113,14 +146,13 @@ nb::dict facts_of(const Refusal& refusal) {
             add("end", refusal.lease.end);
             break;
         case Why::handle: {
-            const Asked& asked = refusal.handle.asked;
+            const HandleParties& parties = refusal.handle.parties;
             add("status", refusal.handle.status);
-            add("maker", asked.exporter);
-            add("asker", asked.asker);
-            add("started", asked.asker_start);
-            add("listed", asked.listed_start);
-            add("first", asked.first);
-            add("second", asked.second);
+            add("maker", parties.exporter);
+            add("asker", parties.asker);
+            add("started", parties.asker_start);
+            add("listed", parties.listed_start);
+            add_numbers(facts, static_cast<Status>(refusal.handle.status), refusal.handle.numbers);
             break;
         }
         default:

@@ -98,7 +98,7 @@ void bind_sharing(nb::module_& m) {
     m.def(
         "refuse_own",
         [](uint32_t index, uint64_t nonce, unsigned nonce_bits) {
-            throw refuse_handle(Broker::get().refusal_of(index, nonce, nonce_bits), {.index = index, .nonce = nonce, .exporter = getpid()});
+            throw refuse_handle(Broker::get().refusal_of(index, nonce, nonce_bits), {.exporter = getpid()});
         },
         "index"_a, "nonce"_a, "nonce_bits"_a, "Raise why this process does not open a handle that it made itself.");
     m.def(
@@ -125,7 +125,9 @@ void bind_sharing(nb::module_& m) {
             },
             "ledger"_a, "bank"_a = 0, nb::rv_policy::take_ownership,
             "What it shares of a notify, an event or, of `bank` lines, a bank; the offer is used up.")
-        .def_prop_ro("detail", [](const OfferHandle& self) { return self.offer.grant.detail[0]; })
+        .def_prop_ro("notify_kind", [](const OfferHandle& self) { return self.offer.grant.notify_kind; })
+        .def_prop_ro("count", [](const OfferHandle& self) { return self.offer.grant.count; },
+                     "How many notifies, ranks or leases the lines of a bank are for.")
         .def_static(
             "of_file",
             [](int fd, uint32_t device, uint64_t block, uint64_t size, bool read_only, bool peer) {

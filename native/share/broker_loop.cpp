@@ -45,6 +45,10 @@ void close_one(int& fd) {
     fd = -1;
 }
 
+Answer exhausted(int error) {
+    return {.status = Status::exhausted, .exporter_error = static_cast<uint16_t>(error)};
+}
+
 }  // namespace
 
 void BrokerLoop::listen(int directory, const std::string& name) {
@@ -132,7 +136,7 @@ bool BrokerLoop::accept_one() {
     int socket = obtain(accept);
     if (socket >= 0) {
         if (connections_.size() >= kMaxConnections)
-            refuse_connection(socket, Status::too_many, kMaxConnections);
+            refuse_connection(socket, {.status = Status::too_many, .most = kMaxConnections});
         else
             enter(socket);
         return true;
@@ -141,7 +145,7 @@ bool BrokerLoop::accept_one() {
     const int error = errno;
     close_one(reserve_);
     socket = accept();
-    if (socket >= 0) refuse_connection(socket, Status::exhausted, static_cast<uint64_t>(error));
+    if (socket >= 0) refuse_connection(socket, exhausted(error));
     reserve_ = eventfd(0, EFD_CLOEXEC);
     if (socket >= 0) return true;
     lock.unlock();
@@ -149,8 +153,8 @@ bool BrokerLoop::accept_one() {
     return false;
 }
 
-void BrokerLoop::refuse_connection(int socket, Status status, uint64_t first) {
-    const Answer answer{.status = status, .exporter = pid_, .first = first};
+void BrokerLoop::refuse_connection(int socket, Answer answer) {
+    answer.exporter = pid_;
     send(socket, &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
     close(socket);
 }
@@ -163,7 +167,7 @@ void BrokerLoop::enter(int socket) {
     // One process must not take the places of all.
     const auto its = of_process_.find(credentials.pid);
     if (credentials.pid != pid_ && its != of_process_.end() && its->second >= kMaxOfProcess)
-        return refuse_connection(socket, Status::too_many_of_process, kMaxOfProcess);
+        return refuse_connection(socket, {.status = Status::too_many_of_process, .most = kMaxOfProcess});
     const uint64_t id = next_id_++;
     Connection connection{.socket = socket, .user = credentials.uid};
     // A pid of 0 is one of a foreign namespace: it gets nothing, so its end need not be known.
@@ -179,10 +183,10 @@ void BrokerLoop::enter(int socket) {
         ++count;
         polled_ += connection.is_polled();
     } catch (const std::exception&) {
-        refuse_connection(socket, Status::exhausted, ENOMEM);
+        refuse_connection(socket, exhausted(ENOMEM));
         close_one(connection.process.pidfd);
     } catch (const Refusal& refusal) {
-        refuse_connection(socket, Status::exhausted, static_cast<uint64_t>(refusal.error));
+        refuse_connection(socket, exhausted(refusal.error));
         close_one(connection.process.pidfd);
     }
 }

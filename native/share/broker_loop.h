@@ -51,7 +51,7 @@ class BrokerLoop {
     void run();
     void look_for_dead();
     bool accept_one();
-    void refuse_connection(int socket, Status status, uint64_t first);
+    void refuse_connection(int socket, Answer answer);
     void enter(int socket);
 
     void serve(uint64_t id);

@@ -87,8 +87,6 @@ BrokerLoop::Next BrokerLoop::answer_one(Connection& connection, std::vector<Gone
                   .asker_start = connection.process.start};
     if (magic && request.version != kFrameVersion) {
         answer.status = Status::version;
-        answer.first = kFrameVersion;
-        answer.second = request.version;
     } else if (!whole || !is_frame(request)) {
         answer.status = Status::malformed;
     } else if (request.verb == Verb::open) {
@@ -119,7 +117,7 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
         connection.last_granted = false;
         release(connection, request.index);   // others have it, or its owner: nothing is to be called
         answer.status = Status::exhausted;
-        answer.first = static_cast<uint64_t>(error);
+        answer.exporter_error = static_cast<uint16_t>(error);
         answer.nonce = 0;
         answer.grant = {};
     }
@@ -127,15 +125,17 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
 }
 
 Status BrokerLoop::judge(const Connection& connection, const Request& request, Answer& answer) {
-    const auto differ = [&answer](Status status, uint64_t first, uint64_t second) {
-        answer.first = first;
-        answer.second = second;
-        return status;
-    };
     const Process& process = connection.process;
-    if (request.node != node_) return differ(Status::other_node, node_, request.node);
+    if (request.node != node_) {
+        answer.exporter_node = node_;
+        return Status::other_node;
+    }
     if (process.pid == 0) return Status::foreign_namespace;
-    if (connection.user != geteuid()) return differ(Status::other_user, geteuid(), connection.user);
+    if (connection.user != geteuid()) {
+        answer.exporter_user = geteuid();
+        answer.asker_user = connection.user;
+        return Status::other_user;
+    }
     if (process.pid == pid_) return Status::own_process;
     const Status status = exports_.status(request.index, request.nonce, request.nonce_bits);
     if (status != Status::ok) return status;
@@ -148,9 +148,14 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
         if (listed->second == 0) return Status::listed_early;
         if (listed->second != process.start) return Status::pid_reused;
     }
-    const auto kind = static_cast<uint64_t>(entry->what.grant.kind), wanted = static_cast<uint64_t>(request.kind);
-    if (kind != wanted) return differ(Status::wrong_kind, kind, wanted);
-    if (connection.opens >= kMaxOpens) return differ(Status::too_many, kMaxOpens, 0);
+    if (const Kind kind = entry->what.grant.kind; kind != request.kind) {
+        answer.exported_kind = static_cast<uint16_t>(kind);
+        return Status::wrong_kind;
+    }
+    if (connection.opens >= kMaxOpens) {
+        answer.most = kMaxOpens;
+        return Status::too_many;
+    }
     return Status::ok;
 }
 

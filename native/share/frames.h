@@ -24,40 +24,41 @@ struct Grant {
     uint64_t entry = 0;                  // its place in the node's list of shared blocks
     uint64_t size = 0;                   // bytes behind the descriptor
     uint64_t offset = 0, length = 0;     // the part that is meant (a buffer in its block)
-    uint64_t detail[2] = {};             // for the kind's use
+    uint32_t notify_kind = 0;            // of a notify: how it is recorded and waited for
+    uint32_t count = 0;                  // of the lines of a bank: how many notifies, ranks or leases they are for
 };
 
-// Why a handle was refused.  `first` and `second` are the numbers of refuse_handle().
+// Why a handle was refused.  What is named behind one are the members of HandleNumbers that it has.
 enum class Status : uint16_t {
     ok = 0,
     // said by the exporter
     malformed = 1,           // a frame that is none
-    version = 2,             // first: the exporter's version, second: the asker's
-    other_node = 3,          // first: the exporter's node, second: the asker's
+    version = 2,             // versions
+    other_node = 3,          // nodes
     unknown = 4,             // was never given out
     stale = 5,               // was withdrawn, or its owner freed what it stood for
     not_listed = 6,
     pid_reused = 7,          // the pid is listed, and was another process then
     listed_early = 8,        // the pid was listed before there was such a process
-    other_user = 9,          // first: the exporter's user, second: the asker's
+    other_user = 9,          // users
     foreign_namespace = 10,  // one does not see the other's pid
     own_process = 11,
-    wrong_kind = 12,         // first: the kind it has, second: the kind that was wanted
-    too_many = 13,           // first: how many there may be, of connections or of opens of one connection
-    exhausted = 14,          // the exporter has no descriptor left; first: its errno
-    too_many_of_process = 15,   // first: how many connections one process may have
+    wrong_kind = 12,         // kinds
+    too_many = 13,           // most: of connections, or of opens of one connection
+    exhausted = 14,          // the exporter has no descriptor left; exporter_error
+    too_many_of_process = 15,   // most: of connections of one process
     // found by the importer
     bad_answer = 32,         // a frame that is none, not the one asked for, or without its one descriptor
-    false_size = 33,         // first: bytes that were claimed, second: bytes that are there
-    no_seals = 34,           // first: the seals there are
-    false_rights = 35,       // first: rights that were claimed, second: mode of the descriptor
-    too_many_members = 36,   // first: how many processes may have it
+    false_size = 33,         // bytes
+    no_seals = 34,           // seals
+    false_rights = 35,       // rights
+    too_many_members = 36,   // most: of processes that have it
 };
 
-Refusal refuse_handle(Status status, const Asked& asked);
+Refusal refuse_handle(Status status, const HandleParties& parties, const HandleNumbers& numbers = {});
 
 constexpr uint32_t kFrameMagic = 0x4B424C50;   // "PLBK"
-constexpr uint16_t kFrameVersion = 1;
+constexpr uint16_t kFrameVersion = 2;
 constexpr uint64_t kShortNonce = (uint64_t{1} << 28) - 1;   // the bits that the integer form of a handle carries
 
 enum class Verb : uint16_t {
@@ -78,20 +79,25 @@ struct Request {
     Kind kind = Kind::memory;
 };
 
+// A field that the status does not call for is 0.
 struct Answer {
     uint32_t magic = kFrameMagic;
     uint16_t version = kFrameVersion;
     Status status = Status::ok;
     uint64_t id = 0;            // of the request; 0: about the connection
-    int32_t exporter = 0, asker = 0;
+    int32_t exporter = 0, asker = 0;               // pids, as the exporter sees them
     uint64_t asker_start = 0, listed_start = 0;
-    uint64_t first = 0, second = 0;
-    uint64_t nonce = 0;         // all of it
-    Grant grant;
+    uint64_t exporter_node = 0;                    // other_node
+    uint32_t exporter_user = 0, asker_user = 0;    // other_user: as the exporter sees them
+    uint32_t most = 0;                             // too_many, too_many_of_process
+    uint16_t exporter_error = 0;                   // exhausted: an errno
+    uint16_t exported_kind = 0;                    // wrong_kind: a Kind
+    uint64_t nonce = 0;         // ok: all of it
+    Grant grant;                // ok
 };
 
 static_assert(std::endian::native == std::endian::little);
-static_assert(sizeof(Grant) == 64 && sizeof(Request) == 40 && sizeof(Answer) == 128);
+static_assert(sizeof(Grant) == 56 && sizeof(Request) == 40 && sizeof(Answer) == 128);
 static_assert(std::has_unique_object_representations_v<Grant> && std::has_unique_object_representations_v<Request> &&
               std::has_unique_object_representations_v<Answer>);
 

@@ -37,7 +37,7 @@ std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& na
     const Key key{node, slot, pid, static_cast<uint32_t>(start)};
     Registry& registry = Registry::get();
     if (std::shared_ptr<Exporter> known = registry.find(key); known && !known->is_lost()) return known;
-    Patience patience(deadline, poll, {.exporter = pid});
+    Patience patience(deadline, poll, pid);
     std::shared_ptr<Exporter> made(new Exporter(ExporterLine::connect(directory, name, node, pid, start, patience)));
     std::shared_ptr<Exporter> other = registry.find(key);   // another thread was faster; not let go under the lock
     if (other && !other->is_lost()) return other;
@@ -53,7 +53,7 @@ Exporter::~Exporter() {
 
 Offer Exporter::open(uint32_t index, uint64_t nonce, unsigned nonce_bits, Kind wanted, Deadline deadline, Poll poll) {
     Heap::get().check_usable();
-    Patience patience(deadline, poll, {.index = index, .nonce = nonce, .exporter = pid()});
+    Patience patience(deadline, poll, pid());
     Request request{.nonce = nonce, .index = index, .nonce_bits = static_cast<uint16_t>(nonce_bits), .kind = wanted};
     return line_->open(request, patience);
 }

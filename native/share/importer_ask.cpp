@@ -1,4 +1,5 @@
 // One question to an exporter, and what is believed of the answer: nothing that was not looked at.
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -22,8 +23,12 @@ constexpr unsigned kMostDescriptors = 2;   // enough to see that there is more t
 
 struct Verdict {
     Status status = Status::ok;
-    uint64_t first = 0, second = 0;
+    HandleNumbers numbers{};
 };
+
+Verdict false_size(uint64_t claimed, uint64_t there) {
+    return {Status::false_size, {.bytes = {claimed, there}}};
+}
 
 // What was claimed, against the descriptor itself.
 Verdict check(const Grant& grant, Kind wanted, int fd) {
@@ -32,15 +37,36 @@ Verdict check(const Grant& grant, Kind wanted, int fd) {
     struct stat found{};
     const int seals = fcntl(fd, F_GET_SEALS);
     if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || seals < 0 || (seals & kSeals) != kSeals)
-        return {Status::no_seals, seals < 0 ? 0 : static_cast<uint64_t>(seals)};
+        return {Status::no_seals, {.seals = std::max(seals, 0)}};
     const auto size = static_cast<uint64_t>(found.st_size);
-    if (grant.size > size) return {Status::false_size, grant.size, size};
-    if (grant.offset > grant.size) return {Status::false_size, grant.offset, grant.size};
-    if (grant.length > grant.size - grant.offset) return {Status::false_size, grant.length, grant.size - grant.offset};
+    if (grant.size > size) return false_size(grant.size, size);
+    if (grant.offset > grant.size) return false_size(grant.offset, grant.size);
+    if (grant.length > grant.size - grant.offset) return false_size(grant.length, grant.size - grant.offset);
     const int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
     if (mode != (grant.rights & kMayWrite ? O_RDWR : O_RDONLY))
-        return {Status::false_rights, grant.rights & (kMayRead | kMayWrite), static_cast<uint64_t>(mode)};
+        return {Status::false_rights, {.rights = {grant.rights & (kMayRead | kMayWrite), mode}}};
     return {};
+}
+
+// The numbers of what the exporter refuses; nothing, if an exporter of this version does not say that.
+std::optional<HandleNumbers> numbers_of(const Request& request, const Answer& answer) {
+    switch (answer.status) {
+        case Status::other_node: return HandleNumbers{.nodes = {answer.exporter_node, request.node}};
+        case Status::other_user: return HandleNumbers{.users = {answer.exporter_user, answer.asker_user}};
+        case Status::wrong_kind: return HandleNumbers{.kinds = {answer.exported_kind, static_cast<uint32_t>(request.kind)}};
+        case Status::too_many:
+        case Status::too_many_of_process: return HandleNumbers{.most = answer.most};
+        case Status::exhausted: return HandleNumbers{.exporter_error = answer.exporter_error};
+        case Status::malformed:
+        case Status::unknown:
+        case Status::stale:
+        case Status::not_listed:
+        case Status::pid_reused:
+        case Status::listed_early:
+        case Status::foreign_namespace:
+        case Status::own_process: return HandleNumbers{};
+        default: return std::nullopt;
+    }
 }
 
 bool has_room_for_another(int descriptor) {
@@ -160,19 +186,14 @@ std::optional<Offer> ExporterLine::receive(const Request& request, Patience& pat
         if (size <= 0) lose(size == 0 ? ECONNRESET : errno);
         Received received;
         received.take(message);
-        Asked asked = patience.asked();
-        const auto refuse = [&](Status status) {
+        const auto refuse = [&](Status status, const HandleNumbers& numbers = {}) {
             Lock lock(mutex_);
             lost_ = true;   // what it says means nothing any more; what was imported stays as it is
-            throw refuse_handle(status, asked);
+            throw refuse_handle(status, patience.parties(), numbers);
         };
         const auto bytes = static_cast<size_t>(size);
         if (bytes < offsetof(Answer, status) || answer.magic != kFrameMagic) refuse(Status::bad_answer);
-        if (answer.version != kFrameVersion) {
-            asked.first = answer.version;
-            asked.second = kFrameVersion;
-            refuse(Status::version);
-        }
+        if (answer.version != kFrameVersion) refuse(Status::version, {.versions = {answer.version, kFrameVersion}});
         const bool is_late = answer.id != 0 && answer.id < request.id;
         const bool of_connection = answer.id == 0 && answer.status != Status::ok;
         if (bytes != sizeof answer || (message.msg_flags & MSG_TRUNC) || !(is_late || of_connection || answer.id == request.id))
@@ -186,22 +207,17 @@ std::optional<Offer> ExporterLine::receive(const Request& request, Patience& pat
 }
 
 Offer ExporterLine::accept(const Request& request, const Answer& answer, Received& received, const Patience& patience) {
-    Asked asked = patience.asked();
-    asked.asker = answer.asker;
-    asked.asker_start = answer.asker_start;
-    asked.listed_start = answer.listed_start;
-    asked.first = answer.first;
-    asked.second = answer.second;
-    if (answer.status > Status::too_many_of_process) throw refuse_handle(Status::bad_answer, asked);
-    if (answer.status != Status::ok) throw refuse_handle(answer.status, asked);
+    const HandleParties parties{patience.parties().exporter, answer.asker, answer.asker_start, answer.listed_start};
+    if (answer.status != Status::ok) {
+        const std::optional<HandleNumbers> numbers = numbers_of(request, answer);
+        throw numbers ? refuse_handle(answer.status, parties, *numbers) : refuse_handle(Status::bad_answer, parties);
+    }
     if (received.cut && received.count == 0 && !has_room_for_another(socket_))
         throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
     if (received.cut || received.count != 1 || !is_nonce(request.nonce, request.nonce_bits, answer.nonce))
-        throw refuse_handle(Status::bad_answer, asked);
+        throw refuse_handle(Status::bad_answer, parties);
     const Verdict verdict = check(answer.grant, request.kind, received.fds[0]);
-    asked.first = verdict.first;
-    asked.second = verdict.second;
-    if (verdict.status != Status::ok) throw refuse_handle(verdict.status, asked);
+    if (verdict.status != Status::ok) throw refuse_handle(verdict.status, parties, verdict.numbers);
     return {answer.grant, answer.nonce, std::exchange(received.fds[0], -1)};
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <poll.h>
 #include <set>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <thread>
 #include <unistd.h>
@@ -30,6 +32,13 @@ struct Lines {
     }
 };
 
+// The user of a socket that may not be dialled; that of its directory, where the socket cannot be looked at either.
+uint32_t owner_of(int directory, const std::string& name) {
+    struct stat found{};
+    if (fstatat(directory, name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) fstat(directory, &found);
+    return found.st_uid;
+}
+
 }  // namespace
 
 void refuse_lost(int32_t pid, int error) {
@@ -43,7 +52,7 @@ int Patience::slice() {
         if (poll_.ask && poll_.ask(poll_.context)) throw Refusal{.why = Why::interrupted};
     }
     if (now >= deadline_.at)
-        throw Refusal{.why = Why::handle_timeout, .role = "handle", .pid = static_cast<uint64_t>(asked_.exporter)};
+        throw Refusal{.why = Why::handle_timeout, .role = "handle", .pid = static_cast<uint64_t>(exporter_)};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline_.at, next_poll_) - now);
     return std::clamp(static_cast<int>(left.count()), 1, kSlice);
 }
@@ -86,7 +95,8 @@ void ExporterLine::dial(int directory, const std::string& name, int32_t pid, Pat
     path.copy(address.sun_path, path.size());
     while (::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
         const int error = errno;
-        if (error == EACCES || error == EPERM) throw refuse_handle(Status::other_user, patience.asked());
+        if (error == EACCES || error == EPERM)
+            throw refuse_handle(Status::other_user, patience.parties(), {.users = {owner_of(directory, name), geteuid()}});
         if (error != EAGAIN && error != EINTR) refuse_lost(pid, start_time(pid) == 0 ? 0 : error);
         // More than the backlog want in.
         if (start_time(pid) == 0) refuse_lost(pid, 0);
@@ -98,11 +108,9 @@ void ExporterLine::identify(int32_t pid, uint64_t start, const Patience& patienc
     ucred credentials{};
     socklen_t size = sizeof credentials;
     getsockopt(socket_, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
-    Asked asked = patience.asked();
-    asked.first = credentials.uid;
-    asked.second = geteuid();
-    if (credentials.uid != geteuid()) throw refuse_handle(Status::other_user, asked);
-    if (credentials.pid == 0) throw refuse_handle(Status::foreign_namespace, patience.asked());
+    if (credentials.uid != geteuid())
+        throw refuse_handle(Status::other_user, patience.parties(), {.users = {credentials.uid, geteuid()}});
+    if (credentials.pid == 0) throw refuse_handle(Status::foreign_namespace, patience.parties());
     if (credentials.pid != pid) refuse_lost(pid, 0);
     {
         std::lock_guard lock(Lines::get().mutex);

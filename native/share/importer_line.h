@@ -13,15 +13,15 @@ namespace peerlane {
 // How long a call may wait, and whom its errors name.
 class Patience {
   public:
-    Patience(Deadline deadline, Poll poll, const Asked& asked) : deadline_(deadline), poll_(poll), asked_(asked) {}
+    Patience(Deadline deadline, Poll poll, int32_t exporter) : deadline_(deadline), poll_(poll), exporter_(exporter) {}
     // Milliseconds to wait now, at most 100.  Throws Refusal (wait_timeout, interrupted).
     int slice();
-    const Asked& asked() const { return asked_; }
+    HandleParties parties() const { return {.exporter = exporter_}; }
 
   private:
     Deadline deadline_;
     Poll poll_;
-    Asked asked_;
+    int32_t exporter_;
     Clock::time_point next_poll_ = Clock::now() + std::chrono::milliseconds(100);
 };
 

@@ -44,7 +44,7 @@ SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Led
             mine.waiting.store(0, std::memory_order_release);
             return;
         }
-    throw refuse_handle(Status::too_many_members, {.first = kMembers});
+    throw refuse_handle(Status::too_many_members, {}, {.most = kMembers});
 }
 
 SharedSignal::~SharedSignal() {

@@ -7,7 +7,7 @@
 namespace peerlane {
 
 // Offer a block, which is held until nobody can open it any more.  Of the grant kind, rights, device, offset, length
-// and detail are the caller's.  When nobody else holds the block, it lives as long as some process has opened it.
+// notify_kind and count are the caller's.  When nobody else holds the block, it lives as long as some process has opened it.
 // Throws Refusal: closed (the broker does not serve), shared_blocks, descriptors, imported.
 ExportKey offer_block(Block* block, Grant grant, bool everyone);
 

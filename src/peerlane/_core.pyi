@@ -360,7 +360,11 @@ class Offer:
         """
 
     @property
-    def detail(self) -> int: ...
+    def notify_kind(self) -> int: ...
+
+    @property
+    def count(self) -> int:
+        """How many notifies, ranks or leases the lines of a bank are for."""
 
     @staticmethod
     def of_file(fd: int, device: int, block: int, size: int, read_only: bool, peer: bool) -> Offer:
@@ -437,7 +441,7 @@ class Signal:
     def __init__(self, ledger: Ledger, bank: int = 0) -> None:
         """`bank`: how many lines of a bank."""
 
-    def offer(self, kind: int, device: int, detail: int, everyone: bool) -> tuple[int, int]:
+    def offer(self, kind: int, device: int, everyone: bool, notify_kind: int, count: int) -> tuple[int, int]:
         """Return (index, nonce)."""
 
     def let_go(self) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane.backend import registry
+from peerlane.backend import host, registry
 from peerlane.backend.base import BackendBase
 from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
 from peerlane.memory.dispatch import PIECE
@@ -289,6 +292,21 @@ def test_call_needing_missing_capability_raises_unsupported_naming_it(
         pl.raw.write_value(a.address, 1, stream=stream)
 
 
+def test_fill_that_a_backend_lacks_is_unsupported_and_keeps_nothing(
+    plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), virtual.allocate(64)
+    monkeypatch.setattr(device.backend, "caps", Caps.NONE)
+    for call in (lambda: a.fill(1), lambda: pl.raw.fill(a.address, 1, count=8)):
+        with pytest.raises(pl.Unsupported, match="needs FILL; back-end plain has none"):
+            call()
+    with pytest.raises(pl.Unsupported, match="needs DESCRIPTOR; back-end plain has none"):
+        pl.raw.launch_descriptor(b.address, 64, device=device)
+    a.close()
+    assert not device.backend.blocks
+
+
 def test_leave_node_closes_other_backends_and_their_objects(plain: tuple[pl.Device, pl.Device]) -> None:
     device, _ = plain
     a, stream = device.allocate(64), device.create_stream()
@@ -321,3 +339,166 @@ def test_neutral_classes_are_slotless_and_shadow_no_native_name() -> None:
         pl.Handle,
     ):
         assert neutral.__slots__ == () and neutral.__mro__ == (neutral, object)
+
+
+def _waiting_stream(device: pl.Device, virtual: pl.Device) -> tuple[pl.Stream, pl.Notify]:
+    stream, notify = device.create_stream(), virtual.create_notify()
+    stream.wait(notify)
+    return stream, notify
+
+
+def test_raw_calls_on_a_stream_keep_the_memory_of_both_backends(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, b, c, result = device.allocate(64), virtual.allocate(64), device.allocate(64), bytearray(64)
+    b.copy_from(noise(64))
+    stream, notify = _waiting_stream(device, virtual)
+    pl.raw.copy(a.address, b.address, 64, stream=stream)
+    pl.raw.reduce(a.address, b.address, 8, dtype="uint64", op="max", stream=stream)
+    pl.raw.copy_2d(c.address, 8, a.address, 8, 8, 8, stream=stream)
+    pl.raw.fill(c.address, 3, count=4, stream=stream)
+    pl.copy(result, c, stream=stream)
+    a_address, free = a.address, virtual.free_bytes
+    for each in (a, b, c):
+        each.close()
+    assert len(device.backend.blocks) == 2 and virtual.free_bytes == free
+    with pytest.raises(pl.BadAddress, match=r"destination address .* freed by Buffer.close\(\)"):
+        pl.raw.copy(a_address, c.last_address, 8, stream=stream)
+    notify.record()
+    stream.close()
+    assert result == b"\x03" * 4 + noise(64)[4:]
+    assert not device.backend.blocks and virtual.free_bytes > free
+
+
+def test_refused_raw_copy_between_backends_moves_nothing_and_keeps_nothing(
+    plain: tuple[pl.Device, pl.Device],
+) -> None:
+    device, virtual = plain
+    size = 3 * PIECE
+    a, b = device.allocate(size), virtual.allocate(2 * PIECE + 1)
+    b.fill(7)
+    with pytest.raises(
+        pl.BadAddress, match=r"source range of 3,145,728 bytes .* ends 1,048,575 bytes beyond"
+    ):
+        pl.raw.copy(a.address, b.address, size)
+    assert not any(a.view())
+    with pytest.raises(pl.BadAddress, match="destination range"):
+        pl.raw.copy(b.address, a.address, size)
+    a.close()
+    assert not device.backend.blocks
+
+
+def test_failure_of_a_queued_operation_is_the_error_of_its_backend(
+    plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), device.allocate(64)
+
+    def refuse(*_: int) -> None:
+        raise pl.DeviceFault("the board is on fire", fault=pl.Fault.DEVICE_FAULT)
+
+    monkeypatch.setattr(device.backend, "copy", refuse)
+    for submit, call in (
+        (lambda stream: pl.copy(a, b, stream=stream), "copy"),
+        (lambda stream: pl.raw.copy(a.address, b.address, 8, stream=stream), "raw.copy"),
+    ):
+        stream, notify = _waiting_stream(device, virtual)
+        submit(stream)
+        notify.record()
+        with pytest.raises(
+            pl.DeviceFault, match=r"operation 2 \(copy\) .*: the board is on fire \[submitted"
+        ) as told:
+            stream.sync()
+        assert (told.value.fault, told.value.call) == (pl.Fault.DEVICE_FAULT, call)
+        assert told.value.operation == 2 and "test_dispatch.py" in str(told.value)
+        stream.close()
+
+
+def test_failure_of_a_queued_operation_that_is_no_refusal_is_a_failed_callback(
+    plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = plain
+    a, b = device.allocate(64), device.allocate(64)
+    monkeypatch.setattr(device.backend, "copy", lambda *_: 1 // 0)
+    stream = device.create_stream()
+    pl.copy(a, b, stream=stream)
+    with pytest.raises(pl.DeviceFault, match=r"copy \(copy\) raised ZeroDivisionError") as told:
+        stream.sync()
+    assert told.value.fault is pl.Fault.CALLBACK_FAILED
+    assert isinstance(told.value.__cause__, ZeroDivisionError)
+
+
+class Pinned:
+    """Memory of the host that the back-end knows by its address."""
+
+    def __init__(self, backend: Pinning, size: int) -> None:
+        self.backend, self.size, self.data = backend, size, (ctypes.c_ubyte * size)()
+        self.address, self.number = ctypes.addressof(self.data), host.next_allocation()
+
+    def host_view(self) -> memoryview:
+        return memoryview(self.data).cast("B")
+
+    def close(self) -> None:
+        self.backend.pinned.pop(self.address, None)
+
+
+class Pinning(Plain):
+    """The plain back-end, with pinned memory."""
+
+    name = "pinning"
+    caps = Plain.caps | Caps.PINNED_HOST
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pinned: dict[int, Pinned] = {}
+
+    def allocate_host(self, nbytes: int) -> Pinned:
+        made = Pinned(self, nbytes)
+        return self.pinned.setdefault(made.address, made)
+
+    def locate(self, address: int) -> Location:
+        for each in self.pinned.values():
+            if 0 <= address - each.address < each.size:
+                return Location(Kind.PINNED, -1, each.address, each.size, each.number)
+        return super().locate(address)
+
+    def _at(self, address: int, nbytes: int) -> tuple[Any, int]:
+        for each in self.pinned.values():
+            if 0 <= address - each.address < each.size:
+                return SimpleNamespace(data=each.host_view()), address - each.address
+        return super()._at(address, nbytes)
+
+
+class PinningFactory:
+    def configure(self, settings: str, source: str) -> object:
+        return settings
+
+    def enter(self, config: object, present: Pinning | None) -> Pinning:
+        return present or Pinning()
+
+
+def test_pinned_memory_of_a_backend_is_that_of_the_host(node: Node) -> None:
+    registry.register("pinning", PinningFactory())
+    (device, _) = pl.enter_node("backend=pinning")
+    pinned, block = pl.Host().allocate(64), device.allocate(64)
+    assert pinned.device == pl.Host() and pl.raw.locate(pinned.address + 1).kind is Kind.PINNED
+    pinned.view()[:] = np.frombuffer(noise(64), np.uint8)
+    device.backend.calls.clear()
+    with device.create_stream() as stream:
+        block.copy_from(pinned, stream=stream)
+    pinned[:32].copy_from(block[32:])
+    assert device.backend.calls == ["copy", "copy"]
+    assert bytes(pinned.view()) == noise(64)[32:] * 2
+    pl.raw.fill(pinned.address, 9, count=64)
+    assert set(bytes(pinned.view())) == {9} and pinned.route_to(block).kind == "host"
+    with pytest.raises(pl.Unsupported, match="DESCRIPTOR"):
+        pl.CopyDescriptor(pinned)
+    with pytest.raises(pl.Unsupported, match="SHARE"):
+        pinned.export()
+    view = pinned.view()
+    pinned.close()
+    assert not device.backend.pinned and set(bytes(view)) == {9}
+    with pytest.raises(pl.Closed, match=r"freed by Buffer.close\(\)"):
+        pl.copy(pinned, block)
+    pl.leave_node()
+    with pytest.raises(pl.Closed):
+        pl.copy(block, bytes(64))

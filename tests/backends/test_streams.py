@@ -1,8 +1,8 @@
-"""A state machine over the whole neutral API with streams, under each schedule, against a model of bytearrays.
+"""A state machine over the whole neutral API with streams, under each schedule, against the reference back-end.
 
-The model runs every operation when it is submitted.  The machine therefore inserts the waits that make the order
-of submission the only order: a reader waits for the last writer; a writer waits for the last writer and for the
-readers since.
+The same program runs on both.  The reference back-end runs every operation when it is submitted.  The machine
+therefore inserts the waits that make the order of submission the only one: a reader waits for the last writer, a
+writer for it and for the readers since.  Bytes of the reference back-end are read through host views.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 import peerlane as pl
-from helpers.reductions import OPERATIONS, TYPES, combined, special
+from helpers.reductions import OPERATIONS, TYPES, special
 from peerlane.diagnostics import allocations
 
 # A timeout by signal would raise inside the program: Hypothesis would take that for a failure and run it again.
@@ -45,7 +45,7 @@ class Held:
     """A buffer, the bytes that it has after all submitted operations, and the operations that use it until then."""
 
     buffer: pl.Buffer
-    model: bytearray
+    model: pl.Buffer
     writer: Use | None = None
     readers: list[Use] = field(default_factory=list)
 
@@ -84,8 +84,14 @@ class Streams(RuleBasedStateMachine):
     def filled(self, buffer: pl.Buffer, stream: pl.Stream | None = None, seed: int = 1) -> Held:
         content = np.random.default_rng(seed).integers(0, 256, buffer.size, dtype=np.uint8)
         pl.copy(buffer, content, stream=stream)
-        made = Held(buffer, bytearray(content.tobytes()))
+        made = Held(buffer, self.on_reference(content))
         self.used(stream, [], [made])
+        return made
+
+    @staticmethod
+    def on_reference(content: np.ndarray[Any, Any]) -> pl.Buffer:
+        made = pl.Device("reference:0").allocate(content.size)
+        made.view()[:] = content
         return made
 
     def stream(self, where: int | None) -> pl.Stream | None:
@@ -175,7 +181,7 @@ class Streams(RuleBasedStateMachine):
             pl.raw.copy(a.address, b.address, nbytes, stream=stream)
         else:
             pl.copy(a, b, stream=stream)
-        to.model[at] = bytes(source.model[start])
+        pl.copy(to.model[at], source.model[start])
         self.used(stream, [source], [to])
 
     @rule(
@@ -214,7 +220,7 @@ class Streams(RuleBasedStateMachine):
             pl.raw.reduce(a.address, b.address, count, dtype=dtype, op=op, stream=stream)
         else:
             pl.reduce(a, b, dtype=dtype, op=op, stream=stream)
-        to.model[ends[0]] = combined(dtype, op, to.model[ends[0]], source.model[ends[1]])
+        pl.reduce(to.model[ends[0]], source.model[ends[1]], dtype=dtype, op=op)
         self.used(stream, [source], [to])
 
     @rule(to=buffers, source=buffers, where=WHERE, data=st.data())
@@ -234,9 +240,7 @@ class Streams(RuleBasedStateMachine):
         stream = self.stream(where)
         self.order(data, stream, [source], [to])
         pl.copy_2d(to.buffer, pitches[0], source.buffer, pitches[1], width, height, stream=stream)
-        for row in range(height):
-            into, out = row * pitches[0], row * pitches[1]
-            to.model[into : into + width] = source.model[out : out + width]
+        pl.copy_2d(to.model, pitches[0], source.model, pitches[1], width, height)
         self.used(stream, [source], [to])
 
     @rule(
@@ -254,7 +258,7 @@ class Streams(RuleBasedStateMachine):
         stream = self.stream(where)
         self.order(data, stream, [], [to])
         part.fill(pattern, stream=stream)
-        to.model[at] = unit * (nbytes // len(unit))
+        to.model[at].fill(pattern)
         self.used(stream, [], [to])
 
     def draw_pairs(self, data: st.DataObject) -> list[tuple[tuple[Held, int, int], tuple[Held, int, int]]]:
@@ -270,7 +274,7 @@ class Streams(RuleBasedStateMachine):
 
     def run_pairs(self, pairs: list[Any]) -> None:
         for (to, at, nbytes), (source, start, _) in pairs:
-            to.model[at : at + nbytes] = source.model[start : start + nbytes]
+            pl.copy(to.model[at : at + nbytes], source.model[start : start + nbytes])
 
     @staticmethod
     def parts(pairs: list[Any]) -> list[tuple[pl.Buffer, pl.Buffer]]:
@@ -292,9 +296,10 @@ class Streams(RuleBasedStateMachine):
     @rule(target=tables, on=st.integers(0, 1))
     def allocate_a_table(self, on: int) -> Any:
         try:
-            return Table(self.devices[on].allocate(pl.CopyDescriptor.size_for(3)), bytearray())
+            table = self.devices[on].allocate(pl.CopyDescriptor.size_for(3))
         except pl.OutOfMemory:
             return multiple()
+        return Table(table, table)
 
     @rule(table=tables, where=WHERE, data=st.data())
     def write_a_list(self, table: Table, where: int | None, data: st.DataObject) -> None:
@@ -331,7 +336,7 @@ class Streams(RuleBasedStateMachine):
         self.order(data, stream, [source], [])
         source.buffer.copy_to(target, stream=stream)
         self.used(stream, [source], [])
-        self.targets.append((source.readers[-1][1], target, bytes(source.model)))
+        self.targets.append((source.readers[-1][1], target, bytes(source.model.view())))
 
     @rule(at=st.integers(0, 20))
     def look_at_an_array(self, at: int) -> None:
@@ -399,14 +404,14 @@ class Streams(RuleBasedStateMachine):
         if not self.is_gone(which):
             view = which.buffer.view()  # made before the wait: a view shows later bytes too
             self.order(data, None, [which], [])
-            assert bytes(view) == bytes(which.buffer) == which.model
+            assert bytes(view) == bytes(which.buffer) == bytes(which.model.view())
 
     @rule(which=buffers, value=st.integers(0, 255), data=st.data())
     def write_through_a_view(self, which: Held, value: int, data: st.DataObject) -> None:
         if not self.is_gone(which):
             self.order(data, None, [], [which])
             which.buffer.view()[-1] = value
-            which.model[-1] = value
+            which.model.view()[-1] = value
             self.used(None, [], [which])
 
     @rule(which=consumes(buffers))
@@ -418,6 +423,7 @@ class Streams(RuleBasedStateMachine):
                 launch.sync(timeout=SECONDS)
         self.live.remove(which)
         which.buffer.close()
+        which.model.close()
         with pytest.raises(pl.Closed):
             which.buffer.fill(1)
 
@@ -434,7 +440,7 @@ class Streams(RuleBasedStateMachine):
         pl.copy(out, which.buffer, stream=stream)
         if stream is not None:
             stream.sync(timeout=SECONDS)
-        assert out == which.model
+        assert out == bytes(which.model.view())
 
     def teardown(self) -> None:
         if not hasattr(self, "streams"):
@@ -443,8 +449,9 @@ class Streams(RuleBasedStateMachine):
             stream.sync(timeout=SECONDS)
         assert all(target.tobytes() == expected for event, target, expected in self.targets if event.is_done)
         for held in self.live:
-            assert bytes(held.buffer.view()) == held.model
+            assert bytes(held.buffer.view()) == bytes(held.model.view())
             held.buffer.close()
+            held.model.close()
         for stream in self.streams:
             stream.close()
         pl.leave_node()

@@ -363,6 +363,50 @@ def test_run_node_options_reach_program_and_its_children(run: Run) -> None:
     assert "devices=3" in run("--switch", "1", "-c", program, PEERLANE_NODE="devices=3").stdout
 
 
+def test_run_with_another_backend_gives_the_program_its_devices(run: Run, here: Path) -> None:
+    program = "import peerlane as pl; print(*(each.name for each in pl.devices()))"
+    (here / "node.toml").write_text('[node]\nbackend = "reference"\ndevices = 1\n')
+    for node, names in (
+        ("backend=reference,devices=2", "reference:0 reference:1"),
+        ("node.toml", "reference:0"),
+    ):
+        assert run("--node", node, "-c", program).stdout == f"{names}\n"
+    assert run("-c", program, PEERLANE_NODE="backend=reference,devices=1").stdout == "reference:0\n"
+    assert run("--node", "backend=virtual,devices=1", "-c", program).stdout == "virtual:0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--node", "backend=refrence"), "--node: backend is 'refrence'; valid are virtual, reference"),
+        (("--node", "backend=reference,switch=1"), "switch is not a setting; valid: devices, memory"),
+        (
+            ("--node", "backend=reference", "--devices", "4"),
+            "--devices cannot change a node of back-end 'reference'",
+        ),
+    ],
+)
+def test_run_with_a_wrong_node_of_another_backend_is_refused(
+    arguments: tuple[str, ...], text: str, run: Run
+) -> None:
+    done = run(*arguments, "-c", "print('started')")
+    assert (done.returncode, done.stdout) == (2, "") and text in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("topo",), ("demo",), ("launch", "-n", "2", "-c", "print()"), ("ps", "--node")]
+)
+def test_commands_for_virtual_nodes_refuse_another_backend(
+    command: tuple[str, ...], env: dict[str, str]
+) -> None:
+    node = "backend=reference,devices=2"
+    words = (*command, node) if command[-1] == "--node" else command
+    done = run_python(["-m", "peerlane", *words], timeout=TIMEOUT, env={**env, "PEERLANE_NODE": node})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "backend is 'reference', and only a node of virtual devices will do here" in done.stderr
+    assert "valid: backend=virtual, or no backend" in done.stderr
+
+
 def test_run_wrong_node_exits_2_before_program_starts(run: Run) -> None:
     done = run("--devices", "0", "-c", "print('started')")
     assert (done.returncode, done.stdout) == (2, "")

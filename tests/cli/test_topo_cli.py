@@ -123,6 +123,10 @@ def test_topo_options_override_node_which_overrides_environment(
         (("--profile", "mi300"), "command line: node.profile is 'mi300'.*did you mean 'mi300x'"),
         (("--node", "devices=x"), "--node: node.devices is 'x'"),
         (("--node", "no.toml"), "no.toml: No such file"),
+        (
+            ("--node", "backend=reference"),
+            "--node: backend is 'reference', and only a node of virtual devices",
+        ),
     ],
 )
 def test_topo_bad_node_raises_invalid_value(

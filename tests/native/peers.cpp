@@ -144,7 +144,7 @@ bool SocketPlace::is_empty() const { return std::filesystem::is_empty(path); }
 
 Shared::Shared(uint64_t size, uint16_t rights, Kind kind, bool everyone) {
     block = create_block(size, 0);
-    Grant grant{.kind = kind, .rights = rights, .block = block->id, .size = size, .length = size, .detail = {7, 9}};
+    Grant grant{.kind = kind, .rights = rights, .block = block->id, .size = size, .length = size, .notify_kind = 7, .count = 9};
     key = broker().offer({grant, block->fd, everyone, [gone = gone] { ++*gone; }});
 }
 
@@ -162,13 +162,33 @@ void Shared::withdraw() const { broker().withdraw(key.index, key.nonce); }
 
 std::string Shared::words() const { return std::to_string(key.index) + " " + std::to_string(key.nonce); }
 
+static std::string told_of(Status status, const HandleNumbers& numbers) {
+    std::ostringstream text;
+    switch (status) {
+        case Status::version: text << numbers.versions.exporter << ' ' << numbers.versions.asker << ' '; break;
+        case Status::other_node: text << numbers.nodes.exporter << ' ' << numbers.nodes.asker << ' '; break;
+        case Status::other_user: text << numbers.users.exporter << ' ' << numbers.users.asker << ' '; break;
+        case Status::wrong_kind: text << numbers.kinds.exported << ' ' << numbers.kinds.wanted << ' '; break;
+        case Status::too_many:
+        case Status::too_many_of_process:
+        case Status::too_many_members: text << numbers.most << ' '; break;
+        case Status::exhausted: text << numbers.exporter_error << ' '; break;
+        case Status::false_size: text << numbers.bytes.claimed << ' ' << numbers.bytes.there << ' '; break;
+        case Status::no_seals: text << numbers.seals << ' '; break;
+        case Status::false_rights: text << numbers.rights.claimed << ' ' << numbers.rights.mode << ' '; break;
+        default: break;
+    }
+    return text.str();
+}
+
 std::string describe(const Refusal& refusal) {
     std::ostringstream text;
     text << "refused " << static_cast<int>(refusal.why) << ' ';
     if (refusal.why != Why::handle) return text.str();
-    const Asked& asked = refusal.handle.asked;
-    text << refusal.handle.status << ' ' << asked.first << ' ' << asked.second << ' ' << asked.asker << ' ' << asked.exporter << ' '
-         << asked.asker_start << ' ' << asked.listed_start;
+    const HandleParties& parties = refusal.handle.parties;
+    const auto status = static_cast<Status>(refusal.handle.status);
+    text << refusal.handle.status << ' ' << told_of(status, refusal.handle.numbers) << parties.asker << ' ' << parties.exporter << ' '
+         << parties.asker_start << ' ' << parties.listed_start;
     return text.str();
 }
 

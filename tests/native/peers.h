@@ -110,7 +110,7 @@ struct Shared {
     std::string words() const;
 };
 
-// "refused WHY STATUS FIRST SECOND ASKER EXPORTER START LISTED"
+// "refused WHY STATUS NUMBERS ASKER EXPORTER START LISTED"; the numbers are those that the status has
 std::string describe(const Refusal& refusal);
 bool is_refused(const std::string& answer, Status status);
 bool is_lost(const std::string& answer);

@@ -150,7 +150,10 @@ void lying_answers_are_refused(const SocketPlace& place) {
     told(place, bad_answer, [](Lie& lie) { lie.answer.id = 0; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.magic = 0; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.status = Status{200}; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.status = Status::false_size; });
+    for (int unsaid = 32; unsaid <= 36; ++unsaid) told(place, bad_answer, [=](Lie& lie) { lie.answer.status = Status{static_cast<uint16_t>(unsaid)}; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.status = version; });   // in a frame of this very version
+    told(place, wrong_kind, [](Lie& lie) { lie.answer.status = wrong_kind, lie.answer.exported_kind = UINT16_MAX; });
+    told(place, exhausted, [](Lie& lie) { lie.answer.status = exhausted, lie.answer.exporter_error = UINT16_MAX; });
     for (size_t size : {1, 4, 6, 8, 100, 127, 129, 4096}) told(place, bad_answer, [=](Lie& lie) { lie.size = size; });
     told(place, version, [](Lie& lie) { lie.answer.version = 9; });
     told(place, version, [](Lie& lie) { lie.answer.version = 0, lie.size = 6; });

@@ -147,6 +147,7 @@ def test_plugin_node_of_environment_is_base_and_restored(
     ("marker", "text"),
     [
         ("device=4", "@pytest.mark.peerlane: device= is not a setting*valid: name, devices, *leaks"),
+        ("backend='reference'", "@pytest.mark.peerlane: backend= is not a setting*valid: name, devices, *"),
         ("'devices=4'", "@pytest.mark.peerlane: 'devices=4' is not a setting; write settings as devices=4*"),
         ("devices=0", "@pytest.mark.peerlane: node.devices is 0; valid: a whole number from 1 to 4096"),
         ("leaks='no'", "peerlane: leaks is 'no'; valid are fail, warn, ignore"),
@@ -174,6 +175,7 @@ def test_plugin_wrong_marker_fails_its_test_only(pytester: pytest.Pytester, mark
     ("word", "text"),
     [
         ("--peerlane-devices=many", "command line: node.devices is 'many'; valid: a whole number*"),
+        ("--peerlane-node=backend=reference", "*node: backend is 'reference', and only a node of virtual*"),
         ("--peerlane-profile=none", "command line: node.profile is 'none'; valid:*"),
         ("--peerlane-schedule=later", "*schedule*'later'; valid*eager, lazy, seeded*"),
         ("--peerlane-leaks=never", "peerlane: leaks is 'never'; valid are fail, warn, ignore"),
@@ -501,3 +503,23 @@ def test_plugin_test_in_deadlock_fails_and_names_waits(
     text = done.stdout.str()
     assert "Deadlock: a deadlock: every thread of this process waits" in text
     assert f"queued, submitted at {here(pytester)})" in text
+
+
+@pytest.mark.parametrize("backend", ["virtual", "reference"])
+def test_backend_of_the_environment_is_taken_or_refused(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setenv("PEERLANE_NODE", f"backend={backend},devices=3")
+    done = run(
+        pytester,
+        """
+        def test_it(peerlane_node):
+            assert [each.name for each in peerlane_node] == ["virtual:0", "virtual:1", "virtual:2"]
+        """,
+    )
+    done.assert_outcomes(**({"passed": 1} if backend == "virtual" else {"errors": 1}))
+    if backend == "reference":
+        text = (
+            "PEERLANE_NODE: backend is 'reference', and only a node of virtual devices will do here; valid: *"
+        )
+        done.stdout.fnmatch_lines([f"*{text}"])

@@ -54,7 +54,7 @@ def raw(server: RendezvousServer) -> socket.socket:
 
 
 def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
-    given = {"version": 1, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
+    given = {"version": 2, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
     head = struct.pack(
         "<4sBBBBIIQI",
         b"PLRV",
@@ -264,7 +264,7 @@ def test_rendezvous_server_connection_of_other_user_is_refused(
             os.close(read_end)
             os.waitpid(child, 0)
             assert b"it serves uid 0, and this is 65534" in answer
-            assert frames.decode_answer(answer[: frames.ANSWER_BYTES])[0] is frames.Status.DENIED
+            assert frames.decode_answer(answer[: frames.ANSWER_BYTES]).status is frames.Status.DENIED
             with Rendezvous(server.address, 0, 2) as r:
                 r.put("k", b"")
     finally:
@@ -273,7 +273,7 @@ def test_rendezvous_server_connection_of_other_user_is_refused(
 
 BAD = {
     "other magic": b"GET / HTTP/1.1\r\n\r\n" + bytes(10),
-    "other version": request(version=2),
+    "other version": request(version=1),
     "reserved": request(zero=1),
     "no operation": request(operation=9),
     "rank of another size": request(rank=3),
@@ -295,8 +295,8 @@ def test_rendezvous_server_bad_frame_is_refused_with_reason(case: str, server: R
     it = raw(server)
     it.sendall(BAD[case])
     answer = answer_of(it)
-    status, count = frames.decode_answer(answer[: frames.ANSWER_BYTES])
-    assert (status, count) == (frames.Status.INVALID, 1)
+    head = frames.decode_answer(answer[: frames.ANSWER_BYTES])
+    assert (head.status, head.count, head.lost) == (frames.Status.INVALID, 1, None)
     assert len(answer) > frames.ANSWER_BYTES + 14
     assert is_served(server)
 
@@ -443,12 +443,28 @@ def test_rendezvous_server_million_malformed_frames_leave_it_serving() -> None:
 def test_frame_decoders_random_bytes_decode_or_raise_bad_frame() -> None:
     it = random.Random(4)
     for _ in range(20_000):
-        head = bytearray(b"PLRV\x01" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
+        head = bytearray(b"PLRV\x02" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
         for decode, length in ((frames.decode_request, 28), (frames.decode_answer, frames.ANSWER_BYTES)):
             try:
                 decode(head[:length])
             except frames.BadFrame as error:
                 assert str(error)
+
+
+def test_decode_answer_of_a_refusal_wants_its_text_and_a_rank_only_where_one_is_lost() -> None:
+    text = [b"why"]
+    lost = frames.decode_answer(frames.encode_answer(frames.Status.LOST, text, 3)[: frames.ANSWER_BYTES])
+    assert (lost.status, lost.count, lost.lost) == (frames.Status.LOST, 1, 3)
+    for status, values, rank in (
+        (frames.Status.LOST, [*text, b"\x03\0\0\0"], None),
+        (frames.Status.BUSY, [], None),
+        (frames.Status.BUSY, text, 3),
+        (frames.Status.OK, text, 0),
+        (frames.Status.LOST, text, -2),
+        (frames.Status.LOST, text, frames.MAX_SIZE),
+    ):
+        with pytest.raises(frames.BadFrame):
+            frames.decode_answer(frames.encode_answer(status, values, rank)[: frames.ANSWER_BYTES])
 
 
 def test_rendezvous_foreign_server_answers_raises_invalid_value(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ import peerlane as pl
 from peerlane import _core
 from peerlane.backend import registry
 
-request, reply = struct.Struct('<IHHQQQIHH'), struct.Struct('<IHHQiiQQQQQ HHIQQQQQQQ')
+request, reply = struct.Struct('<IHHQQQIHH'), struct.Struct('<IHHQiiQQQIIIHHQ HHIQQQQQII')
 assert (request.size, reply.size) == (40, 128)
 state = devices[0].backend._state
 place = os.path.join(os.environ['PEERLANE_RUNTIME_DIR'], state.socket_name(state.slot))
@@ -49,7 +49,7 @@ def say(link, asked):
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, lie['seals'])
     claim = lie['size'] if lie['claim'] is None else lie['claim']
     length = claim if lie['length'] is None else lie['length']
-    about = (asked[0], asked[1], lie['status'], asked[3], os.getpid(), 0, 0, 0, 1, 2, asked[5] | 1 << 40)
+    about = (asked[0], asked[1], lie['status'], asked[3], os.getpid(), *[0] * 9, asked[5] | 1 << 40)
     text = reply.pack(*about, lie['kind'], lie['rights'], lie['device'], lie['block'], lie['entry'],
                       claim, lie['offset'], length, 0, 0)
     socket.send_fds(link, [text[:50] if lie['cut'] else text], [fd] * lie['files'])
@@ -93,6 +93,21 @@ def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> 
         work()
     assert refused.value.fault is fault, str(refused.value)
     return str(refused.value)
+
+
+def test_open_notify_of_an_unknown_kind_is_refused(spec: str) -> None:
+    with peer(spec) as liar:
+        number = liar.run(
+            "from peerlane import _core\n"
+            "from peerlane.backend.facts import HandleKind\n"
+            "backend = devices[0].backend\n"
+            "signal = _core.Signal(backend.ledger)\n"
+            "offer = lambda all: backend.offer_signal(HandleKind.NOTIFY, signal, 0, all, notify_kind=7)\n"
+            "h = backend.make_handle(signal, 'user', offer)\n"
+            "result = int(h)\n"
+        )
+        text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Notify.open(number))
+        assert "a notify of kind 7; the kinds are 0, 1, 2" in text
 
 
 def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:

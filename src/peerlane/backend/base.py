@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from peerlane.backend.facts import Caps
-from peerlane.backend.interface import Copies, Memory
+from peerlane.backend.interface import Copies, VisibleMemory
 from peerlane.errors import AccessDenied, Fault, Unsupported
 from peerlane.support import reductions
 
@@ -77,7 +77,7 @@ class BackendBase:
         """Combine on the host."""
         reduce(self._copies(), dst, src, count, dtype, op)
 
-    def allocate_host(self, nbytes: int) -> Memory:
+    def allocate_host(self, nbytes: int) -> VisibleMemory:
         """Refuse: it has no pinned memory."""
         raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
 

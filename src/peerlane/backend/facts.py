@@ -11,14 +11,14 @@ class Caps(enum.Flag):
 
     NONE = 0
     PEER = enum.auto()  #: ``set_peer``: ``Peers`` beyond the defaults
-    COPY_2D = enum.auto()  #: a ``copy_2d`` of its own; else rectangles are copied row by row
-    FILL = enum.auto()  #: ``fill``
-    PINNED_HOST = enum.auto()  #: ``allocate_host``
+    COPY_2D = enum.auto()  #: ``copy_2d`` of its own; else rectangles are copied row by row
+    FILL = enum.auto()  #: ``fill``; else fills are refused
+    PINNED_HOST = enum.auto()  #: ``allocate_host``; else ``Host().allocate`` is refused
     PHYSICAL = enum.auto()  #: ``VirtualMemory``
     SHARE = enum.auto()  #: ``Share``
     HOST_VIEW = enum.auto()  #: ``Memory.host_view``: the host may read and write device memory through it
     QUEUE = enum.auto()  #: ``Queue`` and ``Signal`` of its own; else its devices have streams of the host
-    DESCRIPTOR = enum.auto()  #: copy lists in device memory, read when they are launched
+    DESCRIPTOR = enum.auto()  #: ``Descriptors``: copy lists in device memory, read when they are launched
 
 
 class HandleKind(enum.IntEnum):
@@ -43,10 +43,28 @@ class Kind(enum.Enum):
 class DeviceInfo:
     """Facts of one device that do not change while its node lives.
 
-    ``total_bytes`` is its capacity; ``max_peers`` is how many peers it may have at a time;
-    ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly;
-    ``is_host_mapped`` whether the host may touch its addresses;
-    ``max_streams`` and ``max_notifies`` how many of them a dialect that has such limits gives out.
+    Attributes
+    ----------
+    ordinal : int
+        Its place in ``devices()``.
+    name : str
+        Of its kind, for people.
+    uuid : bytes
+        16 bytes, the same in every process.
+    total_bytes : int
+        Its capacity.
+    switch : int
+        The number of the switch or island that it hangs on; 0 for all where there is one.
+    granularity : int
+        Bytes of which physical memory (``Caps.PHYSICAL``) is a multiple; 1 where there is none.
+    max_peers : int
+        How many peers it may have at a time.
+    routes_peer_memory_only : bool
+        Whether memory must be allocated with ``peer=True`` to be copied directly.
+    is_host_mapped : bool
+        Whether the host may touch its addresses.
+    max_streams, max_notifies : int
+        How many of them a dialect that has such limits gives out; 0 where no dialect runs.
     """
 
     ordinal: int

@@ -4,18 +4,28 @@ A back-end has no policy.  Devices are ordinals, memory is integer addresses, an
 :mod:`peerlane.errors`.  Every verb is synchronous: when it returns, the bytes have moved.  After a raise nothing was
 created and nothing half-made is left.  If a copy fails *while running*, its destination is unspecified.
 
-========================  ==========================================================================================
-:class:`Memory`           address, size, close, capacity; ``host_view`` if the host may access it
-:class:`Addresses`        locate
-:class:`VirtualMemory`    physical, reserve, if it has virtual memory (``Caps.PHYSICAL``)
-:class:`Peers`            can access, enable, route
-:class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
-:class:`Queue`            submit, record, wait, sync, cancel; a back-end without queues gets the host's
-:class:`Share`            export as a plain record and, if it has one, a descriptor; open a record as memory
-:class:`Signal`           record, wait
+Any thread calls a verb, several at a time: a driver with a current device must set it in each call.  Where a
+back-end has no queues, one thread of the process makes the queued calls of all streams, so a call that waits long
+holds up the others.  The neutral API checks sizes, overlaps of a reduction, and that memory is open, before it calls.
+
 ========================  ==========================================================================================
 
 Each back-end implements :class:`Backend`: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
+=======
+:class:`Memory`           address, size, close; :class:`VisibleMemory` if the host may look
+:class:`Addresses`        locate
+:class:`VirtualMemory`    physical memory, reserved addresses (``Caps.PHYSICAL``)
+:class:`Peers`            can access, enable, announce
+:class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
+:class:`Queue`            make streams (``Caps.QUEUE``); a back-end without queues gets the host's
+:class:`Signal`           make events and notifies (``Caps.QUEUE``)
+:class:`Share`            handles of memory and of signals, and what they open as (``Caps.SHARE``)
+:class:`Descriptors`      copy lists in device memory (``Caps.DESCRIPTOR``)
+:class:`Buffers`          buffers of the back-end's own, where plain ones would be slow; no capability
+========================  ==========================================================================================
+
+:class:`Backend` is what each must be: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
+The other rows are frozen when a second back-end has them.
 :class:`peerlane.backend.base.BackendBase` has the default bodies.
 """
 
@@ -57,7 +67,8 @@ class Addresses(Protocol):
     def locate(self, address: int) -> Location:
         """Return the location of ``address``; an address that is not this back-end's is ``Kind.PAGEABLE``.
 
-        Raises ``BadAddress`` for an address in this back-end's windows that lies in no allocation.
+        It is asked of every address that a program gives to a raw call, so it must be quick.  Raises ``BadAddress``
+        for an address that only this back-end could have given out and where nothing lives.
         """
         ...
 
@@ -86,10 +97,10 @@ class Peers(Protocol):
         ...
 
     def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
-        """Announce on the node whether this process enables the direction; idempotent.
+        """Say to the other processes whether this one enables the direction; opens no route, idempotent.
 
-        It opens no route.  A copy that must be direct is also possible if both directions are announced, each by any
-        process.
+        A copy that is to be direct goes also where both directions are announced, each by any process.  A back-end
+        of one process keeps it for itself.  Only dialects call it.
         """
         ...
 
@@ -101,8 +112,8 @@ class Peers(Protocol):
 class Copies(Protocol):
     """Verbs that move bytes.  Addresses are the back-end's own; host memory is an object with the buffer protocol.
 
-    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written; the text names
-    the operand.
+    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written, and its text
+    names the operand: destination or source.
     """
 
     def copy(self, dst: int, src: int, nbytes: int) -> None:
@@ -113,7 +124,10 @@ class Copies(Protocol):
         ...
 
     def fill(self, address: int, value: int, width: int, count: int) -> None:
-        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``."""
+        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``, little-endian.
+
+        ``Caps.FILL``; a count of 0 is a no-op.
+        """
         ...
 
     def read(self, address: int, into: memoryview) -> None:
@@ -129,7 +143,7 @@ class Copies(Protocol):
         ...
 
     def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
-        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart."""
+        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart, at least ``width``."""
         ...
 
     def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
@@ -140,7 +154,7 @@ class Copies(Protocol):
 class VirtualMemory(Protocol):
     """Physical memory and addresses, separately: ``Caps.PHYSICAL``.
 
-    The verbs return objects of the back-end's own classes, which are opaque to the neutral API.
+    ``device`` is a :class:`peerlane.Device`.  What is returned is a class of the back-end's own.
     """
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> Any:
@@ -156,9 +170,10 @@ class VirtualMemory(Protocol):
 
 
 class Queue(Protocol):
-    """Streams of the back-end's own: ``Caps.QUEUE``.  May change until a second back-end implements it.
+    """Streams of the back-end's own: ``Caps.QUEUE``.
 
-    ``create_stream`` returns a :class:`peerlane.Stream`: submit, record, wait, sync, cancel.
+    ``device`` is a :class:`peerlane.Device`; ``on_error`` is ``"stop"`` or ``"continue"``, as
+    :meth:`peerlane.Device.create_stream` says.
     """
 
     def create_stream(self, device: Any, on_error: str) -> Any:
@@ -182,32 +197,92 @@ class Signal(Protocol):
         ...
 
 
-class Share(Protocol):
-    """Memory and signals of other processes: ``Caps.SHARE``.  May change until a second back-end implements it.
+class Offer(Protocol):
+    """What another process offers by a handle; ``close`` lets go of it, unless an object was made of it."""
 
-    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.
+    @property
+    def device(self) -> int:
+        """The ordinal that the other process claims; it may be out of range."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The bytes behind the offer; 0 is refused by the neutral API."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Share(Protocol):
+    """Memory and signals of other processes: ``Caps.SHARE``.
+
+    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.  What opens
+    one goes in two steps: ``open_handle`` or ``open_file`` gives an :class:`Offer`, and the neutral API gives that,
+    checked, to the verb that makes an object of it.
     """
 
-    node_hash: int  #: identifies this node
+    node_hash: int  #: what tells these devices from those of other processes that are not the same ones
 
-    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Any:
-        """Ask the exporter of a handle, for at most ``timeout`` seconds (negative: for ever); return its offer.
+    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Offer:
+        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); return its offer.
 
         Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
         """
         ...
 
-    def open_file(self, fd: int) -> Any:
-        """Return the offer of a block's file; ``fd`` stays the caller's.  ``BadHandle`` if it is not such a file."""
+    def open_file(self, fd: int) -> Offer:
+        """Return the offer of a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for another file."""
+        ...
+
+    def open_buffer(self, offer: Any, home: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Buffer` of offered memory.
+
+        ``home`` is the :class:`peerlane.Device` that has the memory, ``device`` the one that is to reach it.
+        """
+        ...
+
+    def open_physical(self, offer: Any, home: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Physical` of offered memory (with ``Caps.PHYSICAL``); devices as above."""
+        ...
+
+    def open_event(self, offer: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Event` that another process records."""
+        ...
+
+    def open_notify(self, offer: Any, device: Any) -> Any:
+        """Return a :class:`peerlane.Notify` that other processes have as well."""
         ...
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
-        """Return the pid of a handle's exporter, None if that has ended; ``BadHandle`` if it is not a handle."""
+        """Return the pid of the process that made a handle, None if it has ended.
+
+        Raises ``BadHandle`` for text that is not a handle.
+        """
         ...
 
     @property
     def ranks(self) -> Ranks:
         """Return the further verbs, for ranks that write into each other's memory."""
+        ...
+
+
+class Descriptors(Protocol):
+    """Copy lists in device memory: ``Caps.DESCRIPTOR``.  The virtual devices' own: native code launches them."""
+
+    def number(self, ordinal: int) -> int:
+        """Return the number by which ``peerlane.backend.host.launch_descriptor`` knows a device."""
+        ...
+
+
+class Buffers(Protocol):
+    """Buffers of the back-end's own, for a quick way; a back-end without ``make_buffer`` gets plain ones."""
+
+    def make_buffer(self, memory: Any, device: Any, stream: Any) -> Any:
+        """Return the :class:`peerlane.Buffer` that owns memory of ``allocate`` or ``allocate_host``.
+
+        ``device`` is a :class:`peerlane.Device` or the :class:`peerlane.Host`; ``stream``, where there is one, the
+        :class:`peerlane.Stream` in whose order the memory is freed.
+        """
         ...
 
 
@@ -243,12 +318,16 @@ class Backend(Addresses, Peers, Copies, Protocol):
         """
         ...
 
-    def allocate_host(self, nbytes: int) -> Memory:
-        """Allocate pinned host memory (``Caps.PINNED_HOST``): the host may dereference its address."""
+    def allocate_host(self, nbytes: int) -> VisibleMemory:
+        """Allocate pinned host memory (``Caps.PINNED_HOST``).
+
+        The host may dereference its address, and every verb takes the address as one of a device.  ``locate`` gives
+        ``Kind.PINNED`` and ordinal -1 for it.
+        """
         ...
 
     def close(self) -> None:
-        """Leave: all allocations end, and later use of their addresses raises ``BadAddress``."""
+        """Leave, idempotent: every allocation dies; verbs that need one, and ``allocate``, raise ``Closed`` then."""
         ...
 
 

@@ -88,7 +88,7 @@ def factory_of(name: str, source: str) -> Factory:
         found = _factories.get(name)
         if found is not None:
             return found
-        made = _loaded(name)
+        made = _loaded(name, source)
         if made is not None:
             return _factories.setdefault(name, made)
     raise InvalidValue(
@@ -98,7 +98,7 @@ def factory_of(name: str, source: str) -> Factory:
     )
 
 
-def _loaded(name: str) -> Factory | None:
+def _loaded(name: str, source: str) -> Factory | None:
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         own: Factory = getattr(import_module(module), attribute)
@@ -106,7 +106,14 @@ def _loaded(name: str) -> Factory | None:
     from importlib.metadata import entry_points  # this import takes as long as all the others
 
     for point in entry_points(group=GROUP, name=name):
-        made: Factory = point.load()
+        try:
+            made: Factory = point.load()
+        except Exception as error:
+            raise InvalidValue(
+                f"{source}: back-end {name!r} cannot be loaded: its entry point {point.value!r} raised "
+                f"{type(error).__name__}: {error}",
+                fault=Fault.BAD_CONFIG,
+            ) from error
         return made
     return None
 

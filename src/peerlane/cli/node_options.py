@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
+from peerlane.backend import registry
+from peerlane.backend.settings import bad_config, is_file
 from peerlane.backends.virtual.node import PROFILES, NodeConfig
 
 
@@ -32,3 +36,24 @@ def node_from(args: argparse.Namespace) -> NodeConfig:
         NodeConfig.from_environment() if args.node is None else NodeConfig.resolve(args.node, source="--node")
     )
     return base.replace(source="command line", devices=args.devices, switch=args.switch, profile=args.profile)
+
+
+def node_spec_from(args: argparse.Namespace) -> str:
+    """Return what ``PEERLANE_NODE`` is to be for a program, on any back-end; errors as :func:`node_from`."""
+    text, source = (
+        (os.environ.get(registry.VARIABLE, ""), registry.VARIABLE)
+        if args.node is None
+        else (args.node, "--node")
+    )
+    name, settings = registry.split(text, source)
+    if name == registry.DEFAULT:
+        return node_from(args).spec
+    given = [f"--{flag}" for flag in ("devices", "switch", "profile") if getattr(args, flag) is not None]
+    if given:
+        raise bad_config(
+            "command line",
+            f"{' and '.join(given)} cannot change a node of back-end {name!r}; valid: the back-end's own settings "
+            f"in --node or {registry.VARIABLE}, such as 'backend={name},devices=2'",
+        )
+    registry.factory_of(name, source).configure(settings, source)
+    return str(Path(text).resolve()) if is_file(text) else text

@@ -8,7 +8,7 @@ import sys
 
 from peerlane.dialects import install, registered
 
-from .node_options import add_node_arguments, node_from
+from .node_options import add_node_arguments, node_spec_from
 
 
 def add_program_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def set_up_program(args: argparse.Namespace) -> None:
         The vendor's own module is there and finds a device.
     """
     if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
-        os.environ["PEERLANE_NODE"] = node_from(args).spec
+        os.environ["PEERLANE_NODE"] = node_spec_from(args)
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)

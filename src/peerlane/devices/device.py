@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterable, Iterator, MutableSet
+from functools import partial
 from typing import Any
 
 from peerlane.backend import host, registry
@@ -77,7 +78,7 @@ class Device(DeviceBase):
         Parameters
         ----------
         nbytes : int
-            Bytes, at least 1.  Accesses are checked against exactly this size; the capacity is charged in blocks of
+            Bytes, at least 1.  The bounds are exactly these.  Virtual devices charge their capacity in blocks of
             2 MiB.
         stream : Stream, optional
             Free the memory in the order of this stream: ``close()`` is queued there.
@@ -251,20 +252,25 @@ class Host(HostBase):
         Parameters
         ----------
         nbytes : int
-            Bytes, at least 1.  "Pinned" names a kind of memory here, not an ``mlock``: the system provides each page
-            at its first use.
+            Bytes, at least 1.  With virtual devices "pinned" is a kind, not an ``mlock``: pages come at
+            first touch.
 
         Raises
         ------
         InvalidValue, OutOfMemory
-            Nothing was allocated.
+            Nothing is allocated then.
+        Unsupported
+            The back-end of the node has no pinned memory (``Caps.PINNED_HOST``).
         """
         nbytes = checked_size(nbytes, "Host.allocate")
         backend = registry.current()
-        made: Buffer = getattr(backend, "make_buffer", plain_buffer)(
-            backend.allocate_host(nbytes), self, None
-        )
-        return made
+        return _buffers_of(backend)(backend.allocate_host(nbytes), self, None)
+
+
+def _buffers_of(backend: Backend) -> Callable[[Any, Any, Stream | None], Buffer]:
+    """Return what makes a buffer of an allocation, a device or the host, and a stream."""
+    own: Callable[[Any, Any, Stream | None], Buffer] | None = getattr(backend, "make_buffer", None)
+    return own or partial(plain_buffer, backend)
 
 
 def _make_devices(backend: Backend) -> tuple[Device, ...]:
@@ -273,7 +279,7 @@ def _make_devices(backend: Backend) -> tuple[Device, ...]:
         device = object.__new__(Device)
         device._backend, device._info = backend, info
         device._peers = PeerSet(device)
-        device._make_buffer = getattr(backend, "make_buffer", plain_buffer)
+        device._make_buffer = _buffers_of(backend)
         made.append(device)
     return tuple(made)
 

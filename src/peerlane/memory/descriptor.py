@@ -48,7 +48,7 @@ class CopyDescriptor:
         if not isinstance(table, Buffer):
             raise TypeError(f"CopyDescriptor: the table must be a Buffer, not {type(table).__name__}")
         if isinstance(table, PlainBuffer):
-            raise dispatch.lacks("CopyDescriptor", table.device.backend, Caps.DESCRIPTOR)
+            raise dispatch.lacks("CopyDescriptor", table.backend, Caps.DESCRIPTOR)
         if table.size < _HEADER.size:
             raise InvalidValue(
                 f"CopyDescriptor: the table has {table.size:,} bytes; a header needs {_HEADER.size}",
@@ -215,7 +215,7 @@ def _end(call: str, name: str, end: Any) -> tuple[Buffer, int]:
     try:
         found = as_buffer(end)
         if isinstance(found, PlainBuffer):
-            raise dispatch.lacks(call, found.device.backend, Caps.DESCRIPTOR)
+            raise dispatch.lacks(call, found.backend, Caps.DESCRIPTOR)
         if found.id:
             return found, found.address
     except TypeError as error:

@@ -7,16 +7,18 @@ host in pieces.  On a stream such an operation is a host function: it runs in or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from peerlane.backend import host, registry
 from peerlane.backend.base import check_reduction
 from peerlane.backend.facts import Caps, Kind
 from peerlane.backend.interface import Backend
 from peerlane.diagnostics import address_errors, allocations
-from peerlane.errors import AccessDenied, Fault, InvalidValue, Unsupported
+from peerlane.errors import AccessDenied, BadAddress, Fault, InvalidValue, Unsupported
 from peerlane.memory.buffer import Buffer
-from peerlane.memory.plain_buffer import PlainBuffer
+from peerlane.memory.plain_buffer import PlainBuffer, allocation_of
+from peerlane.streams.callbacks import Operation
 from peerlane.streams.stream import Stream
 from peerlane.support import reductions
 
@@ -59,9 +61,8 @@ class _Seen:
 
     backend: Backend | None = None
 
-    def __init__(self, buffer: Buffer) -> None:
-        self._view = memoryview(buffer)
-        self._size = buffer.size
+    def __init__(self, seen: object) -> None:
+        self._view = memoryview(seen)  # type: ignore[arg-type]  # exports its bytes
 
     def read(self, at: int, into: memoryview) -> None:
         into[:] = self._view[at : at + into.nbytes]
@@ -69,8 +70,8 @@ class _Seen:
     def check_writable(self) -> None:
         if self._view.readonly:
             raise AccessDenied(
-                f"the destination of {self._size:,} bytes is read-only memory; copy into a bytearray or a writable "
-                "array",
+                f"the destination of {self._view.nbytes:,} bytes is read-only memory; copy into a bytearray or a "
+                "writable array",
                 fault=Fault.READ_ONLY,
             )
 
@@ -81,8 +82,8 @@ class _Seen:
         self._view.release()
 
 
-class _Native:
-    """Memory of the host, or of a virtual device, by its address."""
+class _Pageable:
+    """Host memory by its address, which nothing here can keep; native code sees it if a touch fails."""
 
     backend: Backend | None = None
 
@@ -91,6 +92,9 @@ class _Native:
 
     def read(self, at: int, into: memoryview) -> None:
         host.copy(_address_of(into), self._address + at, into.nbytes)
+
+    def check_writable(self) -> None:
+        pass
 
     def write(self, at: int, data: memoryview) -> None:
         host.copy(self._address + at, _address_of(data), data.nbytes)
@@ -105,25 +109,33 @@ def _address_of(view: memoryview) -> int:
     return found[0]
 
 
-def _end(buffer: Buffer) -> _Foreign | _Seen:
+_End: TypeAlias = "_Foreign | _Seen | _Pageable"
+
+
+def _end(buffer: Buffer) -> _End:
     if isinstance(buffer, PlainBuffer):
         hold = buffer.hold()
-        return _Foreign(buffer.device.backend, buffer.last_address, hold)
+        return _Foreign(buffer.backend, buffer.last_address, hold)
     return _Seen(buffer)
 
 
-def _ends(dst: Buffer, src: Buffer) -> tuple[_Foreign | _Seen, _Foreign | _Seen]:
-    to = _end(dst)
+def _ends(dst: Callable[[], _End], src: Callable[[], _End]) -> tuple[_End, _End]:
+    """Return both ends; neither is kept if one of them is refused."""
+    to = dst()
     try:
         to.check_writable()
-        return to, _end(src)
+        return to, src()
     except BaseException:
         to.let_go()
         raise
 
 
-def _run(stream: Stream | None, ends: Sequence[End], work: Callable[[], None]) -> None:
-    """Do the work now, or in the order of a stream; then let go of the ends."""
+def _ends_of(dst: Buffer, src: Buffer) -> tuple[_End, _End]:
+    return _ends(lambda: _end(dst), lambda: _end(src))
+
+
+def _run(stream: Stream | None, call: str, kind: str, ends: Sequence[End], work: Callable[[], None]) -> None:
+    """Do it now, or in the order of a stream; then let go of the ends."""
 
     def run() -> None:
         try:
@@ -136,7 +148,7 @@ def _run(stream: Stream | None, ends: Sequence[End], work: Callable[[], None]) -
         run()
         return
     try:
-        stream.launch_callback(run)
+        stream.launch_callback(Operation(call, kind, run))
     except BaseException:
         for end in ends:
             end.let_go()
@@ -161,8 +173,8 @@ def copy(dst: Buffer, src: Buffer, stream: Stream | None = None) -> None:
     """Copy all of a buffer; at least one end is not native."""
     _check_sizes("copy", dst, src)
     size = src.size
-    to, origin = _ends(dst, src)
-    _run(stream, (to, origin), lambda: _move(to, origin, [(0, 0, size)]))
+    to, origin = _ends_of(dst, src)
+    _run(stream, "copy", "copy", (to, origin), lambda: _move(to, origin, [(0, 0, size)]))
 
 
 def copy_batch(dsts: Sequence[Buffer], srcs: Sequence[Buffer], stream: Stream | None = None) -> None:
@@ -172,7 +184,7 @@ def copy_batch(dsts: Sequence[Buffer], srcs: Sequence[Buffer], stream: Stream | 
     try:
         for number, (dst, src) in enumerate(zip(dsts, srcs, strict=True)):
             _check_sizes("copy_batch", dst, src, f"pair {number} of the batch: ")
-            to, origin = _ends(dst, src)
+            to, origin = _ends_of(dst, src)
             pairs.append((to, origin, src.size))
             ends += (to, origin)
     except BaseException:
@@ -184,7 +196,7 @@ def copy_batch(dsts: Sequence[Buffer], srcs: Sequence[Buffer], stream: Stream | 
         for to, origin, size in pairs:
             _move(to, origin, [(0, 0, size)])
 
-    _run(stream, ends, work)
+    _run(stream, "copy_batch", "batch of copies", ends, work)
 
 
 def copy_2d(
@@ -196,9 +208,10 @@ def copy_2d(
     height: int,
     stream: Stream | None = None,
 ) -> None:
-    """Copy a rectangle, for which both ends have room; at least one end is not native."""
-    to, origin = _ends(dst, src)
-    _run(stream, (to, origin), lambda: _rectangle(to, dst_pitch, origin, src_pitch, width, height))
+    """Copy a rectangle that both ends have room for; at least one end is not native."""
+    to, origin = _ends_of(dst, src)
+    work = partial(_rectangle, to, dst_pitch, origin, src_pitch, width, height)
+    _run(stream, "copy_2d", "2D copy", (to, origin), work)
 
 
 def _rectangle(to: End, to_pitch: int, origin: End, from_pitch: int, width: int, height: int) -> None:
@@ -213,7 +226,11 @@ def fill(dst: Buffer, value: int, width: int, stream: Stream | None = None) -> N
     """Fill a buffer that is not native."""
     end, count = _end(dst), dst.size // width
     assert isinstance(end, _Foreign)
-    _run(stream, (end,), lambda: end._backend.fill(end.address, value, width, count))
+    if Caps.FILL not in end._backend.caps:
+        end.let_go()
+        raise lacks("fill", end._backend, Caps.FILL)
+    work = partial(end._backend.fill, end.address, value, width, count)
+    _run(stream, "fill", "fill", (end,), work)
 
 
 def reduce(dst: Buffer, src: Buffer, number: int, stream: Stream | None = None) -> None:
@@ -223,8 +240,9 @@ def reduce(dst: Buffer, src: Buffer, number: int, stream: Stream | None = None) 
     if size % width:
         raise reductions.no_whole_elements(size, width)
     check_reduction(dst.address, src.address, size, width)
-    to, origin = _ends(dst, src)
-    _run(stream, (to, origin), lambda: _combine(to, origin, size // width, number))
+    to, origin = _ends_of(dst, src)
+    work = partial(_combine, to, origin, size // width, number)
+    _run(stream, "reduce", "reduction", (to, origin), work)
 
 
 def _combine(to: End, origin: End, count: int, number: int) -> None:
@@ -258,79 +276,84 @@ def backend_at(address: int) -> Backend | None:
     return next((each for each in registry.foreign if each.locate(address).kind is not Kind.PAGEABLE), None)
 
 
-def _ends_at(*addresses: int) -> list[_Foreign | _Native] | None:
-    """Return the ends at addresses; None if native code knows all of them."""
-    found = [backend_at(address) for address in addresses]
-    if not any(found):
-        return None
-    return [
-        _Native(address) if backend is None else _Foreign(backend, address)
-        for backend, address in zip(found, addresses, strict=True)
-    ]
+def _are_native(*addresses: int) -> bool:
+    return not any(backend_at(address) for address in addresses)
+
+
+def _end_at(role: str, address: int, nbytes: int) -> _End:
+    """Return the end at an address, whose bytes it keeps; refuse a range that leaves its allocation."""
+    backend = backend_at(address)
+    if backend is not None:
+        return _foreign_at(role, backend, address, nbytes)
+    try:
+        return _Pageable(address) if host.locate(address) is None else _Seen(host.memory_at(address, nbytes))
+    except BadAddress as error:
+        raise error.retold(f"{address_errors.operand(role)}{error}") from None
+
+
+def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Foreign:
+    place = backend.locate(address)
+    allocation = allocation_of(place.allocation)
+    if allocation is not None and not allocation.hold():  # closed, and its bytes wait for what is queued
+        dead = allocations.record_of(place.allocation)
+        assert dead is not None
+        raise address_errors.freed(role, address, dead)
+    end = _Foreign(backend, address, allocation)
+    if nbytes > place.base + place.size - address:
+        end.let_go()
+        name = allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
+        raise address_errors.out_of_bounds(
+            role, address, nbytes, place.base, place.size, name, f"{backend.name}:{place.ordinal}"
+        )
+    return end
+
+
+def _ends_at(dst: int, to_bytes: int, src: int, source_bytes: int) -> tuple[_End, _End]:
+    return _ends(lambda: _end_at("dst", dst, to_bytes), lambda: _end_at("src", src, source_bytes))
 
 
 def copy_at(dst: int, src: int, nbytes: int, stream: Stream | None) -> bool:
     """Copy between addresses; False if native code knows both."""
-    ends = _ends_at(dst, src) if nbytes else None
-    if ends is not None:
-        to, origin = ends
-        _check_spans((to, nbytes), (origin, nbytes))
-        _run(stream, (), lambda: _move(to, origin, [(0, 0, nbytes)]))
-    return ends is not None
+    if not nbytes or _are_native(dst, src):
+        return False
+    to, origin = _ends_at(dst, nbytes, src, nbytes)
+    _run(stream, "raw.copy", "copy", (to, origin), lambda: _move(to, origin, [(0, 0, nbytes)]))
+    return True
 
 
 def copy_2d_at(
     dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, stream: Stream | None
 ) -> bool:
     """Copy a rectangle between addresses; False if native code knows both."""
-    ends = _ends_at(dst, src) if width and height else None
-    if ends is not None:
-        to, origin = ends
-        _check_spans(
-            (to, (height - 1) * dst_pitch + width),
-            (origin, (height - 1) * src_pitch + width),
-        )
-        _run(stream, (), lambda: _rectangle(to, dst_pitch, origin, src_pitch, width, height))
-    return ends is not None
+    if not (width and height) or _are_native(dst, src):
+        return False
+    to, origin = _ends_at(dst, (height - 1) * dst_pitch + width, src, (height - 1) * src_pitch + width)
+    work = partial(_rectangle, to, dst_pitch, origin, src_pitch, width, height)
+    _run(stream, "raw.copy_2d", "2D copy", (to, origin), work)
+    return True
 
 
 def fill_at(address: int, value: int, width: int, count: int, stream: Stream | None) -> bool:
     """Fill at an address; False if native code knows it."""
     backend = backend_at(address) if count else None
-    if backend is not None:
-        _check_spans((_Foreign(backend, address), width * count))
-        _run(stream, (), lambda: backend.fill(address, value, width, count))
-    return backend is not None
+    if backend is None:
+        return False
+    if Caps.FILL not in backend.caps:
+        raise lacks("raw.fill", backend, Caps.FILL)
+    end = _foreign_at("dst", backend, address, width * count)
+    _run(stream, "raw.fill", "fill", (end,), lambda: backend.fill(address, value, width, count))
+    return True
 
 
 def reduce_at(dst: int, src: int, count: int, number: int, stream: Stream | None) -> bool:
     """Combine elements at addresses; False if native code knows both."""
-    ends = _ends_at(dst, src) if count else None
-    if ends is not None:
-        to, origin = ends
-        width = reductions.width_of(number)
-        check_reduction(dst, src, count * width, width)
-        _check_spans((to, count * width), (origin, count * width))
-        _run(stream, (), lambda: _combine(to, origin, count, number))
-    return ends is not None
-
-
-def _check_spans(*spans: tuple[_Foreign | _Native, int]) -> None:
-    """Refuse a destination, then a source, that leaves its allocation."""
-    for role, (end, nbytes) in zip(("dst", "src"), spans, strict=False):
-        if isinstance(end, _Foreign):
-            place = end._backend.locate(end.address)
-            left = place.base + place.size - end.address
-            if nbytes > left:
-                raise address_errors.out_of_bounds(
-                    role,
-                    end.address,
-                    nbytes,
-                    place.base,
-                    place.size,
-                    allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}",
-                    f"{end._backend.name}:{place.ordinal}",
-                )
+    if not count or _are_native(dst, src):
+        return False
+    width = reductions.width_of(number)
+    check_reduction(dst, src, count * width, width)
+    to, origin = _ends_at(dst, count * width, src, count * width)
+    _run(stream, "raw.reduce", "reduction", (to, origin), lambda: _combine(to, origin, count, number))
+    return True
 
 
 def refuse_foreign(call: str, address: int, cap: Caps) -> None:

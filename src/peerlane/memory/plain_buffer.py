@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from typing import Any
+from weakref import WeakValueDictionary
 
 from peerlane.backend.facts import Caps
-from peerlane.backend.interface import Memory, VisibleMemory
+from peerlane.backend.interface import Backend, Memory, VisibleMemory
+from peerlane.devices.base import HostBase
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.errors import Closed, Unsupported
 from peerlane.memory.buffer import Buffer
@@ -18,16 +20,21 @@ from peerlane.streams.stream import Stream, checked_stream
 class _Allocation:
     """Memory that a buffer, its parts and queued operations share; it is freed once, after the last use."""
 
-    __slots__ = ("_lock", "_uses", "id", "is_closed", "memory")
+    __slots__ = ("__weakref__", "_lock", "_uses", "backend", "id", "is_closed", "memory")
 
-    def __init__(self, memory: Memory, identity: int) -> None:
-        self.memory, self.id, self.is_closed = memory, identity, False
-        self._uses = 1  # the buffer itself
+    def __init__(self, backend: Backend, memory: Memory) -> None:
+        self.backend, self.memory, self.is_closed = backend, memory, False
+        self.id = backend.locate(memory.address).allocation
+        self._uses = 1  # that of the buffer itself
         self._lock = threading.Lock()
+        _allocations[self.id] = self
 
-    def hold(self) -> None:
+    def hold(self) -> bool:
+        """Keep the bytes until ``let_go``; False, and nothing is kept, if the program has closed it."""
         with self._lock:
-            self._uses += 1
+            if not self.is_closed:
+                self._uses += 1
+            return not self.is_closed
 
     def let_go(self) -> None:
         with self._lock:
@@ -41,6 +48,14 @@ class _Allocation:
         with self._lock:
             was_closed, self.is_closed = self.is_closed, True
         return not was_closed
+
+
+_allocations: WeakValueDictionary[int, _Allocation] = WeakValueDictionary()  # by the number of the allocation
+
+
+def allocation_of(number: int) -> _Allocation | None:
+    """Return what buffers share of an allocation; None for memory that no plain buffer owns."""
+    return _allocations.get(number)
 
 
 class PlainBuffer(Buffer):
@@ -62,6 +77,11 @@ class PlainBuffer(Buffer):
         made._allocation, made.device, made._first, made._size = allocation, device, first, size
         made._owns, made._is_closed, made._stream = owns, False, None
         return made
+
+    @property
+    def backend(self) -> Backend:
+        """What reaches the bytes."""
+        return self._allocation.backend
 
     @property
     def address(self) -> int:
@@ -87,7 +107,7 @@ class PlainBuffer(Buffer):
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed or self._allocation.is_closed or self.device.is_closed
+        return self._is_closed or self._allocation.is_closed or self.backend.is_closed
 
     @property
     def is_imported(self) -> bool:
@@ -111,16 +131,14 @@ class PlainBuffer(Buffer):
         self._allocation.let_go()
 
     def hold(self) -> _Allocation:
-        """Keep the bytes until ``let_go`` is called on the result; ``Closed`` if they were freed."""
-        self._allocation.hold()
-        if self.is_closed:
-            self._allocation.let_go()
+        """Keep the bytes until ``let_go`` of what is returned; ``Closed`` if they are gone."""
+        if self.is_closed or not self._allocation.hold():
             raise self._closed()
         return self._allocation
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         raise Unsupported(
-            f"Buffer.export: {self!r} cannot be shared: back-end {self.device.backend.name} has no handles "
+            f"Buffer.export: {self!r} cannot be shared: back-end {self.backend.name} has no handles "
             f"({Caps.SHARE.name})",
             call="Buffer.export",
             device=self.device.name,
@@ -129,9 +147,10 @@ class PlainBuffer(Buffer):
     def _bytes(self) -> memoryview:
         self.address  # noqa: B018 - raises if it is closed
         memory = self._allocation.memory
-        if Caps.HOST_VIEW not in self.device.caps or not isinstance(memory, VisibleMemory):
+        is_seen = isinstance(self.device, HostBase) or Caps.HOST_VIEW in self.backend.caps
+        if not (is_seen and isinstance(memory, VisibleMemory)):
             raise Unsupported(
-                f"Buffer.view: the host cannot look at {self!r}: back-end {self.device.backend.name} has no views "
+                f"Buffer.view: the host cannot look at {self!r}: back-end {self.backend.name} has no views "
                 f"({Caps.HOST_VIEW.name}); copy it to the host",
                 call="Buffer.view",
                 device=self.device.name,
@@ -142,7 +161,7 @@ class PlainBuffer(Buffer):
         return PlainBuffer._make(self._allocation, self.device, self._first + first, nbytes, owns=False)
 
     def _closed(self) -> Closed:
-        if self.device.is_closed:
+        if self.backend.is_closed:
             return Closed(
                 f"{self.device.name} is closed: its node was left; ask for its devices again with devices()",
                 device=self.device.name,
@@ -163,10 +182,9 @@ class PlainBuffer(Buffer):
 PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # texts name it Buffer
 
 
-def plain_buffer(memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
-    """Return a buffer that owns memory of a back-end."""
-    identity = device.backend.locate(memory.address).allocation
-    made = PlainBuffer._make(_Allocation(memory, identity), device, 0, memory.size, owns=True)
+def plain_buffer(backend: Backend, memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
+    """Return the buffer that owns what a back-end allocated for a device, or for the host."""
+    made = PlainBuffer._make(_Allocation(backend, memory), device, 0, memory.size, owns=True)
     made._stream = stream
     allocations.remember(made, device.name)
     if live_objects.active:

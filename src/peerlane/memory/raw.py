@@ -327,6 +327,8 @@ def launch_descriptor(
         )
     if registry.foreign:
         dispatch.refuse_foreign("raw.launch_descriptor", table, Caps.DESCRIPTOR)
+        if device is not None and Caps.DESCRIPTOR not in device.caps:
+            raise dispatch.lacks("raw.launch_descriptor", device.backend, Caps.DESCRIPTOR)
     only = 0 if device is None else device.backend.number(device.ordinal)
     host.launch_descriptor(stream, table, nbytes, bool(direct), only)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offer_bank(
-    source: object, device: Device, bank: Bank, detail: int, *, allow: Allow, told: Iterable[object] = ()
+    source: object, device: Device, bank: Bank, count: int, *, allow: Allow, told: Iterable[object] = ()
 ) -> Handle:
     """Return the handle of a bank.
 
@@ -26,8 +26,8 @@ def offer_bank(
         Kept alive by the handle.
     device : Device
     bank : Bank
-    detail : int
-        A number for the processes that open it.
+    count : int
+        How many notifies, ranks or leases its lines are for; told to the processes that open it.
     allow : iterable of int, or "user"
         The pids of the processes that may open it.
     told : iterable of object
@@ -35,9 +35,10 @@ def offer_bank(
     """
 
     def offer(everyone: bool) -> Any:
-        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
+        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count)
 
-    return device.backend.make_handle(source, allow, offer, told=told)
+    made: Handle = device.backend.make_handle(source, allow, offer, told=told)
+    return made
 
 
 def open_bank(
@@ -46,10 +47,11 @@ def open_bank(
     handle: str,
     lines: int,
     seconds: float,
-    check: Callable[[int], None] = lambda _detail: None,
+    check: Callable[[int], None] = lambda _count: None,
 ) -> Bank:
     """Open a bank by its handle; ``check`` raises if the number that came with it is impossible."""
     offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
     with contextlib.closing(offer):
-        check(offer.detail)
-        return device.backend.ranks.open_bank(offer, lines)
+        check(offer.count)
+        opened: Bank = device.backend.ranks.open_bank(offer, lines)
+        return opened

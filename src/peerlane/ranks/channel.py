@@ -81,7 +81,7 @@ class Channel:
     def _make(cls, end: End, answer: Answer) -> Channel:
         ranks = end.session.device.backend.ranks
         served = ranks.channel_type(cls)
-        made = served.__new__(served)
+        made: Channel = served.__new__(served)
         made.group, made.peer = end.session, end.peer
         made._incoming, made._outgoing, made._opened = end.lines, answer.notifies, answer.opened
         made.memories = MappingProxyType(dict(answer.memories))

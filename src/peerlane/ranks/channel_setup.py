@@ -97,13 +97,13 @@ class End:
         bank = self._offer(self._bank, count)
         return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
 
-    def _offer(self, bank: Bank | None, detail: int) -> str:
+    def _offer(self, bank: Bank | None, count: int) -> str:
         if bank is None:
             return ""
         session = self.session
         told = self.lines if bank is self._bank else ()
         allow = [session.members[self.peer].pid]
-        handle = offer_bank(self, session.device, bank, detail, allow=allow, told=told)
+        handle = offer_bank(self, session.device, bank, count, allow=allow, told=told)
         self._handles.append(handle)
         return bytes(handle).decode()
 

@@ -68,7 +68,7 @@ class HeldBack:
 
     def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
         self._ranks, self._held = ranks, ranks.held_area(bank)
-        self._area = memoryview(self._held)
+        self._area = memoryview(self._held)  # type: ignore[arg-type]  # exports its bytes
         self._first, self._last = ranks.HELD_ENTRIES * _WORDS * 8, ranks.HELD_LINES * _BANK_LINE
         self._words = self._area[: self._first].cast("Q")
         self._targets = targets

@@ -330,11 +330,13 @@ class _Line:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._send(head)
             self._send(value)
-        status, count = frames.decode_answer(self._receive(frames.ANSWER_BYTES))
-        lengths = frames.decode_lengths(self._receive(4 * count))
+        start = self._receive(frames.START_BYTES)
+        frames.check_start(start)  # a frame of another version, or of something else, may be shorter
+        answer = frames.decode_answer(start + self._receive(frames.ANSWER_BYTES - frames.START_BYTES))
+        lengths = frames.decode_lengths(self._receive(4 * answer.count))
         values = [bytes(self._receive(length)) for length in lengths]
-        if status is not Status.OK:
-            raise frames.as_error(status, self._call, values)
+        if answer.status is not Status.OK:
+            raise frames.as_error(answer, self._call, values[0])
         return values
 
     def _send(self, content: bytes) -> None:

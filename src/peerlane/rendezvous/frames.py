@@ -2,7 +2,9 @@
 
     request  magic, version, operation, length of the key, 0, rank, size, timeout (ns, 0 for ever),
              length of the value; the key; the value
-    answer   magic, version, status, 0, count of values; count lengths; the values
+    answer   magic, version, status, 0, count of values, lost rank (-1: none); count lengths; the values
+
+The value of DELETE is keys, and the key of CLEAR a folder.  An answer that is not OK has one value, its text.
 
 Lengths are checked before the bytes behind them are stored.  A decoder accepts any bytes: it returns a frame or
 raises `BadFrame`.
@@ -32,11 +34,14 @@ MAX_KEYS = 1 << 16  # bytes of the keys of one request, which are charged to no 
 MAX_SIZE = 1 << 16
 
 _MAGIC = b"PLRV"
-_VERSION = 1
+_VERSION = 2
 _REQUEST = struct.Struct("<4sBBBBIIQI")
-_ANSWER = struct.Struct("<4sBBHI")
-_RANK = struct.Struct("<I")
+_ANSWER = struct.Struct("<4sBBHIi")
+_NONE_LOST = -1
 
+_START = struct.Struct("<4sB")
+
+START_BYTES = _START.size  # the same in every version
 REQUEST_BYTES = _REQUEST.size
 ANSWER_BYTES = _ANSWER.size
 
@@ -147,21 +152,49 @@ def decode_keys(value: bytes) -> list[str]:
     return found
 
 
-def encode_answer(status: Status, values: Sequence[bytes]) -> bytes:
-    """Return the part of an answer in front of its values."""
+@dataclass(frozen=True)
+class Answer:
+    """The fixed part of an answer.
+
+    Attributes
+    ----------
+    count : int
+        How many values follow.
+    lost : int or None
+        The rank that was lost, of status LOST where the server knows it.
+    """
+
+    status: Status
+    count: int
+    lost: int | None
+
+
+def check_start(start: bytes | bytearray) -> None:
+    """Refuse ``START_BYTES`` bytes that no frame of this version begins with."""
+    _check_version(*_START.unpack(start))
+
+
+def encode_answer(status: Status, values: Sequence[bytes], lost: int | None = None) -> bytes:
+    """Return what goes before the values."""
     lengths = [len(value) for value in values]
-    return _ANSWER.pack(_MAGIC, _VERSION, status, 0, len(values)) + struct.pack(f"<{len(values)}I", *lengths)
+    rank = _NONE_LOST if lost is None else lost
+    head = _ANSWER.pack(_MAGIC, _VERSION, status, 0, len(values), rank)
+    return head + struct.pack(f"<{len(values)}I", *lengths)
 
 
-def decode_answer(header: bytes | bytearray) -> tuple[Status, int]:
-    """Return the status and the number of values from the first ``ANSWER_BYTES`` bytes of an answer."""
-    magic, version, status, zero, count = _ANSWER.unpack(header)
+def decode_answer(header: bytes | bytearray) -> Answer:
+    """Return the answer that ``ANSWER_BYTES`` bytes begin."""
+    magic, version, status, zero, count, lost = _ANSWER.unpack(header)
     _check_version(magic, version)
     if status not in _STATUSES or zero:
         raise BadFrame(f"there is no status {status}, or its reserved bytes are set")
     if count > MAX_SIZE:
         raise BadFrame(f"{count} values are too many; {MAX_SIZE} is the most")
-    return Status(status), count
+    if status != Status.OK and count != 1:
+        raise BadFrame(f"a refusal has {count} values; it has one, its text")
+    if lost != _NONE_LOST and not (status == Status.LOST and 0 <= lost < MAX_SIZE):
+        raise BadFrame(f"rank {lost} cannot be lost by status {status}")
+    return Answer(Status(status), count, None if lost == _NONE_LOST else lost)
 
 
 def decode_lengths(table: bytes | bytearray) -> tuple[int, ...]:
@@ -172,18 +205,11 @@ def decode_lengths(table: bytes | bytearray) -> tuple[int, ...]:
     return lengths
 
 
-def encode_rank(rank: int) -> bytes:
-    """Return the bytes that carry the number of a lost rank."""
-    return _RANK.pack(rank)
-
-
-def as_error(status: Status, call: str, values: Sequence[bytes]) -> Error:
+def as_error(answer: Answer, call: str, text: bytes) -> Error:
     """Return the exception for an answer that is not OK."""
-    kind, fault = _ERRORS[status]
-    text = values[0] if values else b"without a word"
+    kind, fault = _ERRORS[answer.status]
     made = kind(f"{call}: {text.decode(errors='replace')}", fault=fault, call=call)
-    if status is Status.LOST and len(values) > 1 and len(values[1]) == _RANK.size:
-        (made.rank,) = _RANK.unpack(values[1])
+    made.rank = answer.lost
     return made
 
 

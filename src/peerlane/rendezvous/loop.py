@@ -75,11 +75,11 @@ class Connection:
         else:
             self.close()
 
-    def answer(self, status: Status, values: Sequence[bytes]) -> None:
-        """Write an answer, then close; read nothing more."""
+    def answer(self, status: Status, values: Sequence[bytes], lost: int | None = None) -> None:
+        """Write an answer, and close once it is written; nothing more is read."""
         self._is_waiting = False
         self._output = [
-            memoryview(frames.encode_answer(status, values)),
+            memoryview(frames.encode_answer(status, values, lost)),
             *(memoryview(value) for value in values),
         ]
         self._received = bytearray()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import Operation, Status
 from peerlane.rendezvous.reports import Reports
 
@@ -25,8 +24,8 @@ class Waiter(Protocol):
     key: str
     value: bytes
 
-    def answer(self, status: Status, values: Sequence[bytes]) -> None:
-        """Answer the request; called once, unless the request is withdrawn."""
+    def answer(self, status: Status, values: Sequence[bytes], lost: int | None = None) -> None:
+        """End the request; called once, unless it is withdrawn."""
 
 
 class _Presence(enum.Enum):
@@ -259,7 +258,7 @@ def _answer_lost(waiters: Iterable[Waiter], found: _Loss | None, more: str = "")
     if found is not None:
         rank, fate = found
         for waiter in waiters:
-            waiter.answer(Status.LOST, [f"{fate}{more}".encode(), frames.encode_rank(rank)])
+            waiter.answer(Status.LOST, [f"{fate}{more}".encode()], rank)
 
 
 def _named(ranks: Iterable[int]) -> str:

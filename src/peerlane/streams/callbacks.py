@@ -15,11 +15,38 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.backend import host
+from peerlane.errors import Error
+
+
+class Operation:
+    """An operation that a stream runs as a host function: its refusal is told as that of an operation.
+
+    Parameters
+    ----------
+    call : str
+        The call that submitted it, for the refusal.
+    kind : str
+        What it does, in words.
+    work : callable
+        Without an argument.
+    """
+
+    __slots__ = ("_work", "call", "kind")
+
+    def __init__(self, call: str, kind: str, work: Callable[[], None]) -> None:
+        self.call, self.kind, self._work = call, kind, work
+
+    def __call__(self) -> None:
+        self._work()
+
+    def __repr__(self) -> str:
+        return f"{self.kind} ({self.call})"
+
 
 _tokens = itertools.count(1)
 _queued: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
-_failed: OrderedDict[int, tuple[str, BaseException]] = OrderedDict()
-_REMEMBERED = 64  # failed callbacks; no program need ever ask for them, so the number is bounded
+_failed: OrderedDict[int, tuple[Operation | str, BaseException]] = OrderedDict()
+_REMEMBERED = 64  # failures of events that nobody may ask for
 
 
 def keep(function: Callable[..., object], args: tuple[object, ...]) -> int:
@@ -45,7 +72,7 @@ def run(queue: Any, token: int) -> None:
         has_raised = True
         # The frames of the call must not live as long as the failure.
         traceback.clear_frames(error.__traceback__)
-        _failed[token] = (named(function), error)
+        _failed[token] = (function if isinstance(function, Operation) else named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
@@ -57,6 +84,16 @@ def raised(token: int) -> str:
     """Return a text with the callback's name and its exception."""
     name, error = _failed.get(token, ("a callback", None))
     return f"{name} raised {described(error) if error is not None else 'an exception, too many failures ago'}"
+
+
+def refused_operation(token: int) -> tuple[str, Error] | None:
+    """Return the kind of the operation that a back-end refused, and the refusal; None if it was a callback."""
+    function, error = _failed.get(token, ("", None))
+    if not (isinstance(function, Operation) and isinstance(error, Error)):
+        return None
+    if not error.call:
+        error.call = function.call
+    return function.kind, error
 
 
 def exception(token: int) -> BaseException | None:

@@ -156,7 +156,14 @@ class MemoryConformance(Suite):
         ctypes.memmove(pinned.address, data.ctypes.data, 10_000)
         backend.copy(block.address, pinned.address, 10_000)
         assert np.array_equal(self.seen(backend, block), data)
-        assert backend.locate(pinned.address).kind is Kind.PINNED
+        found = backend.locate(pinned.address)
+        assert (found.kind, found.ordinal, found.base, found.size) == (
+            Kind.PINNED,
+            -1,
+            pinned.address,
+            10_000,
+        )
+        assert isinstance(pinned, VisibleMemory) and pinned.host_view().tobytes() == data.tobytes()
 
     def test_the_host_sees_device_memory(self, backend: Backend) -> None:
         self.needs(backend, Caps.HOST_VIEW)

@@ -224,10 +224,17 @@ class VirtualBackend(Queues):
         return self._fields(kind, ticket, part[1])
 
     def offer_signal(
-        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
+        self,
+        kind: HandleKind,
+        signal: _core.Signal,
+        ordinal: int,
+        everyone: bool,
+        *,
+        notify_kind: int = 0,
+        count: int = 0,
     ) -> HandleFields:
         self._serve()
-        return self._fields(kind, signal.offer(kind, ordinal, detail, everyone), 0)
+        return self._fields(kind, signal.offer(kind, ordinal, everyone, notify_kind, count), 0)
 
     def _serve(self) -> None:
         self._check_open()

@@ -70,7 +70,7 @@ class VirtualEvent(Event):
                 self._relayed(self._mark)._record_notify(self._record(signal, self._mine))
             self._signal = signal
         return VirtualHandle._make(
-            self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, 0, all_)
+            self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, all_)
         )
 
     @property

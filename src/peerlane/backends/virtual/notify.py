@@ -10,7 +10,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, observers
-from peerlane.errors import Closed
+from peerlane.errors import BadHandle, Closed, Fault
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.notify import Notify, NotifyKind
 
@@ -35,8 +35,14 @@ class VirtualNotify(_core.Notify, Notify):
 
     @classmethod
     def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualNotify:
-        kind = NotifyKind(min(offer.detail, len(NotifyKind) - 1))
-        return cls._make(device, kind, offer.signal(device.backend.ledger))
+        known = {int(each): each for each in NotifyKind}
+        if offer.notify_kind not in known:
+            raise BadHandle(
+                f"the handle stands for a notify of kind {offer.notify_kind}; the kinds are "
+                f"{', '.join(map(str, known))}",
+                fault=Fault.FALSE_CLAIM,
+            )
+        return cls._make(device, known[offer.notify_kind], offer.signal(device.backend.ledger))
 
     @classmethod
     def _line(cls, device: Any, kind: NotifyKind, bank: _core.Signal, index: int) -> VirtualNotify:
@@ -71,7 +77,9 @@ class VirtualNotify(_core.Notify, Notify):
         return VirtualHandle._make(
             self,
             allow,
-            lambda all_: backend.offer_signal(HandleKind.NOTIFY, signal, ordinal, int(self.kind), all_),
+            lambda all_: backend.offer_signal(
+                HandleKind.NOTIFY, signal, ordinal, all_, notify_kind=int(self.kind)
+            ),
         )
 
     @property

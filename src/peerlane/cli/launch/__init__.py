@@ -11,6 +11,7 @@ import argparse
 import math
 import sys
 
+from peerlane.cli.node_options import node_from
 from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.stdout import BrokenOutput
 
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, start the ranks, and return the exit code of the one that failed."""
     if sys.stdout is None:
         raise BrokenOutput("it is closed")
+    node_from(args)  # ranks share memory, which only virtual devices do
     set_up_program(args)
     return front.launch(args.ranks, _words(args.form, *sys.argv), args.grace)
 

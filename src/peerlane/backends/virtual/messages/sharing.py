@@ -38,7 +38,7 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     2: (
         BadHandle,
         Fault.HANDLE_VERSION,
-        "process {maker} speaks version {first} of the protocol, this one {second}; use "
+        "process {maker} speaks version {maker_version} of the protocol, this one {own_version}; use "
         "one version of peerlane in all processes",
     ),
     3: (
@@ -78,7 +78,7 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     9: (
         AccessDenied,
         Fault.OTHER_USER,
-        "process {maker} belongs to user {first} and serves only that one; this is user {second}",
+        "process {maker} belongs to user {maker_user} and serves only that one; this is user {asker_user}",
     ),
     10: (
         AccessDenied,
@@ -91,21 +91,21 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
         Fault.OWN_HANDLE,
         "the handle was made by this very process; use what it was exported from",
     ),
-    12: (BadHandle, Fault.WRONG_KIND, "the handle stands for {first_kind}, not for {second_kind}"),
+    12: (BadHandle, Fault.WRONG_KIND, "the handle stands for {exported_kind}, not for {wanted_kind}"),
     13: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "process {maker} serves {first:,} at a time, and has as many; close some",
+        "process {maker} serves {most:,} at a time, and has as many; close some",
     ),
     14: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "process {maker} has no file descriptor left ({first_errno}); raise its `ulimit -n`",
+        "process {maker} has no file descriptor left ({maker_errno}); raise its `ulimit -n`",
     ),
     15: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "process {maker} serves {first:,} connections of one process, and has as many of this one; close some",
+        "process {maker} serves {most:,} connections of one process, and has as many of this one; close some",
     ),
     32: (
         BadHandle,
@@ -115,22 +115,22 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     33: (
         BadHandle,
         Fault.FALSE_CLAIM,
-        "process {maker} claims {first:,} bytes, and its descriptor has {second:,}",
+        "process {maker} claims {claimed_bytes:,} bytes, and its descriptor has {bytes_there:,}",
     ),
     34: (
         BadHandle,
         Fault.FALSE_CLAIM,
-        "process {maker} sent memory that it could cut while it is used (seals {first:#x})",
+        "process {maker} sent memory that it could cut while it is used (seals {seals:#x})",
     ),
     35: (
         BadHandle,
         Fault.FALSE_CLAIM,
-        "process {maker} claims other rights ({first}) than its descriptor has (mode {second:#o})",
+        "process {maker} claims other rights ({claimed_rights}) than its descriptor has (mode {mode:#o})",
     ),
     36: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "{first:,} processes have the event or notify, and more cannot; close it in one of them",
+        "{most:,} processes have the event or notify, and more cannot; close it in one of them",
     ),
 }
 
@@ -230,21 +230,13 @@ def _handle(of: Any) -> Error:
     kind, fault, text = _REFUSED.get(
         of.status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
     )
-    return kind(
-        text.format(
-            maker=of.maker,
-            asker=of.asker,
-            first=of.first,
-            second=of.second,
-            listed=of.listed,
-            started=of.started,
-            status=of.status,
-            first_kind=_KINDS.get(of.first, f"something else ({of.first})"),
-            second_kind=_KINDS.get(of.second, "that"),
-            first_errno=os.strerror(of.first & 0xFFF),
-        ),
-        fault=fault,
-    )
+    words = {**vars(of)}
+    for name in ("exported_kind", "wanted_kind"):
+        if name in words:
+            words[name] = _KINDS.get(words[name], f"something else ({words[name]})")
+    if "maker_errno" in words:
+        words["maker_errno"] = os.strerror(of.maker_errno)
+    return kind(text.format_map(words), fault=fault)
 
 
 def _lease_ended(number: int, reason: int, device: str) -> Closed:

@@ -79,6 +79,9 @@ _FIELDS = {
 def as_error(failure: Failure) -> Error:
     """Return the exception that a synchronization raises for a failed operation."""
     error, stream, operation, kind, token, cause, number, place, stream_place, ends = failure
+    refused = callbacks.refused_operation(token) if error.fault is Fault.CALLBACK_FAILED else None
+    if refused is not None:
+        kind, error = refused
     failed = FailedOperation(
         operation,
         _KINDS.get(kind, kind),

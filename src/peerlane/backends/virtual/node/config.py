@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from peerlane.backend.settings import integer, is_file, keys_known, read_inline, read_toml, sizes
+from peerlane.backend import registry
+from peerlane.backend.settings import bad_config, integer, is_file, keys_known, read_inline, read_toml, sizes
 from peerlane.support.sizes import UNITS, format_size
 
 from .checks import NodeChecks
@@ -122,13 +123,17 @@ class NodeConfig:
     def load(cls, path: str | os.PathLike[str]) -> NodeConfig:
         """Read the ``[node]`` table of a TOML file."""
         settings = read_toml(path)
-        settings.pop("backend", None)
+        _check_backend(settings.pop("backend", registry.DEFAULT), os.fspath(path))
         return cls(settings, source=os.fspath(path))
 
     @classmethod
     def resolve(cls, text: str, *, source: str = "node") -> NodeConfig:
         """Read a file if ``text`` ends in ``.toml`` or names one that exists, and else the inline form."""
-        return cls.load(text) if is_file(text) else cls.parse(text, source=source)
+        if is_file(text):
+            return cls.load(text)
+        name, settings = registry.split(text, source)
+        _check_backend(name, source)
+        return cls.parse(settings, source=source)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> NodeConfig:
@@ -268,3 +273,12 @@ _INLINE_VALUES: dict[str, Callable[[str], object]] = {
     "p2p": _matrix,
     "link": _links,
 }
+
+
+def _check_backend(name: object, source: str) -> None:
+    if name != registry.DEFAULT:
+        raise bad_config(
+            source,
+            f"backend is {name!r}, and only a node of virtual devices will do here; valid: "
+            f"backend={registry.DEFAULT}, or no backend",
+        )
