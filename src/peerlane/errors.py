@@ -149,9 +149,9 @@ class RankWait:
     rank, pid : int
         Who said it.
     what : str
-        What it waits for: the name of a notify; empty for a peer's end of a channel.
+        The name of what it waits for; empty for a peer's end of a channel.
     peer : int
-        The rank that should record it, or make its end; -1 where it is not another rank.
+        The rank that should record it, make its end, or join the group; -1 where it is not one other rank.
     group : str
         The name of the other group that this is of; empty for the group itself.
     threads : tuple of ThreadWait
@@ -162,6 +162,11 @@ class RankWait:
         The program's line that submitted the wait; empty where it was not noted.
     call : str
         The call that waits at the rendezvous; else empty.
+    kind : str
+        What is waited for: ``"notify"``, a peer's end of a ``"channel"``, a peer that joins a ``"group"``, a
+        ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous.
+    awaited : tuple of int
+        Of a barrier or a gather: ranks that have not come; of a key: other ranks, which could put it.
     """
 
     rank: int
@@ -174,6 +179,8 @@ class RankWait:
     operation: int = 0
     submitted_at: str = ""
     call: str = ""
+    kind: str = "notify"
+    awaited: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +191,8 @@ class WaitState:
     ----------
     why : str
         ``"timeout"``: it took too long; ``"circle"``: the stream waits for itself; ``"callback"``: it waits for the
-        callback that asks; ``"never"``: nothing that was submitted ends it, and all threads wait; ``"ranks"``: the
-        ranks of a group wait for one another.
+        callback that asks; ``"never"``: nothing that was submitted ends it, and all threads wait; ``"ranks"``: ranks
+        wait for one another.
     stream : int
         The id of the stream that was waited for; 0 where it is not one.
     operation : int

@@ -78,8 +78,19 @@ class Members(Protocol):
 class WaitBoard(Protocol):
     """What the ranks of a group say of themselves while nothing of them can run."""
 
-    def begin(self, now_ns: int, awaited: Sequence[int], text: bytes, /) -> None:
-        """Say that this rank waits for these ranks from now on, and how it would tell it."""
+    def begin(
+        self,
+        now_ns: int,
+        awaited: Sequence[int],
+        text: bytes,
+        over_store: bool = False,
+        has_children: bool = False,
+        /,
+    ) -> None:
+        """Say that this rank waits for these ranks from now on, and how it would tell it.
+
+        ``over_store``: for what children of those ranks could do as well; ``has_children``: it has some.
+        """
         ...
 
     def renew(self, now_ns: int, /) -> None:

@@ -21,7 +21,7 @@ from peerlane import _core
 from peerlane.diagnostics import call_site, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
-_STEADY_NS = 500_000_000  # for so long nothing may have happened
+STEADY_NS = 500_000_000  # for so long nothing may have happened
 _KEPT = 64  # deadlocks, by number
 #: Threads of ours that serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
@@ -144,7 +144,7 @@ def _look_here() -> None:
     now = time.monotonic_ns()
     if _seen[0] != found.token:
         _seen = found.token, now
-    elif now - _seen[1] >= _STEADY_NS:
+    elif now - _seen[1] >= STEADY_NS:
         _seen = 0, 0
         first = found.hosts[0][1]
         state = replace(wait_state.of_stream("never", first), threads=found.threads(), failed=failed_before())

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
+from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.meeting import STORE_BYTES, Meeting, cost
+from peerlane.rendezvous.stuck import Wait, decode_report, encode_reply
 
 MOST_CONNECTIONS = 64  # of one process, and more where all ranks may be its threads
 STALL_SECONDS = 10.0
@@ -32,6 +34,8 @@ class Connection:
         The peer's.
     deadline : float
         When ``on_deadline`` is to be called, on the monotonic clock.
+    is_waiting : bool
+        Whether its request is complete and not answered.
     """
 
     operation: Operation
@@ -48,11 +52,16 @@ class Connection:
         self._received = bytearray()
         self._request: Request | None = None
         self._charged = 0
-        self._is_waiting = False
+        self.is_waiting = False
         self._is_closed = False
         self._output: list[memoryview] = []
         loop.listen_to(self, selectors.EVENT_READ)
         self._expect_progress()
+
+    @property
+    def asked(self) -> tuple[Operation, str, int, int]:
+        """What a complete request asks: the operation, the key, and as which rank of which process."""
+        return self.operation, self.key, self.rank, self.pid
 
     def on_ready(self) -> None:
         """Go on: bytes have come, or may be written, or the peer has gone."""
@@ -68,7 +77,7 @@ class Connection:
 
     def on_deadline(self) -> None:
         """Answer a wait that is over with what is missing; drop a peer that makes no progress."""
-        if self._is_waiting:
+        if self.is_waiting:
             text = self._loop.why_waiting(self)
             self._loop.withdraw(self)
             self.answer(Status.WAIT_TIMEOUT, [text.encode()])
@@ -77,7 +86,7 @@ class Connection:
 
     def answer(self, status: Status, values: Sequence[bytes]) -> None:
         """Write an answer, and close once it is written; nothing more is read."""
-        self._is_waiting = False
+        self.is_waiting = False
         self._output = [
             memoryview(frames.encode_answer(status, values)),
             *(memoryview(value) for value in values),
@@ -93,7 +102,7 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._is_waiting:
+        if self.is_waiting:
             self._loop.withdraw(self)
         self._give_back()
         self.deadline = NEVER
@@ -123,7 +132,7 @@ class Connection:
         chunk = self.socket.recv(min(_CHUNK, self._wanted - len(self._received)) or 1)
         if not chunk:
             self.close()
-        elif self._is_waiting:
+        elif self.is_waiting:
             self._refuse("more bytes than the request has")
         else:
             self._received += chunk
@@ -169,12 +178,12 @@ class Connection:
         self.operation, self.rank, self.value = request.operation, request.rank, received[request.key_bytes :]
         self._received = bytearray()
         self._charged = 0  # from here on it is the value's
-        self._is_waiting = True
+        self.is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
         self._loop.handle(self)
 
     def _refuse(self, text: str) -> None:
-        if self._is_waiting:
+        if self.is_waiting:
             self._loop.withdraw(self)
         self.answer(Status.INVALID, [text.encode()])
 
@@ -195,6 +204,7 @@ class Loop:
     def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
         self.size = size
         self.meeting = Meeting(size)
+        self.hangs = Hangs(self.meeting)
         self.connections: set[Connection] = set()
         self._listener = listener
         self._follow = follow
@@ -326,6 +336,7 @@ class Loop:
     def handle(self, connection: Connection) -> None:
         """Do what a complete request asks."""
         operation, rank = connection.operation, connection.rank
+        self.hangs.note(rank, connection.pid)
         if operation is Operation.PUT:
             self.meeting.put(rank, connection.key, connection.value)
             connection.answer(Status.OK, [])
@@ -341,6 +352,8 @@ class Loop:
             connection.answer(Status.OK, [])
         elif operation is Operation.OPEN:
             self._open(connection)
+        elif operation is Operation.STUCK:
+            self._hear_stuck(connection)
         else:
             self.meeting.meet(connection)
 
@@ -353,6 +366,21 @@ class Loop:
         for key in keys:
             self.meeting.delete(key)
         connection.answer(Status.OK, [])
+
+    def _hear_stuck(self, connection: Connection) -> None:
+        rank, pid = connection.rank, connection.pid
+
+        def waiting(wait: Wait) -> Connection | None:
+            asked = wait.operation, wait.key, rank, pid
+            return next((it for it in self.connections if it.is_waiting and it.asked == asked), None)
+
+        try:
+            report = decode_report(connection.value)
+        except BadFrame as error:
+            connection.answer(Status.INVALID, [str(error).encode()])
+            return
+        reply = self.hangs.hear(rank, pid, report, waiting, time.monotonic_ns())
+        connection.answer(Status.OK, [encode_reply(reply)])
 
     def _open(self, connection: Connection) -> None:
         if refusal := self.meeting.open(connection.rank):

@@ -180,9 +180,14 @@ class Meeting:
         """Say what a waiter still waits for."""
         if waiter.operation is Operation.GET:
             return f"nobody has put {waiter.key!r}"
+        return f"{_named(self.awaited(waiter))} of {self.size} did not come to {waiter.key!r}"
+
+    def awaited(self, waiter: Waiter) -> list[int]:
+        """Return the ranks that could end a wait."""
+        if waiter.operation is Operation.GET:
+            return [rank for rank, one in enumerate(self._ranks) if one.presence is _Presence.EXPECTED]
         present = self._rounds[waiter.operation, waiter.key]
-        absent = [rank for rank in range(self.size) if rank not in present]
-        return f"{_named(absent)} of {self.size} did not come to {waiter.key!r}"
+        return [rank for rank in range(self.size) if rank not in present]
 
     def end(self, rank: int, fate: str) -> None:
         """Note that a rank has ended as it should: who waits for it, or is left alone, fails."""
