@@ -17,6 +17,7 @@ from peerlane.diagnostics.store_waits import Standing
 from peerlane.rendezvous.frames import Operation
 from peerlane.rendezvous.meeting import Meeting, Waiter
 from peerlane.rendezvous.stuck import MAX_PROCESSES, Party, Reply, Report, Wait
+from peerlane.support.processes import parent_of
 
 _INTERVAL_NS = 300_000_000
 _UNHURRIED = 64  # ranks that may ask so often
@@ -54,12 +55,12 @@ class Hangs:
 
     Attributes
     ----------
-    server : int
-        The process that serves, whose program may put values some time; 0 if it never does.
+    is_launcher : bool
+        Whether this process puts no values, and its children alone are ranks.
     """
 
     def __init__(self, meeting: Meeting) -> None:
-        self.server = os.getpid()
+        self.is_launcher = False
         self._meeting = meeting
         self._seen: dict[int, set[int]] = {}  # processes, by the rank that they said
         self._stuck: dict[tuple[int, int], _Stuck] = {}  # by process and rank
@@ -87,7 +88,7 @@ class Hangs:
         now : int
             Nanoseconds of the monotonic clock.
         """
-        standings = tuple(self._standing(each, waiting(each)) for each in report.waits)
+        standings = tuple(self._standing(pid, each, waiting(each)) for each in report.waits)
         key = pid, rank
         if not report.since_ns or not report.since_ns <= report.until_ns <= now or None in standings:
             self._stuck.pop(key, None)
@@ -103,20 +104,32 @@ class Hangs:
             return Reply(standings)
         return Reply(standings, mine.verdict.parties, self._all_know(mine.verdict, pid, now))
 
-    def _standing(self, wait: Wait, waiter: Waiter | None) -> Standing:
+    def _standing(self, asking: int, wait: Wait, waiter: Waiter | None) -> Standing:
         if waiter is None:
             return None
-        ranks = [wait.rank] if wait.rank >= 0 else self._meeting.awaited(waiter)
+        if wait.rank >= 0:
+            ranks, is_known = [wait.rank], _lives
+        else:
+            ranks, is_known = self._meeting.awaited(waiter), self._is_a_rank
         found: list[tuple[int, int]] = []
         for rank in ranks:
             pids = [pid for pid in self._seen.get(rank, ()) if _lives(pid)]
-            if not pids:
-                return None  # it comes some time
+            if not pids or not all(is_known(pid) for pid in (*pids, asking)):
+                return None  # the rank comes some time, or others may act for it
             found += ((rank, pid) for pid in pids)
         by_anybody = wait.rank < 0 and wait.operation is Operation.GET
-        if by_anybody and self.server and self.server not in [pid for _, pid in found]:
-            return None
+        if by_anybody and not self.is_launcher and os.getpid() not in [pid for _, pid in found]:
+            return None  # the program of this process may put it
         return tuple(found) if len(found) <= MAX_PROCESSES else None
+
+    def _is_a_rank(self, pid: int) -> bool:
+        """Tell whether a process can have none beside it that a launcher's child has started, too."""
+        if not self.is_launcher:
+            return True
+        try:
+            return parent_of(pid) == os.getpid()
+        except OSError:
+            return False
 
     def _forget(self, now: int) -> None:
         oldest = now - _FRESH * interval_ns(self._meeting.size)

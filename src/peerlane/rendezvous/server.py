@@ -119,7 +119,7 @@ class RendezvousServer:
 
     @property
     def _hangs(self) -> Hangs:
-        """What finds that all wait for one another; to be told of this process before `start`."""
+        """What finds that all wait for one another; to be told what this process is before `start`."""
         return self._loop.hangs
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import re
+import signal
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from helpers.rank_peers import ranks
 SECONDS = 2.0  # the promise
 LOADED = 5 * SECONDS
 PATIENCE = 60.0
+QUIET = 3.5  # seconds in which a deadlock would have been told
 SECOND = 0.7  # seconds after which the second rank comes to its wait
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
@@ -233,9 +235,21 @@ def test_launch_shows_waits_in_different_places_once(run: Run, here: Path) -> No
     assert "peerlane.errors.Deadlock: " in done.stderr
 
 
-# What may still happen is waited for.
+def test_launch_of_programs_that_start_the_ranks_names_no_deadlock(run: Run, here: Path) -> None:
+    """A rank's parent may start another process, which acts as the same rank."""
+    (here / "started.py").write_text(
+        "from peerlane.rendezvous import Rendezvous\n"
+        "line = Rendezvous.from_environment()\n"
+        f"line.barrier(f'b{{line.rank}}', timeout={QUIET})\n"
+    )
+    (here / "starts.py").write_text(
+        "import subprocess, sys\nsys.exit(subprocess.run([sys.executable, 'started.py']).returncode)\n"
+    )
+    done = run("-n", "2", "starts.py")
+    assert "deadlock" not in done.stderr and "WaitTimeout" in done.stderr
 
-QUIET = 3.5  # seconds in which a deadlock would have been told
+
+# What may still happen is waited for.
 
 
 def end_by_time_out(peers: Sequence[Peer], codes: Sequence[str], kinds: Sequence[str]) -> None:
@@ -340,3 +354,52 @@ except pl.WaitTimeout:
     ch[1].notify(1); result = 1
 """
         end_by_time_out(peers, [code, "ch[0].wait(1, timeout=30); result = 1"], ["", ""])
+
+
+def test_rank_that_is_stopped_is_waited_for() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); r.barrier(); result = 1"
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        peers[0].send("r.barrier(); result = 1")
+        peers[1].send(code)
+        time.sleep(QUIET)
+        os.kill(peers[1].pid, signal.SIGCONT)
+        assert [each.receive(PATIENCE) for each in peers] == [1, 1]
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_rank_that_is_stopped_in_its_wait_is_waited_for(stopped: int) -> None:
+    """It has had its notify, or its value, and has not seen it."""
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        peers[0].send("ch[1].wait(1); r.put('k', b''); r.barrier(); result = 1")
+        peers[1].send("import time; time.sleep(0.5); ch[0].notify(1); r.get('k'); r.barrier(); result = 1")
+        time.sleep(0.3)
+        os.kill(peers[stopped].pid, signal.SIGSTOP)
+        time.sleep(QUIET)
+        os.kill(peers[stopped].pid, signal.SIGCONT)
+        assert [each.receive(PATIENCE) for each in peers] == [1, 1]
+
+
+def test_stopped_server_proves_nothing() -> None:
+    node = f"name=places-{os.getpid()}-{next(_numbers)},devices=4"
+    with contextlib.ExitStack() as ended:
+        server, *peers = [ended.enter_context(peer(node)) for _ in range(3)]
+        address = server.run(
+            "from peerlane.rendezvous import RendezvousServer; s = RendezvousServer(2); result = s.address"
+        )
+        for rank, each in enumerate(peers):
+            each.send(
+                f"from peerlane.rendezvous import Rendezvous; r = Rendezvous({address!r}, {rank}, 2)\n"
+                "grp = pl.Group(rendezvous=r); ch = grp.channels(range(2)); r.put(f'k{grp.rank}', b'')"
+            )
+        for each in peers:
+            each.receive()
+        os.kill(server.pid, signal.SIGSTOP)
+        peers[0].send("r.get('k1'); ch[1].notify(0); r.barrier(); result = 1")
+        peers[1].send("ch[0].wait(0); r.barrier(); result = 1")
+        time.sleep(QUIET)
+        os.kill(server.pid, signal.SIGCONT)
+        assert [each.receive(PATIENCE) for each in peers] == [1, 1]

@@ -102,7 +102,7 @@ class Supervisor:
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
             self._writer = Writer(self._wake)  # threads only now: before there was forking
-            server._hangs.server = 0  # it puts no values
+            server._hangs.is_launcher = True
             server._reports.show = self._show_report
             server._reports.lose = self._losses.add
             server.start()
