@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -48,8 +47,8 @@ class Ranks:
 
     def __init__(self, size: int) -> None:
         self.meeting = Meeting(size)
-        self.hangs = Hangs(self.meeting)
-        self.asked: dict[tuple[int, Wait], Asked] = {}
+        self.hangs = Hangs(self.meeting, self.requests)
+        self.asked: list[Asked] = []
         for rank in range(size):
             self.hangs.note(rank, ALIVE[rank])
 
@@ -59,9 +58,11 @@ class Ranks:
             self.meeting.get(waiter)
         else:
             self.meeting.meet(waiter)
-        wait = Wait(operation, key)
-        self.asked[rank, wait] = waiter
-        return wait
+        self.asked.append(waiter)
+        return Wait(operation, key)
+
+    def requests(self, pid: int) -> list[Asked]:
+        return [each for each in self.asked if ALIVE[each.rank] == pid]
 
     def say(
         self,
@@ -73,9 +74,8 @@ class Ranks:
         children: bool = False,
         pids: tuple[int, ...] = (),
     ) -> Reply:
-        waiting: Callable[[Wait], Asked | None] = lambda wait: self.asked.get((rank, wait))  # noqa: E731
         report = Report(since * MS, now * MS, children, tuple(waits), pids, f"rank {rank}")
-        return self.hangs.hear(rank, ALIVE[rank], report, waiting, now * MS)
+        return self.hangs.hear(rank, ALIVE[rank], report, now * MS)
 
 
 def stuck_pair() -> tuple[Ranks, list[list[Wait]]]:
@@ -110,7 +110,7 @@ def test_verdict_that_one_does_not_fetch_is_told_after_a_while() -> None:
 
 def test_request_that_does_not_wait_proves_nothing() -> None:
     ranks, waits = stuck_pair()
-    del ranks.asked[1, waits[1][0]]
+    ranks.asked.pop()
     for now in range(100, 3000, 200):
         assert not ranks.say(0, waits[0], 100, now).in_vain
         assert ranks.say(1, waits[1], 100, now) == Reply((None,))
@@ -145,6 +145,18 @@ def test_other_process_that_could_end_it_proves_nothing() -> None:
         assert not ranks.say(1, waits[1], 100, now).in_vain
 
 
+def test_process_of_two_ranks_is_stuck_once_both_have_said_it() -> None:
+    ranks, waits = stuck_pair()
+    ALIVE[1], before = ALIVE[0], ALIVE[1]
+    try:
+        ranks.hangs._seen[1] = {ALIVE[0]}
+        for now in (100, 800, 1000):
+            assert not ranks.say(0, waits[0], 100, now).in_vain
+        assert [each.rank for each in ranks.say(1, waits[1], 100, 1000).in_vain] == [0, 1]
+    finally:
+        ALIVE[1] = before
+
+
 def test_rank_that_has_not_come_yet_proves_nothing() -> None:
     ranks, waits = stuck_pair()
     ranks.hangs._seen.pop(1)
@@ -167,9 +179,8 @@ def test_ranks_that_a_launcher_has_not_started_itself_prove_nothing() -> None:
 
 def test_wait_for_one_rank_names_that_alone() -> None:
     ranks = Ranks(3)
-    wait = ranks.wait(0, Operation.GET, "k")
+    ranks.wait(0, Operation.GET, "k")
     asked = Wait(Operation.GET, "k", 2)
-    ranks.asked[0, asked] = ranks.asked[0, wait]
     assert ranks.say(0, [asked], 100, 800, children=True).standings == (((2, ALIVE[2]),),)
 
 

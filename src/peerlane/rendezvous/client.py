@@ -156,6 +156,8 @@ class Rendezvous:
         PeerLost
             It is not there, and a rank was lost, or no other is left to put it; the text names the rank.  Or the
             server has ended.
+        Deadlock
+            All ranks that could put it wait in vain; the text names them, and ``detail`` has the places.
         Busy
             This process has 64 calls under way.
         Closed
@@ -206,6 +208,8 @@ class Rendezvous:
             Somebody did not come in time; the text names the ranks.  This rank has not come either, then.
         PeerLost
             A rank was lost, or has ended and cannot come; the text names it.  Or the server has ended.
+        Deadlock
+            The ranks that have not come wait in vain; the text names them, and ``detail`` has the places.
         Busy
             This rank is there already, in another thread or process, or this process has 64 calls under way.
         Closed

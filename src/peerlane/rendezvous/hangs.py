@@ -8,7 +8,7 @@ them will ever go on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Hangs:
     Parameters
     ----------
     meeting : Meeting
+    requests : callable
+        Returns the requests of a process that wait.
 
     Attributes
     ----------
@@ -59,9 +61,9 @@ class Hangs:
         Whether this process puts no values, and its children alone are ranks.
     """
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: Meeting, requests: Callable[[int], Sequence[Waiter]]) -> None:
         self.is_launcher = False
-        self._meeting = meeting
+        self._meeting, self._requests = meeting, requests
         self._seen: dict[int, set[int]] = {}  # processes, by the rank that they said
         self._stuck: dict[tuple[int, int], _Stuck] = {}  # by process and rank
 
@@ -73,9 +75,7 @@ class Hangs:
                 pids.intersection_update([each for each in pids if _lives(each)])
             pids.add(pid)
 
-    def hear(
-        self, rank: int, pid: int, report: Report, waiting: Callable[[Wait], Waiter | None], now: int
-    ) -> Reply:
+    def hear(self, rank: int, pid: int, report: Report, now: int) -> Reply:
         """Return what a process is to know.
 
         Parameters
@@ -83,12 +83,13 @@ class Hangs:
         rank, pid : int
             Who says it.
         report : Report
-        waiting : callable
-            Returns the request of this process and rank that waits as it says, None if none does.
         now : int
             Nanoseconds of the monotonic clock.
         """
-        standings = tuple(self._standing(pid, each, waiting(each)) for each in report.waits)
+        requests = {(each.operation, each.key): each for each in self._requests(pid) if each.rank == rank}
+        standings = tuple(
+            self._standing(pid, each, requests.get((each.operation, each.key))) for each in report.waits
+        )
         key = pid, rank
         if not report.since_ns or not report.since_ns <= report.until_ns <= now or None in standings:
             self._stuck.pop(key, None)
@@ -154,7 +155,10 @@ class Hangs:
         return until - since >= overlap and not all(traits)  # a child could come, or put a value
 
     def _of(self, pid: int) -> list[_Stuck]:
-        return [each for (process, _), each in self._stuck.items() if process == pid]
+        """Return what a process said as its ranks; nothing if one of them that waits has not said it."""
+        found = {rank: each for (process, rank), each in self._stuck.items() if process == pid}
+        are_all = all(each.rank in found for each in self._requests(pid))
+        return list(found.values()) if are_all else []
 
     def _condemn(self, now: int) -> None:
         keys = sorted(

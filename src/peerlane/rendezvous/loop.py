@@ -15,7 +15,7 @@ from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
 from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.meeting import STORE_BYTES, Meeting, cost
-from peerlane.rendezvous.stuck import Wait, decode_report, encode_reply
+from peerlane.rendezvous.stuck import decode_report, encode_reply
 
 MOST_CONNECTIONS = 64  # of one process, and more where all ranks may be its threads
 STALL_SECONDS = 10.0
@@ -57,11 +57,6 @@ class Connection:
         self._output: list[memoryview] = []
         loop.listen_to(self, selectors.EVENT_READ)
         self._expect_progress()
-
-    @property
-    def asked(self) -> tuple[Operation, str, int, int]:
-        """What a complete request asks: the operation, the key, and as which rank of which process."""
-        return self.operation, self.key, self.rank, self.pid
 
     def on_ready(self) -> None:
         """Go on: bytes have come, or may be written, or the peer has gone."""
@@ -204,7 +199,7 @@ class Loop:
     def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
         self.size = size
         self.meeting = Meeting(size)
-        self.hangs = Hangs(self.meeting)
+        self.hangs = Hangs(self.meeting, self._requests_of)
         self.connections: set[Connection] = set()
         self._listener = listener
         self._follow = follow
@@ -367,19 +362,17 @@ class Loop:
             self.meeting.delete(key)
         connection.answer(Status.OK, [])
 
+    def _requests_of(self, pid: int) -> list[Connection]:
+        of_process = [it for it in self.connections if it.pid == pid and it.is_waiting]
+        return [it for it in of_process if it.operation is not Operation.STUCK]
+
     def _hear_stuck(self, connection: Connection) -> None:
-        rank, pid = connection.rank, connection.pid
-
-        def waiting(wait: Wait) -> Connection | None:
-            asked = wait.operation, wait.key, rank, pid
-            return next((it for it in self.connections if it.is_waiting and it.asked == asked), None)
-
         try:
             report = decode_report(connection.value)
         except BadFrame as error:
             connection.answer(Status.INVALID, [str(error).encode()])
             return
-        reply = self.hangs.hear(rank, pid, report, waiting, time.monotonic_ns())
+        reply = self.hangs.hear(connection.rank, connection.pid, report, time.monotonic_ns())
         connection.answer(Status.OK, [encode_reply(reply)])
 
     def _open(self, connection: Connection) -> None:

@@ -356,6 +356,23 @@ except pl.WaitTimeout:
         end_by_time_out(peers, [code, "ch[0].wait(1, timeout=30); result = 1"], ["", ""])
 
 
+def test_thread_that_looks_again_and_again_is_waited_for() -> None:
+    code = """
+import threading
+thread = threading.Thread(target=ch[1].wait, args=[1])
+thread.start()
+for _ in range(3):
+    thread.join(1.0)
+r.barrier(); thread.join()
+result = 1
+"""
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        codes = [code, "r.barrier(); ch[0].notify(1); result = 1"]
+        end_by_time_out(peers, codes, ["", ""])
+
+
 def test_rank_that_is_stopped_is_waited_for() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); r.barrier(); result = 1"
     with ranks(2) as peers:

@@ -57,7 +57,8 @@ def waiting_for(coming: wait_state.Coming) -> Iterator[None]:
 
 def _look_from_rendezvous(wait: store_waits.StoreWait) -> None:
     """Look, and end the wait of this thread if it is in vain: hook of the client, to which nothing has come yet."""
-    progress.look()
+    if not wait.is_over:
+        progress.look()
     if wait.is_over and wait.in_vain is not None:
         raise wait.in_vain
 
@@ -73,7 +74,8 @@ def _look_at_ranks() -> bool:
         # Only what is behind the look is sure.
         _spell = (waits.token, time.monotonic_ns()) if waits is not None else (0, 0)
         for wait in list(store_waits.waiting.values()):
-            wait.in_vain = None
+            if not wait.is_over:
+                wait.in_vain = None
     if waits is not None and store_waits.waiting:
         from peerlane.ranks.deadlock import at_server  # sockets, which a program without ranks does not need
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
     from peerlane.rendezvous import Rendezvous
 
-SOON_SECONDS = 2.0  # what ends by itself until then is left to it
-
 _MOST_WAITS = 8  # that a text tells of
 _MOST_FAILURES = 4
 
@@ -85,7 +83,7 @@ class Waits:
         """Return what this process waits for, None if anything of it may go on."""
         before, now = time.monotonic_ns(), time.monotonic()
         store = dict(store_waits.waiting)
-        if any(each.deadline < now + SOON_SECONDS for each in store.values()):
+        if any(each.deadline < now + progress.SOON_SECONDS for each in store.values()):
             return None
         found = progress.NoProgress.now(store)
         return cls(before, found, store) if found is not None else None
