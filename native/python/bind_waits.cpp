@@ -128,10 +128,11 @@ void bind_waits(nb::module_& m) {
         .def_static("lines", &WaitBoard::lines, "ranks"_a, "How many lines the bank must have.")
         .def(
             "begin",
-            [](WaitBoard& self, uint64_t now, const std::vector<uint32_t>& awaited, const nb::bytes& text) {
-                self.begin(now, awaited, {text.c_str(), text.size()});
+            [](WaitBoard& self, uint64_t now, const std::vector<uint32_t>& awaited, const nb::bytes& text, bool over_store, bool has_children) {
+                self.begin(now, awaited, {text.c_str(), text.size()},
+                           (over_store ? WaitBoard::kOverStore : 0) | (has_children ? WaitBoard::kHasChildren : 0));
             },
-            "now_ns"_a, "awaited"_a, "text"_a)
+            "now_ns"_a, "awaited"_a, "text"_a, "over_store"_a = false, "has_children"_a = false)
         .def("renew", &WaitBoard::renew, "now_ns"_a)
         .def("withdraw", &WaitBoard::withdraw)
         .def("circle", &WaitBoard::circle, "overlap_ns"_a)

@@ -24,7 +24,7 @@ void WaitBoard::change(const Write& write) {
     at[kTurn].store(turn + 1, std::memory_order_release);
 }
 
-void WaitBoard::begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text) {
+void WaitBoard::begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text, uint64_t traits) {
     last_ = spell_ = std::max(now, last_ + 1);
     uint64_t bits[kAwaitedWords] = {};
     for (const uint32_t rank : awaited)
@@ -34,6 +34,7 @@ void WaitBoard::begin(uint64_t now, const std::vector<uint32_t>& awaited, std::s
         at[kSpell].store(spell_, std::memory_order_release);
         at[kSince].store(now, std::memory_order_release);
         at[kUntil].store(now, std::memory_order_release);
+        at[kTraits].store(traits, std::memory_order_release);
         for (uint32_t i = 0; i < kAwaitedWords; ++i) at[kAwaited + i].store(bits[i], std::memory_order_release);
         at[kLength].store(length, std::memory_order_release);
         for (uint64_t i = 0; i < length; i += sizeof(uint64_t)) {
@@ -57,7 +58,8 @@ void WaitBoard::withdraw() {
 WaitBoard::Said WaitBoard::read(uint32_t rank) const {
     const Word* const at = words(rank);
     const uint64_t turn = at[kTurn].load(std::memory_order_acquire);
-    Said said{at[kSince].load(std::memory_order_acquire), at[kUntil].load(std::memory_order_acquire)};
+    Said said{at[kSince].load(std::memory_order_acquire), at[kUntil].load(std::memory_order_acquire),
+              at[kTraits].load(std::memory_order_acquire)};
     for (uint32_t i = 0; i < kAwaitedWords; ++i) said.awaited[i] = at[kAwaited + i].load(std::memory_order_acquire);
     if (turn % 2 != 0 || at[kTurn].load(std::memory_order_relaxed) != turn) said.since = 0;   // next time
     return said;
@@ -67,12 +69,13 @@ std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64
     std::vector<uint32_t> found{from};
     std::vector<bool> seen(ranks_);
     seen[from] = true;
-    uint64_t since = 0, until = UINT64_MAX;
+    uint64_t since = 0, until = UINT64_MAX, traits = 0;
     for (size_t next = 0; next < found.size(); ++next) {
         const Said said = read(found[next]);
         if (only_blocked && said.since == 0) return {};
         since = std::max(since, said.since);
         until = std::min(until, said.until);
+        traits |= said.traits;
         for (uint32_t word = 0; word < kAwaitedWords; ++word)
             for (uint64_t bits = said.awaited[word]; bits != 0; bits &= bits - 1) {
                 const uint32_t rank = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
@@ -82,6 +85,7 @@ std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64
             }
     }
     if (only_blocked && (until < since || until - since < overlap)) return {};
+    if (only_blocked && (traits & kOverStore) && (traits & kHasChildren)) return {};
     std::sort(found.begin(), found.end());
     return found;
 }

@@ -20,14 +20,21 @@ class WaitBoard {
     WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank);   // the bank has lines(ranks)
     WaitBoard(const WaitBoard&) = delete;
 
-    // Nothing of this rank's process can run, at `now` (nanoseconds of the steady clock) and until something is recorded
-    // by one of those awaited.
-    void begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text);
+    // What a rank says of itself besides.
+    enum Trait : uint64_t {
+        kOverStore = 1,     // it waits for what any process with the address of the store may do
+        kHasChildren = 2,   // and it has some
+    };
+
+    // Nothing of this rank's process can run, at `now` (nanoseconds of the steady clock) and until one of those awaited
+    // does something.
+    void begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text, uint64_t traits = 0);
     void renew(uint64_t now);   // it was so all the time
     void withdraw();
 
     // This rank, those that it waits for, those that they wait for, and so on, if all of them were blocked for one and the
-    // same `overlap` of nanoseconds; else nothing: one of them can go on.  Who has left is not waited for.
+    // same `overlap` of nanoseconds; else nothing: one of them can go on, or a child of one for it.  A rank that has left is
+    // not waited for.
     std::vector<uint32_t> circle(uint64_t overlap) const { return follow(rank_, true, overlap); }
     std::vector<uint32_t> reached() const { return follow(rank_, false, 0); }   // whether or not they are blocked
     std::vector<uint32_t> in_vain() const;   // all ranks from which one comes only to ranks that were blocked at a time
@@ -44,13 +51,13 @@ class WaitBoard {
 
   private:
     using Word = std::atomic<uint64_t>;
-    enum Field : uint32_t { kTurn, kSince, kUntil, kCondemned, kKnown, kSpell, kLength, kAwaited = 8 };
+    enum Field : uint32_t { kTurn, kSince, kUntil, kCondemned, kKnown, kSpell, kLength, kTraits, kAwaited };
     static constexpr uint32_t kAwaitedWords = kMostRanks / 64, kText = kAwaited + kAwaitedWords;
     static_assert(kText * sizeof(Word) + kTextBytes == kBytesEach && Word::is_always_lock_free);
 
     struct Said {
         uint64_t since = 0, until = 0;   // 0: it is not blocked
-        uint64_t awaited[kAwaitedWords] = {};
+        uint64_t traits = 0, awaited[kAwaitedWords] = {};
     };
     Said read(uint32_t rank) const;
     std::vector<uint32_t> follow(uint32_t from, bool only_blocked, uint64_t overlap) const;

@@ -149,9 +149,9 @@ class RankWait:
     rank, pid : int
         The rank that reported, and its process.
     what : str
-        The name of the notify that it waits for; empty if it waits for a peer to make its end of a channel.
+        The name of the notify, barrier or key that it waits for; empty if it waits for a peer's end of a channel.
     peer : int
-        The rank that should record the notify, or make its end; -1 if that is not another rank.
+        The rank that should record the notify, make its end, or join the group; -1 if that is not one other rank.
     group : str
         The name of the group that the wait belongs to, if that is another group; empty for the group itself.
     threads : tuple of ThreadWait
@@ -162,6 +162,11 @@ class RankWait:
         The program's line that submitted the wait; empty if it was not noted.
     call : str
         The call that waits at the rendezvous; else empty.
+    kind : str
+        What is waited for: ``"notify"``, a peer's end of a ``"channel"``, a peer that joins a ``"group"``, a
+        ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous.
+    awaited : tuple of int
+        Of a barrier or a gather: ranks that have not come; of a key: other ranks, which could put it.
     """
 
     rank: int
@@ -174,6 +179,8 @@ class RankWait:
     operation: int = 0
     submitted_at: str = ""
     call: str = ""
+    kind: str = "notify"
+    awaited: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,7 @@ class WaitState:
     why : str
         ``"timeout"``: the wait took too long; ``"circle"``: the stream waits for itself; ``"callback"``: a callback
         waits for its own stream; ``"never"``: no submitted operation ends the wait, and all threads wait;
-        ``"ranks"``: the ranks of a group wait for one another.
+        ``"ranks"``: ranks wait for one another.
     stream : int
         The id of the stream that was waited for; 0 if the wait was not for a stream.
     operation : int

@@ -83,6 +83,21 @@ void a_rank_that_waits_for_itself_is_a_circle(const std::shared_ptr<Ledger>& led
     CHECK((ranks[0].circle(kSpan) == Found{0}) && (ranks[1].circle(kSpan) == Found{1}));
 }
 
+void children_may_end_waits_for_the_store_alone(const std::shared_ptr<Ledger>& ledger) {
+    const Ranks ranks(ledger, 3);
+    const auto begun = [&](uint32_t rank, const std::vector<uint32_t>& awaited, uint64_t traits) {
+        ranks[rank].begin(100, awaited, "", traits);
+        ranks[rank].renew(5000);
+    };
+    begun(0, {1}, 0);
+    begun(1, {0}, WaitBoard::kHasChildren);
+    CHECK((ranks[0].circle(kSpan) == Found{0, 1}));   // no child can record a notify of theirs
+    begun(2, {0}, WaitBoard::kOverStore);
+    CHECK(ranks[2].circle(kSpan).empty() && (ranks[0].in_vain() == Found{0, 1}));
+    begun(1, {0}, 0);
+    CHECK((ranks[2].circle(kSpan) == Found{0, 1, 2}) && (ranks[0].in_vain() == Found{0, 1, 2}));
+}
+
 void verdicts_are_for_one_spell(const std::shared_ptr<Ledger>& ledger) {
     const Ranks ranks(ledger, 2);
     ranks.stuck(0, 100, 5000, {1});
@@ -164,6 +179,7 @@ int main() {
     RUN(circles_are_found(ledger));
     RUN(a_rank_that_went_on_is_in_no_circle(ledger));
     RUN(a_rank_that_waits_for_itself_is_a_circle(ledger));
+    RUN(children_may_end_waits_for_the_store_alone(ledger));
     RUN(verdicts_are_for_one_spell(ledger));
     RUN(texts_are_cut(ledger));
     RUN(any_bytes_do_no_harm(ledger, random));

@@ -13,6 +13,7 @@ import peerlane as pl
 from helpers.launched import until
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer
+from peerlane.testing.procs import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
@@ -160,6 +161,51 @@ def test_rendezvous_get_all_others_ended_raises_peer_lost(
             pl.PeerLost, match="rank 1 has ended, and so have all others; 'later' is not there"
         ):
             wait.result(20)
+
+
+_CIRCLE = """
+import pickle, threading
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous, RendezvousServer
+told = {{}}
+def work(rank, wait):
+    try:
+        wait()
+    except pl.Deadlock as error:
+        told[rank] = pickle.loads(pickle.dumps(error))
+with RendezvousServer(3) as server:
+    ranks = [Rendezvous(server.address, rank, 3) for rank in range(3)]
+    waits = {waits}
+    threads = [threading.Thread(target=work, args=each) for each in enumerate(waits)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+    for rank in range(3):
+        assert {{each.kind for each in told[rank].detail.ranks}} == {kinds}, told[rank]
+    for one in ranks[1:]: threading.Thread(target=one.barrier, args=["a"]).start()
+    ranks[0].barrier("a", timeout=20)
+print(told[0])
+"""
+
+
+def told_in_a_circle(waits: str, kinds: set[str]) -> str:
+    """Return what rank 0 is told when the ranks, threads of one process, wait so."""
+    done = run_python(["-c", _CIRCLE.format(waits=waits, kinds=kinds)], timeout=50)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_rendezvous_get_in_circle_raises_deadlock() -> None:
+    waits = "[lambda: ranks[0].get('k'), lambda: ranks[1].get('l'), lambda: ranks[2].gather('g', b'')]"
+    told = told_in_a_circle(waits, {"key", "gather"})
+    assert told.startswith("Rendezvous.get: a deadlock: ranks 0, 1 and 2 wait in vain")
+    assert "waits for ranks 1 or 2 to put 'k'" in told
+
+
+def test_rendezvous_barrier_in_circle_raises_deadlock() -> None:
+    waits = "[lambda: ranks[0].barrier('a'), lambda: ranks[1].barrier('b'), lambda: ranks[2].get('k')]"
+    told = told_in_a_circle(waits, {"key", "barrier"})
+    assert told.startswith("Rendezvous.barrier: a deadlock: ranks 0, 1 and 2 wait in vain")
+    assert "waits for ranks 1 and 2 to come to barrier 'a'" in told
 
 
 def test_rendezvous_barrier_rank_missing_raises_wait_timeout(

@@ -9,9 +9,6 @@ back-end has no queues, one thread of the process makes the queued calls of all 
 holds up the others.  The neutral API checks sizes, overlaps of a reduction, and that memory is open, before it calls.
 
 ========================  ==========================================================================================
-
-Each back-end implements :class:`Backend`: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
-=======
 :class:`Memory`           address, size, close; :class:`VisibleMemory` if the host may look
 :class:`Addresses`        locate
 :class:`VirtualMemory`    physical memory, reserved addresses (``Caps.PHYSICAL``)

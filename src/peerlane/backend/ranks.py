@@ -78,8 +78,19 @@ class Members(Protocol):
 class WaitBoard(Protocol):
     """The shared board on which the ranks of a group report that they can only wait."""
 
-    def begin(self, now_ns: int, awaited: Sequence[int], text: bytes, /) -> None:
-        """Report that this rank waits for these ranks from now on, with a text that describes the wait."""
+    def begin(
+        self,
+        now_ns: int,
+        awaited: Sequence[int],
+        text: bytes,
+        over_store: bool = False,
+        has_children: bool = False,
+        /,
+    ) -> None:
+        """Say that this rank waits for these ranks from now on, and how it would tell it.
+
+        ``over_store``: for what children of those ranks could do as well; ``has_children``: it has some.
+        """
         ...
 
     def renew(self, now_ns: int, /) -> None:

@@ -112,6 +112,8 @@ class Group(Session):
         nodes (``NODE_MISMATCH``); the text shows both.
     WaitTimeout, PeerLost
         A rank did not come in time, or died; the text names it.
+    Deadlock
+        A rank that should come waits elsewhere, in vain.
     BadHandle, AccessDenied
         A rank is of another version of peerlane (``HANDLE_VERSION``), or of another user.
     """

@@ -22,9 +22,10 @@ from peerlane import _core
 from peerlane.diagnostics import call_site, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
-_STEADY_NS = 500_000_000  # the time for which nothing may change
-_KEPT = 64  # deadlocks
-#: Threads of peerlane that never record an event or a notify by themselves.
+STEADY_NS = 500_000_000  # for so long nothing may have happened
+SOON_SECONDS = 2.0  # a wait that ends by itself until then is left to it
+_KEPT = 64  # deadlocks, by number
+#: Threads of ours that serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
 #: Modules of test runners: their threads and signal handlers run no code of the program, or end it.
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
@@ -143,7 +144,7 @@ def _look_here() -> None:
     now = time.monotonic_ns()
     if _seen[0] != found.token:
         _seen = found.token, now
-    elif now - _seen[1] >= _STEADY_NS:
+    elif now - _seen[1] >= STEADY_NS:
         _seen = 0, 0
         first = found.hosts[0][1]
         state = replace(wait_state.of_stream("never", first), threads=found.threads(), failed=failed_before())
@@ -193,7 +194,10 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
         join = _join_of(frame, joins)
         if join is None and not (thread is not None and thread.daemon and _is_idle(frame)):
             return None
-        is_timed = join is not None and join.f_locals.get("timeout") is not None
+        timeout = join.f_locals.get("timeout") if join is not None else None
+        if isinstance(timeout, (int, float)) and timeout < SOON_SECONDS:
+            return None  # it looks again and again whether others have ended
+        is_timed = timeout is not None
         found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident)), is_timed))
     return tuple(found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from peerlane.errors import FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
 
 _MOST_SHOWN = 16  # streams, threads or failures that a text names
@@ -99,13 +101,33 @@ def rank_wait(wait: RankWait) -> str:
     """Return a text with what a rank waits for."""
     who = " and ".join(f"{each.thread} at {each.place}" for each in wait.threads)
     waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
-    if wait.call:
-        return f"{waits} for rank {wait.peer}, which should make its end of a channel ({wait.call})"
+    match wait.kind:
+        case "channel":
+            return f"{waits} for rank {wait.peer}, which should make its end of a channel ({wait.call})"
+        case "group":
+            return f"{waits} for rank {wait.peer}, which should join group {wait.what!r} ({wait.call})"
+        case "barrier" | "gather":
+            who = ranks(wait.awaited) or "a rank"
+            return f"{waits} for {who} to come to {wait.kind} {wait.what!r} of the rendezvous ({wait.call})"
+        case "key":
+            who = ranks(wait.awaited, "or") or "another rank"
+            return f"{waits} for {who} to put {wait.what!r} at the rendezvous ({wait.call})"
     of = f" of group {wait.group!r}" if wait.group else ""
     duty = f", which rank {wait.peer} should record{of}" if wait.peer >= 0 else ""
     is_news = wait.submitted_at and wait.submitted_at not in [each.place for each in wait.threads]
     submitted = f", submitted at {wait.submitted_at}" if is_news else ""
     return f"{waits} for {wait.what}{duty} (stream {wait.stream}, operation {wait.operation}{submitted})"
+
+
+def ranks(numbers: Sequence[int], word: str = "and") -> str:
+    """Name some ranks; the first of them, if they are many."""
+    shown, more = [str(each) for each in numbers[:_MOST_SHOWN]], len(numbers) - _MOST_SHOWN
+    if more > 0:
+        shown.append(f"{more:,} more")
+    last = "".join(shown[-1:])
+    return (
+        f"ranks {', '.join(shown[:-1])} {word} {last}" if len(shown) > 1 else f"rank {last}" if last else ""
+    )
 
 
 def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from peerlane.diagnostics import losses
 from peerlane.errors import Error, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
+from peerlane.ranks.deadlock.wait_state import Coming
 
 if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Begun
@@ -48,19 +49,18 @@ class Conversation:
             It did not come in time.
         PeerLost
             The peer has left.
-        Busy
-            ``DEADLOCK``: the ranks wait for one another.
+        Deadlock
+            The ranks wait for one another.
         """
         session = self._session
-        with detect.waiting_for(session, call, peer, deadline):
+        key = self._key(word, peer)
+        with detect.waiting_for(Coming(session, call, key, peer, deadline)):
             while True:
                 session._check_open(call)  # another thread may have closed it
                 left = max(0.0, deadline - time.monotonic())
                 has_left = session._membership is not None and session._membership.has_left(peer)
                 try:
-                    return session._meeting.line.get(
-                        self._key(word, peer), timeout=0 if has_left else min(left, _LOOK)
-                    )
+                    return session._meeting.line.get(key, timeout=0 if has_left else min(left, _LOOK))
                 except (WaitTimeout, PeerLost) as error:
                     if has_left:
                         text = f"{call}: rank {peer} did not come: it has closed its group"

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from peerlane.diagnostics import store_waits
+from peerlane.diagnostics.store_waits import StoreWait
 from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTimeout
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
+from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
 from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
-#: A hook that waiting threads call again and again; its exception ends the wait.
-while_waiting: Callable[[], None] | None = None
-
-ANSWER_SECONDS = 30.0  # for requests that do not wait
-_SLACK_SECONDS = 5.0  # the server keeps the deadlines of waits, and has this much longer to answer
+ANSWER_SECONDS = 30.0  # for what does not wait
+_SLACK_SECONDS = 5.0  # the server keeps the time of waits, and is given this much to say that it is over
+_REPORT_SECONDS = 0.5  # for the answer to a report: whoever sends it has a wait to go on with
 _CHUNK = 1 << 18
+_WAITING = {Operation.GET: "key", Operation.BARRIER: "barrier", Operation.GATHER: "gather"}
 
 
 class Rendezvous:
@@ -153,8 +156,10 @@ class Rendezvous:
         WaitTimeout
             No rank put it in time.
         PeerLost
-            The key has no value, and a rank was lost, or no other rank is left to put it; the text names the rank.
-            Or the server has ended.
+            It is not there, and a rank was lost, or no other is left to put it; the text names the rank.  Or the
+            server has ended.
+        Deadlock
+            All ranks that could put it wait in vain; the text names them, and ``detail`` has the places.
         Busy
             This process already has 64 calls under way.
         Closed
@@ -207,6 +212,8 @@ class Rendezvous:
             Some ranks did not come in time; the text names them.  This rank does not count as having come either.
         PeerLost
             A rank was lost, or has ended and cannot come; the text names it.  Or the server has ended.
+        Deadlock
+            The ranks that have not come wait in vain; the text names them, and ``detail`` has the places.
         Busy
             This rank already waits there, in another thread or process, or this process has 64 calls under way.
         Closed
@@ -265,36 +272,63 @@ class Rendezvous:
             raise InvalidValue(
                 f"{call}: the value has {len(value):,} bytes; {MAX_VALUE:,} is the most", call=call
             )
-        waits = operation in (Operation.GET, Operation.BARRIER, Operation.GATHER)
+        waits = operation in _WAITING
         seconds = checked_timeout(call, timeout)
         head = frames.encode_request(
             operation, self._rank, self._size, encoded, value, in_nanoseconds(call, timeout)
         )
         limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
-        try:
-            with _Line(call, self._address, limit) as line:
-                return line.ask(head, value)
-        except BadFrame as error:
-            raise InvalidValue(f"{call}: {self._address} does not answer with a frame: {error}") from None
+        if not waits:
+            return _exchange(_Line(call, self._address, limit), head, value)
+        deadline = math.inf if seconds < 0 else time.monotonic() + seconds
+        with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
+            try:
+                return _exchange(_Line(call, self._address, limit, wait), head, value)
+            except (PeerLost, WaitTimeout):
+                if wait.in_vain is None:
+                    raise
+                raise wait.in_vain from None
+
+
+def tell_stuck(line: Rendezvous, report: Report) -> Reply:
+    """Tell the server that this process is stuck; return what it makes of it.
+
+    Raises
+    ------
+    Error
+        The server did not answer soon, or is of another version.
+    """
+    call, value = "Rendezvous", encode_report(report)
+    head = frames.encode_request(Operation.STUCK, line.rank, line.size, b"", value, 0)
+    (found,) = _exchange(_Line(call, Path(line.address), _REPORT_SECONDS), head, value) or [b""]
+    try:
+        return decode_reply(found)
+    except BadFrame as error:
+        raise InvalidValue(f"{call}: {line.address} answers with what is no reply: {error}") from None
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
     """Put a value within ``seconds``, without a `Rendezvous`, whose opening and end the server would count."""
     call = "Rendezvous.put"
     head = frames.encode_request(Operation.PUT, rank, size, _checked_key(call, key), value, 0)
+    _exchange(_Line(call, Path(address), seconds), head, value)
+
+
+def _exchange(line: _Line, head: bytes, value: bytes) -> list[bytes]:
     try:
-        with _Line(call, Path(address), seconds) as line:
-            line.ask(head, value)
+        with line:
+            return line.ask(head, value)
     except BadFrame as error:
-        raise InvalidValue(f"{call}: {address} does not answer with a frame: {error}") from None
+        raise InvalidValue(f"{line.call}: {line.address} answers with what is no frame: {error}") from None
 
 
 class _Line:
     """A connection to the server; it fails when the server dies or does not answer in time."""
 
-    def __init__(self, call: str, address: Path, limit: float | None) -> None:
-        self._call = call
-        self._address = address
+    def __init__(self, call: str, address: Path, limit: float | None, wait: StoreWait | None = None) -> None:
+        self.call = call
+        self.address = address
+        self._waits_for = wait
         self._limit = limit
         self._deadline = None if limit is None else time.monotonic() + limit
         self._stack = contextlib.ExitStack()
@@ -319,8 +353,8 @@ class _Line:
         self._stack.close()
 
     def _connect(self) -> None:
-        with peers.reachable(self._address) as short:
-            # connect() waits while the backlog is full.
+        with peers.reachable(self.address) as short:
+            # It waits while the backlog is full.
             self._socket.settimeout(min(ANSWER_SECONDS, self._limit or ANSWER_SECONDS))
             self._socket.connect(short)
 
@@ -336,7 +370,7 @@ class _Line:
         lengths = frames.decode_lengths(self._receive(4 * answer.count))
         values = [bytes(self._receive(length)) for length in lengths]
         if answer.status is not Status.OK:
-            raise frames.as_error(answer, self._call, values[0])
+            raise frames.as_error(answer, self.call, values[0])
         return values
 
     def _send(self, content: bytes) -> None:
@@ -376,21 +410,21 @@ class _Line:
                 raise self._nobody(None)
             if left is not None and left <= SLICE_SECONDS:
                 break
-            if while_waiting is not None:
-                while_waiting()
+            if store_waits.while_waiting is not None and self._waits_for is not None:
+                store_waits.while_waiting(self._waits_for)
         if left is not None:
             raise WaitTimeout(
-                f"{self._call}: the server at {self._address} did not answer within {self._limit:g} s; is it "
+                f"{self.call}: the server at {self.address} did not answer within {self._limit:g} s; is it "
                 "stopped?",
-                call=self._call,
+                call=self.call,
             )
 
     def _nobody(self, error: OSError | None) -> Error:
         reason = f" ({error.strerror})" if error is not None and error.strerror else ""
         return PeerLost(
-            f"{self._call}: nobody serves the rendezvous at {self._address}{reason}; its process has ended or "
+            f"{self.call}: nobody serves the rendezvous at {self.address}{reason}; its process has ended or "
             "closed it",
-            call=self._call,
+            call=self.call,
         )
 
 

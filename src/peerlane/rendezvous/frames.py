@@ -32,6 +32,7 @@ MAX_KEY = 255
 MAX_VALUE = 16 << 20
 MAX_KEYS = 1 << 16  # bytes of the keys of one request, which are charged to no rank
 MAX_SIZE = 1 << 16
+MAX_REPORT = 1 << 16  # bytes of what a process says while it is stuck
 
 _MAGIC = b"PLRV"
 _VERSION = 2
@@ -59,8 +60,9 @@ class Operation(enum.IntEnum):
     GET = 4
     BARRIER = 5
     GATHER = 6
-    DELETE = 7  # the value has the keys
-    CLEAR = 8  # the key is a folder
+    DELETE = 7  # its value is keys
+    CLEAR = 8  # its key is a folder
+    STUCK = 9  # its value is a report of `stuck`
 
 
 class Status(enum.IntEnum):
@@ -221,5 +223,10 @@ def _check_version(magic: bytes, version: int) -> None:
 
 
 _OPERATIONS = frozenset(Operation)
-_LONGEST = {Operation.PUT: MAX_VALUE, Operation.GATHER: MAX_VALUE, Operation.DELETE: MAX_KEYS}
+_LONGEST = {
+    Operation.PUT: MAX_VALUE,
+    Operation.GATHER: MAX_VALUE,
+    Operation.DELETE: MAX_KEYS,
+    Operation.STUCK: MAX_REPORT,
+}
 _STATUSES = frozenset(Status)

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
+from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.meeting import STORE_BYTES, Meeting, cost
+from peerlane.rendezvous.stuck import decode_report, encode_reply
 
 MOST_CONNECTIONS = 64  # of one process; more if all ranks may be its threads
 STALL_SECONDS = 10.0
@@ -31,7 +33,9 @@ class Connection:
     pid : int
         The peer's pid.
     deadline : float
-        The time of the monotonic clock at which to call ``on_deadline``.
+        When ``on_deadline`` is to be called, on the monotonic clock.
+    is_waiting : bool
+        Whether its request is complete and not answered.
     """
 
     operation: Operation
@@ -48,7 +52,7 @@ class Connection:
         self._received = bytearray()
         self._request: Request | None = None
         self._charged = 0
-        self._is_waiting = False
+        self.is_waiting = False
         self._is_closed = False
         self._output: list[memoryview] = []
         loop.listen_to(self, selectors.EVENT_READ)
@@ -67,8 +71,8 @@ class Connection:
             self.close()
 
     def on_deadline(self) -> None:
-        """Answer a wait that has timed out, and say what was missing; drop a peer that makes no progress."""
-        if self._is_waiting:
+        """Answer a wait that is over with what is missing; drop a peer that makes no progress."""
+        if self.is_waiting:
             text = self._loop.why_waiting(self)
             self._loop.withdraw(self)
             self.answer(Status.WAIT_TIMEOUT, [text.encode()])
@@ -77,7 +81,7 @@ class Connection:
 
     def answer(self, status: Status, values: Sequence[bytes], lost: int | None = None) -> None:
         """Write an answer, and close once it is written; nothing more is read."""
-        self._is_waiting = False
+        self.is_waiting = False
         self._output = [
             memoryview(frames.encode_answer(status, values, lost)),
             *(memoryview(value) for value in values),
@@ -93,7 +97,7 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._is_waiting:
+        if self.is_waiting:
             self._loop.withdraw(self)
         self._give_back()
         self.deadline = NEVER
@@ -123,7 +127,7 @@ class Connection:
         chunk = self.socket.recv(min(_CHUNK, self._wanted - len(self._received)) or 1)
         if not chunk:
             self.close()
-        elif self._is_waiting:
+        elif self.is_waiting:
             self._refuse("more bytes than the request has")
         else:
             self._received += chunk
@@ -168,13 +172,13 @@ class Connection:
             return
         self.operation, self.rank, self.value = request.operation, request.rank, received[request.key_bytes :]
         self._received = bytearray()
-        self._charged = 0  # the meeting has taken the charge over
-        self._is_waiting = True
+        self._charged = 0  # from here on it is the value's
+        self.is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
         self._loop.handle(self)
 
     def _refuse(self, text: str) -> None:
-        if self._is_waiting:
+        if self.is_waiting:
             self._loop.withdraw(self)
         self.answer(Status.INVALID, [text.encode()])
 
@@ -195,6 +199,7 @@ class Loop:
     def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
         self.size = size
         self.meeting = Meeting(size)
+        self.hangs = Hangs(self.meeting, self._requests_of)
         self.connections: set[Connection] = set()
         self._listener = listener
         self._follow = follow
@@ -326,6 +331,7 @@ class Loop:
     def handle(self, connection: Connection) -> None:
         """Carry out a complete request."""
         operation, rank = connection.operation, connection.rank
+        self.hangs.note(rank, connection.pid)
         if operation is Operation.PUT:
             self.meeting.put(rank, connection.key, connection.value)
             connection.answer(Status.OK, [])
@@ -341,6 +347,8 @@ class Loop:
             connection.answer(Status.OK, [])
         elif operation is Operation.OPEN:
             self._open(connection)
+        elif operation is Operation.STUCK:
+            self._hear_stuck(connection)
         else:
             self.meeting.meet(connection)
 
@@ -353,6 +361,19 @@ class Loop:
         for key in keys:
             self.meeting.delete(key)
         connection.answer(Status.OK, [])
+
+    def _requests_of(self, pid: int) -> list[Connection]:
+        of_process = [it for it in self.connections if it.pid == pid and it.is_waiting]
+        return [it for it in of_process if it.operation is not Operation.STUCK]
+
+    def _hear_stuck(self, connection: Connection) -> None:
+        try:
+            report = decode_report(connection.value)
+        except BadFrame as error:
+            connection.answer(Status.INVALID, [str(error).encode()])
+            return
+        reply = self.hangs.hear(connection.rank, connection.pid, report, time.monotonic_ns())
+        connection.answer(Status.OK, [encode_reply(reply)])
 
     def _open(self, connection: Connection) -> None:
         if refusal := self.meeting.open(connection.rank):

@@ -179,9 +179,14 @@ class Meeting:
         """Return a text with what a request still waits for."""
         if waiter.operation is Operation.GET:
             return f"nobody has put {waiter.key!r}"
+        return f"{_named(self.awaited(waiter))} of {self.size} did not come to {waiter.key!r}"
+
+    def awaited(self, waiter: Waiter) -> list[int]:
+        """Return the ranks that could end a wait."""
+        if waiter.operation is Operation.GET:
+            return [rank for rank, one in enumerate(self._ranks) if one.presence is _Presence.EXPECTED]
         present = self._rounds[waiter.operation, waiter.key]
-        absent = [rank for rank in range(self.size) if rank not in present]
-        return f"{_named(absent)} of {self.size} did not come to {waiter.key!r}"
+        return [rank for rank in range(self.size) if rank not in present]
 
     def end(self, rank: int, fate: str) -> None:
         """Note that a rank has ended regularly: requests that only it could have answered fail."""

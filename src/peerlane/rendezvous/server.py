@@ -16,6 +16,7 @@ from pathlib import Path
 from peerlane.errors import Closed, Error, Fault, InvalidValue
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.frames import MAX_SIZE
+from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.loop import Loop
 from peerlane.rendezvous.reports import Reports
 from peerlane.support.runtime_directory import runtime_directory
@@ -115,6 +116,11 @@ class RendezvousServer:
     def _reports(self) -> Reports:
         """The receiver of reports, in the serving thread; set its callables before `start`."""
         return self._loop.meeting.reports
+
+    @property
+    def _hangs(self) -> Hangs:
+        """What finds that all wait for one another; to be told what this process is before `start`."""
+        return self._loop.hangs
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
         """Report that the process of a rank has ended; asynchronous.

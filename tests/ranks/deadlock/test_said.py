@@ -13,11 +13,21 @@ from peerlane.ranks.deadlock.said import decode, encode
 WAIT = RankWait(
     3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 5),), 5, 2, "a.py:6"
 )
+BARRIER = RankWait(
+    0,
+    78,
+    "here",
+    threads=(ThreadWait("MainThread", "a.py:7"),),
+    call="Rendezvous.barrier",
+    kind="barrier",
+    awaited=(1, 2),
+)
 FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3")
 
 
 def test_board_records_encoded_are_decoded() -> None:
     assert decode(encode([WAIT, FAILED], 1700), 3, 77) == [WAIT, FAILED]
+    assert decode(encode([BARRIER], 1700), 0, 78) == [BARRIER]
 
 
 def test_board_records_without_room_are_left_out_whole() -> None:
@@ -33,9 +43,14 @@ def test_board_line_cut_in_the_middle_is_told_as_text() -> None:
     assert first == WAIT and isinstance(second, str)
 
 
+def test_kind_that_cannot_be_is_told_as_text() -> None:
+    (found,) = decode(json.dumps(["waits", "k", "n", "", "", "", 1, 1, 1, [], []]).encode(), 0, 1)
+    assert isinstance(found, str)
+
+
 def test_board_record_with_impossible_number_is_told_as_text() -> None:
     for number in (-2, 1 << 70, True, "1", None, 1.5):
-        line = json.dumps(["waits", "n", "", "", "", 1, number, 1, []]).encode()
+        line = json.dumps(["waits", "notify", "n", "", "", "", 1, number, 1, [], []]).encode()
         (found,) = decode(line, 0, 1)
         assert isinstance(found, str) or number is True
 

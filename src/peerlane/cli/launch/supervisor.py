@@ -101,7 +101,8 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, lambda *_: None)  # the byte in the wake-up pipe ends select
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
-            self._writer = Writer(self._wake)  # threads begin here, after the last fork
+            self._writer = Writer(self._wake)  # threads only now: before there was forking
+            server._hangs.is_launcher = True
             server._reports.show = self._show_report
             server._reports.lose = self._losses.add
             server.start()

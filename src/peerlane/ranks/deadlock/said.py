@@ -10,8 +10,10 @@ from peerlane.errors import FailedBefore, RankWait, ThreadWait
 
 Said: TypeAlias = "RankWait | FailedBefore | str"
 
-_MOST = 12  # records of a report
-_LONGEST = 500  # characters of a text
+_MOST = 12  # records of a rank
+_LONGEST = 500  # characters of a word
+_MOST_AWAITED = 64  # ranks
+_KINDS = frozenset(("notify", "channel", "group", "barrier", "gather", "key"))
 _LARGEST = 1 << 62
 
 
@@ -29,11 +31,12 @@ def encode(records: Iterable[RankWait | FailedBefore], room: int) -> bytes:
 
 def _fields(record: RankWait | FailedBefore) -> list[Any]:
     if isinstance(record, FailedBefore):
-        words = record.kind, record.why[:_LONGEST], record.submitted_at
-        return ["failed", record.stream, record.operation, *words]
+        why = record.why[:_LONGEST]
+        return ["failed", record.stream, record.operation, record.kind, why, record.submitted_at]
     threads = [[each.thread, each.place] for each in record.threads[:4]]
     numbers = record.peer, record.stream, record.operation
-    return ["waits", record.what, record.group, record.call, record.submitted_at, *numbers, threads]
+    words = record.kind, record.what, record.group, record.call, record.submitted_at
+    return ["waits", *words, *numbers, threads, record.awaited[:_MOST_AWAITED]]
 
 
 def decode(content: bytes, rank: int, pid: int) -> list[Said]:
@@ -57,6 +60,7 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
             return FailedBefore(stream, operation, _word(kind), _word(why), _word(place))
         case [
             "waits",
+            str(kind),
             str(what),
             str(group),
             str(call),
@@ -65,7 +69,8 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
             int(stream),
             int(operation),
             list(threads),
-        ] if _are(peer + 1, stream, operation):
+            list(awaited),
+        ] if kind in _KINDS and _are(peer + 1, stream, operation):
             return RankWait(
                 rank,
                 pid,
@@ -77,6 +82,8 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
                 operation,
                 _word(place),
                 _word(call),
+                kind,
+                tuple(each for each in awaited[:_MOST_AWAITED] if isinstance(each, int) and _are(each)),
             )
     return None
 

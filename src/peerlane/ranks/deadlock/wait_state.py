@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane.diagnostics import call_site, progress
+from peerlane.diagnostics import call_site, progress, store_waits
 from peerlane.diagnostics import wait_state as streams_wait
-from peerlane.errors import FailedBefore, RankWait, ThreadWait, WaitState
+from peerlane.diagnostics.store_waits import StoreWait
+from peerlane.errors import Deadlock, FailedBefore, RankWait, ThreadWait, WaitState
 
 if TYPE_CHECKING:
     from peerlane.ranks.session import Session
-
-SOON_SECONDS = 2.0  # waits whose deadline comes within this time are left to end by it
+    from peerlane.rendezvous import Rendezvous
 
 _MOST_WAITS = 8  # waits that a text names
 _MOST_FAILURES = 4
@@ -36,48 +33,22 @@ class Awaited(NamedTuple):
 awaited: dict[int, Awaited] = {}
 
 
-class Coming:
-    """A thread that waits at the rendezvous for a peer's message.
+class Coming(StoreWait):
+    """A thread that waits, at the rendezvous, for what a peer of its group says there.
 
-    Attributes
+    Parameters
     ----------
     group : Session
     call : str
+    key : str
     peer : int
     deadline : float
-        A time of the monotonic clock.
-    number : int
-        A number that no other wait of the process has.
-    quiet_ns : int
-        A time until which the message had not come.
-    verdict : (str, WaitState) or None
-        The deadlock that ends the wait, once it is known that the peer will not come.
+        Of the monotonic clock.
     """
 
-    def __init__(self, group: Session, call: str, peer: int, deadline: float) -> None:
-        self.group, self.call, self.peer, self.deadline = group, call, peer, deadline
-        self.number = next(_numbers)
-        self.quiet_ns, self._slice_ns = 0, time.monotonic_ns()
-        self.verdict: tuple[str, WaitState] | None = None
-
-    def has_waited(self) -> None:
-        """Note that no message has come since the last call."""
-        self.quiet_ns, self._slice_ns = self._slice_ns, time.monotonic_ns()
-
-
-#: The threads that wait at the rendezvous.
-coming: dict[int, Coming] = {}
-_numbers = itertools.count(1)
-
-
-@contextmanager
-def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[Coming]:
-    """Note that this thread waits for a peer during the block."""
-    one = coming[threading.get_ident()] = Coming(group, call, peer, deadline)
-    try:
-        yield one
-    finally:
-        del coming[threading.get_ident()]
+    def __init__(self, group: Session, call: str, key: str, peer: int, deadline: float) -> None:
+        super().__init__(group._meeting.line, "key", key, call, deadline, peer)
+        self.group = group
 
 
 class Waits:
@@ -86,82 +57,123 @@ class Waits:
     Attributes
     ----------
     token : int
-        Changes when anything happens.
+        While it stays the same, nothing has happened.
+    before_ns : int
+        The program could not go on then, as far as this process knows.
     sure_ns : int
-        A time until which it certainly could not go on.
+        Until then it was so, at least, as the servers know of what its threads wait for there.
+    has_children : bool
+        Whether it has child processes, which may use a rendezvous.
+    is_over_store : bool
+        Whether it waits for what a child of a rank could do at a rendezvous.
     """
 
-    def __init__(self, before: int, found: progress.NoProgress) -> None:
+    def __init__(self, before: int, found: progress.NoProgress, store: dict[int, StoreWait]) -> None:
         self._found = found
-        self._coming = dict(coming)
-        numbers = tuple(each.number for each in self._coming.values())
-        self.token = hash((found.token, numbers))
-        self.sure_ns = min([before, *(each.quiet_ns for each in self._coming.values())])
+        self._store = store
+        self.has_children = _has_children()
+        self.is_over_store = any(each.peer < 0 for each in store.values())
+        waits = tuple((each.number, each.standing) for each in store.values())
+        self.token = hash((found.token, waits, self.has_children))
+        self.before_ns = before
+        self.sure_ns = min([before, *(each.sure_ns for each in store.values())])
 
     @classmethod
     def now(cls) -> Waits | None:
         """Return the waits of this process, None if a thread or stream of it may go on."""
         before, now = time.monotonic_ns(), time.monotonic()
-        if any(each.deadline < now + SOON_SECONDS for each in coming.values()):
+        store = dict(store_waits.waiting)
+        if any(each.deadline < now + progress.SOON_SECONDS for each in store.values()):
             return None
-        found = progress.NoProgress.now(coming)
-        return cls(before, found) if found is not None else None
+        found = progress.NoProgress.now(store)
+        return cls(before, found, store) if found is not None else None
 
     def peers(self, group: Session) -> list[int] | None:
-        """Return the ranks of a group that could end these waits; None if other processes could."""
+        """Return the ranks of a group that could let it go on; None if others could."""
+        found: set[int | None] = set()
+        by_pid = _ranks_by_pid(group)
+        pids = self._pids_of_notifies(besides=group._key)
+        if pids is None:
+            return None
+        found.update(by_pid.get(pid) for pid in pids)
+        found.update(who.peer for who in self._awaited() if who is not None and who.group == group._key)
+        for each in self._store.values():
+            if each.standing is None:
+                return None
+            found.update(_rank_in(group, by_pid, each, *other) for other in each.standing)
+        return None if None in found else sorted(rank for rank in found if rank is not None)
+
+    def at(self, line: Rendezvous) -> list[StoreWait]:
+        """Return the waits at a rendezvous as its rank."""
+        return [each for each in self._store.values() if _is_at(each, line)]
+
+    def pids_besides(self, line: Rendezvous) -> list[int] | None:
+        """Return the processes that could end a wait for anything else; None if others could."""
+        found = self._pids_of_notifies()
+        for each in self._store.values():
+            if found is None or _is_at(each, line):
+                continue
+            found = None if each.standing is None else found.union(pid for _, pid in each.standing)
+        return sorted(found) if found is not None else None
+
+    def _awaited(self) -> list[Awaited | None]:
+        return [awaited.get(each[4]) for each in self._found.notifies]
+
+    def _pids_of_notifies(self, besides: str = "") -> set[int] | None:
+        """Return who should record the notifies that are not of a group; None if others could."""
         found = set()
-        by_pid: dict[int, int] = {}
-        for member in group.members:
-            by_pid.setdefault(member.pid, member.rank)
-        for _, _, _, _, notify, is_local in self._found.notifies:
-            who = awaited.get(notify)
+        for who, (_, _, _, _, _, is_local) in zip(self._awaited(), self._found.notifies, strict=True):
             if who is None and not is_local:
                 return None
-            if who is None:
-                continue
-            peer = who.peer if who.group == group._key else by_pid.get(who.pid)
-            if peer is None:
-                return None
-            found.add(peer)
-        for each in self._coming.values():
-            members = getattr(each.group, "members", ())  # a group that is being made has none yet
-            at = each.peer if each.group is group else by_pid.get(members[each.peer].pid if members else 0)
-            if at is None:
-                return None
-            found.add(at)
-        return sorted(found)
+            if who is not None and who.group != besides:
+                found.add(who.pid)
+        return found
+
+    def warn(self, graph: str, detail: WaitState) -> None:
+        """Let waits at a rendezvous that end from now on tell of a deadlock instead."""
+        for each in self._store.values():
+            each.in_vain = Deadlock(f"{each.call}: {graph}", call=each.call, detail=detail)
 
     def end(self, number: int) -> None:
-        """End all these waits with a kept deadlock."""
-        if self._found.end(number, others_wait=bool(self._coming)):
-            for each in self._coming.values():
-                each.verdict = progress.deadlocks[number]
+        """Let all of them end, with the text of this number."""
+        if self._found.end(number, others_wait=bool(self._store)):
+            self.warn(*progress.deadlocks[number])
+            for each in self._store.values():
+                each.is_over = True
 
     def of(self, group: Session) -> list[RankWait | FailedBefore]:
-        """Return the waits and failures of this process, without the waits of its other ranks in the group."""
+        """Return what a rank waits for, and what failed before; not what the other ranks of this process wait for."""
+        by_pid = _ranks_by_pid(group)
         streams = [
-            self._of_stream(group, *each) for each in self._found.notifies if self._is_of(each[4], group)
+            self._of_stream(group.rank, group._key, *each)
+            for each in self._found.notifies
+            if self._is_of(each[4], group)
         ]
-        failed = progress.failed_before()[:_MOST_FAILURES]
-        return [
-            *self._coming_of(group),
-            *failed,
-            *streams[:_MOST_WAITS],
-        ]  # the most important first: the end may be cut off
-
-    def _coming_of(self, group: Session) -> list[RankWait]:
-        return [
-            RankWait(
+        store = [
+            _of_store(
                 group.rank,
-                os.getpid(),
-                "",
-                each.peer,
-                threads=(ThreadWait(progress.name_of(thread), progress.place_of(thread)),),
-                call=each.call,
+                thread,
+                each,
+                [_rank_in(group, by_pid, each, *other) for other in each.standing or ()],
             )
-            for thread, each in self._coming.items()
-            if each.group._key != group._key or each.group.rank == group.rank
-        ][:_MOST_WAITS]
+            for thread, each in self._store.items()
+            if each.line.address != group._meeting.line.address or each.line.rank == group.rank
+        ]
+        return self._told(store, streams)
+
+    def of_line(self, line: Rendezvous) -> list[RankWait | FailedBefore]:
+        """Return what a rank of a rendezvous waits for, and what failed before."""
+        store = [
+            _of_store(line.rank, thread, each, [rank for rank, _ in each.standing or ()])
+            for thread, each in self._store.items()
+            if each.line.address != line.address or each.line.rank == line.rank
+        ]
+        return self._told(store, [self._of_stream(line.rank, "", *each) for each in self._found.notifies])
+
+    @staticmethod
+    def _told(store: list[RankWait], streams: list[RankWait]) -> list[RankWait | FailedBefore]:
+        failed = progress.failed_before()[:_MOST_FAILURES]
+        return [*store[:_MOST_WAITS], *failed, *streams[:_MOST_WAITS]]  # who reads it may see only the first
 
     def _is_of(self, notify: int, group: Session) -> bool:
         who = awaited.get(notify)
@@ -169,7 +181,8 @@ class Waits:
 
     def _of_stream(
         self,
-        group: Session,
+        rank: int,
+        key: str,
         stream: int,
         operation: int,
         place: call_site.Place | None,
@@ -179,13 +192,55 @@ class Waits:
     ) -> RankWait:
         who = awaited.get(notify)
         return RankWait(
-            group.rank,
+            rank,
             os.getpid(),
             streams_wait.notify_names.get(notify, f"notify {notify} of this process"),
             who.peer if who else -1,
-            who.group.rpartition(".")[0] if who and who.group != group._key else "",
+            who.group.rpartition(".")[0] if who and who.group != key else "",
             tuple(each for each in self._found.threads() if each.stream == stream),
             stream,
             operation,
             str(call_site.at(place) or ""),
         )
+
+
+def _of_store(rank: int, thread: int, wait: StoreWait, ranks: Iterable[int | None]) -> RankWait:
+    is_joining = isinstance(wait, Coming) and not wait.group.members
+    is_channel = isinstance(wait, Coming) and not is_joining
+    kind = "group" if is_joining else "channel" if is_channel else wait.kind
+    name = wait.group.name if isinstance(wait, Coming) else wait.key
+    return RankWait(
+        rank,
+        os.getpid(),
+        "" if is_channel else name,
+        wait.peer,
+        threads=(ThreadWait(progress.name_of(thread), progress.place_of(thread)),),
+        call=wait.call,
+        kind=kind,
+        awaited=() if wait.peer >= 0 else tuple(sorted({r for r in ranks if r not in (None, rank, -1)})),
+    )
+
+
+def _is_at(wait: StoreWait, line: Rendezvous) -> bool:
+    return (wait.line.address, wait.line.rank) == (line.address, line.rank)
+
+
+def _ranks_by_pid(group: Session) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for member in group.members:
+        found.setdefault(member.pid, member.rank)
+    return found
+
+
+def _rank_in(group: Session, by_pid: dict[int, int], wait: StoreWait, rank: int, pid: int) -> int | None:
+    """Return which rank of a group a process is that is known as a rank of a rendezvous."""
+    is_same = wait.line.address == group._meeting.line.address and rank < group.size
+    return rank if is_same and group.members[rank].pid == pid else by_pid.get(pid)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

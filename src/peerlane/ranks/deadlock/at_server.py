@@ -1,0 +1,76 @@
+"""What a process that waits at a rendezvous and is stuck asks the server, and what it learns there."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from peerlane.diagnostics import progress, store_waits
+from peerlane.errors import Error
+from peerlane.ranks.deadlock.known import MOST_SHOWN, Known, end, head, lines, state
+from peerlane.ranks.deadlock.said import decode, encode
+from peerlane.rendezvous import client
+from peerlane.rendezvous.frames import Operation
+from peerlane.rendezvous.hangs import interval_ns
+from peerlane.rendezvous.stuck import MAX_TEXT, MAX_WAITS, Party, Report, Wait
+
+if TYPE_CHECKING:
+    from peerlane.ranks.deadlock.wait_state import Waits
+    from peerlane.rendezvous import Rendezvous
+
+_OPERATIONS = {"key": Operation.GET, "barrier": Operation.BARRIER, "gather": Operation.GATHER}
+
+
+def ask(waits: Waits, since: int) -> bool:
+    """Tell the server at which this thread waits that this process is stuck; return whether its waits have ended."""
+    mine = store_waits.waiting.get(threading.get_ident())
+    now = time.monotonic_ns()
+    if mine is None or now < mine.next_ns:
+        return False
+    line = mine.line
+    asked, pids = waits.at(line)[:MAX_WAITS], waits.pids_besides(line)
+    is_new = pids is None or any(each.standing is None for each in asked)
+    report = Report(
+        0 if is_new else since,
+        waits.before_ns,
+        waits.has_children,
+        tuple(Wait(_OPERATIONS[each.kind], each.key, each.peer) for each in asked),
+        tuple(pids or ()),
+        encode(waits.of_line(line), MAX_TEXT).decode(),
+    )
+    mine.next_ns = now + interval_ns(line.size)
+    try:
+        reply = client.tell_stuck(line, report)
+    except Error:  # it is busy or stopped, or has ended, which the wait itself is told
+        return False
+    for each, standing in zip(asked, reply.standings, strict=False):
+        each.standing = standing
+        if standing is not None:
+            each.sure_ns = waits.before_ns
+    if not reply.in_vain:
+        return False
+    mine.next_ns = 0
+    known = _learnt(line, reply.in_vain, waits, now)
+    progress.put_off_losses()
+    waits.warn(known.graph, known.state)
+    if reply.all_know:
+        end(line, known, waits)
+    return reply.all_know
+
+
+def _learnt(line: Rendezvous, parties: Sequence[Party], waits: Waits, now: int) -> Known:
+    """Return what the server of a rendezvous has found."""
+    ranks = sorted({each.rank for each in parties})
+    said = [(each.rank, each.pid, decode(each.text.encode(), each.rank, each.pid)) for each in parties]
+    return Known(
+        now,
+        ranks,
+        head(ranks, ""),
+        "\n".join(text for each in said[:MOST_SHOWN] for text in lines(*each)),
+        state([record for _, _, records in said for record in records]),
+        "\n".join(lines(line.rank, os.getpid(), waits.of_line(line))),
+        f"{parties[0].pid}.{parties[0].since_ns}",
+    )

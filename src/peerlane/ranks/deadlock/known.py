@@ -1,0 +1,104 @@
+"""A deadlock of ranks that this process knows of: its text, and how its waits end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from peerlane.diagnostics import progress, wait_texts
+from peerlane.errors import Error, FailedBefore, RankWait, WaitState
+from peerlane.ranks.deadlock.said import Said
+
+if TYPE_CHECKING:
+    from peerlane.ranks.deadlock.wait_state import Waits
+    from peerlane.rendezvous import Rendezvous
+
+MOST_SHOWN = 16  # ranks of a text
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A deadlock that this rank is in.
+
+    Attributes
+    ----------
+    since_ns : int
+        When it learnt of it.
+    ranks : sequence of int
+        Those that wait in vain.
+    head, lines : str
+        Who waits in vain; who waits for whom, in words.
+    state : WaitState
+        The same as data.
+    own : str
+        What this rank waits for, in words.
+    name : str
+        The same for all of these ranks.
+    """
+
+    since_ns: int
+    ranks: Sequence[int]
+    head: str
+    lines: str
+    state: WaitState
+    own: str
+    name: str
+
+    @property
+    def graph(self) -> str:
+        """All of it, in words."""
+        return f"{self.head}\n{self.lines}"
+
+
+def end(line: Rendezvous, known: Known, waits: Waits) -> None:
+    """End the waits of this process; let the launcher show who waits for whom."""
+    graph = known.graph
+    if _is_launched(line) and _report(line, known):
+        graph = f"{known.head} `peerlane launch` shows who waits for whom; this rank:\n{known.own}"
+    waits.end(progress.keep(graph, known.state))
+
+
+def _is_launched(line: Rendezvous) -> bool:
+    from peerlane.rendezvous.reports import LAUNCHED
+
+    return os.environ.get(LAUNCHED) == line.address
+
+
+def _report(line: Rendezvous, known: Known) -> bool:
+    """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
+    from peerlane.rendezvous.reports import SHOWN_KEY
+
+    try:
+        line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
+    except Error:  # it has ended, or does not answer
+        return False
+    return True
+
+
+def head(ranks: Sequence[int], of: str) -> str:
+    """Say who waits in vain; ``of``: of which group."""
+    waits = f"wait{'s' if len(ranks) == 1 else ''} in vain"
+    return f"a deadlock: {wait_texts.ranks(ranks)}{of} {waits}, and nothing there can run."
+
+
+def lines(rank: int, pid: int, said: Sequence[Said]) -> list[str]:
+    """Return what a rank says of itself, in words."""
+    name = f"rank {rank} (process {pid})"
+    return [f"  {name}: {_in_words(each)}" for each in said] or [f"  {name}"]
+
+
+def _in_words(said: Said) -> str:
+    if isinstance(said, RankWait):
+        return wait_texts.rank_wait(said)
+    return wait_texts.failure(said) if isinstance(said, FailedBefore) else said
+
+
+def state(said: Sequence[Said]) -> WaitState:
+    """Return what ranks say of themselves as data."""
+    return WaitState(
+        "ranks",
+        ranks=tuple(each for each in said if isinstance(each, RankWait)),
+        failed=tuple(each for each in said if isinstance(each, FailedBefore)),
+    )

@@ -1,0 +1,184 @@
+"""Finds processes that all wait for one another at a rendezvous, or elsewhere.  No sockets, no threads.
+
+A process says so as long as nothing of it can run, and the server adds which requests of it wait.  When there is a
+time that lies in what such a process says, in what all those say that could let it go on, and so on, then none of
+them will ever go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from peerlane.diagnostics.progress import STEADY_NS
+from peerlane.diagnostics.store_waits import Standing
+from peerlane.rendezvous.frames import Operation
+from peerlane.rendezvous.meeting import Meeting, Waiter
+from peerlane.rendezvous.stuck import MAX_PROCESSES, Party, Reply, Report, Wait
+from peerlane.support.processes import parent_of
+
+_INTERVAL_NS = 300_000_000
+_UNHURRIED = 64  # ranks that may ask so often
+_FRESH = 5  # intervals; less than the two seconds before its time-out in which nobody says that it is stuck
+_PATIENCE_NS = 800_000_000  # until all have asked again, or one of them has died
+_MOST_TEXTS = 16
+_MANY = 64  # processes of one rank, from which on those are forgotten that have ended
+
+
+def interval_ns(size: int) -> int:
+    """Return how long a process waits between two reports: the server has one thread for all."""
+    return _INTERVAL_NS * max(1, size // _UNHURRIED)
+
+
+@dataclass
+class _Verdict:
+    parties: tuple[Party, ...]
+    since_ns: int
+    told: set[int] = field(default_factory=set)  # processes
+
+
+@dataclass
+class _Stuck:
+    report: Report
+    pids: frozenset[int]  # that could let it go on
+    verdict: _Verdict | None = None
+
+
+class Hangs:
+    """What the processes of a rendezvous say.
+
+    Parameters
+    ----------
+    meeting : Meeting
+    requests : callable
+        Returns the requests of a process that wait.
+
+    Attributes
+    ----------
+    is_launcher : bool
+        Whether this process puts no values, and its children alone are ranks.
+    """
+
+    def __init__(self, meeting: Meeting, requests: Callable[[int], Sequence[Waiter]]) -> None:
+        self.is_launcher = False
+        self._meeting, self._requests = meeting, requests
+        self._seen: dict[int, set[int]] = {}  # processes, by the rank that they said
+        self._stuck: dict[tuple[int, int], _Stuck] = {}  # by process and rank
+
+    def note(self, rank: int, pid: int) -> None:
+        """Note that a process acts as a rank."""
+        pids = self._seen.setdefault(rank, set())
+        if pid not in pids:
+            if len(pids) >= _MANY:
+                pids.intersection_update([each for each in pids if _lives(each)])
+            pids.add(pid)
+
+    def hear(self, rank: int, pid: int, report: Report, now: int) -> Reply:
+        """Return what a process is to know.
+
+        Parameters
+        ----------
+        rank, pid : int
+            Who says it.
+        report : Report
+        now : int
+            Nanoseconds of the monotonic clock.
+        """
+        requests = {(each.operation, each.key): each for each in self._requests(pid) if each.rank == rank}
+        standings = tuple(
+            self._standing(pid, each, requests.get((each.operation, each.key))) for each in report.waits
+        )
+        key = pid, rank
+        if not report.since_ns or not report.since_ns <= report.until_ns <= now or None in standings:
+            self._stuck.pop(key, None)
+            return Reply(standings)
+        pids = {other for each in standings for _, other in each or ()}
+        before = self._stuck.get(key)
+        verdict = before.verdict if before and before.report.since_ns == report.since_ns else None
+        self._stuck[key] = mine = _Stuck(report, frozenset(pids.union(report.pids)), verdict)
+        self._forget(now)
+        if mine.verdict is None and self._are_in_vain(pid, STEADY_NS, now):
+            self._condemn(now)
+        if mine.verdict is None:
+            return Reply(standings)
+        return Reply(standings, mine.verdict.parties, self._all_know(mine.verdict, pid, now))
+
+    def _standing(self, asking: int, wait: Wait, waiter: Waiter | None) -> Standing:
+        if waiter is None:
+            return None
+        if wait.rank >= 0:
+            ranks, is_known = [wait.rank], _lives
+        else:
+            ranks, is_known = self._meeting.awaited(waiter), self._is_a_rank
+        found: list[tuple[int, int]] = []
+        for rank in ranks:
+            pids = [pid for pid in self._seen.get(rank, ()) if _lives(pid)]
+            if not pids or not all(is_known(pid) for pid in (*pids, asking)):
+                return None  # the rank comes some time, or others may act for it
+            found += ((rank, pid) for pid in pids)
+        by_anybody = wait.rank < 0 and wait.operation is Operation.GET
+        if by_anybody and not self.is_launcher and os.getpid() not in [pid for _, pid in found]:
+            return None  # the program of this process may put it
+        return tuple(found) if len(found) <= MAX_PROCESSES else None
+
+    def _is_a_rank(self, pid: int) -> bool:
+        """Tell whether a process can have none beside it that a launcher's child has started, too."""
+        if not self.is_launcher:
+            return True
+        try:
+            return parent_of(pid) == os.getpid()
+        except OSError:
+            return False
+
+    def _forget(self, now: int) -> None:
+        oldest = now - _FRESH * interval_ns(self._meeting.size)
+        for key in [key for key, each in self._stuck.items() if each.report.until_ns < oldest]:
+            del self._stuck[key]
+
+    def _are_in_vain(self, pid: int, overlap: int, now: int) -> bool:
+        """Tell whether a process, and all that could let it go on, were stuck at a time."""
+        since, until = 0, now
+        traits = [False, False]
+        seen, left = {pid}, [pid]
+        while left:
+            stuck = self._of(left.pop())
+            if not stuck:
+                return False
+            for each in stuck:
+                since, until = max(since, each.report.since_ns), min(until, each.report.until_ns)
+                traits[0] |= each.report.has_children
+                traits[1] |= any(wait.rank < 0 for wait in each.report.waits)
+                left += each.pids - seen
+                seen |= each.pids
+        return until - since >= overlap and not all(traits)  # a child could come, or put a value
+
+    def _of(self, pid: int) -> list[_Stuck]:
+        """Return what a process said as its ranks; nothing if one of them that waits has not said it."""
+        found = {rank: each for (process, rank), each in self._stuck.items() if process == pid}
+        are_all = all(each.rank in found for each in self._requests(pid))
+        return list(found.values()) if are_all else []
+
+    def _condemn(self, now: int) -> None:
+        keys = sorted(
+            (rank, pid)
+            for (pid, rank), each in self._stuck.items()
+            if each.verdict is None and self._are_in_vain(pid, 0, now)
+        )[:MAX_PROCESSES]
+        parties = []
+        for number, (rank, pid) in enumerate(keys):
+            report = self._stuck[pid, rank].report
+            parties.append(Party(rank, pid, report.since_ns, report.text if number < _MOST_TEXTS else ""))
+        verdict = _Verdict(tuple(parties), now)
+        for rank, pid in keys:
+            self._stuck[pid, rank].verdict = verdict
+
+    def _all_know(self, verdict: _Verdict, pid: int, now: int) -> bool:
+        verdict.told.add(pid)
+        missing = {each.pid for each in verdict.parties} - verdict.told
+        return not missing or now > verdict.since_ns + _PATIENCE_NS
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -1,0 +1,189 @@
+"""What a process tells the server of a rendezvous while nothing of it can run, and what the server answers.
+
+Both are JSON.  Decoders are total: any bytes give a record or ``BadFrame``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peerlane.diagnostics.store_waits import Standing
+from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, BadFrame, Operation
+
+MAX_TEXT = 1700  # characters
+MAX_WAITS = 64
+MAX_PROCESSES = 1024
+
+_WAITING = frozenset((Operation.GET, Operation.BARRIER, Operation.GATHER))
+_LARGEST = 1 << 63
+_MAX_PID = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A request of the process that the server has not answered.
+
+    Attributes
+    ----------
+    operation : Operation
+    key : str
+    rank : int
+        Which rank alone could end it; -1: whoever could by the operation.
+    """
+
+    operation: Operation
+    key: str
+    rank: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a process says of itself as a rank.
+
+    Attributes
+    ----------
+    since_ns, until_ns : int
+        The time of the monotonic clock in which nothing of it could run; ``since_ns`` 0: it only asks.
+    has_children : bool
+        Whether it has child processes.
+    waits : tuple of Wait
+        Its waits at this rendezvous as this rank.
+    pids : tuple of int
+        Processes that could end one of its other waits.
+    text : str
+        How it would tell it.
+    """
+
+    since_ns: int
+    until_ns: int
+    has_children: bool
+    waits: tuple[Wait, ...]
+    pids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A process that waits in vain.
+
+    Attributes
+    ----------
+    rank, pid : int
+    since_ns : int
+        Since when.
+    text : str
+        What it said.
+    """
+
+    rank: int
+    pid: int
+    since_ns: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server makes of it.
+
+    Attributes
+    ----------
+    standings : tuple of Standing
+        Of each wait.
+    in_vain : tuple of Party
+        Processes that wait in vain, if the one that asked is among them.
+    all_know : bool
+        Whether all of these were told, or have had the time to ask.
+    """
+
+    standings: tuple[Standing, ...]
+    in_vain: tuple[Party, ...] = ()
+    all_know: bool = False
+
+
+def encode_report(report: Report) -> bytes:
+    """Return what goes to the server."""
+    waits = [[each.operation, each.key, each.rank] for each in report.waits]
+    numbers = report.since_ns, report.until_ns, report.has_children
+    return json.dumps([*numbers, waits, report.pids, report.text]).encode()
+
+
+def decode_report(content: bytes) -> Report:
+    """Return what a process says."""
+    match _loaded(content):
+        case [int(since), int(until), bool(has_children), list(waits), list(pids), str(text)] if (
+            _are(_LARGEST, since, until)
+            and len(waits) <= MAX_WAITS
+            and len(pids) <= MAX_PROCESSES
+            and len(text) <= MAX_TEXT
+        ):
+            found = tuple(_wait(each) for each in waits)
+            return Report(since, until, has_children, found, tuple(_pid(each) for each in pids), text)
+    raise BadFrame("what a process says of its waits cannot be read")
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Return what the server answers."""
+    parties = [[each.rank, each.pid, each.since_ns, each.text] for each in reply.in_vain]
+    return json.dumps([reply.standings, parties, reply.all_know]).encode()
+
+
+def decode_reply(content: bytes) -> Reply:
+    """Return what the server answers."""
+    match _loaded(content):
+        case [list(standings), list(parties), bool(all_know)] if len(parties) <= MAX_PROCESSES:
+            found = tuple(_standing(each) for each in standings)
+            return Reply(found, tuple(_party(each) for each in parties), all_know)
+    raise BadFrame("what the server says of waits cannot be read")
+
+
+def _wait(fields: object) -> Wait:
+    match fields:
+        case [int(operation), str(key), int(rank)] if (
+            operation in _WAITING and len(key) <= MAX_KEY and _are(MAX_SIZE + 1, rank + 1)
+        ):
+            return Wait(Operation(operation), key, rank)
+    raise BadFrame("no request waits like this")
+
+
+def _standing(fields: object) -> Standing:
+    if fields is None:
+        return None
+    if isinstance(fields, list) and len(fields) <= MAX_PROCESSES:
+        return tuple(_pair(each) for each in fields)
+    raise BadFrame("the processes that could end a wait are no list, or too many")
+
+
+def _pair(fields: object) -> tuple[int, int]:
+    match fields:
+        case [int(rank), int(pid)] if _are(MAX_SIZE, rank):
+            return rank, _pid(pid)
+    raise BadFrame("there is no such rank")
+
+
+def _party(fields: object) -> Party:
+    match fields:
+        case [int(rank), int(pid), int(since), str(text)] if (
+            _are(MAX_SIZE, rank) and _are(_LARGEST, since) and len(text) <= MAX_TEXT
+        ):
+            return Party(rank, _pid(pid), since, text)
+    raise BadFrame("no process waits like this")
+
+
+def _pid(pid: object) -> int:
+    if isinstance(pid, int) and 0 < pid < _MAX_PID:
+        return pid
+    raise BadFrame("there is no such process")
+
+
+def _are(above: int, *numbers: int) -> bool:
+    return all(0 <= each < above for each in numbers)
+
+
+def _loaded(content: bytes) -> Sequence[object]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadFrame("this is no JSON") from None
+    return found if isinstance(found, list) else []

@@ -1,0 +1,422 @@
+"""Ranks that wait in different places are told of the deadlock and of all places, in either order of coming."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from helpers.launched import Run
+from helpers.peers import Peer, PeerError, peer
+from helpers.rank_peers import ranks
+
+SECONDS = 2.0  # the promise
+LOADED = 5 * SECONDS
+PATIENCE = 60.0
+QUIET = 3.5  # seconds in which a deadlock would have been told
+SECOND = 0.7  # seconds after which the second rank comes to its wait
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+Record = Callable[[str, object], None]
+_numbers = itertools.count()
+
+LINE = "from peerlane.rendezvous import Rendezvous; r = Rendezvous.from_environment()\n"
+# One process asks what each was told: `detail` is pickled with the error.
+TOLD = """
+import pickle, time
+try:
+{code}
+except pl.Error as error:
+    error = pickle.loads(pickle.dumps(error))
+    waits = getattr(error.detail, "ranks", ())
+    result = [type(error).__name__, error.fault.name, str(error), time.monotonic(),
+        [[w.rank, w.pid, w.kind, w.what, w.peer, list(w.awaited), [t.place for t in w.threads]] for w in waits]]
+"""
+
+
+class Told:
+    """What a rank was told: the type, the fault, the text, when, and ``detail``'s waits."""
+
+    def __init__(self, fields: Sequence[object]) -> None:
+        kind, fault, text, at, waits = fields
+        assert isinstance(at, float) and isinstance(waits, list)
+        self.kind, self.fault, self.text, self.at = str(kind), str(fault), str(text), at
+        self.waits = {wait[0]: wait[1:] for wait in waits}
+
+
+def all_told(peers: Sequence[Peer], codes: Sequence[str], record: Record, first: int = 0) -> list[Told]:
+    """Let the ranks run their code, ``first`` before the others; return what they were told, all of them in time."""
+    peers[first].send(TOLD.format(code=textwrap.indent(codes[first], "    ")))
+    time.sleep(SECOND)
+    began = time.monotonic()
+    for rank, each in enumerate(peers):
+        if rank != first:
+            each.send(TOLD.format(code=textwrap.indent(codes[rank], "    ")))
+    told = []
+    for each in peers:
+        answer = each.receive(PATIENCE)
+        assert answer is not None, "a rank was told nothing"
+        told.append(Told(answer))
+    seconds = max(each.at for each in told) - began
+    print(f"told after {seconds:.2f} s")
+    record("told_after_seconds", round(seconds, 2))
+    for each in told:
+        assert (each.kind, each.fault) == ("Deadlock", "DEADLOCK"), each.text
+        assert "a deadlock: " in each.text and "wait in vain, and nothing there can run." in each.text
+    assert seconds < LOADED
+    return told
+
+
+@contextlib.contextmanager
+def lines(size: int) -> Iterator[list[Peer]]:
+    """Start processes that have ``r``, their rendezvous, and no group; rank 0 serves."""
+    node = f"name=places-{os.getpid()}-{next(_numbers)},devices=4"
+    with contextlib.ExitStack() as ended:
+        peers = [ended.enter_context(peer(node, WORLD_SIZE=str(size), RANK="0"))]
+        address = peers[0].run(
+            f"from peerlane.rendezvous import Rendezvous, RendezvousServer; s = RendezvousServer({size})\n"
+            f"r = Rendezvous(s.address, 0, {size}); result = s.address"
+        )
+        for rank in range(1, size):
+            made = ended.enter_context(peer(node))
+            made.run(
+                f"from peerlane.rendezvous import Rendezvous; r = Rendezvous({address!r}, {rank}, {size})"
+            )
+            peers.append(made)
+        yield peers
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_barrier_against_channel_names_both_places(first: int, record_property: Record) -> None:
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        codes = ["r.barrier('here')", "ch[0].wait(2)"]
+        for told in all_told(peers, codes, record_property, first):
+            assert told.waits[0][1:] == ["barrier", "here", -1, [1], ["peer:4"]]
+            assert told.waits[1][1] == "notify" and told.waits[1][3] == 0
+            assert [told.waits[rank][0] for rank in (0, 1)] == [each.pid for each in peers]
+            assert re.search(
+                r"rank 0 \(process \d+\): MainThread at peer:4 waits for rank 1 to come to barrier 'here'",
+                told.text,
+            )
+            assert re.search(
+                r"rank 1 \(process \d+\): MainThread at peer:4 waits for notify 2 from", told.text
+            )
+
+
+def test_barrier_of_two_ranks_against_channel_names_all_three(record_property: Record) -> None:
+    with ranks(3) as peers:
+        for each in peers:
+            each.run(LINE)
+        codes = ["r.barrier()", "ch[0].wait(2, timeout=40)", "r.barrier(timeout=50)"]
+        for told in all_told(peers, codes, record_property, 1):
+            assert set(told.waits) == {0, 1, 2}
+            assert told.waits[0][4] == [1] and told.waits[2][4] == [1]
+            assert "waits for rank 1 to come to barrier ''" in told.text
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_get_against_channel_names_both_places(first: int, record_property: Record) -> None:
+    with lines(2) as peers:
+        for each in peers:
+            each.send("grp = pl.Group(rendezvous=r); ch = grp.channels(range(2), notifies=4)")
+        for each in peers:
+            each.receive()
+        codes = ["ch[1].wait(1)", "r.get('never')"]
+        for told in all_told(peers, codes, record_property, first):
+            assert told.waits[1][1:5] == ["key", "never", -1, [0]]
+            assert "waits for rank 0 to put 'never' at the rendezvous (Rendezvous.get)" in told.text
+
+
+def test_barrier_against_channel_on_a_stream_names_both_places(record_property: Record) -> None:
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        code = "s = grp.device.create_stream(); ch[0].wait(2, stream=s); s.sync()"
+        assert all(told.waits for told in all_told(peers, ["r.barrier()", code], record_property))
+
+
+def test_barriers_of_different_names_without_a_group_are_named(record_property: Record) -> None:
+    with lines(2) as peers:
+        for told in all_told(peers, ["r.barrier('a')", "r.barrier('b')"], record_property):
+            assert [told.waits[rank][1:5] for rank in (0, 1)] == [
+                ["barrier", "a", -1, [1]],
+                ["barrier", "b", -1, [0]],
+            ]
+
+
+def test_gather_against_get_of_three_without_a_group_are_named(record_property: Record) -> None:
+    with lines(3) as peers:
+        codes = ["r.gather('g', b'')", "r.get('k', timeout=50)", "r.gather('g', b'')"]
+        for told in all_told(peers, codes, record_property, 2):
+            assert told.waits[0][1:5] == ["gather", "g", -1, [1]]
+            assert told.waits[1][1:5] == ["key", "k", -1, [0, 2]]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_group_being_made_against_barrier_names_both_places(first: int, record_property: Record) -> None:
+    with lines(2) as peers:
+        codes = ["pl.Group(rendezvous=r, name='first')", "r.barrier('b')"]
+        for told in all_told(peers, codes, record_property, first):
+            assert told.waits[0][1:4] == ["group", "first", 1]
+            assert told.waits[1][1:5] == ["barrier", "b", -1, [0]]
+            assert "waits for rank 1, which should join group 'first' (Group)" in told.text
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("wait", ["ch[0].wait(1)", "grp.channel(0)", "grp.barrier()"])
+def test_group_being_made_against_a_wait_in_another_names_both(
+    first: int, wait: str, record_property: Record
+) -> None:
+    with ranks(2) as peers:
+        for told in all_told(peers, ["pl.Group(name='second')", wait], record_property, first):
+            assert told.waits[0][1:4] == ["group", "second", 1]
+            assert told.waits[1][5] == ["peer:4"]
+
+
+def test_two_groups_made_in_different_orders_are_named(record_property: Record) -> None:
+    with lines(2) as peers:
+        codes = [f"pl.Group(rendezvous=r, name={name!r})" for name in ("a", "b")]
+        for told in all_told(peers, codes, record_property):
+            assert [told.waits[rank][1:4] for rank in (0, 1)] == [["group", "a", 1], ["group", "b", 0]]
+
+
+def test_ranks_go_on_after_it(record_property: Record) -> None:
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        for _ in range(2):
+            all_told(peers, ["r.barrier()", "ch[0].wait(2)"], record_property)
+        for each in peers:
+            each.send(
+                "r.barrier(timeout=30); ch[1 - grp.rank].notify(2); ch[1 - grp.rank].wait(2); result = 1"
+            )
+        assert [each.receive() for each in peers] == [1, 1]
+
+
+_PROGRAM = """
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous
+line = Rendezvous.from_environment()
+if line.rank == 0:
+    line.get("never")
+else:
+    with pl.Group(rendezvous=line) as group:
+        pass
+"""
+
+
+def test_launch_shows_waits_in_different_places_once(run: Run, here: Path) -> None:
+    (here / "places.py").write_text(textwrap.dedent(_PROGRAM))
+    began = time.monotonic()
+    done = run("-n", "2", "places.py")
+    print(f"ended after {time.monotonic() - began:.2f} s")
+    assert done.returncode == 1
+    (start,) = re.findall(
+        "^peerlane launch: a deadlock: ranks 0 and 1 wait in vain.*$", done.stderr, re.MULTILINE
+    )
+    first, second = done.stderr.partition(start)[2].splitlines()[1:3]
+    assert re.match(
+        r"  rank 0 \(process \d+\): MainThread at places\.py:6 waits for rank 1 to put 'never'", first
+    )
+    assert re.match(
+        r"  rank 1 \(process \d+\): MainThread at places\.py:8 waits for rank 0, which should join", second
+    )
+    assert "peerlane.errors.Deadlock: " in done.stderr
+
+
+def test_launch_of_programs_that_start_the_ranks_names_no_deadlock(run: Run, here: Path) -> None:
+    """A rank's parent may start another process, which acts as the same rank."""
+    (here / "started.py").write_text(
+        "from peerlane.rendezvous import Rendezvous\n"
+        "line = Rendezvous.from_environment()\n"
+        f"line.barrier(f'b{{line.rank}}', timeout={QUIET})\n"
+    )
+    (here / "starts.py").write_text(
+        "import subprocess, sys\nsys.exit(subprocess.run([sys.executable, 'started.py']).returncode)\n"
+    )
+    done = run("-n", "2", "starts.py")
+    assert "deadlock" not in done.stderr and "WaitTimeout" in done.stderr
+
+
+# What may still happen is waited for.
+
+
+def end_by_time_out(peers: Sequence[Peer], codes: Sequence[str], kinds: Sequence[str]) -> None:
+    for each, code in zip(peers, codes, strict=True):
+        each.send(code)
+    for each, kind in zip(peers, kinds, strict=True):
+        if not kind:
+            assert each.receive(PATIENCE) == 1
+            continue
+        with pytest.raises(PeerError) as told:
+            each.receive(PATIENCE)
+        assert told.value.kind == kind, str(told.value)
+
+
+def test_thread_that_works_is_waited_for() -> None:
+    code = f"""
+import threading, time
+threading.Thread(target=time.sleep, args=[{QUIET + 2}]).start()
+ch[0].wait(1, timeout={QUIET})
+"""
+    with ranks(2) as peers:
+        peers[0].run(LINE)
+        end_by_time_out(peers, [f"r.barrier(timeout={QUIET})", code], ["WaitTimeout"] * 2)
+
+
+@pytest.mark.parametrize("waits", ["ch[0].wait(1)", "r.get('k')", "pl.Group(name='other')"])
+def test_hang_that_a_thread_ends_is_none(waits: str) -> None:
+    ends = {"ch[0].wait(1)": "ch[1].notify(1)", "r.get('k')": "r.put('k', b'')"}.get(
+        waits, "pl.Group(name='other')"
+    )
+    code = f"""
+import threading, time
+def end():
+    time.sleep(3)
+    {ends}
+threading.Thread(target=end).start()
+r.barrier()
+result = 1
+"""
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        end_by_time_out(peers, [code, f"{waits}; r.barrier(); result = 1"], ["", ""])
+
+
+def test_child_process_may_end_it() -> None:
+    code = f"""
+import subprocess
+child = subprocess.Popen(["sleep", "{QUIET + 3}"])
+try:
+    ch[0].wait(1, timeout={QUIET})
+finally:
+    child.kill(); child.wait()
+"""
+    with ranks(2) as peers:
+        peers[0].run(LINE)
+        end_by_time_out(peers, [f"r.barrier(timeout={QUIET})", code], ["WaitTimeout"] * 2)
+
+
+def test_child_that_waits_in_a_store_without_group_may_end_it() -> None:
+    code = f"""
+import subprocess
+child = subprocess.Popen(["sleep", "{QUIET + 3}"])
+try:
+    r.barrier("b", timeout={QUIET})
+finally:
+    child.kill(); child.wait()
+"""
+    with lines(2) as peers:
+        end_by_time_out(peers, [f"r.barrier('a', timeout={QUIET})", code], ["WaitTimeout"] * 2)
+
+
+def test_program_that_serves_may_put_a_value() -> None:
+    with ranks(2) as peers:  # this process serves
+        peers[0].run(LINE)
+        codes = [f"r.get('k', timeout={QUIET})", f"ch[0].wait(1, timeout={QUIET})"]
+        end_by_time_out(peers, codes, ["WaitTimeout"] * 2)
+
+
+def test_process_outside_the_ranks_may_end_it() -> None:
+    with lines(2) as peers, peer("name=outside,devices=2") as other:
+        address = peers[0].run("result = r.address")
+        other.run(f"from peerlane.rendezvous import Rendezvous; o = Rendezvous({address!r}, 1, 2)")
+        end_by_time_out(
+            [*peers, other],
+            [
+                "r.barrier(); result = 1",
+                "r.get('k'); r.barrier(); result = 1",
+                f"import time; time.sleep({QUIET}); o.put('k', b'1'); result = 1",
+            ],
+            ["", "", ""],
+        )
+
+
+def test_waits_with_short_time_outs_end_by_them() -> None:
+    with ranks(2) as peers:
+        peers[0].run(LINE)
+        code = """
+try:
+    r.barrier(timeout=1.5)
+except pl.WaitTimeout:
+    ch[1].notify(1); result = 1
+"""
+        end_by_time_out(peers, [code, "ch[0].wait(1, timeout=30); result = 1"], ["", ""])
+
+
+def test_thread_that_looks_again_and_again_is_waited_for() -> None:
+    code = """
+import threading
+thread = threading.Thread(target=ch[1].wait, args=[1])
+thread.start()
+for _ in range(3):
+    thread.join(1.0)
+r.barrier(); thread.join()
+result = 1
+"""
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        codes = [code, "r.barrier(); ch[0].notify(1); result = 1"]
+        end_by_time_out(peers, codes, ["", ""])
+
+
+def test_rank_that_is_stopped_is_waited_for() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); r.barrier(); result = 1"
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        peers[0].send("r.barrier(); result = 1")
+        peers[1].send(code)
+        time.sleep(QUIET)
+        os.kill(peers[1].pid, signal.SIGCONT)
+        assert [each.receive(PATIENCE) for each in peers] == [1, 1]
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_rank_that_is_stopped_in_its_wait_is_waited_for(stopped: int) -> None:
+    """It has had its notify, or its value, and has not seen it."""
+    with ranks(2) as peers:
+        for each in peers:
+            each.run(LINE)
+        peers[0].send("ch[1].wait(1); r.put('k', b''); r.barrier(); result = 1")
+        peers[1].send("import time; time.sleep(0.5); ch[0].notify(1); r.get('k'); r.barrier(); result = 1")
+        time.sleep(0.3)
+        os.kill(peers[stopped].pid, signal.SIGSTOP)
+        time.sleep(QUIET)
+        os.kill(peers[stopped].pid, signal.SIGCONT)
+        assert [each.receive(PATIENCE) for each in peers] == [1, 1]
+
+
+def test_stopped_server_proves_nothing() -> None:
+    node = f"name=places-{os.getpid()}-{next(_numbers)},devices=4"
+    with contextlib.ExitStack() as ended:
+        server, *peers = [ended.enter_context(peer(node)) for _ in range(3)]
+        address = server.run(
+            "from peerlane.rendezvous import RendezvousServer; s = RendezvousServer(2); result = s.address"
+        )
+        for rank, each in enumerate(peers):
+            each.send(
+                f"from peerlane.rendezvous import Rendezvous; r = Rendezvous({address!r}, {rank}, 2)\n"
+                "grp = pl.Group(rendezvous=r); ch = grp.channels(range(2)); r.put(f'k{grp.rank}', b'')"
+            )
+        for each in peers:
+            each.receive()
+        os.kill(server.pid, signal.SIGSTOP)
+        peers[0].send("r.get('k1'); ch[1].notify(0); r.barrier(); result = 1")
+        peers[1].send("ch[0].wait(0); r.barrier(); result = 1")
+        time.sleep(QUIET)
+        os.kill(server.pid, signal.SIGCONT)
+        assert [each.receive(PATIENCE) for each in peers] == [1, 1]

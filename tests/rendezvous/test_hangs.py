@@ -1,0 +1,228 @@
+"""Processes that say that they are stuck: those that wait for one another are found, and nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from peerlane.rendezvous.frames import BadFrame, Operation, Status
+from peerlane.rendezvous.hangs import Hangs, interval_ns
+from peerlane.rendezvous.meeting import Meeting, Waiter
+from peerlane.rendezvous.stuck import (
+    MAX_TEXT,
+    Party,
+    Reply,
+    Report,
+    Wait,
+    decode_reply,
+    decode_report,
+    encode_reply,
+    encode_report,
+)
+
+pytestmark = pytest.mark.any_schedule
+
+MS = 1_000_000
+OWN = os.getpid()
+ALIVE = [OWN, os.getppid(), 1]  # processes that live as long as the test
+
+
+class Asked(Waiter):
+    """A request that waits."""
+
+    def __init__(self, operation: Operation, rank: int, key: str) -> None:
+        self.operation, self.rank, self.key, self.value = operation, rank, key, b""
+
+    def answer(self, status: Status, values: object) -> None:
+        """Nobody waits for it."""
+
+
+class Ranks:
+    """Ranks of a meeting, one process each, and what each waits for."""
+
+    def __init__(self, size: int) -> None:
+        self.meeting = Meeting(size)
+        self.hangs = Hangs(self.meeting, self.requests)
+        self.asked: list[Asked] = []
+        for rank in range(size):
+            self.hangs.note(rank, ALIVE[rank])
+
+    def wait(self, rank: int, operation: Operation, key: str) -> Wait:
+        waiter = Asked(operation, rank, key)
+        if operation is Operation.GET:
+            self.meeting.get(waiter)
+        else:
+            self.meeting.meet(waiter)
+        self.asked.append(waiter)
+        return Wait(operation, key)
+
+    def requests(self, pid: int) -> list[Asked]:
+        return [each for each in self.asked if ALIVE[each.rank] == pid]
+
+    def say(
+        self,
+        rank: int,
+        waits: list[Wait],
+        since: int,
+        now: int,
+        *,
+        children: bool = False,
+        pids: tuple[int, ...] = (),
+    ) -> Reply:
+        report = Report(since * MS, now * MS, children, tuple(waits), pids, f"rank {rank}")
+        return self.hangs.hear(rank, ALIVE[rank], report, now * MS)
+
+
+def stuck_pair() -> tuple[Ranks, list[list[Wait]]]:
+    """Return two ranks at barriers of different names."""
+    ranks = Ranks(2)
+    return ranks, [[ranks.wait(rank, Operation.BARRIER, f"b{rank}")] for rank in range(2)]
+
+
+def test_two_barriers_stuck_at_a_time_are_told_when_both_know() -> None:
+    ranks, waits = stuck_pair()
+    assert ranks.say(0, waits[0], 100, 100) == Reply((((1, ALIVE[1]),),))
+    assert not ranks.say(1, waits[1], 200, 300).in_vain
+    assert not ranks.say(0, waits[0], 100, 690).in_vain  # rank 1 was stuck until 300, as far as is known
+    found = ranks.say(1, waits[1], 200, 1000)
+    assert not found.in_vain  # 200 to 690
+    found = ranks.say(0, waits[0], 100, 1001)
+    assert [each.rank for each in found.in_vain] == [0, 1] and not found.all_know
+    assert [each.text for each in found.in_vain] == ["rank 0", "rank 1"]
+    assert ranks.say(1, waits[1], 200, 1100).all_know
+    assert ranks.say(0, waits[0], 100, 1200).all_know
+
+
+def test_verdict_that_one_does_not_fetch_is_told_after_a_while() -> None:
+    ranks, waits = stuck_pair()
+    for now in (100, 700):
+        for rank in range(2):
+            found = ranks.say(rank, waits[rank], 100, now)
+    assert found.in_vain and not found.all_know
+    assert not ranks.say(1, waits[1], 100, 1400).all_know
+    assert ranks.say(1, waits[1], 100, 1600).all_know
+
+
+def test_request_that_does_not_wait_proves_nothing() -> None:
+    ranks, waits = stuck_pair()
+    ranks.asked.pop()
+    for now in range(100, 3000, 200):
+        assert not ranks.say(0, waits[0], 100, now).in_vain
+        assert ranks.say(1, waits[1], 100, now) == Reply((None,))
+
+
+def test_process_that_went_on_meanwhile_proves_nothing() -> None:
+    ranks, waits = stuck_pair()
+    for now in range(100, 5000, 300):
+        assert not ranks.say(0, waits[0], 100, now).in_vain
+        assert not ranks.say(1, waits[1], now - 100, now).in_vain  # each time another spell
+
+
+def test_process_not_heard_of_lately_proves_nothing() -> None:
+    ranks, waits = stuck_pair()
+    ranks.say(1, waits[1], 100, 800)
+    late = 800 + 5 * interval_ns(2) // MS + 1
+    assert not ranks.say(0, waits[0], 100, late).in_vain
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_process_with_children_proves_nothing(who: int) -> None:
+    ranks, waits = stuck_pair()
+    for now in range(100, 3000, 200):
+        for rank in range(2):
+            assert not ranks.say(rank, waits[rank], 100, now, children=rank == who).in_vain
+
+
+def test_other_process_that_could_end_it_proves_nothing() -> None:
+    ranks, waits = stuck_pair()
+    for now in range(100, 3000, 200):
+        assert not ranks.say(0, waits[0], 100, now, pids=(ALIVE[2],)).in_vain
+        assert not ranks.say(1, waits[1], 100, now).in_vain
+
+
+def test_process_of_two_ranks_is_stuck_once_both_have_said_it() -> None:
+    ranks, waits = stuck_pair()
+    ALIVE[1], before = ALIVE[0], ALIVE[1]
+    try:
+        ranks.hangs._seen[1] = {ALIVE[0]}
+        for now in (100, 800, 1000):
+            assert not ranks.say(0, waits[0], 100, now).in_vain
+        assert [each.rank for each in ranks.say(1, waits[1], 100, 1000).in_vain] == [0, 1]
+    finally:
+        ALIVE[1] = before
+
+
+def test_rank_that_has_not_come_yet_proves_nothing() -> None:
+    ranks, waits = stuck_pair()
+    ranks.hangs._seen.pop(1)
+    assert ranks.say(0, waits[0], 100, 800).standings == (None,)
+
+
+def test_value_that_the_serving_program_may_put_proves_nothing() -> None:
+    ranks = Ranks(2)
+    wait = ranks.wait(0, Operation.GET, "k")
+    assert ranks.say(0, [wait], 100, 800).standings == (((0, ALIVE[0]), (1, ALIVE[1])),)
+    ranks.hangs._seen[0] = {ALIVE[2]}  # this process is none of the ranks
+    assert ranks.say(0, [wait], 100, 800).standings == (None,)
+
+
+def test_ranks_that_a_launcher_has_not_started_itself_prove_nothing() -> None:
+    ranks, waits = stuck_pair()
+    ranks.hangs.is_launcher = True
+    assert ranks.say(0, waits[0], 100, 800).standings == (None,)
+
+
+def test_wait_for_one_rank_names_that_alone() -> None:
+    ranks = Ranks(3)
+    ranks.wait(0, Operation.GET, "k")
+    asked = Wait(Operation.GET, "k", 2)
+    assert ranks.say(0, [asked], 100, 800, children=True).standings == (((2, ALIVE[2]),),)
+
+
+REPORT = Report(
+    5, 7, True, (Wait(Operation.GET, "\N{SNOWMAN}", 3), Wait(Operation.BARRIER, "")), (1, 77), "x" * MAX_TEXT
+)
+REPLY = Reply((None, ((0, 17), (1, 18)), ()), (Party(1, 18, 99, '"text"\n'),), True)
+
+
+def test_records_encoded_are_decoded() -> None:
+    assert decode_report(encode_report(REPORT)) == REPORT
+    assert decode_reply(encode_reply(REPLY)) == REPLY
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    for number in (-2, 1 << 70, "1", None, 1.5):
+        for at in (0, 1):
+            fields = json.loads(encode_report(REPORT))
+            fields[at] = number
+            with pytest.raises(BadFrame):
+                decode_report(json.dumps(fields).encode())
+        fields = json.loads(encode_report(REPORT))
+        fields[4] = [number]
+        with pytest.raises(BadFrame):
+            decode_report(json.dumps(fields).encode())
+        fields = json.loads(encode_reply(REPLY))
+        fields[0] = [[[number, 1]]]
+        with pytest.raises(BadFrame):
+            decode_reply(json.dumps(fields).encode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.binary(max_size=2000)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner, max_size=6),
+    )
+    .map(json.dumps)
+    .map(str.encode)
+)
+def test_any_bytes_are_decoded_or_refused(content: bytes) -> None:
+    for decode in (decode_report, decode_reply):
+        with contextlib.suppress(BadFrame):
+            decode(content)
