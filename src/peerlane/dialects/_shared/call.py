@@ -32,14 +32,14 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 class Refusal(Exception):
-    """A call ends with a vendor's code, which the dialect chose itself.
+    """A call ends with a vendor's code that the dialect chose itself.
 
     Parameters
     ----------
     code : int
         The vendor's code.
     cause : str
-        What is wrong, with the numbers, and what is valid now.
+        What is wrong, with the numbers, and what is valid.
     remedy : str
         What to do.
     """
@@ -245,7 +245,7 @@ class _Parameters:
             raise TypeError(f"{self.call} args parse failed") from self._named(args, error)
 
     def _named(self, args: Sequence[object], error: TypeError) -> TypeError:
-        """Return the reason with the name of the argument that is no such thing."""
+        """Return the reason with the name of the argument whose type is wrong."""
         for name, read, value in zip(self.names, self.reads, args, strict=False):
             try:
                 read(value)
@@ -279,11 +279,11 @@ class Declared:
     parameters : tuple of (str, str, bool)
         Name, type, and whether it must be given.
     returns : str
-        The type of what comes back, the code included.
+        The type of the return value, the code included.
     facts : mapping of str to str
         ``Gives``, ``Refuses`` and ``Basis`` of its docstring.
     area : str
-        What the calls declared beside it are about.
+        The subject of the module that declares it.
     """
 
     name: str
@@ -357,12 +357,12 @@ class Table:
     report : callable
         Told each :class:`Failure`, before the call returns.
     late : callable
-        Given the name of a call that failed when the process was ending: its code.  Nobody is left to report to.
+        Returns the code of a call, by its name, that failed while the process was ending: nothing is reported then.
 
     Attributes
     ----------
     refused : dict
-        By module: the names of those that :meth:`refusing` makes, which are not in the table.
+        By module: the names of the calls of :meth:`refusing`, which are not in the table.
     """
 
     def __init__(
@@ -407,7 +407,7 @@ class Table:
     ) -> Callable[..., Any]:
         """Return a call that takes anything and refuses; it is not in the table.
 
-        ``answer`` makes what it returns, of the code.
+        ``answer`` makes its return value of the code.
         """
 
         def wrapper(*args: object) -> object:
@@ -444,7 +444,7 @@ class Table:
         return function
 
     def fail(self, call: str, error: Refusal | Error, arguments: Callable[[], Arguments]) -> int:
-        """Report what a call failed with, with its arguments as a failure has them; return the vendor's code."""
+        """Report the error of a call, with its arguments as a failure has them; return the vendor's code."""
         if isinstance(error, Refusal):
             code, cause, remedy = error.code, str(error), error.remedy
         elif error.fault is Fault.PROCESS_ENDING:
@@ -458,7 +458,7 @@ class Table:
 class Convention(Table):
     """The table of a vendor whose calls take their arguments by position and answer with a code behind the outputs.
 
-    ``success`` is the code of a call that worked; the others are those of :class:`Table`.
+    ``success`` is the code of a call that worked; the other parameters are those of :class:`Table`.
     """
 
     def __init__(self, *, success: int, **others: Any) -> None:
@@ -484,8 +484,8 @@ class Convention(Table):
         out : int
             Outputs, which come before the code.  The body returns none, one, or a tuple of them.
         blank : tuple or callable, optional
-            The outputs of a call that failed; zeros by default.  What a program may change is made anew for each
-            failure, by a function of the arguments.
+            The outputs of a call that failed; zeros by default.  Outputs that a program may change are made
+            anew for each failure, by a function of the arguments.
         checks : iterable of Check, optional
             They come before those of the annotations.
         first : iterable of str, optional
@@ -551,7 +551,7 @@ class Convention(Table):
         return declare
 
     def failed(self, name: str, error: Error, values: Sequence[object]) -> int:
-        """Report what a call of this name failed with that was made beside its body; return the code."""
+        """Report the error of a call of this name that was not made by its body; return the code."""
         return self._fail(self._parameters[name], error, values)
 
     def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:

@@ -1,11 +1,11 @@
-"""What a process gave to others and has of theirs: IPC keys, handles, shared physical memory.
+"""Exports and imports of a process: IPC keys, handles, shared physical memory.
 
-:class:`Imports` gives the same thing for the same key, counts how often, and opens it once however many threads ask::
+:class:`Imports` gives the same thing for the same key, counts how often, and opens it once for all threads::
 
     found = imports.open(key, lambda: Buffer.open(key, device=device), lambda buffer: Opened(buffer))
     ended = imports.release(key)      # the thing, when it was given back as often as it was given out
 
-:class:`Exports` remembers what was exported, and forgets by itself what nobody can import any more::
+:class:`Exports` remembers exports, and forgets those that no process can import any more::
 
     exports = Exports(lambda given: given.buffer.is_closed and not given.handle.importers)
     exports.add(key, given)
@@ -37,7 +37,7 @@ _Thing = TypeVar("_Thing", bound=_Counted)
 
 
 class Imports(Generic[_Key, _Thing]):
-    """What this process has of others, once for each key.
+    """Objects that this process imported, once for each key.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class Imports(Generic[_Key, _Thing]):
         self._by_key: dict[_Key, _Thing] = {}
 
     def __iter__(self) -> Iterator[_Thing]:
-        """Go through what is imported now."""
+        """Go through the present imports."""
         with self._machine.lock:
             return iter(list(self._by_key.values()))
 
     def get(self, key: _Key) -> _Thing | None:
-        """Return what a key means here; None if nothing was imported by it."""
+        """Return the import of a key; None if there is none."""
         return self._by_key.get(key)
 
     def open(
@@ -66,17 +66,17 @@ class Imports(Generic[_Key, _Thing]):
         *,
         again: Callable[[_Thing], None] = lambda known: None,
     ) -> _Thing:
-        """Return what a key means, with one more reference if it is known.
+        """Return the import of a key, with one more reference if there is one already.
 
         Parameters
         ----------
         key : hashable
         opening : callable
-            Opens what is not known yet.  No lock is held: it may wait for the process that exported.
+            Opens a new key.  No lock is held: it may wait for the process that exported.
         keeping : callable
-            Makes the thing of what was opened, under the lock.  If it raises, what was opened is closed.
+            Makes the thing of the opened object, under the lock.  If it raises, that object is closed.
         again : callable
-            Told of a thing that is given out once more, under the lock and before it is counted; it may refuse.
+            Called with a thing that is given out once more, under the lock, before it is counted; it may refuse.
         """
         known = self._again(key, again)
         if known is not None:
@@ -112,18 +112,18 @@ class Imports(Generic[_Key, _Thing]):
             return self._by_key.pop(key)
 
     def forget(self, key: _Key) -> None:
-        """Take out what a key means, however often it was given out."""
+        """Take out the import of a key, however often it was given out."""
         self._by_key.pop(key, None)
 
 
 class Exports(Generic[_Key, _Given]):
-    """What this process gave to others, by key; a program may export for ever.
+    """Exports of this process, by key; the table does not grow for ever.
 
     Parameters
     ----------
     is_over : callable
-        Tells whether nobody can import an export any more, nor ask about it.  All are looked at when there are
-        twice as many as were left at the last look.
+        Tells whether no process can import an export any more, nor ask about it.  All exports are looked at when
+        there are twice as many as the last look left.
     """
 
     def __init__(self, is_over: Callable[[_Given], bool]) -> None:
@@ -136,11 +136,11 @@ class Exports(Generic[_Key, _Given]):
         return len(self._by_key)
 
     def get(self, key: _Key) -> _Given | None:
-        """Return what was exported under a key; None if nothing was."""
+        """Return the export of a key; None if there is none."""
         return self._by_key.get(key)
 
     def items(self) -> list[tuple[_Key, _Given]]:
-        """Return all that is remembered, with its keys; another thread may go on exporting."""
+        """Return all exports with their keys; another thread may go on exporting."""
         return list(self._by_key.items())
 
     def add(self, key: _Key, given: _Given) -> None:

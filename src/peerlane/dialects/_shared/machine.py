@@ -1,4 +1,4 @@
-"""What every dialect needs of the machine: current device per thread, number to thing, address to buffer.
+"""The tables of every dialect: the current device of a thread, the object of a handle, the buffer of an address.
 
 All state here belongs to one node: when the process leaves it and enters another, a dialect starts afresh.
 """
@@ -27,20 +27,20 @@ _Ended: TypeAlias = "tuple[str, Device | None, call_site.Site | None, str, call_
 
 
 class Thing:
-    """What a program holds by a number, which is no address and never given twice.
+    """An object that a program holds by a number; the number is not an address and is never given twice.
 
     Attributes
     ----------
     name : str
-        What a message calls it.
+        Its name in messages.
     needs_device : bool
         Whether a message names its device.
     is_counted : bool
         Whether a device's limit counts it.
     is_given : bool
-        Whether the program was given it, and has to give it back.
+        Whether the program was given it and has to give it back.
     has_addresses : bool
-        Whether work may use it by its addresses: it ends after the streams of its context.
+        Whether queued work may use its addresses: then it ends after the streams of its context.
     made_at : Site or None
         Where the program got its number.
     """
@@ -74,14 +74,14 @@ class Thing:
         return 0
 
     def end(self) -> None:
-        """End it with its context, having waited for its work; raises Error for what failed."""
+        """Wait for its work and end it, with its context; raise the error of failed work."""
 
     def abandon(self) -> None:
         """End it without waiting."""
 
 
 class Context(Thing):
-    """What a thread works in: a use of a device by this process, with streams and events of its own.
+    """A use of a device by this process, with streams and events of its own; threads select one.
 
     Its number is given out when a program asks for it.
 
@@ -89,7 +89,7 @@ class Context(Thing):
     ----------
     device : Device
     number : int
-        What the program calls the device.
+        The program's number of the device.
     is_primary : bool
         Made by selecting the device, and shared by all threads that do; it ends with the last reference.
     references : int
@@ -97,7 +97,7 @@ class Context(Thing):
     node : object
         ``node.is_closed``: it has ended, or the process left the device's node.
     default_stream : object
-        What the dialect made for it; None before it is needed.
+        The dialect's stream for it; None before it is needed.
     """
 
     __slots__ = ("default_stream", "device", "is_primary", "node", "number", "references")
@@ -143,28 +143,28 @@ class _Allocation:
 
 
 class Here(threading.local):
-    """What is current in this thread."""
+    """The current context of this thread."""
 
     context: Context | _NoContext = _NoContext()
 
 
 class Machine:
-    """A dialect's view of the node: which device each thread uses, and whose every address is.
+    """A dialect's view of the node: the device of each thread, and the owner of each address.
 
     Attributes
     ----------
     here : Here
-        What is current in the calling thread; replaced as a whole when the node is.
+        The current context of the calling thread; replaced as a whole when the node is.
     lock : RLock
         Held while a table changes in more than one step.
     things : dict
-        By number: streams, events and what else a dialect gives out.
+        By number: streams, events and all other objects that a dialect gives out.
     allocations : dict
         By address.
     vendor : str
-        What a message calls who gives numbers out.
+        The giver of numbers, in messages.
     show : callable
-        Returns those of the node's devices that the program sees.
+        Returns the devices of the node that the program sees.
     """
 
     vendor: ClassVar[str]
@@ -179,7 +179,7 @@ class Machine:
         live_objects.add_source(self.living)
 
     def _begin_process(self) -> None:
-        # A thread that held the lock during a fork does not exist in the child, which would wait for ever.
+        # A thread that held the lock during a fork does not exist in the child: a wait for it would be for ever.
         self.lock = threading.RLock()
         self._is_checked = False
 
@@ -206,7 +206,7 @@ class Machine:
             self.forget()
 
     def devices(self) -> tuple[Device, ...]:
-        """Return the devices of this process's node, having forgotten another one's state."""
+        """Return the devices of this process's node; forget the state of another node first."""
         self.check_fork()
         present = peerlane.devices()
         if present is not self._node:
@@ -237,11 +237,11 @@ class Machine:
         return present[ordinal]
 
     def number_of(self, device: Device) -> int:
-        """Return what the program calls a device."""
+        """Return the program's number of a device."""
         return device.ordinal
 
     def _used(self, ordinal: int) -> Device:
-        """Return a device of which this process will have a context: no forked child has it."""
+        """Return a device that this process is about to use: refused in a forked child."""
         device = self.device(ordinal)
         device.backend.number(device.ordinal)
         return device
@@ -288,7 +288,7 @@ class Machine:
     def end_context(self, context: Context, by: str) -> bool:
         """End a context with its things, and with the last one of a device free the memory there.
 
-        False if somebody else ended it.  Raises as :meth:`release`.
+        False if another thread ended it.  Raises as :meth:`release`.
         """
         device = context.device
         with self.lock:
@@ -331,7 +331,7 @@ class Machine:
         return True
 
     def drop(self, thing: Thing, by: str) -> bool:
-        """Take a thing back, and note who did; False if somebody else has."""
+        """Take a thing out of the table, and note the call that did; False if another thread has."""
         device = thing.context.device if thing.needs_device else None
         ended = (thing.name, device, thing.made_at, by, call_site.place())
         with self.lock:
@@ -344,7 +344,7 @@ class Machine:
         return True
 
     def living(self) -> list[live_objects.Living]:
-        """Return what a program was given and has to give back: no primary context and no default stream."""
+        """Return the objects that a program has to give back: no primary contexts and no default streams."""
         with self.lock:
             held = [] if self._node and self._node[0].is_closed else list(self.things.values())
         return [
@@ -362,11 +362,11 @@ class Machine:
         ]
 
     def count(self, device: Device, kind: type[Thing]) -> int:
-        """Return how many things of a kind this process has on a device, of those that count."""
+        """Return how many counted things of a kind this process has on a device."""
         return self._counts[device, kind]
 
     def things_on(self, device: Device, kind: type[_Kind]) -> list[_Kind]:
-        """Return what the contexts of a device have of a kind, oldest first."""
+        """Return the things of a kind in the contexts of a device, oldest first."""
         with self.lock:
             return [
                 each
@@ -375,7 +375,7 @@ class Machine:
             ]
 
     def ended(self, handle: int) -> str:
-        """Say what a number meant that means nothing any more, and who ended it where; empty if that is not known."""
+        """Describe an object that has ended, with the call and line that ended it; empty if that is not known."""
         found = self._ended.get(handle)
         if found is None:
             return ""
@@ -386,7 +386,7 @@ class Machine:
         return f"{with_article(name)}{of}, {made}ended by {by}{f' at {at}' if at else ''}"
 
     def told_of(self, handle: int, name: str) -> str:
-        """Say why a number means no ``name``: it means another thing, one that has ended, or nothing."""
+        """Say why a number is not a ``name``: it is another kind, it has ended, or it was never given out."""
         found, ended = self.things.get(handle), self.ended(handle)
         if found is not None:
             return f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
@@ -406,7 +406,7 @@ class Machine:
         """Return the context of this thread, None if it has none or it was released."""
         context = self.here.context
         if self._is_checked and isinstance(context, Context) and context.is_live:
-            return context  # so its node is this process's still
+            return context  # its node is still that of this process
         self.devices()
         context = self.here.context
         return context if isinstance(context, Context) and context.is_live else None
@@ -439,12 +439,12 @@ class Machine:
         return made.buffer if made is not None and host == (made.device is None) else None
 
     def is_for_peers(self, address: int) -> bool:
-        """Tell whether the memory that starts here may be allocated for peer access; True if it is not ours."""
+        """Tell whether the memory that starts here was allocated for peers; True if another owner allocated it."""
         made = self.allocations.get(address)
         return made is None or made.for_peers
 
     def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
-        """Free what was allocated at exactly this address, in the order of a stream if there is one.
+        """Free the allocation at exactly this address, in the order of a stream if there is one.
 
         False if this dialect allocated nothing there.
         """
@@ -454,7 +454,7 @@ class Machine:
         return buffer is not None
 
     def take(self, address: int, *, host: bool) -> Buffer | None:
-        """Take back what was allocated at exactly this address; None if this dialect allocated nothing there."""
+        """Take the allocation at exactly this address out of the table; None if this dialect has none there."""
         with self.lock:
             found = self.owned(address, host=host)
             if found is not None:
@@ -462,11 +462,11 @@ class Machine:
             return found
 
     def describe(self, address: int) -> str:
-        """Say in words what an address points at."""
+        """Describe an address in words."""
         return str(self.look(address))
 
     def look(self, address: int) -> AddressDescription:
-        """Return what an address points at now, the words for it to be made later."""
+        """Look at an address now; the words are made later."""
         try:
             self.check_fork()
         except Error:
@@ -483,13 +483,13 @@ def _end(things: Sequence[Thing]) -> None:
             except Error as error:
                 first = first or error
     finally:
-        for thing in things:  # those that were not reached, after Ctrl-C
+        for thing in things:  # after Ctrl-C some were not reached
             thing.abandon()
     if first is not None:
         raise first
 
 
 def close_for(buffer: Buffer, freed_by: str, stream: Stream | None = None) -> None:
-    """Close what a call, or something else, frees, in the order of a stream if there is one, and note that."""
+    """Close a freed buffer, in the order of a stream if there is one, and note what freed it."""
     allocations.forget(buffer.id, freed_by)
     buffer.close(stream=stream)

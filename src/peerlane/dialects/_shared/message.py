@@ -1,4 +1,4 @@
-"""The text of a failed call, as things were when it failed, made when somebody reads it; and where they are kept."""
+"""The text of a failed call: it shows the state at the failure, and is made when it is read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _REMEMBERED = 64
 
 
 class Message:
-    """What a dialect tells of a failed call.
+    """The message of a failed call.
 
-    Nothing of the program's is kept alive, nor shown as it is changed later.
+    It keeps no object of the program alive, and shows none as it is changed later.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Message:
 class Messages:
     """The latest texts of failures: kept per thread, or for all threads together when ``shared``.
 
-    What is kept has its text made when it is read: programs that ask whether something fails do not pay for it.
+    Texts are made when they are read: programs that only ask whether a call fails do not pay for them.
 
     Parameters
     ----------
@@ -90,13 +90,13 @@ class Messages:
         self._common: deque[object] = deque(maxlen=_REMEMBERED)
 
     def tell(self, failure: Failure) -> Message:
-        """Keep what a failed call means, and return it."""
+        """Make the message of a failed call, keep it and return it."""
         made = Message(failure, self._see, self._layout)
         self.add(made)
         return made
 
     def add(self, text: object) -> None:
-        """Put a text before the others, unless it repeats the newest: a loop that fails keeps what came before."""
+        """Put a text before the others, unless it repeats the newest: a failing loop keeps earlier texts."""
         kept = self._kept()
         if next(iter(kept), None) != text:
             kept.appendleft(text)

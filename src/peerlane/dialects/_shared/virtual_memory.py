@@ -1,4 +1,4 @@
-"""Physical memory, reserved addresses and mappings: the books of every dialect with virtual memory.
+"""Physical memory, reserved addresses and mappings: the tables of every dialect with virtual memory.
 
 A dialect makes a subclass of :class:`PhysicalMemory` for its handles and keeps one :class:`Reservations` of a node.
 It checks arguments in its vendor's order, holds the machine's lock, and then calls::
@@ -69,7 +69,7 @@ class PhysicalMemory(Thing):
             self.neutral.close()
 
     def abandon(self) -> None:
-        """Let go of the bytes, which live as long as they are mapped."""
+        """Let go of the memory; mapped bytes live on."""
         self.references = 0
         self.neutral.close()
 
@@ -110,7 +110,7 @@ class Reservation:
             self._ended(self.mapped.pop(start))
 
     def close(self) -> None:
-        """Give the addresses back, with what is mapped there."""
+        """Give the addresses back, with their mappings."""
         for physical in self.mapped.values():
             self._ended(physical)
         self.mapped.clear()

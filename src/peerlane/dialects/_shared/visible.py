@@ -1,4 +1,4 @@
-"""Lists of devices in environment variables, as several vendors read them: each ends before what is no device."""
+"""Lists of devices in environment variables, as several vendors read them: a list ends before the first bad entry."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def _on_bus(number: int) -> Device:
     if not 0 <= number < len(present):
         raise Refusal(
             PARA,
-            f"{number} is not one of the {len(present)} devices",
+            f"{number} is not a device; valid are 0 to {len(present) - 1}",
             "pass a device below acl.rt.get_device_count()",
         )
     device = present[number]

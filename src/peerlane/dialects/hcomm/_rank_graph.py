@@ -136,7 +136,9 @@ def protocol_of(device: Device) -> int:
 def _device(comm: Comm, rank: int) -> Device:
     if rank >= comm.group.size:
         raise Refusal(
-            PARA, f"{rank:,} is not one of the {comm.group.size} ranks", "pass a rank below HcclGetRankSize"
+            PARA,
+            f"{rank:,} is not a rank; valid are 0 to {comm.group.size - 1}",
+            "pass a rank below HcclGetRankSize",
         )
     return comm.group.members[rank].device
 
