@@ -149,7 +149,7 @@ def test_the_exporter_ends_it(acl: ModuleType, peer: AclPeer, end: str) -> None:
     assert peer.read(there, 100) == bytes([7]) * 100
     peer.ok("rt.ipc_mem_close", taken)
     assert peer("rt.ipc_mem_import_by_key", untaken, 0) == (0, 507899)
-    assert "is over" in peer("get_recent_err_msg")
+    assert "is no longer valid" in peer("get_recent_err_msg")
 
 
 def test_keys_of_freed_memory_are_over_and_not_kept(acl: ModuleType, peer: AclPeer) -> None:
