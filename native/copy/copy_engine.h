@@ -1,4 +1,4 @@
-// Copies and fills between any two addresses, complete on return.  No policy but speed.
+// Copies and fills between any two addresses, complete on return.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,7 @@
 
 namespace peerlane {
 
-// Called about every 100 ms by the thread that asked, never while a lock is held; true: stop.
+// The calling thread calls it about every 100 ms, never with a lock held; true: stop.
 struct Poll {
     bool (*ask)(void*) = nullptr;
     void* context = nullptr;
@@ -26,7 +26,7 @@ class Operand {
     bool is_pageable() const { return range_.extent == nullptr; }
     const Range& range() const { return range_; }
     Side side() const { return {role, address, size, range_.host, is_pageable(), range_.device}; }
-    // The pins are somebody else's from now on.
+    // Give the pins to another owner.
     void hand_over() { range_.extent = nullptr; }
 
     const char* const role;
@@ -36,17 +36,17 @@ class Operand {
     Range range_;
 };
 
-// Below this the work is shorter than giving the GIL away and taking it back.
+// Below this size the work is shorter than releasing and taking the GIL.
 constexpr uint64_t kBrief = uint64_t{256} << 10;
 
-// All throw Refusal.  After a refusal that names an address nothing was written; after host_fault,
-// device_fault and interrupted the destination's bytes are unspecified.
+// All throw Refusal.  If the refusal names an address, nothing was written.  After host_fault, device_fault and
+// interrupted, the destination's bytes are unspecified.
 // `direct`: refuse (no_route, not_peer_memory) instead of staging through the host.
 void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct = false, Poll poll = {});
 void copy_2d(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width,
              uint64_t height, bool direct = false, Poll poll = {});
 void fill(const Operand& dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
-// check_reduced() has let them pass.
+// The operands have passed check_reduced().
 void reduce(const Operand& dst, const Operand& src, const Reduction& reduction, bool direct = false, Poll poll = {});
 
 void copy(uint64_t dst, uint64_t src, uint64_t size, bool direct = false, Poll poll = {});
@@ -55,11 +55,11 @@ void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch,
 void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
 void reduce(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction, bool direct = false, Poll poll = {});
 
-// What a reduction refuses, before and after its operands are known.
+// The checks of a reduction, before and after its operands are resolved.
 uint64_t reduced_size(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction);
 void check_reduced(const Operand& dst, const Operand& src, const Reduction& reduction);
 
-// Run a task to its end on this thread, and on all cores when that pays.
+// Run a task to its end on this thread, and on all cores if that is faster.
 void run_task(const Task& task, const Side* sides, unsigned count, Poll poll);
 
 }  // namespace peerlane

@@ -40,7 +40,7 @@ struct Neighbour {   // a live allocation near an address, for error texts
     bool found = false;
 };
 
-// What a resolved range is: where the host finds it, and the extents it holds pinned.
+// A resolved range: its host address, and the first of the extents that it holds pinned.
 struct Range {
     char* host = nullptr;
     Extent* extent = nullptr;     // null: pageable host memory
@@ -48,33 +48,33 @@ struct Range {
     uint32_t device = kHost;
 };
 
-// Where a byte lies, whatever addresses it is mapped at: in a block, or, where that is 0, at this address of the host.
+// The place of a byte, independent of its mappings: a block and an offset; with block 0, a host address.
 struct Spot {
     uint64_t block = 0, offset = 0;
-    uint64_t left = UINT64_MAX;   // bytes from there on that lie behind one another; 0: nothing lives there
+    uint64_t left = UINT64_MAX;   // contiguous bytes from there on; 0: there is no memory
 };
 
 // Reserved addresses, into which blocks are mapped side by side.
 struct Place {
     const uint64_t id, offset;
-    const uint32_t device;               // whose addresses they are
+    const uint32_t device;               // the device whose address space they lie in
     std::atomic<uint64_t> span;
     std::atomic<bool> closed{false};
     uint64_t mapped = 0;                 // under the heap's lock
-    std::shared_ptr<Lease> lease;        // of what is mapped there; set before the first use
+    std::shared_ptr<Lease> lease;        // of the memory that is mapped there; set before the first use
 
     Place(uint64_t id, uint64_t offset, uint32_t device, uint64_t span) : id(id), offset(offset), device(device), span(span) {}
 };
 using PlacePtr = std::shared_ptr<Place>;
 
-// What a device may do with a mapping: bits of Mapping::kRead and kWrite.
+// A device's rights to a mapping: bits of Mapping::kRead and kWrite.
 struct Access {
     static constexpr uint32_t kAll = UINT32_MAX;
     uint32_t device;
     unsigned rights;
 };
 
-// Losing a spare object is better than failing to give memory back.
+// Without memory for it, a spare object is leaked: freeing memory must not fail.
 template <class Work>
 void or_lose(const Work& work) {
     try {
@@ -83,7 +83,7 @@ void or_lose(const Work& work) {
     }
 }
 
-// Let other threads run.  A thread that is waited for may need what this one has: the GIL.
+// Lets other threads run.  The thread that this one waits for may need the GIL, which this one may hold.
 inline std::atomic<void (*)()> pause_here{std::this_thread::yield};
 
 class Heap {
@@ -98,17 +98,17 @@ class Heap {
     void configure(const HeapSettings& settings);
 
     uint32_t add_device(const DeviceSettings& settings, std::shared_ptr<Ledger> ledger, uint64_t index);
-    void close_device(uint32_t device);          // every allocation there dies
+    void close_device(uint32_t device);          // ends all allocations there
     uint64_t free_bytes(uint32_t device);
 
     Extent* allocate(uint32_t device, uint64_t size, bool peer);   // throws Refusal
-    // The owner's end; memory goes back after the last pin.  `id` guards against an extent used again.
+    // Called by the owner; the memory is freed after the last pin.  `id` guards against an extent that was reused.
     void retire(Extent* extent, uint64_t id);
     bool is_current(const Extent* extent, uint64_t id) const;
     void unpin(Extent* extent) {
         if (extent->unpin()) reclaim(extent);
     }
-    // False, and nothing to undo, when the extent is no longer live.  While it moves it waits, calling `pause_here`.
+    // False, with nothing to undo, if the extent is no longer live.  While the extent moves, this waits in `pause_here`.
     bool pin(Extent* extent) {
         if (extent->pin()) [[likely]] return true;
         return pin_slowly(extent);
@@ -117,34 +117,35 @@ class Heap {
         return (device(extent->device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + extent->offset;
     }
 
-    // A block that lives by itself, charged to the device.  The caller drops it.  Throws Refusal.
+    // A block without an address, charged to the device.  The caller drops it.  Throws Refusal.
     Block* create_physical(uint32_t device, uint64_t size, bool peer, const std::string& name = {});
-    // Make the bytes of an extent that the caller has pinned a block that other processes may map, and hold it;
-    // they start at `within` of it.  Throws Refusal: in_use when they would have to move while something else uses them.
+    // Give the bytes of an extent, which the caller has pinned, a block that other processes may map, and hold the block;
+    // the bytes start at `within` of it.  Throws Refusal: in_use if they would have to move while they are in use.
     Block* share(Extent* extent, uint64_t& within);
-    void list(Block& block);             // in the node's file, once; throws Refusal
+    void list(Block& block);             // enters it in the node's file, once; throws Refusal
 
-    // Addresses that several blocks share side by side.  `wanted` (0: any) is taken if it is free.
+    // Reserve addresses, in which several blocks may lie side by side.  `wanted` (0: any) is taken if it is free.
     PlacePtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);
-    bool grow(Place& place, uint64_t span);   // false: what lies behind it is in use
-    void release(Place& place);               // and what is mapped there, each after its last pin; idempotent
+    bool grow(Place& place, uint64_t span);   // false: the addresses behind it are in use
+    void release(Place& place);               // with its mappings, each after its last pin; idempotent
     // Throws Refusal; holds the block until the last unpin.  Devices not named have the rights `others`.
-    // Of the block its first `limit` bytes are mapped, rounded up to granules; those from `limit` on are out of bounds.
+    // Maps the block's first `limit` bytes, rounded up to granules; the bytes from `limit` on are out of bounds.
     Extent* map(Place& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
                 uint64_t limit = UINT64_MAX);
-    void unmap(Place& place, uint64_t at);    // what was mapped at exactly `at`
+    void unmap(Place& place, uint64_t at);    // the mapping that begins at `at`
     void set_access(Place& place, uint64_t at, uint64_t size, Access access);   // of whole mappings
     unsigned rights(Place& place, uint64_t at, uint32_t device);
-    // Refuse what no device that takes part may do: the two ends' own, and `actor`, the stream's (kHost: none).
+    // Refuse an access if no device that takes part has the rights: those of the two ends, and `actor`, the stream's
+    // (kHost: none).
     void check_access(const Range& dst, const Range& src, uint32_t actor) const {
         const bool guarded = (dst.extent && dst.extent->mapping) || (src.extent && src.extent->mapping);
         if (guarded) [[unlikely]] check_mappings(dst, src, actor);
     }
-    // End a lease when what a pinned range lies in is freed.
+    // Let a lease end when the allocation of a pinned range is freed.
     void end_with(const Range& range, const std::shared_ptr<Lease>& lease);
-    // Use what is mapped at a pinned range, and lies in that place, only as long as the lease does not end.
+    // Refuse uses of a pinned range's mapping in `place` after the lease's end.
     void borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease);
-    // Refuse mappings whose owner took them back.
+    // Refuse mappings whose lease has ended.
     void check_leases(const Range& dst, const Range& src) const {
         if (dst.extent && dst.extent->mapping) [[unlikely]] check_lease("dst", dst);
         if (src.extent && src.extent->mapping) [[unlikely]] check_lease("src", src);
@@ -153,12 +154,12 @@ class Heap {
     void check_lease(const char* role, const Extent& extent) const;
 
     uint64_t address_of(const Place& place) const;
-    PlacePtr place_at(uint64_t offset);       // the one that an offset of the window lies in, or null
-    // Where the host finds byte `within` of an extent, which is pinned or cannot move.
+    PlacePtr place_at(uint64_t offset);       // the reservation at an offset of the window, or null
+    // The host address of byte `within` of an extent, which is pinned or cannot move.
     char* host_of(const Extent* extent, uint64_t within) const {
         return extent->moved ? extent->block->at + within : space_.shadow(extent->offset + within);
     }
-    // The extent whose bytes the host finds at `offset` of the shadow window, and the place there; null: none.
+    // The extent whose bytes are at `offset` of the shadow window, with the offset in it; null: none.
     const Extent* extent_of_host(uint64_t offset, uint64_t& within) const {
         const Extent* extent = space_.peek(offset);
         if (!extent) return nullptr;
@@ -190,7 +191,7 @@ class Heap {
     bool route_open(uint32_t a, uint32_t b) const;
     // Both directions are enabled, each by any process of the node.
     bool is_mutual(uint32_t a, uint32_t b);
-    // The route between two devices' extents; `why` says what is missing.  `by_node`: what other processes enabled counts.
+    // The route between two devices' extents; `why` is the obstacle.  `by_node`: access that other processes enabled counts.
     bool may_go_direct(const Extent& a, const Extent& b, bool by_node, Why& why);
     void set_route(uint32_t from, uint32_t to, bool open);
 
@@ -209,7 +210,7 @@ class Heap {
     void check_usable() const {
         if (forked_.load(std::memory_order_relaxed)) throw Refusal{.why = Why::forked};
     }
-    // Said before anything is made that a forked child could harm, or lacks; until the node is left.
+    // Called before the first object that a forked child could harm, or would lack; end_use() when the node is left.
     void begin_use() {
         check_usable();
         if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
@@ -223,7 +224,7 @@ class Heap {
   private:
     static constexpr unsigned kClasses = 52;
 
-    struct Region {              // what starts at an offset: an extent of its own, or a slab
+    struct Region {              // the owner of the addresses at an offset: an extent, or a slab
         Extent* extent = nullptr;
         Slab* slab = nullptr;
     };
@@ -290,7 +291,7 @@ class Heap {
     std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
     std::map<uint64_t, Region> regions_;
     std::map<uint64_t, PlacePtr> places_;
-    std::unordered_multimap<uint64_t, std::shared_ptr<Lease>> lent_;   // by allocation: what ends with it
+    std::unordered_multimap<uint64_t, std::shared_ptr<Lease>> lent_;   // by allocation: the leases that end with it
     std::vector<Extent*> spare_extents_;
     std::array<std::vector<Slab*>, kClasses> spare_slabs_;
     std::list<Cached> cache_;                    // oldest first

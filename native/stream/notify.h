@@ -1,4 +1,4 @@
-// Signals: two cache lines in shared memory, one written by whoever records, one by the process that consumes.
+// Signals: two cache lines in shared memory.  Recorders write one, the consuming process writes the other.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace peerlane {
 
-// Everything here may be written by another process: values are counted with, never trusted.
+// Another process may write anything here: values are compared and counted, never trusted.
 struct alignas(64) SignalLine {
     static constexpr uint64_t kWaiter = 1, kRecord = 2;
 
-    std::atomic<uint64_t> word{0};          // how often it was recorded, times two; the lowest bit: somebody waits
-    std::atomic<uint64_t> time_ns{0};       // of an event's record: when it was over
+    std::atomic<uint64_t> word{0};          // number of records, times two; lowest bit: there is a waiter
+    std::atomic<uint64_t> time_ns{0};       // an event's record: the time at which it was over
     uint64_t reserved[6] = {};
-    // A line of its own: a recorder would wait for it to come back from the consumer.
+    // On a cache line of its own, so that a recorder does not wait for the consumer's line.
     alignas(64) std::atomic<uint64_t> consumed{0};   // written by the consumer only
     std::atomic<uint64_t> generation{0};    // how often it was reset
 
@@ -26,19 +26,19 @@ struct alignas(64) SignalLine {
 static_assert(sizeof(SignalLine) == 128);
 
 enum class NotifyKind : uint8_t {
-    binary,   // consuming takes all records
-    fifo,     // consuming takes one
-    strict,   // a record is refused until the one before was consumed
-    level,    // one record of an event, by its number: once reached it stays so, and nothing is consumed
-    queued,   // one of several with a completion queue: consuming takes the next record, whoever's it is
+    binary,   // a wait consumes all records
+    fifo,     // a wait consumes one
+    strict,   // a wait consumes one; a second record before that is refused
+    level,    // one record of an event, by its number: once reached it stays reached, and nothing is consumed
+    queued,   // one of several notifies with a completion queue: a wait consumes the next record of any of them
 };
 
 // Lines in a sealed memfd: another process maps the same ones.
 class SignalPage {
   public:
-    // A page starts with the doorbell of the process that made it, in a line of its own.
+    // A page starts with the doorbell of the process that made it, in a cache line of its own.
     explicit SignalPage(uint32_t lines);   // throws Refusal
-    // Maps `fd` (not kept); throws Refusal unless it is sealed and as large as it must be.
+    // Maps `fd`, without keeping it; throws Refusal unless it is sealed and large enough.
     SignalPage(int fd, uint32_t lines);
     ~SignalPage();
     SignalPage(const SignalPage&) = delete;
@@ -63,50 +63,50 @@ class SharedSignal;
 
 // One use of a line by this process.
 struct Notify {
-    // One of this process alone; throws Refusal.  The caller drops it.
+    // A notify of this process alone; throws Refusal.  The caller drops it.
     static Notify* local(NotifyKind kind, uint32_t device);
     // Record `number` of an event that processes share.
     static Notify* record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device);
 
-    // Number `number` of those of a queue.
+    // Notify `number` of a completion queue.
     static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
 
-    // A record of `line`, of a bank, as entry `entry` of what is held back: who takes the entry over can tell whether it was
-    // made.
+    // A record of `line`, of a bank, as entry `entry` of the held-back area: a process that takes the entry over can tell
+    // whether the record was made.
     static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry);
 
-    // In a forked child: use no line that its parent has; false: the parent had notifies.
+    // In a forked child: forget the parent's lines; false: the parent had notifies.
     static bool begin_anew();
 
     Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
 
-    // The number of the record; 0: strict, and the one before was not consumed, or the queue is full.  `wake`: somebody
-    // waits for it.
+    // The number of the record; 0: it is strict and its last record was not consumed, or the queue is full.  `wake`: there
+    // is a waiter.
     uint64_t record(bool& wake);
-    // True when a record was there; it is consumed then.  `other`: what was recorded instead, if it was not this notify.
+    // Consume a record; false: there is none.  `other`: the notify whose record came instead, if it was not this one's.
     bool consume(std::optional<uint32_t>& other);
     bool is_recorded() const;
-    // Announce a waiter, then look again: a record after this rings.
+    // Announce a waiter, then look again: a record after this rings the doorbell.
     bool announce();
     void reset();
-    // Let other processes record it and wait for it.  `keep`: what it has now goes with it; `index`: which line of a
+    // Let other processes record it and wait for it.  `keep`: its present records are shared too; `index`: the line of a
     // bank.  Under the scheduler's lock.
     void share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
     uint32_t index() const { return index_; }   // of its line in a bank
-    bool is_local() const { return local_ && !shared(); }   // nobody outside of this process can record it
-    // Where it is recorded: its own line, as long as it is this process's alone.
+    bool is_local() const { return local_ && !shared(); }   // no other process can record it
+    // The line that records change: its own line until it is shared.
     SignalLine& signal() const;
-    // Of an event's record: what it stood for was cancelled, and that is all that will ever come.
+    // For an event's record: the record was cancelled, and no other will come.
     void fail();
     bool has_failed() const { return signal().generation.load(std::memory_order_acquire) == target && kind == NotifyKind::level; }
 
     const std::shared_ptr<SignalPage> page;   // null: queued
-    SignalLine& line;       // its name in this process, also when it is shared
+    SignalLine& line;       // identifies it in this process, even if it is shared
     const NotifyKind kind;
     uint64_t target = 0;    // level: the number of the record
-    std::atomic<bool> abandoned{false};  // only what is queued already will record it
+    std::atomic<bool> abandoned{false};  // only queued operations will still record it
     std::atomic<bool> promised{false};   // the program will record it, whatever is cancelled
     uint64_t id = 0;        // unique in this process, for texts
     uint32_t device = 0;
@@ -120,17 +120,17 @@ struct Notify {
   private:
     Notify(std::shared_ptr<Completions> queue, uint32_t number);
     ~Notify();
-    bool local_ = false;    // its line goes back
+    bool local_ = false;    // its line is returned at the end
     uint32_t index_ = 0;    // of its line in a bank
-    uint32_t number_ = 0;   // of those of its queue
+    uint32_t number_ = 0;   // among the notifies of its queue
     const std::shared_ptr<Completions> queue_;
     std::shared_ptr<SharedSignal> shared_;
     std::atomic<SharedSignal*> used_{nullptr};
-    std::shared_ptr<HeldBack> held_in_;   // null: what is recorded is recorded
+    std::shared_ptr<HeldBack> held_in_;   // null: its records are not held back
     uint64_t held_as_ = 0;
 };
 
-// Why it was not recorded, and why a wait for it failed.
+// The refusals of a record, and of a wait that met another notify's record.
 Refusal not_recorded(const Notify& notify);
 Refusal out_of_order(const Notify& notify, uint32_t other);
 

@@ -1,4 +1,4 @@
-// What a stream's queue holds.
+// Operations, and the queue of a stream.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class OpKind : uint8_t {
 
 const char* name_of(OpKind kind);
 
-// What an operation needs beyond its 64 bytes.
+// The data of an operation beyond its 64 bytes.
 struct Extra {
     virtual ~Extra() = default;
 };
@@ -25,7 +25,7 @@ struct Rectangle : Extra {
 
 enum class Compare : uint8_t { geq, eq, mask_and, nor, since };
 
-// Until a word of memory holds what is wanted.
+// A wait until a word of memory satisfies a comparison.
 struct ValueWait : Extra {
     uint64_t value, mask, timeout_ns;   // 0: for ever
     Compare compare;
@@ -33,7 +33,7 @@ struct ValueWait : Extra {
     bool is_satisfied(uint64_t word, unsigned width) const;
 };
 
-// A list of copies with what it holds pinned; each range once, in neighbouring entries of one allocation.
+// A list of copies, and the ranges that it holds pinned: each once for neighbouring entries of one allocation.
 struct Batch : Extra {
     std::vector<Piece> pieces;
     std::vector<Range> pins;
@@ -64,17 +64,17 @@ struct Op {
     union {
         const char* src = nullptr;
         uint64_t timeout_ns;        // wait, wait_notify: 0 is for ever
-        Op* next;                   // notify: in the list of what will record the line
+        Op* next;                   // notify: the next in the list of operations that will record the line
     };
     Extent* src_extent = nullptr;   // pinned
     union {
-        uint64_t size = 0;          // bytes; of the destination's span for rectangles; wait: how many operations go with it
-        Stream* recorder;           // notify: whose queue it is in
+        uint64_t size = 0;          // bytes; rectangles: of the destination's span; wait: how many operations belong to it
+        Stream* recorder;           // notify: the stream that has it queued
     };
     union {
         uint64_t value = 0;         // fill, write_value; free: the allocation's id; callback: its token
         Extra* extra;               // owned
-        const Reduction* reduction; // reduce: for ever
+        const Reduction* reduction; // reduce: never freed
         Mark* mark;                 // held
         Op* previous;               // notify: as next
     };
@@ -86,7 +86,7 @@ struct Op {
     bool moves_bytes() const { return kind <= OpKind::reduce || kind == OpKind::batch || kind == OpKind::descriptor; }
     Range dst_range() const { return range(dst, dst_extent, size); }
     Range src_range() const { return range(src, src_extent, src_size()); }
-    // A rectangle's two spans differ: unpinned by the wrong one, other memory's pins would go.
+    // A rectangle's two spans may differ.  Unpinning the source by the destination's would release other pins.
     uint64_t src_size() const {
         if (kind != OpKind::copy_2d) return size;
         const auto& shape = static_cast<const Rectangle&>(*extra);
@@ -108,18 +108,17 @@ static_assert(sizeof(Op) == 64);
 // A copy or a reduction.
 Task plan_move(const Op& op, bool staged);
 
-// What a failure tells of what an operation works on: memory, by addresses as the program knows them and allocations; or
-// a notify.
+// The operands of a failed operation, for its text: the program's addresses and the allocations; or a notify.
 struct Ends {
     uint64_t dst = 0, dst_id = 0, src = 0, src_id = 0, size = 0;
-    uint64_t rows = 0;                  // of `size` bytes each; 0: no rectangle
-    uint64_t notify = 0;                // the id of what it records or waits for
+    uint64_t rows = 0;                  // of `size` bytes each; 0: it is not a rectangle
+    uint64_t notify = 0;                // the id of the notify that it records or waits for
 };
-// While it holds its pins.
+// To be called while the operation holds its pins.
 Ends ends_of(const Op& op);
 
-// First in, first out; operations stay where they are until they are popped.  Under the scheduler's lock, but for
-// the operations themselves.  Beside each lies the number of the place that submitted it, 0 where that was not noted.
+// A first-in, first-out queue; operations do not move until they are popped.  The scheduler's lock guards it, but not the
+// operations themselves.  Each has the number of the line that submitted it, 0 if that was not noted.
 class OpQueue {
   public:
     OpQueue() = default;
@@ -131,7 +130,7 @@ class OpQueue {
     uint64_t size() const { return count_; }
     Op& front() { return head_->ops[first_]; }
     const Op& front() const { return head_->ops[first_]; }
-    // Operations that lie behind one another from the front on, at least one.
+    // Operations that are contiguous in memory from the front on, at least one.
     uint64_t contiguous() const { return std::min<uint64_t>(count_, kPerChunk - first_); }
     uint64_t site(uint64_t i) const { return head_->sites[first_ + i]; }   // one of the contiguous()
     Op& push(const Op& op, uint64_t site);    // throws std::bad_alloc

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line, and end with 130 also when Ctrl-C comes while it is being imported."""
+    """Run the command line; exit with 130 even if Ctrl-C comes during its import."""
     try:
         from .cli import main as run_command
 

@@ -1,13 +1,13 @@
-"""Refuses sub-interpreters, before the native module is loaded a second time.
+"""Refuses sub-interpreters, before they load the native module a second time.
 
-The native types belong to one interpreter: a second load would take them from the first and break it.
+The native types belong to one interpreter; a second load would break the first interpreter's types.
 """
 
 from __future__ import annotations
 
 import importlib
 
-for _name in ("_interpreters", "_xxsubinterpreters"):  # since 3.13; before
+for _name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13; before that
     try:
         _module = importlib.import_module(_name)
     except ImportError:

@@ -226,7 +226,7 @@ def test_broadcast_into_read_only_raises_access_denied(node: Node) -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda group: group.all_gather(np.zeros(5, np.uint8)), "no 2 equal parts; 1"),
+        (lambda group: group.all_gather(np.zeros(5, np.uint8)), "do not divide into 2 equal parts; 1"),
         (lambda group: group.all_gather(np.zeros(4, np.uint8), np.zeros(3, np.uint8)), "src has 3"),
     ],
 )
@@ -240,7 +240,7 @@ def test_all_gather_bad_sizes_raises_invalid_value(node: Node, call: Call, why: 
         (lambda group: group.all_reduce(np.zeros(4), np.zeros(5), dtype="float64"), "32 bytes, src has 40"),
         (
             lambda group: group.all_reduce(np.zeros(5, np.uint8), dtype="float32"),
-            "5 bytes at 0x.* no whole number",
+            "5 bytes at 0x.* not a whole number",
         ),
         (
             lambda group: group.all_reduce(np.zeros(5), dtype="float32", algorithm="tree"),
@@ -302,7 +302,8 @@ def outside(node: Node, call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sends", "why"), [([8, 7], "no whole number"), ([8, 8, 8], "2 numbers"), ([16, 16], "part of src has")]
+    ("sends", "why"),
+    [([8, 7], "not a whole number"), ([8, 8, 8], "2 numbers"), ([16, 16], "part of src has")],
 )
 def test_reduce_scatter_v_bad_sizes_raises_invalid_value(node: Node, sends: list[int], why: str) -> None:
     def call(group: pl.Group) -> None:
@@ -322,7 +323,7 @@ def test_reduce_scatter_bad_size_raises_invalid_value(node: Node) -> None:
 
 
 def test_reduce_unknown_root_raises_invalid_value(node: Node) -> None:
-    refused(node, lambda group: group.reduce(np.zeros(1), root=-1, dtype="float64"), "-1 is no rank")
+    refused(node, lambda group: group.reduce(np.zeros(1), root=-1, dtype="float64"), "-1 is not a rank")
 
 
 def test_scatter_bad_size_raises_invalid_value(node: Node) -> None:

@@ -139,10 +139,10 @@ def test_decode_error_says_what_is_wrong() -> None:
     assert "version 2, written by a newer" in str(refusal(sealed(raw[:2] + b"\x02" + raw[3:44])))
     assert "version 0, written by an older" in str(refusal(sealed(raw[:2] + b"\x00" + raw[3:44])))
     assert "changed on its way" in str(refusal(text[:-1] + (b"A" if text[-1:] != b"A" else b"B")))
-    assert "fields cannot be" in str(refusal(sealed(raw[:20] + bytes(8) + raw[28:44])))
-    assert "fields cannot be" in str(refusal(sealed(raw[:19] + b"\x01" + raw[20:44])))
+    assert "fields are impossible" in str(refusal(sealed(raw[:20] + bytes(8) + raw[28:44])))
+    assert "fields are impossible" in str(refusal(sealed(raw[:19] + b"\x01" + raw[20:44])))
     assert "lowest 28 bits are 0" in str(refusal(1 << 28))
-    assert "0x8000000000000000 is no handle" in str(refusal(2**63))
+    assert "0x8000000000000000 is not a handle" in str(refusal(2**63))
 
 
 def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:

@@ -234,8 +234,11 @@ def test_open_handle_of_dead_maker_raises_peer_lost(shared: Shared) -> None:
     rng[:4].copy_from(b"here")
     shared[2].kill()
     began = time.monotonic()
-    says = f"process {shared[2].pid}, which made the handle, has ended or left the node; what was opened before stays"
-    for form in (text, number, text):  # each way to find out gives the same text
+    says = (
+        f"process {shared[2].pid}, which made the handle, has ended or left the node; memory that was opened before "
+        "stays"
+    )
+    for form in (text, number, text):  # however it is found out, the words are the same
         assert says in _refused(pl.PeerLost, Fault.PEER_LOST, lambda form=form: pl.Physical.open(form))
     assert time.monotonic() - began < 5 * LOST_SECONDS
     assert bytes(rng[:4].view()) == b"here"

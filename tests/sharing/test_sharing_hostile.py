@@ -123,15 +123,15 @@ def test_open_from_lying_exporter_raises_false_claim(spec: str) -> None:
             ({"claim": 0}, "claims memory of 0 bytes"),
             ({"length": G + 1}, "claims"),
             ({"offset": 1 << 62}, "claims"),
-            ({"seals": 0}, "could cut"),
-            ({"seals": 1}, "could cut"),
+            ({"seals": 0}, "could truncate"),
+            ({"seals": 1}, "could truncate"),
             ({"rights": 1}, "other rights"),
-            ({"rights": 11}, "is no answer"),
-            ({"kind": 9}, "is no answer"),
-            ({"status": 200}, "is no answer"),
-            ({"cut": True}, "is no answer"),
-            ({"files": 0}, "is no answer"),
-            ({"files": 2}, "is no answer"),
+            ({"rights": 11}, "are not an answer"),
+            ({"kind": 9}, "are not an answer"),
+            ({"status": 200}, "are not an answer"),
+            ({"cut": True}, "are not an answer"),
+            ({"files": 0}, "are not an answer"),
+            ({"files": 2}, "are not an answer"),
             ({"device": 2}, "claims device 2, which this node lacks"),
             ({"device": 2**32 - 1}, "which this node lacks"),
         ):
@@ -190,7 +190,7 @@ def test_open_of_odd_sizes_works_or_raises_and_charges_right(spec: str) -> None:
             for size in (5, G):
                 liar.run(f"lie.update(kind={kind}, size={size})")
                 text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda opens=opens: opens.open(number))
-                assert f"what process {liar.pid} answered is no answer" in text
+                assert f"process {liar.pid} answered with bytes that are not an answer" in text
         liar.run("lie.update(kind=2, size=G)")
         for offset, length in ((0, G), (3, 5), (G, 0), (G - 1, 1)):
             liar.run(f"lie.update(offset={offset}, length={length})")

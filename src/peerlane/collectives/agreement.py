@@ -1,7 +1,7 @@
-"""What each rank says it calls, where the others can read it: who calls something else is told so.
+"""Checks that all ranks call the same collective: each rank posts its calls where the others can read them.
 
-A rank says what it calls, then looks at what the others have said of the same call.  So the last to call finds a
-difference, before it moves a byte; the others wait, until that one ends its collectives.
+A rank posts its call, then reads what the others have posted for the same call.  So the last rank to call finds a
+difference before it moves a byte; the others wait until that rank ends its collectives.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
 
-SAID = "said"  # the tag of what a rank says
+SAID = "said"  # the tag of the memory with a rank's posts
 
-_KEPT = 16  # of the last calls; who is further ahead is not looked at
+_KEPT = 16  # the last calls that are kept; ranks that are further ahead are not compared
 _ENTRY, _WORD = 256, 8  # bytes
 _CALLS = _KEPT * _ENTRY
 _LANE = _KEPT * _WORD
@@ -31,7 +31,7 @@ _KINDS = ("message", "part")
 
 
 def bytes_for(size: int) -> int:
-    """Return the bytes of what a rank of ``size`` says: its last calls, and its last messages of each lane."""
+    """Return the bytes of a rank's posts in a group of ``size``: its last calls, and each lane's last messages."""
     return _CALLS + 2 * size * _LANE
 
 
@@ -42,15 +42,15 @@ def _encoded(said: str) -> tuple[bytes, int]:
 
 
 class Agreement:
-    """What this rank says, and what it reads of others.
+    """This rank's posts, and its comparison with those of the others.
 
     Parameters
     ----------
     rank, size : int
     memory : Buffer
-        This rank's, that the others read.
+        This rank's posts, which the others read.
     channels : mapping of int to Channel
-        Over which theirs is found.
+        The channels to the others' memory.
     """
 
     def __init__(self, rank: int, size: int, memory: Buffer, channels: Mapping[int, Channel]) -> None:
@@ -58,16 +58,16 @@ class Agreement:
         self._mine = memoryview(memory).cast("B")
         self._theirs: dict[int, memoryview] = {}
         self._calls = 0
-        self._messages = [0] * (2 * size)  # by where a lane's begin
+        self._messages = [0] * (2 * size)  # the number of messages of each lane, by the place of its posts
 
     def calls(self, call: str, said: str) -> None:
-        """Say that this rank calls a collective: InvalidValue if another one has called something else instead."""
+        """Post a call of a collective; InvalidValue if another rank has called something else instead."""
         self._calls = number = self._calls + 1
         text, checksum = _encoded(said)
         word = number % _NUMBER << 32 | checksum
         at = number % _KEPT * _ENTRY
         self._mine[at + _WORD : at + _ENTRY] = text
-        _Q.pack_into(self._mine, at, word)  # last: who finds it finds the text
+        _Q.pack_into(self._mine, at, word)  # last: a rank that sees the word also sees the text
         for peer in range(self._size):
             theirs = self._of(peer) if peer != self._rank else None
             if theirs is None:
@@ -78,7 +78,7 @@ class Agreement:
                 raise self._differ(call, f"collective {number:,}", peer, f"calls {other}", f"calls {said}")
 
     def moves(self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool) -> None:
-        """Say how many bytes go to a peer or come from it: InvalidValue if it has said another number of them."""
+        """Post how many bytes go to a peer or come from it; InvalidValue if the peer has posted another number."""
         lane = 2 * peer + out
         self._messages[lane] = number = self._messages[lane] + 1
         word = number % _NUMBER << 40 | in_collective * _IN_COLLECTIVE | nbytes & _NBYTES
@@ -96,7 +96,7 @@ class Agreement:
             raise self._differ(call, f"number {number:,} of its lane", peer, what, mine)
 
     def _of(self, peer: int) -> memoryview | None:
-        """Return what a peer says, None if it has gone: its channel tells that better."""
+        """Return a peer's posts; None if the peer has gone, which its channel reports better."""
         found = self._theirs.get(peer)
         if found is None:
             try:
@@ -110,12 +110,12 @@ class Agreement:
 
     def _differ(self, call: str, what: str, peer: int, theirs: str, mine: str) -> InvalidValue:
         return InvalidValue(
-            f"{call}: as {what}, rank {peer} {theirs}, and rank {self._rank} {mine}; all ranks call the same, in the "
-            "same order and with sizes that agree",
+            f"{call}: as {what}, rank {peer} {theirs}, and rank {self._rank} {mine}; all ranks must call the same, "
+            "in the same order and with sizes that agree",
             call=call,
         )
 
     def close(self) -> None:
-        """Let go of all memory."""
+        """Release all memory."""
         for view in (self._mine, *self._theirs.values()):
             view.release()

@@ -1,7 +1,7 @@
-"""All-gather, pulled: each rank lays a piece of its part into its own memory, and all others read it there.
+"""All-gather by reads: each rank puts a piece of its part into its own memory, and all others read it there.
 
-Parts may be of any sizes: a rank whose part has no more pieces lays nothing.  Passes over the whole result, at each
-rank: one, and one more over its own part.
+Parts may have any sizes: a rank whose part has no more pieces puts nothing.  Each rank passes once over the whole
+result, and once more over its own part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def all_gather(
     work: Workspace, dst: Buffer, src: Buffer, at: list[int], sizes: list[int], stream: Stream | None
 ) -> None:
-    """Have the parts of all ranks in ``dst``, where ``at`` says; ``src`` may be this rank's part of it."""
+    """Gather the parts of all ranks in ``dst``, at the offsets ``at``; ``src`` may be this rank's part of it."""
     cuts = [pieces(nbytes, work.slot) for nbytes in sizes]
     steps: list[Step] = []
 

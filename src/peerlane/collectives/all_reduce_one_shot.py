@@ -1,6 +1,6 @@
-"""All-reduce for small sizes: each rank writes all it has to all others, and each combines by itself.
+"""All-reduce for small sizes: each rank writes all its bytes to all others, and each combines for itself.
 
-One exchange; at each rank ``n - 1`` writes, ``n - 1`` reductions and a copy of the whole.
+It takes one exchange; each rank makes ``n - 1`` writes, ``n - 1`` reductions and one copy of the whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def one_shot(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream: Stream | None) -> None:
-    """Have the combination of all ranks' ``src`` in ``dst``."""
+    """Combine the ``src`` of all ranks into ``dst``."""
     for first, last in pieces(src.size, work.slot):
         own, step = src[first:last], work.board.begin(stream)
         for peer in work.others:

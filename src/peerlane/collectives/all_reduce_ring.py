@@ -1,9 +1,9 @@
-"""All-reduce on a ring, in the order of ranks: partial results travel from rank 0 up, and the result once more round.
+"""All-reduce on a ring, in the order of ranks: partial results travel up from rank 0, then the result goes round.
 
-Each rank combines its own into what comes from the one before and sends it on; the last one has the result, which
-goes to rank 0 and on from there.  Each rank talks to its two neighbours only.  The usual ring begins each share at
-another rank, and so combines in as many orders; this one gives the bits of the other algorithms.  Passes at each
-rank: 2 written, 1 combined, 1 copied; latency of ``2 n - 2`` exchanges.
+Each rank combines its elements into the partial result of the rank before it, and sends that on.  The last rank has
+the result; it goes to rank 0 and on from there.  Each rank talks only to its two neighbours.  The usual ring begins
+each share at another rank and so combines in several orders; this one gives the same bits as the other algorithms.
+Each rank writes 2 times the bytes, combines them once and copies them once; the latency is ``2 n - 2`` exchanges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ring(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream: Stream | None) -> None:
-    """Have the combination of all ranks' ``src`` in ``dst``."""
+    """Combine the ``src`` of all ranks into ``dst``."""
     rank, end, lanes = work.rank, work.size - 1, work.lanes
     after, before = (rank + 1) % work.size, (rank - 1) % work.size
     cuts = pieces(src.size, work.slot)
@@ -48,7 +48,7 @@ def ring(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream
         copy(dst[first:last], result, stream=stream)
         lanes.let_go(before, stream)
 
-    # As many pieces as there are lanes go ahead of the first result; many more would fill all lanes and stop.
+    # One piece for each lane of the ring goes ahead of the first result: many more would fill the lanes and deadlock.
     ahead = end
     for number in range(len(cuts) + ahead):
         if number < len(cuts):
@@ -58,7 +58,7 @@ def ring(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream
 
 
 def ring_pairs(rank: int, size: int, nbytes: int) -> tuple[list[int], list[int]]:
-    """Return the bytes that come through the lane from each rank, and go to each: up, and round once more."""
+    """Return the bytes that come through the lane from each rank, and go to each, over both rounds."""
     end = size - 1
     takes, gives = [0] * size, [0] * size
     takes[rank - 1] = nbytes * ((rank > 0) + (rank != end))

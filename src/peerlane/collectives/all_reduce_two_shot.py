@@ -1,9 +1,9 @@
 """All-reduce in two shots: every rank combines one share of each piece, and all read the others' results.
 
-First shot: a rank writes its bytes of share i into the memory of rank i, which combines them there.  Second shot:
-it reads each result where it was made.  The pieces are so short that what is combined is still in the caches; memory
-is read once and written once.  Passes at each rank over the whole: ``(n - 1) / n`` written, ``(n - 1) / n`` combined,
-1 read.
+First shot: a rank writes its bytes of share i into the memory of rank i, which combines them there.  Second shot: it
+reads each result from the rank that made it.  The pieces are so short that they are still in the caches when they are
+combined; memory is read once and written once.  Of the whole, each rank writes ``(n - 1) / n``, combines
+``(n - 1) / n`` and reads 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def two_shot(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream: Stream | None) -> None:
-    """Have the combination of all ranks' ``src`` in ``dst``."""
+    """Combine the ``src`` of all ranks into ``dst``."""
     rank, size = work.rank, work.size
     cuts = [shares(first, last, size) for first, last in pieces(src.size, work.slot * size)]
     steps: list[Step] = []

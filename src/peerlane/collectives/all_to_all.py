@@ -1,7 +1,7 @@
-"""All-to-all, parts of any sizes: in each round a rank sends a piece to every other, then takes one of each.
+"""All-to-all with parts of any sizes: in each round a rank sends a piece to every other rank, then takes one of each.
 
-All send before they take, so the rounds cannot deadlock; a rank begins with the next one, so not all write to the
-same.  Passes over what leaves a rank: one write; over what comes: one copy.
+All ranks send before they take, so that the rounds cannot deadlock.  Each begins with the rank after it, so that they
+do not all write to one rank at once.  Outgoing bytes are written once; incoming bytes are copied once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def all_to_all(
     work: Workspace, incoming: list[Buffer], outgoing: list[Buffer], stream: Stream | None
 ) -> None:
-    """Have each rank's ``outgoing[me]`` in ``incoming[rank]``."""
+    """Receive ``outgoing[me]`` of each rank in ``incoming[rank]``."""
     sent = {peer: pieces(outgoing[peer].size, work.slot) for peer in work.others}
     taken = {peer: pieces(incoming[peer].size, work.slot) for peer in work.others}
     copy(incoming[work.rank], outgoing[work.rank], stream=stream)

@@ -1,7 +1,7 @@
-"""Barrier: each rank tells all others that it has come, and waits for all of them; one exchange.
+"""Barrier: each rank notifies all others that it has come, and waits for all of them; one exchange.
 
-Two notifies take turns: who has left a barrier knows that all have come to it, and so have left the one before and
-consumed its records.
+Two notifies take turns.  A rank that has left a barrier knows that all have come to it; so all have left the barrier
+before it, and have consumed that one's records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def barrier(work: Workspace, stream: Stream | None) -> None:
-    """Return, or let the stream go on, when all ranks have come."""
+    """Return when all ranks have come; with a stream, let that wait instead."""
     notify, channels = work.turn_of_barrier(), work.channels.everyone()
     for channel in channels:
         channel.notify(notify, stream=stream)

@@ -1,6 +1,6 @@
-"""Broadcast, pulled: the root lays a piece into its own memory, and all others read it there, side by side.
+"""Broadcast by reads: the root puts a piece into its own memory, and all others read it there at the same time.
 
-Passes over the bytes: one at the root, one at each other rank.
+The root passes over the bytes once, and so does each other rank.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def broadcast(work: Workspace, buffer: Buffer, root: int, stream: Stream | None) -> None:
-    """Have the root's bytes in the buffers of all."""
+    """Copy the root's bytes into the buffers of all ranks."""
     for first, last in pieces(buffer.size, work.slot):
         step = work.board.begin(stream)
         if work.rank == root:

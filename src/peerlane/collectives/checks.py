@@ -1,4 +1,4 @@
-"""What a collective checks before anything is sent, by what one rank can see alone."""
+"""Checks of a collective's arguments that one rank can make alone, before it sends a byte."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 
 def check_equal(call: str, one: str, a: Buffer, other: str, b: Buffer) -> None:
-    """Refuse ends of different sizes."""
+    """Refuse buffers of different sizes."""
     if a.size != b.size:
         raise InvalidValue(f"{call}: {one} has {a.size:,} bytes, {other} has {b.size:,}", call=call)
 
 
 def check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> None:
-    """Refuse ends that overlap, unless ``src`` is just ``where`` it may be."""
+    """Refuse buffers that overlap, unless ``src`` is exactly ``where``."""
     if src.address < dst.address + dst.size and dst.address < src.address + src.size and src.size:
         if where is not None and src.address == where.address and src.size == where.size:
             return
         raise InvalidValue(
             f"{call}: dst is {dst.size:,} bytes at {dst.address:#x} and src {src.size:,} at {src.address:#x}; they "
-            "overlap, and not where a collective in place has them",
+            "overlap in another way than a collective in place allows",
             call=call,
         )
 
 
 def as_target(dst: Any) -> Buffer:
-    """Return a destination: AccessDenied if it may not be written."""
+    """Return the buffer of a destination; AccessDenied if it is read-only."""
     buffer = as_buffer(dst)
-    buffer.writable_address  # noqa: B018 - raises the text that says why it may not be written
+    buffer.writable_address  # noqa: B018 - raises if it is read-only
     return buffer
 
 
 def operation_on(call: str, dtype: npt.DTypeLike, op: str, *ends: Buffer) -> Operation:
-    """Return what combines elements, having checked that these are of whole ones."""
+    """Return the operation on elements, after a check that the buffers have whole, aligned elements."""
     number = reductions.number_of(call, dtype, op)
     width = reductions.width_of(number)
     for end in ends:
         if end.size % width or end.address % width:
             raise InvalidValue(
-                f"{call}: {end.size:,} bytes at {end.address:#x} are no whole number of elements of {width} bytes, "
-                f"at a multiple of {width}",
+                f"{call}: {end.size:,} bytes at {end.address:#x} are not a whole number of elements of {width} "
+                f"bytes at a multiple of {width}",
                 call=call,
             )
     return Operation(*reductions.names_of(number))

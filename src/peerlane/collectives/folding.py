@@ -1,4 +1,4 @@
-"""The order of reductions: always by rank, so that floating point gives the same bits whatever the algorithm.
+"""The order of reductions: always by rank, so that floating point gives the same bits with every algorithm.
 
 The result of n ranks is ``(((a0 OP a1) OP a2) OP ...) OP an``, as :func:`peerlane.reduce` computes each OP.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What combines elements: their type, and ``sum``, ``prod``, ``max`` or ``min``."""
+    """An operation on elements: their type, and ``sum``, ``prod``, ``max`` or ``min``."""
 
     dtype: str
     op: str
@@ -33,9 +33,9 @@ class Operation:
     def fold(
         self, rank: int, size: int, own: Buffer, slot: Callable[[int], Buffer], stream: Stream | None
     ) -> Buffer:
-        """Combine what all ranks left in this one's slots with its own, and return the slot that has the result.
+        """Combine the bytes in this rank's slots with its own, and return the slot that has the result.
 
-        Rank 0 begins with its own; others begin in the slot of rank 0.
+        Rank 0 begins with its own bytes; the others begin with those in the slot of rank 0.
         """
         result = slot(0)
         if rank == 0:

@@ -1,4 +1,4 @@
-"""Groups: the ranks of a program that write into each other's memory, and what they do together."""
+"""Groups: the ranks of a program that write into each other's memory, and their collectives."""
 
 from __future__ import annotations
 
@@ -56,45 +56,47 @@ _open: weakref.WeakSet[Group] = weakref.WeakSet()
 class Group(Session):
     """The ranks of a program, one device each, that write into each other's memory over channels.
 
-    Made by all ranks at about the same time.  Ranks are processes, threads of one process, or both; they are on
-    one node.  A rank that dies ends what others wait for from it with ``PeerLost``.
+    All ranks make their groups at about the same time.  Ranks are processes, threads of one process, or both, on one
+    node.  When a rank dies, the others' waits for it fail with ``PeerLost``.
 
-    Collectives are called by all ranks, in the same order and with equal sizes.  Without a stream a call is complete
-    on return: this rank's result is there, and its sources may be changed.  With one it is queued there; collectives
-    of a group run one after the other, whatever streams they are on.  Only the first one waits, for the first one of
-    the ranks in other processes.  Buffers are what :func:`peerlane.copy` takes.
+    All ranks call the collectives, in the same order and with equal sizes.  Without a stream a call is complete on
+    return: this rank has its result, and may change its sources.  With a stream it is queued there.  The collectives
+    of a group run one after the other, on whatever streams they are.  Only the first collective on a stream makes its
+    caller wait: for the first collective of the ranks in other processes.  A buffer is anything that
+    :func:`peerlane.copy` takes.
 
-    A collective that fails half-way ends the collectives of its group, here (``Closed``) and for the peers
-    (``PeerLost``).  So does a rank that calls something else than the others, or with other sizes: the last to call
-    finds it, with ``InvalidValue``.
+    A collective that fails half-way ends the collectives of its group: here later ones raise ``Closed``, at the peers
+    ``PeerLost``.  The same happens if a rank calls another collective than the others, or with other sizes: the last
+    rank to call raises ``InvalidValue``.
 
     Parameters
     ----------
     rank, size : int, optional
-        Which rank this is, of how many (at most 1,024); by default what the launcher said.
+        This rank, and the number of ranks (at most 1,024); by default those that the launcher set.
     rendezvous : str, callable or Rendezvous, optional
-        How the ranks find one another: ``"tcp://host:port"``, where rank 0 listens until all have come; a callable
-        ``exchange(bytes) -> list[bytes]`` that is called once by all ranks and returns what each of them gave (an
-        all-gather of bytes, by any means); a :class:`peerlane.rendezvous.Rendezvous`; by default what ``peerlane
-        launch``, ``torchrun``, ``mpirun`` or ``srun`` says, else ranks that one process started.
+        How the ranks find each other.  One of these: ``"tcp://host:port"``, where rank 0 listens until all have come;
+        a callable ``exchange(bytes) -> list[bytes]`` that each rank calls once, and that returns the bytes of all
+        ranks (an all-gather, by any means); a :class:`peerlane.rendezvous.Rendezvous`.  By default the variables of
+        ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` decide; without those, the ranks are processes that
+        one parent started.
     device : Device, optional
-        This rank's; by default the one whose number is the rank on this machine, counted round.
+        This rank's device; by default the one with the rank's number on this machine, modulo the number of devices.
     window : int or Buffer
-        Bytes of the memory that peers write to, or that memory itself, on this rank's device.
+        The memory on this rank's device that peers write to, or its size in bytes.
     notifies : str
-        What the notifies of its channels are: ``"binary"``: records count as one until one is consumed; ``"strict"``:
-        doubled and left over ones are failures; ``"fifo"``: the records of one end of a channel queue up, whatever
-        notifies they are of, and a wait takes the next one, and fails if it is another notify's (facts/hcomm 3.9).
-        The same in all ranks.
+        The kind of the notifies of its channels, the same in all ranks.  ``"binary"``: all records since the last
+        wait count as one.  ``"strict"``: a second record, or one that is left over, is a failure.  ``"fifo"``: the
+        records of all notifies of a channel's end form one queue; a wait takes the next record, and fails if that is
+        another notify's (facts/hcomm 3.9).
     workspace : int
-        Bytes of scratch memory for collectives, allocated by the first one; longer ones go through it in pieces.  The
-        same in all ranks.
+        Bytes of scratch memory for collectives, the same in all ranks.  The first collective allocates it; longer
+        ones go through it in pieces.
     wait_timeout : float, optional
         Seconds that a collective waits for a peer at a time; then it fails with ``WaitTimeout``.
     name : str
-        Tells the groups of a program apart that are made at the same time.
+        Tells groups of a program apart that are made at the same time.
     timeout : float, optional
-        Seconds in which all ranks must come.
+        Seconds within which all ranks must come.
 
     Attributes
     ----------
@@ -108,14 +110,14 @@ class Group(Session):
     Raises
     ------
     InvalidValue
-        An argument, or what the launcher said, is impossible; ranks disagree (``BAD_CONFIG``), or are in different
-        nodes (``NODE_MISMATCH``); the text shows both.
+        An argument, or a variable of the launcher, is impossible; ranks disagree (``BAD_CONFIG``), or are in
+        different nodes (``NODE_MISMATCH``), and the text shows both sides.
     WaitTimeout, PeerLost
         A rank did not come in time, or died; the text names it.
     Deadlock
         A rank that should come waits elsewhere, in vain.
     BadHandle, AccessDenied
-        A rank is of another version of peerlane (``HANDLE_VERSION``), or of another user.
+        A rank uses another version of peerlane (``HANDLE_VERSION``), or belongs to another user.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class Group(Session):
         timeout: float | None = 60.0,
     ) -> None:
         from peerlane.rendezvous.meet import (
-            meet,  # threads and sockets that a program without ranks does not need
+            meet,  # imports threads and sockets, which a program without ranks does not need
         )
 
         call = "Group"
@@ -166,30 +168,33 @@ class Group(Session):
         self._turns = Turns(self, self._invitations, workspace, wait_timeout)
         _open.add(self)
         detect.watch(self)
-        # At the exit before the rendezvous, which was made just now, closes.
+        # At exit, groups must close before the rendezvous, which was made just now.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
 
     def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
-        """Return a new channel to a rank; the other end calls it too, in any order with others.
+        """Return a new channel to a rank; the peer makes its end by the same call.
 
-        The n-th call of one end meets the n-th of the other.
+        The n-th call of this rank for a peer meets the peer's n-th call for this rank; calls for several peers may
+        come in any order.
 
         Parameters
         ----------
         peer : int
-            A rank; this one's own is fine.
+            A rank, which may be this one.
         notifies : int
-            How many this end can wait for, 0 to 1,024; the other end may choose another number.
+            How many notifies this end can wait for, 0 to 1,024; the other end may choose another number.
         timeout : float, optional
-            Seconds for the other end to come; by default those of the group.
+            Seconds for the other end to come; by default the group's.
 
         Raises
         ------
         InvalidValue
-            No such rank, or that many notifies cannot be.
-        WaitTimeout, PeerLost
-            The other end did not come; it died, or closed its group.
+            There is no such rank, or the number of notifies is not valid.
+        WaitTimeout
+            The peer did not come in time.
+        PeerLost
+            The peer died, or closed its group.
         Closed
             The group is closed.
         """
@@ -205,27 +210,27 @@ class Group(Session):
     ) -> list[Channel]:
         """Return new channels to several ranks.
 
-        All invitations are given before the first answer is waited for, so no order in which ranks make their
-        channels can deadlock.  Parameters and errors are those of :meth:`channel`; after an error none was made.
+        All invitations are sent before the first answer is waited for, so that ranks may make their channels in any
+        order without a deadlock.  Parameters and errors are those of :meth:`channel`; after an error none was made.
 
         Parameters
         ----------
         notifies : int or sequence of int
-            For all, or of each.
+            One number for all channels, or one for each.
         names : sequence of str, optional
-            Of each: the n-th channel of a name meets the n-th of that name at the other end.
+            A name for each channel: the n-th channel of a name meets the n-th of that name at the other end.
         """
         return self._invitations.channels(peers, notifies, names, timeout)
 
     def close(self) -> None:
-        """End its channels, its window and its end of the rendezvous; idempotent.  What is queued goes on.
+        """Close its channels, its window and its rendezvous; idempotent.  Queued operations go on.
 
-        Peers that wait for this rank are told, with ``PeerLost``, and what they do with its memory is refused.
+        Waits of peers for this rank fail with ``PeerLost``, and their uses of its memory are refused.
 
         Raises
         ------
         Busy
-            ``NOTIFY_LEFT``: strict notifies were recorded and not consumed; it is closed all the same.
+            ``NOTIFY_LEFT``: strict notifies were recorded and not consumed; the group is closed all the same.
         """
         if self._is_closed or self._pid != os.getpid():
             self._is_closed = True
@@ -233,7 +238,7 @@ class Group(Session):
         self._is_closed = True
         with contextlib.ExitStack() as ends:
             ends.callback(self._meeting.close)
-            ends.callback(self._conversation.close)  # from now on peers are told that this rank has left
+            ends.callback(self._conversation.close)  # from now on, peers see that this rank has left
             if self._membership is not None:
                 ends.callback(self._membership.close)
             self._end_memory(ends)
@@ -251,7 +256,7 @@ class Group(Session):
         if error is None:
             self.close()
             return
-        with contextlib.suppress(Error):  # what is left over is no news then
+        with contextlib.suppress(Error):  # the exception of the block matters more
             self.close()
 
     def __repr__(self) -> str:
@@ -259,7 +264,7 @@ class Group(Session):
         return f"<Group {self.name!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
 
     def barrier(self, *, stream: Stream | None = None) -> None:
-        """Wait until all ranks have come; on a stream, let it wait.
+        """Wait until all ranks have come; with a stream, let that wait instead.
 
         Parameters
         ----------
@@ -268,7 +273,7 @@ class Group(Session):
         Raises
         ------
         PeerLost
-            A rank has died or closed its group; on a stream at the synchronization.
+            A rank has died or closed its group; on a stream, the synchronization raises it.
         Closed
             The group or the stream is closed, or a collective has failed before.
         """
@@ -277,20 +282,20 @@ class Group(Session):
             self._turns.run("Group.barrier", stream, barrier, said="barrier")
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> None:
-        """Have the bytes of one rank in the buffers of all.
+        """Copy the bytes of one rank into the buffers of all.
 
         Parameters
         ----------
         buffer : Buffer or host object
-            Of the same size everywhere; writable, but for the root.
+            It has the same size in all ranks, and must be writable except at the root.
         root : int
-            Whose bytes.
+            The rank that has the bytes.
         stream : Stream, optional
 
         Raises
         ------
         InvalidValue, TypeError, AccessDenied
-            An argument is impossible.  Nothing was sent then, and the other ranks wait.
+            An argument is not valid.  This rank has sent nothing, and the other ranks wait.
         PeerLost, Closed
             As :meth:`barrier`.
         """
@@ -303,14 +308,14 @@ class Group(Session):
             self._turns.run(call, stream, broadcast, whole, root, nbytes=whole.size, said=said)
 
     def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
-        """Have the parts of all ranks side by side, in rank order, in all of them.
+        """Gather the parts of all ranks, side by side in rank order, in each of them.
 
         Parameters
         ----------
         dst : Buffer or host object
             ``size`` times as long as a part.
         src : Buffer or host object, optional
-            This rank's part; by default it lies where it belongs in ``dst`` (so may this).
+            This rank's part; by default it is already in its place in ``dst``, where ``src`` may lie, too.
         stream : Stream, optional
 
         Raises
@@ -342,13 +347,13 @@ class Group(Session):
         receives_at: Sequence[int] | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Have the parts of all ranks, of any sizes, in all of them.
+        """Gather the parts of all ranks, which may have any sizes, in each of them.
 
         Parameters
         ----------
         dst : Buffer or host object
         src : Buffer or host object, optional
-            This rank's part; by default it lies where it belongs in ``dst`` (so may this).
+            This rank's part; by default it is already in its place in ``dst``, where ``src`` may lie, too.
         receives : sequence of int
             Bytes of each rank's part; the same in all ranks.
         receives_at : sequence of int, optional
@@ -380,16 +385,16 @@ class Group(Session):
             copy(part, own, stream=stream)
 
     def scatter(self, dst: Any, src: Any = None, root: int = 0, *, stream: Stream | None = None) -> None:
-        """Have a part of one rank's bytes in each.
+        """Give each rank a part of one rank's bytes.
 
         Parameters
         ----------
         dst : Buffer or host object
-            Where this rank's part goes; at the root it may be its part of ``src``.
+            Receives this rank's part; at the root it may be the root's part of ``src``.
         src : Buffer or host object
             ``size`` parts, in rank order; other ranks than the root may leave it out.
         root : int
-            Whose bytes.
+            The rank that has the bytes.
         stream : Stream, optional
 
         Raises
@@ -414,7 +419,7 @@ class Group(Session):
             copy(part, whole, stream=stream)
 
     def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
-        """Have part ``i`` of each rank's bytes at rank ``i``, in rank order.
+        """Give part ``i`` of each rank's bytes to rank ``i``, which receives the parts in rank order.
 
         Parameters
         ----------
@@ -450,14 +455,14 @@ class Group(Session):
         sends_at: Sequence[int] | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Have what each rank sends to this one in ``dst``: parts of any sizes.
+        """Exchange parts of any sizes between all ranks.
 
         Parameters
         ----------
         dst, src : Buffer or host object
             They must not overlap.
         receives, sends : sequence of int
-            Bytes from and to each rank.  What one sends is what the other receives.
+            Bytes from and to each rank.  A rank must send as many bytes as the other receives.
         receives_at, sends_at : sequence of int, optional
             The first byte of each part in ``dst`` and ``src``; by default they lie side by side, in rank order.
             Parts of ``dst`` must not overlap.
@@ -486,9 +491,9 @@ class Group(Session):
     def send(self, src: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Send bytes to a rank, which receives as many.
 
-        Without a stream it returns once ``src`` may be changed: small ones may then still wait for the peer (a few
-        slots of the workspace), long ones do not return before the peer receives them.  So two ranks that both send
-        first do so on a stream, and receive on another one, or without.
+        Without a stream it returns once ``src`` may be changed.  A short message may then still wait for the peer, in
+        a few slots of the workspace; a long one does not return before the peer receives it.  So two ranks that both
+        send first must send on a stream, and receive on another stream or without one.
 
         Parameters
         ----------
@@ -500,9 +505,9 @@ class Group(Session):
         Raises
         ------
         InvalidValue, TypeError
-            An argument is impossible.  Nothing was sent.
+            An argument is not valid.  Nothing was sent.
         PeerLost, Closed
-            As :meth:`barrier`; of the peer only.
+            As :meth:`barrier`; only the loss of the peer counts.
         """
         call = "Group.send"
         self._check(call, stream)
@@ -510,7 +515,7 @@ class Group(Session):
         self._turns.run(call, stream, send, whole, peer, lane=("to", peer), nbytes=whole.size)
 
     def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
-        """Receive bytes of a rank, in the order in which it sends; parameters and errors are as of :meth:`send`."""
+        """Receive bytes of a rank, in the order in which it sends; parameters and errors as for :meth:`send`."""
         call = "Group.recv"
         self._check(call, stream)
         whole, peer = as_target(dst), self._checked_other(call, peer)
@@ -526,14 +531,14 @@ class Group(Session):
         algorithm: str | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Combine the elements of all ranks, and have the result in all of them.
+        """Combine the elements of all ranks, and give all of them the result.
 
         Parameters
         ----------
         dst : Buffer or host object
-            Where the result goes.
+            Receives the result.
         src : Buffer or host object, optional
-            This rank's elements, of the size of ``dst``; by default they lie in ``dst``.
+            This rank's elements, of the size of ``dst``; by default they are in ``dst``.
         dtype, op
             As :func:`peerlane.reduce`.
         algorithm : {"one-shot", "two-shot", "ring"}, optional
@@ -549,8 +554,8 @@ class Group(Session):
 
         Notes
         -----
-        Elements are combined in the order of ranks, ``((a0 OP a1) OP a2) ...``, so every rank and every run has the
-        same bits, of floating point too.
+        Elements are combined in the order of ranks, ``((a0 OP a1) OP a2) ...``, so that all ranks and all runs have
+        the same bits, in floating point too.
         """
         call = "Group.all_reduce"
         self._check(call, stream)
@@ -575,12 +580,12 @@ class Group(Session):
     def reduce_scatter(
         self, dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
     ) -> None:
-        """Combine the elements of all ranks, and have one part of the result in each.
+        """Combine the elements of all ranks, and give each a part of the result.
 
         Parameters
         ----------
         dst : Buffer or host object
-            Where this rank's part goes; it may be this rank's part of ``src``.
+            Receives this rank's part; it may be this rank's part of ``src``.
         src : Buffer or host object
             ``size`` parts, in rank order.
         dtype, op
@@ -621,12 +626,12 @@ class Group(Session):
         op: str = "sum",
         stream: Stream | None = None,
     ) -> None:
-        """Combine the elements of all ranks, and have one part of the result in each: parts of any sizes.
+        """Combine the elements of all ranks, and give each a part of the result; parts may have any sizes.
 
         Parameters
         ----------
         dst : Buffer or host object
-            Where this rank's part goes; it may be this rank's part of ``src``.
+            Receives this rank's part; it may be this rank's part of ``src``.
         src : Buffer or host object
         sends : sequence of int
             Bytes of each rank's part; the same in all ranks.
@@ -672,16 +677,16 @@ class Group(Session):
         op: str = "sum",
         stream: Stream | None = None,
     ) -> None:
-        """Combine the elements of all ranks, and have the result in one.
+        """Combine the elements of all ranks, and give one of them the result.
 
         Parameters
         ----------
         dst : Buffer, host object or None
-            Where the result goes; other ranks than the root may pass None.
+            Receives the result at the root; other ranks may pass None.
         src : Buffer or host object, optional
-            This rank's elements; by default they lie in ``dst``, which only the root changes.
+            This rank's elements; by default they are in ``dst``, which only the root changes.
         root : int
-            Where the result is wanted.
+            The rank that gets the result.
         dtype, op
             As :func:`peerlane.reduce`.
         stream : Stream, optional
@@ -737,20 +742,21 @@ class Group(Session):
         each, left = divmod(whole.size, self.size)
         if left:
             raise InvalidValue(
-                f"{call}: the {whole.size:,} bytes of {name} are no {self.size} equal parts; {left} are left over",
+                f"{call}: the {whole.size:,} bytes of {name} do not divide into {self.size} equal parts; {left} are "
+                "left over",
                 call=call,
             )
         return whole[self.rank * each : (self.rank + 1) * each]
 
     def _equal_parts(self, whole: Buffer) -> tuple[list[int], list[int]]:
-        """Return where equal parts begin, and their sizes."""
+        """Return the offsets and the sizes of equal parts."""
         each = whole.size // self.size
         return [rank * each for rank in range(self.size)], [each] * self.size
 
     def _parts(
         self, call: str, name: str, sizes: Sequence[int], starts: Sequence[int] | None
     ) -> tuple[list[int], list[int]]:
-        """Return where parts begin, and their sizes; by default they lie side by side."""
+        """Return the offsets and the sizes of parts; by default they lie side by side."""
         counts = self._counts_of(call, name, sizes)
         if starts is None:
             return [sum(counts[:rank]) for rank in range(self.size)], counts
@@ -766,13 +772,14 @@ class Group(Session):
         found = [operator.index(each) for each in given]
         if len(found) != self.size or min(found) < 0:
             raise InvalidValue(
-                f"{call}: {name} is {found}; valid are {self.size} numbers of bytes, 0 and more", call=call
+                f"{call}: {name} is {found}; valid are {self.size} numbers of bytes, each 0 or more",
+                call=call,
             )
         return found
 
 
 def _close_all() -> None:
-    """Say goodbye to the others: who ends without is taken for lost."""
+    """Close all groups: a process that ends without closing its group counts as lost."""
     for group in list(_open):
         with contextlib.suppress(Error):
             group.close()

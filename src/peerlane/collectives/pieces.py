@@ -1,4 +1,4 @@
-"""How bytes are cut into pieces, and pieces go through the stages of a pipeline."""
+"""Cuts bytes into pieces, and passes pieces through the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _LINE = 64  # bytes; a multiple of every element's size
 
 
 def pieces(nbytes: int, most: int) -> list[tuple[int, int]]:
-    """Return first and last bytes of pieces of at most ``most`` bytes, all but the last of them that long."""
+    """Return (first, end) of pieces of ``most`` bytes each, of which the last may be shorter."""
     return [(first, min(first + most, nbytes)) for first in range(0, nbytes, most)]
 
 
 def shares(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """Cut a range into ``count`` shares of whole cache lines, counted from its beginning; the last may be empty."""
+    """Cut a range into ``count`` shares of whole cache lines from its beginning on; the last ones may be empty."""
     each = -(-(last - first) // (count * _LINE)) * _LINE
     return [(min(first + n * each, last), min(first + (n + 1) * each, last)) for n in range(count)]
 
 
 def pipelined(count: int, *stages: Callable[[int], None]) -> None:
-    """Let ``count`` pieces go through all stages, each stage one piece behind the stage before."""
+    """Pass ``count`` pieces through all stages; each stage is one piece behind the stage before it."""
     for tick in range(count + len(stages) - 1):
         for behind, stage in enumerate(stages):
             if 0 <= tick - behind < count:

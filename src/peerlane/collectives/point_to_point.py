@@ -1,6 +1,6 @@
-"""Send and receive: pieces through the sender's lane in the receiver's memory.
+"""Send and receive: pieces go through the sender's lane in the receiver's memory.
 
-Passes over the bytes: one write at the sender, one copy at the receiver, side by side from the second piece on.
+The sender writes the bytes once, the receiver copies them once; both work at the same time from the second piece on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def send(work: Workspace, src: Buffer, peer: int, stream: Stream | None) -> None:
-    """Send all of ``src``; what is more than the lane has room for goes when the peer takes it."""
+    """Send all of ``src``; bytes for which the lane has no room wait until the peer takes earlier ones."""
     for first, last in pieces(src.size, work.slot):
         work.lanes.send(peer, src[first:last], stream)
 

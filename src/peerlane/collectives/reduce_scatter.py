@@ -1,7 +1,7 @@
-"""Reduce-scatter: each rank writes to all others what is in their parts, and combines its own part.
+"""Reduce-scatter: each rank writes the others' parts to them, and combines its own part.
 
-Parts may be of any sizes: a rank whose part has no more pieces is written nothing.  Passes at each rank over a source
-of n equal parts: ``(n - 1) / n`` written, ``(n - 1) / n`` combined, ``1 / n`` copied.
+Parts may have any sizes: nothing is written to a rank whose part has no more pieces.  Of a source of n equal parts,
+each rank writes ``(n - 1) / n``, combines ``(n - 1) / n`` and copies ``1 / n``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def reduce_scatter(
     operation: Operation,
     stream: Stream | None,
 ) -> None:
-    """Have the combination of this rank's parts in ``dst``; ``at`` says where the ranks' parts of ``src`` are."""
+    """Combine this rank's part of all ranks' ``src`` into ``dst``; ``at`` has the offsets of the parts in ``src``."""
     rank, cuts = work.rank, [pieces(nbytes, work.slot) for nbytes in sizes]
     steps: list[Step] = []
 

@@ -1,6 +1,6 @@
-"""Reduce: all write to the root, which combines.
+"""Reduce: all ranks write to the root, which combines.
 
-Passes over the bytes: one write at each other rank; at the root ``n - 1`` reductions and a copy.
+Each other rank writes the bytes once; the root makes ``n - 1`` reductions and one copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def reduce_to_root(
     work: Workspace, dst: Buffer | None, src: Buffer, operation: Operation, root: int, stream: Stream | None
 ) -> None:
-    """Have the combination of all ranks' ``src`` in the root's ``dst``."""
+    """Combine the ``src`` of all ranks into the root's ``dst``."""
     cuts = pieces(src.size, work.slot)
     steps: list[Step] = []
 

@@ -1,6 +1,6 @@
 """Scatter: the root writes each rank's part into that rank's memory, which copies it out.
 
-Passes over a part: one write at the root, one copy at its rank.
+The root writes each part once, and its rank copies it once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def scatter(work: Workspace, dst: Buffer, src: Buffer | None, root: int, stream: Stream | None) -> None:
-    """Have this rank's part of the root's ``src`` in ``dst``, which may be that part."""
+    """Copy this rank's part of the root's ``src`` into ``dst``, which may be that part."""
     each = dst.size
     for first, last in pieces(each, work.slot):
         step = work.board.begin(stream)

@@ -1,4 +1,4 @@
-"""Whose turn it is: collectives of a group run one after the other, on whatever streams they are."""
+"""The order of a group's collectives, which run one after the other on whatever streams they are."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from peerlane.streams.stream import Stream
 
 
-_LONG = 4 << 20  # bytes; from here on waits are long too, and a stream waits better than a call
+_LONG = 4 << 20  # bytes; from this size on waits are long too, and a stream waits better than a call
 
-#: Of all groups in this process, for ranks that one thread drives.
+#: The turns of all groups in this process, for ranks that one thread drives.
 _here: weakref.WeakSet[Turns] = weakref.WeakSet()
 _here_lock = threading.Lock()
 
-#: ``"to"`` or ``"from"``, and the peer.
+#: A lane: ``"to"`` or ``"from"``, and the peer.
 Lane: TypeAlias = "tuple[str, int]"
 
 
 class Turns:
-    """The workspace of a group, made by the first collective, and what those on streams have left behind.
+    """The workspace of a group, which the first collective makes, and the last operations that are queued on it.
 
-    Collectives run one after the other.  A message runs behind those of its lane, and behind the collectives before
-    it; a collective behind all messages before it.
+    Collectives run one after the other.  A message runs after the earlier messages of its lane, and after the earlier
+    collectives; a collective runs after all earlier messages.
 
     Parameters
     ----------
     session : Session
     invitations : Invitations
-        By which its channels are made.
+        They make its channels.
     nbytes : int
-        Of the workspace.
+        Bytes of the workspace.
     timeout : float or None
         Seconds that a collective waits for a peer at a time.
     """
@@ -50,7 +50,9 @@ class Turns:
         self._session, self._invitations = session, invitations
         self._nbytes, self._timeout = nbytes, timeout
         self._work: Workspace | None = None
-        self._lasts: dict[Lane | None, Event] = {}  # None: of the collectives
+        self._lasts: dict[
+            Lane | None, Event
+        ] = {}  # the last operation of each lane; None: of the collectives
         self._own: dict[Lane | None, Stream] = {}
         self._failure = ""
         self._lock = threading.Lock()
@@ -69,11 +71,11 @@ class Turns:
         said: str = "",
         pairs: tuple[list[int], list[int]] | None = None,
     ) -> None:
-        """Run a collective of so many bytes behind those before it, or queue it on a stream.
+        """Run a collective of ``nbytes`` after the earlier ones, or queue it on a stream.
 
-        All ranks must say the same of it; of ``pairs``, the bytes from and to each rank, what two say must agree.
-        One that fails half-way leaves nobody knows which records behind: the channels end, so that no peer waits for
-        this rank, and there are no more collectives.
+        All ranks must post the same call.  ``pairs`` has the bytes from and to each rank, on which the two ranks of a
+        pair must agree.  A collective that fails half-way leaves unknown records behind.  Its channels are closed
+        then, so that no peer waits for this rank, and the group has no more collectives.
         """
         with self._lock:
             self._check_sound(call)
@@ -121,9 +123,9 @@ class Turns:
         return self._work
 
     def _prepare_neighbours(self, call: str) -> None:
-        """Offer the channels of the group's other ranks in this process: this thread may have to call them too.
+        """Offer the channels of the group's other ranks in this process, which this thread may have to call too.
 
-        Their locks are taken one by one, and not under this one's: they prepare this one.
+        Their locks are taken one by one, and never under this one's, because they prepare this one.
         """
         with _here_lock:
             others = [each for each in _here if each is not self and each._is_beside(self)]
@@ -138,7 +140,7 @@ class Turns:
             raise
 
     def _is_beside(self, other: Turns) -> bool:
-        """Tell whether these are the turns of another rank of the same group."""
+        """Tell whether ``other`` is another rank of the same group in this process."""
         mine, theirs = self._invitations, other._invitations
         return mine.group == theirs.group and self._session.size == other._session.size
 
@@ -172,7 +174,7 @@ class Turns:
         algorithm: Callable[..., None],
         what: tuple[Any, ...],
     ) -> Event:
-        """Queue a collective on a stream that stops at a failure: none is told that bytes are there that are not."""
+        """Queue a collective on a stream that stops at a failure, so that no peer is notified of missing bytes."""
         stops = stream
         if stream.on_error != "stop":
             stops = self._own_stream(lane)
@@ -208,7 +210,7 @@ class Turns:
         self._end()
 
     def end(self) -> None:
-        """Let go of everything; what is queued goes on."""
+        """Close the workspace; queued operations go on."""
         with self._lock:
             self._failure = self._failure or "the group was closed"
             self._end()

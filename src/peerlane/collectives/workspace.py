@@ -1,4 +1,4 @@
-"""What collectives stand on: scratch memory of each rank, channels to all peers, and who may use which slot."""
+"""The base of collectives: scratch memory of each rank, channels to all peers, and the use of slots."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
 SMALLEST_SLOT = 4096
 
-_SERIES = "collectives"  # of channels
+_SERIES = "collectives"  # the series of its channels
 
-#: Indices of the notifies of each channel.  A record is made only when the one before is known to be consumed.
+#: Indices of the notifies of each channel.  A record is made only when the last one is known to be consumed.
 _DATA, _RESULT, _DONE = 0, DEPTH, 2 * DEPTH
 _SENT, _TAKEN = 4 * DEPTH, 5 * DEPTH
 _BARRIER = 6 * DEPTH
@@ -38,15 +38,15 @@ _NOTIFIES = 6 * DEPTH + 2
 class Workspace:
     """Scratch memory of this rank, which peers write to and read, and the channels to them.
 
-    Whatever takes ``stream`` is queued there, or complete on return if it is None.
+    Methods with ``stream`` queue their operations there, or are complete on return if it is None.
 
     Parameters
     ----------
     session : Session
     invitations : Invitations
-        By which its channels are made.
+        They make its channels.
     nbytes : int
-        Of scratch memory, at about.
+        Bytes of scratch memory, approximately.
     timeout : float or None
         Seconds that it waits for a peer at a time.
 
@@ -57,7 +57,7 @@ class Workspace:
     slot : int
         Bytes that one rank can leave in another's memory at a time; a multiple of 64.
     others : list of int
-        The other ranks, from the next one on and round.
+        The other ranks in cyclic order, from the one after this.
     board : Board
     lanes : Lanes
     agreement : Agreement
@@ -72,7 +72,7 @@ class Workspace:
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
         area = self.size * DEPTH * self.slot
         with contextlib.ExitStack() as undo:
-            for peer in self.others:  # else they wait for this rank until the time is over
+            for peer in self.others:  # otherwise they wait for this rank until their time-out
                 undo.callback(invitations.decline, _SERIES, peer)
             memory = session.device.allocate(2 * area, peer=True)
             undo.callback(memory.close)
@@ -87,17 +87,17 @@ class Workspace:
         self._barriers = 0
 
     def slots(self, memory: Buffer) -> list[list[Buffer]]:
-        """Return the slots of one area, by rank and turn."""
+        """Return the slots of an area, by rank and turn."""
         starts = [[(peer * DEPTH + turn) * self.slot for turn in range(DEPTH)] for peer in range(self.size)]
         return [[memory[at : at + self.slot] for at in turns] for turns in starts]
 
     def turn_of_barrier(self) -> int:
-        """Return the notify of a barrier; the one before uses the other."""
+        """Return the notify for the next barrier, which alternates between two."""
         self._barriers ^= 1
         return _BARRIER + self._barriers
 
     def close(self) -> None:
-        """End the channels and the memory.  What peers have granted and nobody needed any more is no mistake."""
+        """Close the channels and the memory.  Records of peers that were not consumed are not a mistake here."""
         with contextlib.ExitStack() as ends:
             for loan in self._memories.values():
                 ends.callback(loan.buffer.close)
@@ -107,9 +107,9 @@ class Workspace:
 
 
 class Channels(dict[int, "Channel"]):
-    """The channels of the collectives, by peer.  All are offered at once, and each is made when it is first needed.
+    """The channels of the collectives, by peer.  All are offered at once, and each is made when it is first used.
 
-    So two ranks can exchange something before the others come, and no order of first uses can deadlock.
+    So two ranks can communicate before the others come, and no order of first uses can deadlock.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Channels(dict[int, "Channel"]):
         self._peers, self._begun = peers, dict[int, "Begun"]()
         self._making = {peer: threading.Lock() for peer in peers}
         self._nbytes = memories[WINDOW].buffer.size
-        # Several things are under way at a time here, and what comes first is waited for last.
+        # Binary notifies: several steps are under way here, and the first record may be waited for last.
         kind = NotifyKind.BINARY if invitations.kind is NotifyKind.FIFO else invitations.kind
         try:
             for peer in peers:
@@ -132,12 +132,12 @@ class Channels(dict[int, "Channel"]):
 
     def __missing__(self, peer: int) -> Channel:
         deadline = time.monotonic() + self._invitations.patience
-        with self._making[peer]:  # a message to it and one from it may both come first
+        with self._making[peer]:  # a message to the peer and one from it may both be the first use
             made = self.get(peer)
             if made is None:
                 try:
                     made = self._invitations.accept("Group", self._begun[peer], deadline)
-                except GivenUp as error:  # it offers nothing more
+                except GivenUp as error:  # the peer offers no more channels
                     raise losses.lost(self._pid(peer), str(error), call=error.call) from None
                 except BadHandle as error:
                     if error.fault is not Fault.STALE_HANDLE:
@@ -167,12 +167,12 @@ class Channels(dict[int, "Channel"]):
         return [self[peer] for peer in self._peers]
 
     def withdraw(self) -> None:
-        """Tell the peers that have not made their ends yet that there will be no channels."""
+        """Tell peers that have not made their ends yet that there will be no channels."""
         for begun in self._begun.values():
             self._invitations.withdraw(begun)
 
     def close(self) -> None:
-        """End all; what was granted and not needed any more is no mistake."""
+        """Close all channels.  Records that were not consumed are not a mistake here."""
         with contextlib.ExitStack() as ends:
             for begun in self._begun.values():
                 ends.callback(begun.end.close)
@@ -181,19 +181,19 @@ class Channels(dict[int, "Channel"]):
 
 
 def _close_quietly(channel: Channel) -> None:
-    with contextlib.suppress(Busy, Cancelled):  # of what a failed collective left behind, its stream has told
+    with contextlib.suppress(Busy, Cancelled):  # the stream of a failed collective has reported its failure
         channel.close()
 
 
 class Board:
-    """Steps that all ranks take together: a slot of each in the memory of each.
+    """Steps that all ranks take together: each rank has a slot in the memory of each.
 
-    In a step a rank may write to its slot in a peer's memory and to all slots of its own, tell peers that data or a
-    result is there, and read slots of theirs; it says when it needs none of them any more, and slots are used again
-    when all have said so.  At most ``DEPTH`` steps are under way.
+    In a step a rank may write to its slot in a peer's memory and to all slots of its own memory, tell peers that data
+    or a result is there, and read slots of theirs.  When it needs none of them any more, it tells all ranks; when all
+    ranks have done so, the slots are used again.  At most ``DEPTH`` steps are under way.
 
-    A rank says so to all, by two times ``DEPTH`` notifies: who begins a step knows only that the others have begun
-    the one ``DEPTH`` before, and so have consumed what was said ``2 * DEPTH`` steps ago.
+    For that there are ``2 * DEPTH`` notifies.  A rank that begins a step knows only that the others have begun the
+    step ``DEPTH`` before it, and so have consumed the records of ``2 * DEPTH`` steps ago.
     """
 
     def __init__(self, work: Workspace, memory: Buffer) -> None:
@@ -218,7 +218,7 @@ class Step:
     ----------
     work : Workspace
     slots : list of list of Buffer
-        Of this rank's memory.
+        The slots of this rank's memory.
     number : int
     stream : Stream or None
     """
@@ -233,11 +233,11 @@ class Step:
         self._at = (self.rank * DEPTH + self._turn) * self._slot
 
     def mine(self, rank: int, nbytes: int) -> Buffer:
-        """Return what a rank left in this one's memory."""
+        """Return the bytes that a rank has written into this one's memory."""
         return self._slots[rank][self._turn][:nbytes]
 
     def write(self, peer: int, part: Buffer) -> None:
-        """Write to this rank's slot in a peer's memory, and say that the data is there."""
+        """Write to this rank's slot in a peer's memory, and tell the peer."""
         self.channels[peer].write(part, at=self._at, notify=_DATA + self._turn, stream=self.stream)
 
     def read(self, peer: int, rank: int, part: Buffer) -> None:
@@ -254,7 +254,7 @@ class Step:
         self.channels[peer].wait(_DATA + self._turn, stream=self.stream, timeout=self._timeout)
 
     def tell_result(self, peer: int) -> None:
-        """Tell a peer that a result is there, made of the data."""
+        """Tell a peer that the result of its data is there."""
         self.channels[peer].notify(_RESULT + self._turn, stream=self.stream)
 
     def await_result(self, peer: int) -> None:
@@ -262,14 +262,14 @@ class Step:
         self.channels[peer].wait(_RESULT + self._turn, stream=self.stream, timeout=self._timeout)
 
     def end(self) -> None:
-        """Say that this rank needs nothing of the step any more."""
+        """Tell all ranks that this one needs no slot of the step any more."""
         said = _DONE + self._number % (2 * DEPTH)
         for channel in self.channels.everyone():
             channel.notify(said, stream=self.stream)
 
 
 class Lanes:
-    """From each rank to each other one: ``DEPTH`` slots in the receiver's memory, used in turns.
+    """Lanes from each rank to each other one: ``DEPTH`` slots in the receiver's memory, used in turns.
 
     The two ends of a lane must move pieces of the same sizes in the same order; lanes know nothing of each other.
     """
@@ -279,7 +279,7 @@ class Lanes:
         self._sent, self._taken = [0] * work.size, [0] * work.size
 
     def send(self, peer: int, part: Buffer, stream: Stream | None) -> None:
-        """Send a piece, at most a slot, once there is room for it."""
+        """Send a piece of at most a slot, once there is room for it."""
         number, channel = self._sent[peer], self._work.channels[peer]
         self._sent[peer] = number + 1
         turn = number % DEPTH
@@ -289,7 +289,7 @@ class Lanes:
         channel.write(part, at=at, notify=_SENT + turn, stream=stream)
 
     def take(self, peer: int, nbytes: int, stream: Stream | None) -> Buffer:
-        """Wait for the next piece and return it; :meth:`let_go` comes before the next one."""
+        """Wait for the next piece and return it; call :meth:`let_go` before the next call."""
         number = self._taken[peer]
         self._taken[peer] = number + 1
         turn = number % DEPTH
@@ -297,5 +297,5 @@ class Lanes:
         return self._slots[peer][turn][:nbytes]
 
     def let_go(self, peer: int, stream: Stream | None) -> None:
-        """Let the sender use the slot of the piece that was taken last."""
+        """Let the sender use the slot of the last taken piece again."""
         self._work.channels[peer].notify(_TAKEN + (self._taken[peer] - 1) % DEPTH, stream=stream)

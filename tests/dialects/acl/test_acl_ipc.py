@@ -155,7 +155,7 @@ def test_acl_ipc_mem_import_by_key_ended_by_exporter_returns_507899(
     assert peer.read(there, 100) == bytes([7]) * 100
     peer.ok("rt.ipc_mem_close", taken)
     assert peer("rt.ipc_mem_import_by_key", untaken, 0) == (0, 507899)
-    assert "is over" in peer("get_recent_err_msg")
+    assert "is no longer valid" in peer("get_recent_err_msg")
 
 
 def test_acl_ipc_mem_keys_of_freed_memory_end_and_are_forgotten(acl: ModuleType, peer: AclPeer) -> None:

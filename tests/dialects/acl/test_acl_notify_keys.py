@@ -166,7 +166,7 @@ def test_acl_destroy_notify_in_one_process_leaves_other_import_working(
     ok(acl.rt.synchronize_stream(stream))
     ok(acl.rt.destroy_notify(notify))
     assert peer("rt.notify_import_by_key", key, 0) == (0, 507899)
-    assert "is over" in peer("get_recent_err_msg")
+    assert "is no longer valid" in peer("get_recent_err_msg")
     peer.ok("rt.wait_and_reset_notify", second, stream_there, 60)
     peer.ok("rt.synchronize_stream", stream_there)
     peer.ok("rt.destroy_notify", second)

@@ -110,7 +110,7 @@ def test_acl_shareable_handle_last_reference_freed_import_returns_107017(
     peer.ok("rt.free_physical", first)
     ok(acl.rt.unmap_mem(here))
     assert peer("rt.mem_import_from_shareable_handle", shareable, 0) == (0, 107017)
-    assert "is over" in peer("get_recent_err_msg")
+    assert "is no longer valid" in peer("get_recent_err_msg")
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
     text = acl.get_recent_err_msg()
     assert f"{shareable} is over: its memory was freed" in text and "<Handle" not in text
@@ -228,7 +228,7 @@ def test_acl_mem_import_number_that_is_not_a_handle_message_says_so(
     ):
         assert result == (0, 107017)
     for text in acl.get_recent_err_msg().split("EE1001")[1:] or [""]:
-        assert f"{number:#x} is no handle of node 'acl-tagged'" in text
+        assert f"{number:#x} is not a handle of this process's node 'acl-tagged'" in text
         assert "belongs to another node" not in text
 
 

@@ -1,7 +1,7 @@
-"""The reference back-end: what each verb means, in plain Python and NumPy.
+"""The reference back-end: it defines each verb in plain Python and NumPy.
 
-One process, synchronous: when a verb returns, the bytes have moved.  ``PEERLANE_NODE="backend=reference,devices=2"``
-makes its devices those of a process.  It is the model that other back-ends are compared with.
+It has one process and is synchronous: when a verb returns, the bytes have moved.  With
+``PEERLANE_NODE="backend=reference,devices=2"`` a process uses its devices.  Other back-ends are compared with it.
 """
 
 from peerlane.backends.reference.backend import ReferenceFactory

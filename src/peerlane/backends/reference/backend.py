@@ -18,17 +18,17 @@ from peerlane.backend.settings import integer, read, sizes
 from peerlane.diagnostics import address_errors, allocations
 from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
 
-# No address of the host is so high, and none is given out twice: an old one never means something new.
+# No host address is so high, and none is given out twice, so that an old address never points at new memory.
 _FIRST, _LAST = 1 << 60, 1 << 61
 _ALIGNMENT = 256
 _MOST_DEVICES = 4096
 
-_lock = threading.RLock()  # one verb at a time, whatever thread calls it
+_lock = threading.RLock()  # one verb at a time, over all threads
 _next_address = _FIRST + _ALIGNMENT
 
 
 def _new_address(nbytes: int) -> int:
-    """Return an address; a gap is behind its bytes."""
+    """Return an address for ``nbytes``, with a gap behind them."""
     global _next_address
     address = _next_address
     _next_address += (nbytes // _ALIGNMENT + 2) * _ALIGNMENT
@@ -36,7 +36,7 @@ def _new_address(nbytes: int) -> int:
 
 
 class ReferenceMemory:
-    """One allocation: an array, and the address that stands for it."""
+    """One allocation: an array, and its address."""
 
     def __init__(self, backend: ReferenceBackend, ordinal: int, nbytes: int) -> None:
         self.bytes = np.zeros(nbytes, np.uint8)
@@ -52,14 +52,14 @@ class ReferenceMemory:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a node of this back-end may be asked for."""
+    """The settings of a node of this back-end."""
 
     devices: int
     memory: tuple[int, ...]  # of each device
 
 
 class ReferenceBackend(BackendBase):
-    """Devices whose memory is arrays of this process; the verbs of :class:`~peerlane.backend.interface.Backend`.
+    """Devices whose memory lies in arrays; the verbs of :class:`~peerlane.backend.interface.Backend`.
 
     Parameters
     ----------
@@ -180,10 +180,10 @@ class ReferenceBackend(BackendBase):
                 self._span("dst", address, data.nbytes)[:] = np.asarray(data.cast("B"))
 
     def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
-        with _lock:  # none is lost where two combine into the same elements
+        with _lock:  # no update is lost when two threads combine into the same elements
             super().reduce(dst, src, count, dtype, op)
 
-    # What an address means
+    # Look-up of addresses
 
     def _span(self, role: str, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the bytes at an address, all of which are in one allocation."""
@@ -243,7 +243,7 @@ class ReferenceBackend(BackendBase):
 
 
 class ReferenceFactory:
-    """What the registry knows as ``reference``; see :class:`~peerlane.backend.interface.Factory`."""
+    """The factory of back-end ``reference``; see :class:`~peerlane.backend.interface.Factory`."""
 
     def configure(self, settings: str, source: str) -> Settings:
         found, checks = read(settings, source, {"devices": integer, "memory": sizes})

@@ -1,3 +1,5 @@
-"""Virtual devices: memory files behind guarded addresses, native streams, sharing by processes."""
+"""Virtual devices: memory files behind guarded addresses, native streams, and sharing between processes."""
 
-from peerlane.backends.virtual import quick as quick  # first: the neutral API reads what it fills in
+from peerlane.backends.virtual import (
+    quick as quick,
+)  # first: it sets the functions that the neutral API imports

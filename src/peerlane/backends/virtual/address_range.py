@@ -1,4 +1,4 @@
-"""Address ranges: native reservations, and the record of what is mapped where."""
+"""Address ranges: native reservations, and the record of the mapped blocks."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ class VirtualAddressRange(AddressRange):
         self, physical: Physical, at: int = 0, *, access: Access | None = None, size: int | None = None
     ) -> None:
         if not isinstance(physical, VirtualPhysical):
-            raise TypeError(
-                f"AddressRange.map: what is mapped must be a Physical, not {type(physical).__name__}"
-            )
+            raise TypeError(f"AddressRange.map: the block must be a Physical, not {type(physical).__name__}")
         self._map(physical, at, access, physical.size if size is None else self._checked_part(physical, size))
 
     def _checked_part(self, physical: VirtualPhysical, size: int) -> int:
@@ -75,7 +73,7 @@ class VirtualAddressRange(AddressRange):
         return size
 
     def _map(self, physical: VirtualPhysical, at: int, access: Access | None, limit: int) -> None:
-        # Addresses from `limit` bytes on are out of bounds; what is mapped ends with their granule.
+        # Addresses from `limit` bytes on are out of bounds; the mapping ends with the granule that has the limit.
         call = "AddressRange.map"
         block = physical._open(call)
         place = self._open(call)
@@ -87,7 +85,7 @@ class VirtualAddressRange(AddressRange):
             part = "" if span == physical.size else f"{span:,} bytes of "
             raise BadAddress(
                 f"{call}: {part}{physical!r} does not fit at offset {at:,} of {self!r}; an offset is a multiple of "
-                f"{granularity:,}, and what is mapped must lie inside",
+                f"{granularity:,}, and the whole mapping must lie inside",
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
                 device=self.device.name,
@@ -111,7 +109,7 @@ class VirtualAddressRange(AddressRange):
         call = "AddressRange.unmap"
         place = self._open(call)
         for start in self._whole(call, at, size):
-            # Taken out first: what another thread maps here as soon as it is free must not be forgotten.
+            # Removed first: another thread may map a block here at once, and that record must stay.
             if self._mapped.pop(start, None) is None:
                 raise memory_messages.not_mapped(place.address + start, self.device.name)
             self._read_only.discard(start)
@@ -133,7 +131,7 @@ class VirtualAddressRange(AddressRange):
                 raise self._only_read(call, start)
         for start in starts:
             for number, wanted in named:
-                # Another thread may have unmapped it: then nothing begins there.
+                # Another thread may have unmapped it: then no mapping begins there.
                 place.set_access(start, self._mapped.get(start, 1), number, wanted)
 
     def access(self, device: Any, at: int = 0) -> str:
@@ -150,12 +148,12 @@ class VirtualAddressRange(AddressRange):
             why = "the addresses behind it are in use"
             if nbytes > place.most:
                 why = (
-                    f"that is beyond what can be reserved, {place.most:,} bytes from where it begins (window_bytes "
-                    "in the node configuration)"
+                    f"at most {place.most:,} bytes can be reserved from its first address on (window_bytes in the "
+                    "node configuration)"
                 )
             raise OutOfMemory(
-                f"{call}: {self!r} cannot grow to {nbytes:,} bytes where it is: {why}; reserve as many as will ever "
-                "be needed to begin with, they cost nothing until something is mapped",
+                f"{call}: {self!r} cannot grow to {nbytes:,} bytes where it is: {why}; reserve the largest size from "
+                "the start, because addresses cost nothing until a block is mapped",
                 fault=Fault.OUT_OF_RESOURCES,
                 call=call,
                 device=self.device.name,
@@ -170,7 +168,7 @@ class VirtualAddressRange(AddressRange):
         self._place.close()
 
     def _lend(self, start: int, nbytes: int) -> VirtualBuffer:
-        # All of it becomes an imported buffer: texts tell of that, not of a range that nobody asked for.
+        # The whole range becomes an imported buffer: texts must name that, not a range that the program never made.
         made = self[start : start + nbytes]
         made._imported = self
         allocations.remember_import(made, self._place, self.device.name)
@@ -208,7 +206,7 @@ class VirtualAddressRange(AddressRange):
 
     def _only_read(self, call: str, at: int) -> AccessDenied:
         return AccessDenied(
-            f'{call}: the block at offset {at:,} of {self!r} was shared to be read; give "r" or "none"',
+            f'{call}: the block at offset {at:,} of {self!r} was shared read-only; give "r" or "none"',
             fault=Fault.READ_ONLY,
             call=call,
             device=self.device.name,

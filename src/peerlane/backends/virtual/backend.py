@@ -85,7 +85,7 @@ class VirtualBackend(Queues):
         self._state = NodeState(config)
         self._pid = os.getpid()
         self._start = _core.start_time(self._pid) & 0xFFFFFFFF
-        self._makers: dict[int, tuple[int, int]] = {}  # who was met at a slot: pid and start time
+        self._makers: dict[int, tuple[int, int]] = {}  # by slot: pid and start time of the process seen there
         self._numbers: list[int] = []
         self.is_closed = False
         try:
@@ -107,12 +107,12 @@ class VirtualBackend(Queues):
         self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
 
     def inherit(self) -> None:
-        """Note, in a forked child, that what is here is its parent's; nothing is in use."""
+        """In a forked child whose parent had used no device: note that the state here is the parent's."""
         self._lock = threading.Lock()
         self.is_inherited = True
 
     def join(self) -> None:
-        """Take a place of its own in the node, in a forked child at its first call; as the constructor."""
+        """In a forked child, at its first call: take a slot of its own in the node; errors as of the constructor."""
         with self._lock:
             if self.is_inherited and not self.is_closed:
                 self._abandon()
@@ -156,7 +156,7 @@ class VirtualBackend(Queues):
         return _core.free_bytes(self._numbers[ordinal])
 
     def told_others(self, number: int) -> str:
-        """Say which other processes hold memory of a device that native code knows as ``number``; empty for none."""
+        """Return a text with the other processes that hold memory of a device, given by its native number."""
         ordinal = self._ordinals.get(number)
         if ordinal is None or len(self._state.processes()) < 2:
             return ""
@@ -201,7 +201,7 @@ class VirtualBackend(Queues):
             if error.fault is not Fault.OUT_OF_MEMORY:
                 raise
         self._state.reap()
-        _core.drain()  # memory that was closed may be held by what is queued
+        _core.drain()  # queued operations may hold closed memory
         return make(number)
 
     def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> VirtualAddressRange:
@@ -275,14 +275,14 @@ class VirtualBackend(Queues):
         try:
             return self._ask(fields, owner, kind, timeout)
         except PeerLost:
-            # Another process may be there by now.
+            # Another process may have the slot by now.
             _core.forget_lost()
             self._makers.pop(fields.slot, None)
             fresh = self._owner_of(fields)
             if fresh == owner and fields.pid is None and not has_served and not state.serves(fields.slot):
                 self._makers.pop(fields.slot, None)
                 raise BadHandle(
-                    f"process {owner[0]}, whose place in the node the number names, gives no handles; pass on "
+                    f"process {owner[0]}, which has the slot that the number names, gives no handles; pass on "
                     "int(handle) unchanged"
                 ) from None
             if fresh is None or fresh == owner:
@@ -290,7 +290,7 @@ class VirtualBackend(Queues):
         return self._ask(fields, fresh, kind, timeout)
 
     def _is_own(self, fields: HandleFields) -> bool:
-        # An earlier stay in the node may have been at another slot.
+        # When the process was in the node before, it may have had another slot.
         if fields.pid is not None:
             return (fields.pid, fields.start) == (self._pid, self._start)
         return fields.slot == self._state.slot
@@ -318,7 +318,7 @@ class VirtualBackend(Queues):
 
     @property
     def ledger(self) -> _core.Ledger:
-        """What this process shares with the others of its node."""
+        """The ledger of the memory that this process shares with the others of its node."""
         self._check_open()
         return self._state.ledger
 
@@ -337,7 +337,7 @@ class VirtualBackend(Queues):
         return None if owner is None else owner[0]
 
     def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
-        # Who was there is asked again once he does not answer: a connection notices by itself that he has ended.
+        # Looked up only if the process does not answer: a connection notices by itself that its peer has ended.
         owner = self._makers.get(fields.slot)
         if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
             owner = self._state.owner(fields.slot)
@@ -349,7 +349,7 @@ class VirtualBackend(Queues):
         return offer.adopt(self._numbers[offer.device], self._state.ledger)
 
     def number(self, ordinal: int) -> int:
-        """Return what native code calls the device; Closed when the node was left."""
+        """Return the native number of a device; Closed if the node was left."""
         self._check_open()
         _core.begin_use()
         return self._numbers[ordinal]
@@ -434,7 +434,7 @@ class VirtualBackend(Queues):
             self._state.close()
 
     def label(self, number: int) -> str | None:
-        """Name the device that native code knows as ``number``; None if it is not of this node."""
+        """Return the name of a device, given by its native number; None if it is not of this node."""
         if number == _HOST:
             return "host"
         ordinal = self._ordinals.get(number)
@@ -456,11 +456,11 @@ def _address_of(view: memoryview) -> int:
     return found[0]
 
 
-_window: list[int] = []  # what the first node of this process asked for
+_window: list[int] = []  # the window_bytes of the first node of this process
 
 
 def refuse_other_window(config: NodeConfig) -> None:
-    """Refuse another ``window_bytes`` than this process began with; note the first."""
+    """Note the first node's ``window_bytes``, and refuse a node with another value."""
     if _window and _window[0] != config.window_bytes:
         raise Unsupported(
             f"node {config.name!r} asks for window_bytes={config.window_bytes:,}, but this process reserved its "

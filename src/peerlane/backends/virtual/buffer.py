@@ -1,4 +1,4 @@
-"""Buffers of virtual devices and of the host: native memory, which native code copies at once."""
+"""Buffers of virtual devices and of the host: native objects, which native code copies without Python calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SLOWER = ("local", "peer", "staged")
 class VirtualBuffer(_core.Memory, Buffer):
     __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
 
-    _imported: Any  # the address range that it is all of
+    _imported: Any  # the address range of an imported buffer
     _owner: object
     _owns: bool
     _stream: Stream | None
@@ -89,14 +89,14 @@ class VirtualBuffer(_core.Memory, Buffer):
         call = "Buffer.export"
         if isinstance(self.device, Host):
             raise Unsupported(
-                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device",
+                f"{call}: {self!r} is host memory, and only device memory can be shared; copy it to a device",
                 call=call,
             )
         wanted = checked_rights(call, rights)
         try:
             block, start = _core.share(self)
         except Busy:
-            _core.drain()  # what is queued may use it
+            _core.drain()  # queued operations may use it
             block, start = _core.share(self)
         with contextlib.closing(block):
             backend, part = self.device.backend, (start, self.size)
@@ -114,7 +114,7 @@ class VirtualBuffer(_core.Memory, Buffer):
         return max(routes, key=lambda route: (_SLOWER.index(route.kind), route.reason))
 
     def _homes(self) -> list[tuple[DeviceBase, bool]]:
-        """Return the device of each block that the bytes lie in, and whether it is for access from other devices."""
+        """Return, for each block that the bytes lie in, its device and whether it has ``peer=True``."""
         if not self.size:
             return [(self.device, True)]
         numbered = {number_of(device): device for device in devices_of(self.device.backend)}
@@ -128,12 +128,12 @@ class VirtualBuffer(_core.Memory, Buffer):
 
 
 class _Owner(VirtualBuffer):
-    """A buffer that frees its memory.  Others have no ``__del__``: Python loses a Ctrl-C that comes in one."""
+    """A buffer that frees its memory.  Others have no ``__del__``, because Python loses a Ctrl-C during one."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        # The native owner frees the memory; this only keeps the list of the living true.
+        # The native owner frees the memory; this only corrects the list of live allocations.
         if getattr(self, "_owns", False) and allocations is not None:
             if observers.active:
                 observers.tell("destroy", self)

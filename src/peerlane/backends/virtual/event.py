@@ -1,4 +1,4 @@
-"""Events: native marks, and the pages by which other processes see them."""
+"""Events: native marks, and the pages that show them to other processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class VirtualEvent(Event):
     )
     _mark: _core.Mark | None
     _mine: int  # the number of this object's own record among those of all processes
-    _places: dict[int, tuple[int, int]]  # by place in the page: the own record that has it, and its stream
+    _places: dict[
+        int, tuple[int, int]
+    ]  # by place in the page: the record of this process that uses it, and its stream
     _relays: list[Any]
     _signal: _core.Signal | None
     device: Any
@@ -78,7 +80,7 @@ class VirtualEvent(Event):
         return self._mark is not None or (self._signal is not None and self._signal.issued > 0)
 
     def _publish(self, stream: Any) -> None:
-        """Let other processes know of a record that was just submitted."""
+        """Publish a record that was just submitted, for other processes."""
         signal, mark = self._signal, self._mark
         if signal is None or mark is None:
             return
@@ -86,7 +88,7 @@ class VirtualEvent(Event):
         place, before = number % _core.SHARED_RECORDS, number - _core.SHARED_RECORDS
         is_ordered = self._places.get(place) == (before, stream.id)
         if before > 0 and not is_ordered and not signal.is_done(before):
-            # The place in the page is still that of an earlier record, which this one must not end.
+            # An earlier record still uses this place in the page; the new one must not end it.
             stream = self._relayed(mark)
             stream._wait_notify(self._record(signal, before), 0)
         self._places[place] = number, stream.id
@@ -107,7 +109,7 @@ class VirtualEvent(Event):
 
     @property
     def _foreign(self) -> int:
-        """The number of the newest record if another process made it, else 0."""
+        """The number of the last record if another process made it, else 0."""
         if self._signal is None:
             return 0
         newest = self._signal.issued
@@ -208,13 +210,13 @@ class VirtualEvent(Event):
         return self._signal.time_ns(number)
 
     def _foreign_end(self, number: int) -> tuple[bool, int]:
-        """Return whether a record of another process is over, and the process by whose end it is, or 0."""
+        """Return whether another process's record is over, and the pid if the end of a process ended it, else 0."""
         assert self._signal is not None
         signal = self._signal
         if signal.is_done(number):
             return True, 0
         lost = signal.lost_to
-        # Again: it may have been recorded between the two looks.
+        # Look again: the record may have come between the two checks.
         return (True, 0) if signal.is_done(number) else (lost != 0, lost)
 
     def _sync_foreign(self, number: int, timeout: float | None) -> None:
@@ -227,7 +229,8 @@ class VirtualEvent(Event):
         except WaitTimeout:
             stream.abort(close=True)
             raise WaitTimeout(
-                f"{self!r} was not done after {timeout:g} s: another process recorded it, and has not got there",
+                f"{self!r} was not done after {timeout:g} s: another process recorded it, and the stream there "
+                "has not reached the record",
                 call="Event.sync",
                 device=self.device.name,
             ) from None

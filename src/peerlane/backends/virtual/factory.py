@@ -12,7 +12,7 @@ from peerlane.backends.virtual.node.state import refuse_other_shape
 
 
 class VirtualFactory:
-    """What the registry knows as ``virtual``; see :class:`~peerlane.backend.interface.Factory`."""
+    """The factory of back-end ``virtual``; see :class:`~peerlane.backend.interface.Factory`."""
 
     def configure(self, settings: str, source: str) -> NodeConfig:
         _core.check_usable()
@@ -24,7 +24,7 @@ class VirtualFactory:
             present.ready()
             return present
         if present is not None and present.config.name == config.name:
-            # One file: this process's own slot in it is in its way and must go first.
+            # Both nodes use one file: the process must give up its own slot there first.
             refuse_other_window(config)
             refuse_other_shape(config)
             present.close()

@@ -1,4 +1,4 @@
-"""Handles: what the native broker serves, and the list of who may have it."""
+"""Handles, which the native broker serves, and their allow-lists."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class VirtualHandle(Handle):
         *,
         told: Iterable[object] | None = None,
     ) -> VirtualHandle:
-        """Make a handle of a source; ``told``: what an observer knows that by, if not as the source itself."""
+        """Make a handle of a source; ``told``: the objects that an observer is told of, if not the source itself."""
         everyone = isinstance(allow, str) and allow == EVERYONE
         if not isinstance(allow, Iterable):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
@@ -149,7 +149,9 @@ class VirtualHandle(Handle):
             raise self._over(call)
 
     def _over(self, call: str) -> Closed:
-        return Closed(f"{call}: {self!r} is over: it was closed, or what it stood for was freed", call=call)
+        return Closed(
+            f"{call}: {self!r} is no longer valid: it was closed, or the exported object was freed", call=call
+        )
 
     def __int__(self) -> int:
         return handles.encode_int(self._fields)

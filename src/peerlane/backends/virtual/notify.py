@@ -17,7 +17,7 @@ from peerlane.streams.notify import Notify, NotifyKind
 
 class VirtualNotify(_core.Notify, Notify):
     __slots__ = ("__weakref__", "_is_closed", "_opened", "device", "kind")
-    _opened: _core.Signal | None  # of another process
+    _opened: _core.Signal | None  # the line of a notify that another process exported
     device: Any
     kind: NotifyKind
 
@@ -46,14 +46,14 @@ class VirtualNotify(_core.Notify, Notify):
 
     @classmethod
     def _line(cls, device: Any, kind: NotifyKind, bank: _core.Signal, index: int) -> VirtualNotify:
-        """Return one of the notifies of a channel's end, whose bank is the channel's to let go of."""
+        """Return a notify of a channel's end; the channel releases the bank."""
         made = cls.__new__(cls)
         made._begin(device, kind, bank, index)
         return made
 
     @classmethod
     def _queued(cls, device: Any, queue: _core.Completions, number: int) -> VirtualNotify:
-        """Return one of the notifies of a channel's end that are waited for in the order of their records."""
+        """Return a notify of a channel's end; the end's notifies are waited for in the order of their records."""
         made = cls.__new__(cls)
         _core.Notify.__init__(made, queue, number, number_of(device))
         made._begun(device, NotifyKind.FIFO)

@@ -1,4 +1,4 @@
-"""Which device native code means by which number."""
+"""The numbers by which native code knows devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HOST = 0
 
 
 def number_of(device: DeviceBase) -> int:
-    """Return what native code calls a device; ``Closed`` when its node was left."""
+    """Return the native number of a device; ``Closed`` if its node was left."""
     backend = device.backend
     if backend.name == "virtual":
         return int(backend.number(device.ordinal))

@@ -18,7 +18,7 @@ from peerlane.sharing.handle import Allow, Handle, checked_rights
 class VirtualPhysical(Physical):
     __slots__ = ("__weakref__", "_block", "_user", "device", "id", "size")
     _block: _core.Block
-    _user: Any  # what it was opened for
+    _user: Any  # the device that it was opened for
     device: Any
     id: int
     size: int
@@ -48,7 +48,7 @@ class VirtualPhysical(Physical):
         _core.check_usable()
         if block.is_imported:
             raise Unsupported(
-                f"Physical.export: {self!r} was made by another process, and only that one gives it to others; "
+                f"Physical.export: {self!r} was made by another process, and only that process can export it; "
                 "ask it for a handle",
                 call="Physical.export",
                 device=self.device.name,
@@ -65,7 +65,7 @@ class VirtualPhysical(Physical):
         _core.check_usable()
         if block.is_read_only and not read_only:
             raise AccessDenied(
-                f'{call}: {self!r} was shared with this process to be read; pass rights="r"',
+                f'{call}: {self!r} was shared with this process read-only; pass rights="r"',
                 fault=Fault.READ_ONLY,
                 call=call,
                 device=self.device.name,

@@ -1,4 +1,4 @@
-"""Who makes streams and what they wait for: of virtual devices, and of those whose back-end has none."""
+"""Makes streams, events and notifies: for virtual devices, and for devices whose back-end has no queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerlane.backends.virtual.stream import VirtualStream, VirtualStreamGroup
 from peerlane.streams import stream as neutral
 from peerlane.streams.notify import NotifyKind
 
-#: Those of devices whose back-end has no queues: they end with it.
+#: The streams of devices whose back-end has no queues: they end with that back-end.
 _guests: weakref.WeakSet[VirtualStream | VirtualStreamGroup] = weakref.WeakSet()
 
 
@@ -34,7 +34,7 @@ class Queues:
         return made
 
     def create_event(self, device: Any) -> VirtualEvent:
-        number_of(device)  # raises when its node was left
+        number_of(device)  # raises if its node was left
         return VirtualEvent._make(device, None)
 
     def create_notify(self, device: Any, kind: int) -> VirtualNotify:

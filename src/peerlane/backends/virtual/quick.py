@@ -1,4 +1,4 @@
-"""The quick ways of native code, put where the neutral API looks for them when this module is imported."""
+"""Sets the fast native functions in ``backend/host``, where the neutral API finds them."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from peerlane.backend import host
 for _name in host.__annotations__:
     setattr(host, _name, getattr(_core, _name))
 
-# Exit handlers run from the last to the first: the device module, which is imported later, leaves the node before.
+# Exit handlers run in reverse order: that of the device module, which is imported later, leaves the node before this.
 atexit.register(_core.interpreter_exits)

@@ -1,4 +1,4 @@
-"""What ranks need of virtual devices: lines in the node's memory, and calls of a channel without a Python frame."""
+"""The verbs for ranks of virtual devices: lines in shared memory, and calls of a channel without a Python frame."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VirtualRanks:
     Parameters
     ----------
     ledger : callable
-        Returns what this process shares with the others of its node; Closed when that was left.
+        Returns the ledger of the process's node; Closed if that was left.
     """
 
     HELD_LINES = _core.HELD_LINES
@@ -119,9 +119,9 @@ class VirtualRanks:
 
 @functools.lru_cache
 def _served(neutral: Any) -> Any:
-    """Return the class of channels whose most frequent calls native code serves where it can."""
+    """Return the class of channels whose most frequent calls native code serves."""
 
-    class Served(neutral, _core.ChannelEnd):  # type: ignore[misc]  # a class that is given
+    class Served(neutral, _core.ChannelEnd):  # type: ignore[misc]  # a class that is an argument
         write = _quick("write", neutral.write)
         notify = _quick("notify", neutral.notify)
         wait = _quick("wait", neutral.wait)

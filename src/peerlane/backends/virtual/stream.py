@@ -1,4 +1,4 @@
-"""Streams: native queues, and who wakes what."""
+"""Streams and their groups: native queues."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class VirtualStream(_core.Stream, Stream):
         if event.device is not self.device:
             where = self.device.name
             if event.device.is_closed:
-                where += " of the node that was entered since"
+                where += " of the node that was entered later"
             raise InvalidValue(
                 f"Stream.record: the event belongs to {event.device.name}, the stream to {where}",
                 fault=Fault.WRONG_DEVICE,
@@ -161,7 +161,7 @@ class VirtualStream(_core.Stream, Stream):
         sequence = self.submitted
         self._close(wait=bool(wait))
         if observers.active:
-            if wait and self.completed >= sequence:  # not so when its own callback closes it
+            if wait and self.completed >= sequence:  # false if its own callback closes it
                 observers.tell("sync", self, stream=self.id, sequence=sequence)
             observers.closed(self)
         if wait:
@@ -214,7 +214,7 @@ class VirtualStreamGroup(StreamGroup):
         self._check_open("StreamGroup.create_stream")
         made = VirtualStream._make(self.device, on_error, self._group)
         self._streams[made.id] = made
-        if self._is_closed:  # by another thread, which may have missed this one
+        if self._is_closed:  # by another thread, which may have missed the new stream
             made.close(wait=False)
             self._check_open("StreamGroup.create_stream")
         return made
@@ -236,7 +236,7 @@ class VirtualStreamGroup(StreamGroup):
         for stream in streams if wait else ():
             try:
                 stream._close(wait=True)
-            except Error as error:  # it waits for itself, say
+            except Error as error:  # for example, a stream that waits for itself
                 first = first or error
         if first is not None:
             raise first
@@ -257,20 +257,20 @@ class VirtualStreamGroup(StreamGroup):
         self._abort()
 
     def _abort(self) -> None:
-        """Take no more operations, and cancel what is queued."""
+        """Close all streams and cancel their queued operations."""
         self._is_closed = True
         for stream in self._living():
             stream.abort(close=True)
 
     def _living(self) -> list[VirtualStream]:
-        """Return the streams that somebody holds, oldest first."""
+        """Return the streams that are still referenced, oldest first."""
         found = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
         return sorted(found, key=attrgetter("id"))
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:
             raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
-        number_of(self.device)  # raises when the node was left
+        number_of(self.device)  # raises if the node was left
 
     def __repr__(self) -> str:
         streams = self._living()

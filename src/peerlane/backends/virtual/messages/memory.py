@@ -1,7 +1,7 @@
-"""The texts of every native refusal.
+"""Turns native refusals about memory into exceptions.
 
-Native code refuses with numbers; here they become an exception of :mod:`peerlane.errors` that says what
-was asked, what is valid and what to do.
+Native code refuses with numbers; here they become an exception of :mod:`peerlane.errors` whose text says what was
+asked, what is valid and what to do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _nearest_text(address: int) -> str:
 
 
 def explain_address(role: str, address: int, size: int) -> BadAddress:
-    """Return the exception for a device-window address where nothing lives."""
+    """Return the exception for an address in a device window that lies in no allocation."""
     offset = _core.window_offset(address) or 0
     freed = allocations.freed_at(address)
     for record in allocations.spread_records():
@@ -49,14 +49,14 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
         if record.sort is allocations.Sort.RANGE:
             return not_mapped(address, record.device, role)
         if record.sort is allocations.Sort.IMPORTED:
-            freed = None  # what was there before has nothing to do with it
+            freed = None  # the allocation that was there before is not the cause
     if freed is not None:
         return address_errors.freed(role, address, freed)
     return address_errors.unknown(role, address, size, _nearest_text(address))
 
 
 def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
-    """Return the exception for an address in an address range where no mapping is, or none begins."""
+    """Return the exception for an address in an address range at which there is no mapping, or none begins."""
     hole = BadAddress(
         f"{operand(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
         "AddressRange.map",
@@ -68,13 +68,13 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
 
 
 def label(number: int) -> str:
-    """Name the device that native code knows as ``number``."""
+    """Return the name of a device, given by its native number."""
     node = registry.entered_as("virtual")
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
 def explain(why: str, of: Any) -> BaseException:
-    """Return the exception of a native refusal; ``of`` has its facts by name."""
+    """Return the exception for a native refusal; ``of`` has its facts by name."""
     role, address, size, device = of.role, of.address, of.size, of.device
     match why:
         case "unknown_address":
@@ -128,8 +128,8 @@ def explain(why: str, of: Any) -> BaseException:
             return _no_route(why, device, of.other_device)
         case "overlap":
             return Busy(
-                f"the range of {size:,} bytes at {address:#x} holds a mapping already, or what was mapped there "
-                "is still used by a view or a queued operation; unmap it, drop the view, or synchronize first"
+                f"the range of {size:,} bytes at {address:#x} already holds a mapping, or a view or a queued "
+                "operation still uses the block that was mapped there; unmap it, drop the view, or synchronize first"
             )
         case _:
             return _system(why, of)
@@ -140,9 +140,9 @@ _UNMAPPED = (
     "pointer"
 )
 _FAULTS = {
-    EIO: "The file that is mapped there has no such page: it was cut since, or its file system is full; "
-    "make the file as long as the mapping again, or map it anew",
-    EACCES: "What is mapped there is protected: a source must be readable, a destination writable; map a file that "
+    EIO: "The file that is mapped there has no such page: it was truncated, or its file system is full; "
+    "make the file as long as the mapping again, or map it again",
+    EACCES: "The mapping there is protected: a source must be readable, a destination writable; map a file that "
     "is written with ACCESS_WRITE or ACCESS_COPY",
 }
 
@@ -169,11 +169,11 @@ def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
 
 
 def _held_by_others(device: int) -> str:
-    """Say which other processes hold memory of a device; nothing if that cannot be told."""
+    """Return a text with the other processes that hold memory of a device; empty if that is unknown."""
     try:
         node = registry.entered_as("virtual")
         told = node.told_others(device) if node else ""
-    except Exception:  # noqa: BLE001 - the refusal itself must come, whatever the node's file and /proc hold
+    except Exception:  # noqa: BLE001 - a bad node file or /proc must not hide the refusal itself
         return ""
     return f"; {told}" if told else ""
 
@@ -185,14 +185,16 @@ def _left(device: int) -> Error:
 def _closed(allocation: int) -> Error:
     record = allocations.record_of(allocation)
     if not allocation:
-        return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
+        return Closed("a buffer on a host object was used after its close(); make another with as_buffer")
     if allocations.live_record(allocation) is not None:
         return Closed(f"a part of {record} was used after its own close(); slice the buffer again")
     if record is None:
         return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
     remedy = "you may have left its `with` block too early"
     if record.freed_by == allocations.LEAVING:
-        remedy = "nothing of a node outlives that: ask for devices again with devices(), and allocate anew"
+        remedy = (
+            "a node's memory ends with the node: ask for devices again with devices(), and allocate again"
+        )
     return Closed(f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device)
 
 
@@ -212,7 +214,7 @@ def _no_route(why: str, device: int, other: int) -> Error:
     )
 
 
-# What wants one, by the role of the refusal, and what else holds some.
+# By the role of the refusal: what needs a file descriptor, and what else holds some.
 _DESCRIPTORS = {
     "event": "an event: each whose fileno() was asked for holds one",
     "signals": "signals: 63 notifies hold one, and so do all streams together",
@@ -227,7 +229,7 @@ def _system(why: str, of: Any) -> Error:
     match why:
         case "handles_full":
             return OutOfMemory(
-                f"this process has given out {of.most:,} handles, the most at a time; close some",
+                f"this process has {of.most:,} open handles, the most that are allowed; close some",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "descriptors":
@@ -252,14 +254,14 @@ def _system(why: str, of: Any) -> Error:
             )
         case "node_file":
             return OutOfMemory(
-                "the file in which processes of this node count memory has no page to give: the runtime directory "
-                "is full, or the file was cut; make room, or set PEERLANE_RUNTIME_DIR",
+                "the file in which processes of this node count memory cannot get a page: the runtime directory "
+                "is full, or the file was truncated; make room, or set PEERLANE_RUNTIME_DIR",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "device_fault":
             return DeviceFault(
-                f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
-                "to give (memory or cgroup limit reached)",
+                f"device memory could not be touched while {size:,} bytes were copied: the system has no free page "
+                "(memory or cgroup limit reached)",
                 device=label(of.device),
             )
     return Unsupported(f"native code refused: {why}")

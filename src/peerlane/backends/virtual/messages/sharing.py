@@ -1,4 +1,4 @@
-"""The texts of what goes wrong with mappings, shared memory and handles."""
+"""Turns native refusals about mappings, shared memory and handles into exceptions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from peerlane.errors import (
     WaitTimeout,
 )
 
-#: What this process borrows, by the number of the lease.
+#: The memory that this process borrows, by the number of the lease.
 lent: dict[int, Lent] = {}
 _TAKEN_BACK, _FREED = 1, 2
 
 _KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify", 5: "the notifies of a channel"}
 
-#: Of native code's statuses: what is raised, with which fault, and the text of the numbers that come with it.
+#: By native status: the exception, its fault, and its text, which takes the numbers that come with the status.
 _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     1: (
         BadHandle,
         Fault.FALSE_CLAIM,
-        "process {maker} could not read the question: it is not peerlane that asks it",
+        "process {maker} could not read the request: it is not a request of peerlane",
     ),
     2: (
         BadHandle,
@@ -54,8 +54,8 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     5: (
         BadHandle,
         Fault.STALE_HANDLE,
-        "the handle is over: process {maker} closed it, left the node since, or freed what it "
-        "stood for before anybody had opened it; export again",
+        "the handle is no longer valid: process {maker} closed it, left the node since, or freed the "
+        "exported object before any process had opened it; export again",
     ),
     6: (
         AccessDenied,
@@ -95,7 +95,7 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     13: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "process {maker} serves {most:,} at a time, and has as many; close some",
+        "process {maker} serves at most {most:,} connections at a time, and has as many; close some",
     ),
     14: (
         OutOfMemory,
@@ -105,12 +105,12 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     15: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "process {maker} serves {most:,} connections of one process, and has as many of this one; close some",
+        "process {maker} serves at most {most:,} connections of one process, and this one has as many; close some",
     ),
     32: (
         BadHandle,
         Fault.FALSE_CLAIM,
-        "what process {maker} answered is no answer; it may be broken or hostile",
+        "process {maker} answered with bytes that are not an answer; it may be broken or hostile",
     ),
     33: (
         BadHandle,
@@ -120,7 +120,7 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     34: (
         BadHandle,
         Fault.FALSE_CLAIM,
-        "process {maker} sent memory that it could cut while it is used (seals {seals:#x})",
+        "process {maker} sent memory that it could truncate while it is used (seals {seals:#x})",
     ),
     35: (
         BadHandle,
@@ -130,7 +130,7 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     36: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "{most:,} processes have the event or notify, and more cannot; close it in one of them",
+        "{most:,} processes have the event or notify, the most that can; close it in one of them",
     ),
 }
 
@@ -154,7 +154,7 @@ REFUSALS = frozenset(
 
 
 def explain(why: str, of: Any) -> Error:
-    """Return the exception of a native refusal to do with mappings, sharing or handles; ``of`` has its facts."""
+    """Return the exception for a native refusal about mappings, sharing or handles; ``of`` has its facts."""
     where = memory_messages.label(of.device)
     role, address, size = of.role, of.address, of.size
     match why:
@@ -173,7 +173,7 @@ def explain(why: str, of: Any) -> Error:
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = (
-                f" or {memory_messages.label(of.other_device)}, whose stream it is,"
+                f" or {memory_messages.label(of.other_device)}, the stream's device,"
                 if of.other_device not in (0, of.device)
                 else ""
             )
@@ -188,8 +188,8 @@ def explain(why: str, of: Any) -> Error:
             return memory_messages.not_mapped(address, where, role)
         case "imported":
             return Unsupported(
-                f"the {size:,} bytes at {address:#x} were made by another process, and only that one gives them to "
-                "others; ask it for a handle",
+                f"the {size:,} bytes at {address:#x} were allocated by another process, and only that process can "
+                "export them; ask it for a handle",
                 device=where,
             )
         case "imported_read_only":
@@ -202,25 +202,25 @@ def explain(why: str, of: Any) -> Error:
             return _lease_ended(of.lease, of.end, where)
         case "no_block":
             return InvalidValue(
-                f"the {size:,} bytes at {address:#x} lie in no block that a handle could stand for; export device "
+                f"the {size:,} bytes at {address:#x} lie in no block that can be exported; export device "
                 "memory, and at least a byte of an address range"
             )
         case "seam":
             return Unsupported(
-                f"the {size:,} bytes at {address:#x} lie in several blocks, and a handle stands for one; export each "
-                "Physical",
+                f"the {size:,} bytes at {address:#x} lie in several blocks, and a handle is for one block; export "
+                "each Physical",
                 device=where,
             )
         case "in_use":
             name = allocations.record_of(of.allocation) or f"the buffer of {size:,} bytes at {address:#x}"
             return Busy(
-                f"{name} must move into memory of its own before other processes may have it, and a host view or a "
+                f"{name} must move into a block of its own before it can be shared, and a host view or a "
                 "queued operation uses it; delete the view or synchronize first, or allocate 2 MiB or more",
                 device=where,
             )
         case _:  # shared_blocks
             return OutOfMemory(
-                f"the processes of this node share {of.most:,} blocks, the most that it counts; close handles and "
+                f"the processes of this node share {of.most:,} blocks, the most that a node can; close handles and "
                 "imported memory",
                 fault=Fault.OUT_OF_RESOURCES,
             )
@@ -241,9 +241,9 @@ def _handle(of: Any) -> Error:
 
 def _lease_ended(number: int, reason: int, device: str) -> Closed:
     found = lent.get(number, Lent("its owner", "memory", "a call of its owner"))
-    ended = {_TAKEN_BACK: f"took it back ({found.how})", _FREED: "freed it"}.get(reason, "ended that")
+    ended = {_TAKEN_BACK: f"took it back ({found.how})", _FREED: "freed it"}.get(reason, "ended its lease")
     return Closed(
         f"{found.what} of {found.whose} on {device} may not be used any more: {found.whose} "
-        f"{ended}; let the owner end it after its peers are done, which they can tell it by a notify",
+        f"{ended}; let the owner wait for a notify of each peer that is done, before it ends the memory",
         device=device,
     )

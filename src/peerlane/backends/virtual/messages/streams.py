@@ -1,4 +1,4 @@
-"""The texts of what goes wrong on streams, and of failures that surface at a synchronization."""
+"""Turns native refusals and failures of streams into exceptions, those of synchronizations included."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _REFUSALS = frozenset(
 )
 
 
-_TELL_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # their texts do
+_TELL_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # the texts of these name the entry themselves
 _Place: TypeAlias = "call_site.Place | None"
-#: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
-#: the ends are (destination, its allocation, source, its allocation, bytes, rows, notify), 0 for what there is not.
+#: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), from native code; the
+#: ends are (destination, its allocation, source, its allocation, bytes, rows, notify), each 0 if there is none.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
 
 _KINDS = {
@@ -70,8 +70,8 @@ _FIELDS = {
     3: "its entries have {found} bytes; valid is 32",
     4: "it counts {found:,} entries, and the table has room for {most:,}",
     5: "a reserved field is {found:#x}; it must be 0",
-    6: "the destination {found:#x} is no device or pinned memory",
-    7: "the source {found:#x} is no device or pinned memory",
+    6: "the destination {found:#x} is not device or pinned memory",
+    7: "the source {found:#x} is not device or pinned memory",
     8: "{found:#x} is memory of another device; this launch copies within one",
 }
 
@@ -110,22 +110,22 @@ def as_error(failure: Failure) -> Error:
 
 @dataclass(frozen=True, slots=True)
 class FailedOperation:
-    """What is known of an operation that failed; what a line costs to know is in docs/performance.md.
+    """The facts of an operation that failed; docs/performance.md has the cost of noting lines.
 
     Attributes
     ----------
     number : int
-        Of the operation in its stream.
+        The operation's number in its stream.
     kind : str
-        In words.
+        What it does, in words.
     stream : int
-        Its id.
+        The stream's id.
     device : str or None
-        The stream's.
+        The stream's device.
     site, stream_site : Site or None
-        What submitted it, where that was noted; what made the stream.
+        The line that submitted it, if it was noted, and the line that made the stream.
     ends : str
-        The memory that it works on: addresses, sizes and allocations; empty if there is none.
+        The memory that it uses: addresses, sizes and allocations; empty if there is none.
     why : str
         What went wrong.
     """
@@ -143,7 +143,7 @@ class FailedOperation:
         return f"operation {self.number} ({self.kind}) of stream {self.stream}"
 
     def told(self, stream: str | None = None) -> str:
-        """Return the rest of the sentence; ``stream`` says what the stream is, in other words than these."""
+        """Return the lines and the memory, for the end of a text; ``stream`` replaces the stream's description."""
         parts = [self.ends] if self.ends else []
         if self.site is not None:
             parts.append(f"submitted at {self.site}")
@@ -196,19 +196,19 @@ def _end(address: int, allocation: int) -> str:
 
 
 def warn_of_lost(failure: Failure) -> None:
-    """Warn of a failure whose stream was dropped: hook of the native module."""
+    """Warn of a failure whose stream was dropped; a hook of the native module."""
     error = as_error(failure)
     first = (str(error).splitlines() or [""])[0]
     warnings.warn(
-        f"stream {failure[1]}{f' on {error.device}' if error.device else ''} was dropped, and nobody was told what "
-        f"failed there: {first}; sync() or close() it, or use it in a `with`",
+        f"stream {failure[1]}{f' on {error.device}' if error.device else ''} was dropped before its failure "
+        f"was reported: {first}; sync() or close() it, or use it in a `with`",
         ResourceWarning,
         stacklevel=2,
     )
 
 
 def explain(why: str, **facts: Any) -> BaseException:
-    """Return the exception of a native refusal, with its facts as ``detail``: hook of the native module."""
+    """Return the exception for a native refusal, with its facts as ``detail``; a hook of the native module."""
     of = SimpleNamespace(**facts)
     found = _explained(why, of)
     if not isinstance(found, Error):
@@ -262,13 +262,17 @@ def _explained(why: str, of: Any) -> BaseException:
             )
         case "cancelled":
             return Cancelled(
-                "it was cancelled: the stream was aborted, or closed while it waited for what nothing submitted "
-                "would bring",
+                "it was cancelled: the stream was aborted, or closed while no submitted operation would end its "
+                "wait",
                 device=where,
             )
         case "wait_timeout":
-            seconds = 0 if of.timeout_ns == 1 else of.timeout_ns / 1e9  # 0 ns stand for no deadline
-            return WaitTimeout(f"what it waits for did not come within {seconds:g} s", device=where)
+            seconds = (
+                0 if of.timeout_ns == 1 else of.timeout_ns / 1e9
+            )  # native code has 1 ns for 0 s: 0 means no deadline
+            return WaitTimeout(
+                f"the record or value that it waits for did not come within {seconds:g} s", device=where
+            )
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "bad_descriptor":
@@ -277,14 +281,14 @@ def _explained(why: str, of: Any) -> BaseException:
             return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
         case "notify_doubled":
             return Busy(
-                f"{_notify(of.notify)} is strict and was recorded again before the record before was consumed",
+                f"{_notify(of.notify)} is strict and was recorded again before its last record was consumed",
                 fault=Fault.NOTIFY_DOUBLED,
                 device=where,
             )
         case "notifies_full":
             return Busy(
-                f"{_notify(of.notify)} cannot be recorded: {of.most:,} records of its end were not waited for, and "
-                "its queue has room for no more",
+                f"{_notify(of.notify)} cannot be recorded: the queue of its end is full, with {of.most:,} records "
+                "that no wait has consumed",
                 device=where,
             )
         case "notify_order":

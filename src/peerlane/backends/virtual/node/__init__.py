@@ -1,4 +1,4 @@
-"""The virtual node: which devices there are, how they are joined, and what all processes agree on."""
+"""The virtual node: its devices, their links, and the state that its processes share."""
 
 from .config import NodeConfig
 from .profiles import PROFILES, Profile

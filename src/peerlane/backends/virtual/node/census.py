@@ -1,7 +1,7 @@
-"""Who holds what in a node, read from its file by somebody who is not in it.
+"""The memory that each process of a node holds, read from the node's file by a process outside the node.
 
-Nothing is locked, mapped, written or made: what is read is a snapshot in which every process's row is whole, and the
-rows are of slightly different moments.  The file is of this user, but what it says is not trusted.
+Reading locks, maps, writes and makes nothing.  Each process's row is consistent; the rows are of slightly different
+moments.  The file belongs to this user, but its contents are not trusted.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class Holder:
     ----------
     pid : int
     state : str
-        ``"running"``; ``"ended"``: the next process of the node takes its place away; ``"foreign"``: of another pid
-        namespace, from where it cannot be judged.
+        ``"running"``; ``"ended"``: the next process of the node frees its slot; ``"foreign"``: it is in another pid
+        namespace, so that its state is unknown.
     command : str
-        Its command line; empty when that is not known.
+        Its command line; empty if it is unknown.
     age_seconds : float or None
-        Since it started.
+        Seconds since it started.
     own : dict of int to int
-        Bytes by device that it alone can use; devices without are left out.
+        By device, the bytes that only it can use; devices without any are left out.
     shared : dict of int to int
-        Bytes by device in blocks that it made for others or has from them.
+        By device, the bytes of blocks that it exported or imported.
     shared_blocks : int
     peers : tuple of (int, int)
-        Peer access that it enabled, from a device to another.
+        The peer access that it enabled, from one device to another.
     serves : bool
-        Whether it answers those who have handles of it.
+        Whether it serves handles.
     """
 
     pid: int
@@ -81,19 +81,19 @@ class Holder:
 
 @dataclass(frozen=True)
 class Census:
-    """What a node's file says.
+    """The contents of a node's file.
 
     Attributes
     ----------
     name : str
     problem : str
-        Why it cannot be read; empty if it can, and all else is empty if it cannot.
+        Why the file cannot be read; all else is empty then.  Empty if it can be read.
     shape : str
         The node in words.
     used : tuple of int
-        Bytes of each device that its processes hold; what several share counts once, and what ended ones held not.
+        Bytes of each device that its running processes hold; shared memory counts once.
     capacity : tuple of int
-        Bytes of each device; empty when the file does not say.
+        Bytes of each device; empty if the file does not have them.
     holders : tuple of Holder
     """
 
@@ -111,9 +111,9 @@ def node_names(directory: Path) -> tuple[str, ...]:
 
 
 def take_census(directory: Path, name: str) -> Census:
-    """Read the file of a node; whatever it holds, the answer comes without waiting."""
+    """Read the file of a node; whatever it contains, do not wait."""
     try:
-        # Without O_NONBLOCK a pipe in its place would hold us up.
+        # Without O_NONBLOCK, opening a pipe in its place would wait.
         fd = os.open(
             directory / f"{name}{SUFFIX}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         )
@@ -133,7 +133,7 @@ def take_census(directory: Path, name: str) -> Census:
 
 
 def told_others(directory: Path, name: str, device: int) -> str:
-    """Say which processes besides this one hold memory of a device, the largest first; empty for none."""
+    """Return a text with the other processes that hold memory of a device, the largest first; empty for none."""
     others = [
         (each.own.get(device, 0) + each.shared.get(device, 0), each)
         for each in take_census(directory, name).holders
@@ -146,7 +146,7 @@ def told_others(directory: Path, name: str, device: int) -> str:
     more = f" and {len(held) - _SHOWN_HOLDERS:,} more" if len(held) > _SHOWN_HOLDERS else ""
     return (
         f"other processes of node {name!r} hold the rest: {shown}{more} (`peerlane ps` shows them; "
-        "another name=... in PEERLANE_NODE is a node of its own)"
+        "with another name=... in PEERLANE_NODE you get a node of your own)"
     )
 
 
@@ -178,11 +178,11 @@ def _problem(fd: int, status: os.stat_result, header: Header | None) -> str:
 
 def _other_layout(fd: int, header: Header) -> str:
     said = f"has layout {header.magic[-1]} of another release of peerlane, and this one reads {MAGIC[-1]}"
-    # The slots' owners lie at the same place in every layout.
+    # The slots' owners are at the same offsets in every layout.
     known = header.devices <= MAX_DEVICES and header.slots == SLOTS
     inside = [fields for _, fields in (owners(fd, header.devices) if known else ()) if is_running(*fields)]
     if not inside:
-        return f"{said}; no process is in it: delete it, or the next process of the node makes it anew"
+        return f"{said}; no process is in it: delete it, or the next process of the node replaces it"
     pids = ", ".join(str(owner & 0xFFFFFFFF) for owner, _ in inside[:_SHOWN_PIDS])
     more = f" and {len(inside) - _SHOWN_PIDS} more" if len(inside) > _SHOWN_PIDS else ""
     return f"{said}; ask that release's `peerlane ps`, or end its processes ({pids}{more}) and delete it"
@@ -241,7 +241,7 @@ def _read(fd: int, directory: Path, name: str, header: Header) -> Census:
 def _row(
     fd: int, devices: int, slot: int, fields: tuple[int, int]
 ) -> tuple[Words, npt.NDArray[np.bool_]] | None:
-    """Return a slot's counters and bits, all of one owner; None if it was given back meanwhile."""
+    """Return a slot's counters and bits, all of one owner; None if the slot was freed meanwhile."""
     _, _, holdings_at, size = _core.ledger_layout(devices, SLOTS)
     counters = _words(fd, slot_offset(devices, slot) + SLOT.size, slot_stride(devices) - SLOT.size)
     bits = np.unpackbits(_words(fd, holdings_at + slot * size, size).view(np.uint8), bitorder="little")
@@ -251,7 +251,7 @@ def _row(
 
 
 def _words(fd: int, at: int, size: int) -> Words:
-    """Read 8-byte fields; what the file lacks is zero."""
+    """Read 8-byte fields; fields behind the file's end are zero."""
     content = b""
     while len(content) < size and (more := os.pread(fd, size - len(content), at + len(content))):
         content += more

@@ -1,4 +1,4 @@
-"""What each setting of a virtual node may be; every refusal names the key, the value and what is valid."""
+"""Checks of each setting of a virtual node; a refusal names the key, the value and the valid values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class NodeChecks(Checks):
     """Checks for the settings of a virtual node."""
 
     def schedule(self, value: object) -> str:
-        """Return a schedule as it was written."""
+        """Return the text of a schedule, if it is valid."""
         if not isinstance(value, str):
             raise self.refusal("schedule", value, "eager, lazy, seeded, seeded:SEED")
         parse_schedule(value, f"{self.source}: node")
         return value
 
     def profile(self, value: object) -> Profile:
-        """Return the profile of that name."""
+        """Return the profile with this name."""
         return PROFILES[self.choice("profile", value, tuple(PROFILES))]
 
     def name(self, value: object) -> str:
-        """Return a name that is fit to be part of a file name."""
+        """Return a name, if it can be part of a file name."""
         text = value if isinstance(value, str) else ""
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text) or not text.strip("."):
             raise self.refusal(
@@ -37,7 +37,7 @@ class NodeChecks(Checks):
         return text
 
     def p2p(self, value: object, devices: int) -> tuple[bytes, ...]:
-        """Return the rows of a square 0/1 matrix; the diagonal means nothing and comes back as 0."""
+        """Return the rows of a square 0/1 matrix; the diagonal has no meaning and is set to 0."""
         rows: list[bytes] = []
         for a, row in enumerate(self.sequence("p2p", value, devices, "an array of one row per device")):
             cells = self.sequence(f"p2p[{a}]", row, devices, "an array of one 0 or 1 per device")
@@ -50,7 +50,7 @@ class NodeChecks(Checks):
         return tuple(rows)
 
     def links(self, value: object, devices: int) -> dict[tuple[int, int], LinkKind]:
-        """Return the links that differ from what the profile and the switches give."""
+        """Return the links that differ from those of the profile and the switches."""
         if not isinstance(value, list | tuple):
             raise self.refusal(
                 "link", value, "tables [[node.link]] with a, b and kind (inline: 0-1:PIX/0-2:SYS)"

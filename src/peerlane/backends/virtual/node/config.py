@@ -1,4 +1,4 @@
-"""The configuration of a virtual node: what it is, where it is read from, and what makes two of them one."""
+"""The configuration of a virtual node: its settings, their sources, and the digest that processes must agree on."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _MIN_WINDOW = UNITS["GiB"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class NodeConfig:
-    """A valid node: whoever holds one need not check it again.
+    """A valid configuration, which need not be checked again.
 
     Parameters
     ----------
     settings : mapping, optional
         The keys of ``docs/reference/node.md`` that differ from the defaults; None means "not given".
     source : str
-        Where the settings stand (a path, a variable, a flag), for the messages.
+        Where the settings are written (a path, a variable, a flag), for the messages.
 
     Attributes
     ----------
     name : str
-        What processes meet under; by default made of ``digest``.
+        The name by which processes enter the same node; by default made from ``digest``.
     devices, switch : int
-        How many devices there are, and how many of them share a switch.
+        The number of devices, and how many of them share a switch.
     memory : tuple of int
         Bytes of each device.
     profile : Profile
@@ -65,26 +65,26 @@ class NodeConfig:
     poison : bool
         Whether fresh and freed memory is filled with a pattern.
     cache_bytes : int
-        Bound of the freed blocks that a process keeps for reuse.
+        The most bytes of freed blocks that a process keeps for reuse.
     window_bytes : int
-        Addresses reserved by a process, guard and shadow together.
+        Bytes of addresses that a process reserves, for guard and shadow together.
     schedule : str
-        When queued operations run: ``"eager"``, ``"lazy"``, ``"seeded"`` or ``"seeded:SEED"``; ``""`` leaves it
-        to ``PEERLANE_SCHEDULE``, and that to eager.
+        When queued operations run: ``"eager"``, ``"lazy"``, ``"seeded"`` or ``"seeded:SEED"``; with ``""``,
+        ``PEERLANE_SCHEDULE`` decides, and without that it is eager.
     p2p : tuple of bytes or None
-        ``p2p[a][b]`` is 1 if ``a`` may reach ``b``; None leaves it to switches and profile.
+        ``p2p[a][b]`` is 1 if ``a`` may reach ``b``; with None, switches and profile decide.
     links : tuple of (int, int, LinkKind)
-        Links named otherwise than switches and profile would.
+        Links that differ from those of the switches and the profile.
     digest : str
-        32 hexadecimal digits of what all processes of a node must agree on: devices, switch, memory,
-        profile, host access, p2p and links.
+        32 hexadecimal digits, made from the settings that all processes of a node must agree on: devices, switch,
+        memory, profile, host access, p2p and links.
     topology : Topology
-        Who sits where and who reaches whom.
+        The switches, the links, and which device reaches which.
 
     Raises
     ------
     InvalidValue
-        From every way to make one; ``fault`` is ``BAD_CONFIG``.
+        ``BAD_CONFIG``, from the constructor and from all class methods.
     """
 
     name: str
@@ -128,7 +128,7 @@ class NodeConfig:
 
     @classmethod
     def resolve(cls, text: str, *, source: str = "node") -> NodeConfig:
-        """Read a file if ``text`` ends in ``.toml`` or names one that exists, and else the inline form."""
+        """Read a file if ``text`` ends in ``.toml`` or names one that exists, else read the inline form."""
         if is_file(text):
             return cls.load(text)
         name, settings = registry.split(text, source)
@@ -141,10 +141,10 @@ class NodeConfig:
         return cls.resolve(environ.get(_VARIABLE, ""), source=_VARIABLE)
 
     def replace(self, *, source: str = "NodeConfig.replace", **overrides: object) -> NodeConfig:
-        """Return the node with other settings, as if they had been written in place of its own.
+        """Return the configuration with some settings replaced.
 
-        Settings that were never given follow the new ones: ``devices=8`` also puts all eight on one switch
-        if no ``switch`` was given.  None leaves a setting as it is.
+        Defaults are computed from the new settings: ``devices=8`` also puts all eight on one switch, if no ``switch``
+        was given.  None leaves a setting as it is.
         """
         settings = self._values(self._given)
         settings.update({key: value for key, value in overrides.items() if value is not None})
@@ -154,7 +154,7 @@ class NodeConfig:
     def spec(self) -> str:
         """The inline form; ``NodeConfig.parse(config.spec) == config``.
 
-        This is what a parent puts into ``PEERLANE_NODE`` for its children.
+        A parent puts it into ``PEERLANE_NODE`` for its children.
         """
         values = self._values(self._given)
         values["profile"] = self.profile.name

@@ -1,8 +1,8 @@
-"""Memory as a file: what the name of its file says, and what a descriptor must be to be believed.
+"""The file of a memory block: its name, and the checks of a descriptor before its memory is used.
 
 The name is ``peerlane:NODE:DEVICE:PEER:BLOCK``: the node's hash, the ordinal of the device, 1 if it was allocated for
 access from other devices, and the block's id; hash and id have 16 hexadecimal digits.  It is written once, when the
-file is made.  Whoever makes files names them, so it is a claim like any other.
+file is made.  Any process can make a file with such a name, so that the name is a claim to be checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import node_hash
 from peerlane.errors import BadHandle, Fault, OutOfMemory
 
-# In Linux's fcntl.h; the module has not all of them in every version.
+# From Linux's fcntl.h; Python's module lacks some of them in some versions.
 _GET_SEALS = 1034
 _SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
 _NEEDED = _SEAL | _SHRINK | _GROW
@@ -31,20 +31,20 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A descriptor that is memory of the node, as far as can be seen.
+    """A descriptor that has passed the checks for memory of the node.
 
     Attributes
     ----------
     fd : int
-        A descriptor of its own, to be closed or handed on.
+        A duplicate, which the owner of this object closes or passes on.
     device : int
-        Ordinal in the node; perhaps there is none such.
+        The claimed ordinal; the node may not have such a device.
     block : int
-        Unique in the node.
+        The block's id, unique in the node.
     size : int
-        Bytes that are really there, for good.
+        The file's bytes, which its seals keep.
     is_read_only : bool
-        The descriptor was opened to read.
+        Whether the descriptor was opened read-only.
     for_peers : bool
     """
 
@@ -57,28 +57,28 @@ class MemoryFile:
 
 
 def name_of(config: NodeConfig, ordinal: int, for_peers: bool) -> str:
-    """Return the name of a file, but for the id of the block."""
+    """Return the name of a block's file, without the block's id."""
     return f"peerlane:{node_hash(config):016x}:{ordinal}:{for_peers:d}:"
 
 
 def look_at(fd: int, config: NodeConfig) -> MemoryFile:
-    """Look at a descriptor of anybody's; total: a :class:`MemoryFile` or one of the errors.
+    """Check a descriptor of unknown origin; for any of them the result is a :class:`MemoryFile` or an error below.
 
     Raises
     ------
     BadHandle
-        ``BAD_HANDLE``: it is closed, or no file of memory; ``FALSE_CLAIM``: somebody could still cut it, or its size
-        is impossible; ``NODE_MISMATCH``: it is of another node.
+        ``BAD_HANDLE``: it is closed, or is not a file of device memory; ``FALSE_CLAIM``: a process could still
+        truncate it, or its size is impossible; ``NODE_MISMATCH``: it belongs to another node.
     OutOfMemory
-        No descriptor is left.
+        The process has no free descriptor.
     """
     try:
         _file_system()
-        own = os.dup(fd)  # looked at and kept is one and the same, whatever happens to `fd` meanwhile
+        own = os.dup(fd)  # so that the checked file is the kept one, even if `fd` is replaced meanwhile
     except OSError as error:
         if error.errno != errno.EBADF:
             raise OutOfMemory(
-                f"descriptor {fd} cannot be doubled: {error.strerror}; raise `ulimit -n`",
+                f"descriptor {fd} cannot be duplicated: {error.strerror}; raise `ulimit -n`",
                 fault=Fault.OUT_OF_RESOURCES,
             ) from None
         raise BadHandle(
@@ -101,8 +101,8 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
     found = _NAME.fullmatch(name)
     if seals < 0 or found is None or facts.st_dev != _file_system():
         raise BadHandle(
-            f"descriptor {fd} is no memory of a device: it is {name or 'a file without a name'}; pass on the one "
-            "that export_fd gave"
+            f"descriptor {fd} is not device memory: it is {name or 'a file without a name'}; pass the descriptor "
+            "that export_fd returned"
         )
     node, device, peer, block = found.groups()
     if int(node, 16) != node_hash(config):
@@ -117,16 +117,14 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
     granularity = config.profile.granularity
     cause = ""
     if seals & _NEEDED != _NEEDED or seals & forbidden:
-        cause = (
-            f"its seals are {seals:#x}, and those of memory {_NEEDED:#x}: it could be cut while it is used"
-        )
+        cause = f"its seals are {seals:#x}, not {_NEEDED:#x}: it could be truncated while it is used"
     elif access == os.O_WRONLY or mode & getattr(os, "O_PATH", 0):
-        cause = f"it was not opened to read (mode {mode:#o})"
+        cause = f"it was not opened for reading (mode {mode:#o})"
     elif not facts.st_size or facts.st_size % granularity:
-        cause = f"it has {facts.st_size:,} bytes, and memory has a multiple of {granularity:,}"
+        cause = f"it has {facts.st_size:,} bytes, which is not a multiple of {granularity:,}"
     if cause:
         raise BadHandle(
-            f"descriptor {fd} is not what its name says: {cause}; whoever made it is broken or hostile",
+            f"descriptor {fd} is not what its name claims: {cause}; the process that made it is broken or hostile",
             fault=Fault.FALSE_CLAIM,
         )
     return MemoryFile(own, int(device), int(block, 16), facts.st_size, access == os.O_RDONLY, peer == "1")
@@ -134,7 +132,7 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
 
 @cache
 def _file_system() -> int:
-    """Return where memory files lie: those of huge pages lie elsewhere, and touching one may be a SIGBUS."""
+    """Return the file system of memory files; one with huge pages is another, where an access may be a SIGBUS."""
     fd = os.memfd_create("peerlane", os.MFD_CLOEXEC)
     try:
         return os.fstat(fd).st_dev

@@ -1,4 +1,4 @@
-"""How a handle is written down: a 63-bit int, or 64 characters of text; plain numbers, never code.
+"""The two forms of a handle: a 63-bit int, or 64 characters of text.
 
 The int, from the top: node tag 8 bits, slot 10, index 17, low bits of the nonce 28 (never 0).
 
@@ -8,7 +8,7 @@ The text is 48 bytes in URL-safe base64 (ASCII, no NUL), little-endian::
     4   node hash (8)   12 slot (low 10 bits) and index (the next 17), the rest 0 (8)
     20  nonce (8)       28 size (8)    36 pid (4)    40 start time, low half (4)    44 CRC32 of what is before (4)
 
-Whoever decodes one learns what its maker wrote and nothing more: whether it is true is the exporter's to say.
+Decoding gives the claims of whoever wrote the handle.  Only the exporter can tell whether they are true.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _INT_BITS = _LOW_TAG + 8
 
 
 def node_hash(config: NodeConfig) -> int:
-    """Return the 64 bits by which handles name their node: of its name and of what makes it that node."""
+    """Return the 64-bit hash of a node's name and digest, by which handles name the node."""
     digest = hashlib.sha256(f"{config.name}\0{config.digest}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
 
 def node_tag(node: int) -> int:
-    """Return the 8 bits of a node's hash that the int form has room for."""
+    """Return the 8 bits of a node's hash that the int form has."""
     return node >> 56
 
 
 @dataclass(frozen=True, slots=True)
 class HandleFields:
-    """What a handle says.
+    """The fields of a handle.
 
     Parameters
     ----------
     tag : int
         The highest 8 bits of the node's hash.
     slot : int
-        The exporting process's place in the node's state, 0 to 1023.
+        The exporter's slot in the node's file, 0 to 1023.
     index : int
-        The place in that process's list of handles, below 2**17.
+        The handle's index in the exporter's table, below 2**17.
     nonce : int
-        What tells it from other handles at that place; never 0 in its lowest 28 bits.
+        A number that tells it from other handles with that index; its lowest 28 bits are never all 0.
     nonce_bits : int
         How many bits of the nonce are known: 28 from the int form, else 64.
     node, kind, size, pid, start : int or None
@@ -106,35 +106,36 @@ def encode_text(fields: HandleFields) -> bytes:
 
 
 def is_of(fields: HandleFields, node: int) -> bool:
-    """Whether a handle is of the node with this hash, as far as it says."""
+    """Tell whether a handle belongs to the node with this hash, as far as its form can tell."""
     return fields.node == node or (fields.node is None and fields.tag == node_tag(node))
 
 
 def maker_lost(pid: int | None, reason: str = "") -> PeerLost:
-    """Return the exception for a handle whose maker does not serve it any more; None: nobody knows who it was."""
+    """Return the exception for a handle whose exporter does not serve it any more; None: the exporter is unknown."""
     who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
     return PeerLost(
-        f"{who} has ended or left the node{reason}; what was opened before stays, and nothing more can be opened"
+        f"{who} has ended or left the node{reason}; memory that was opened before stays, and no handle of it can "
+        "be opened any more"
     )
 
 
 def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> HandleFields:
-    """Read a handle in either form; total: fields or ``BadHandle``.
+    """Read a handle in either form; any value gives fields or ``BadHandle``.
 
     Parameters
     ----------
     handle : int, bytes or str
-        What ``int(handle)`` or ``bytes(handle)`` gave, or the latter as text.
+        The result of ``int(handle)`` or ``bytes(handle)``, or the latter as text.
     config : NodeConfig, optional
-        The node of this process; a handle of another node is refused then.
+        The node of this process; if given, a handle of another node is refused.
 
     Raises
     ------
     BadHandle
-        ``BAD_HANDLE`` says what is wrong with it: length, alphabet, magic, checksum, or a nonce that no handle has;
-        ``HANDLE_VERSION``: another release wrote it; ``NODE_MISMATCH``: it is of another node.
+        ``BAD_HANDLE``: a wrong length, alphabet, magic, checksum or nonce, which the text names; ``HANDLE_VERSION``:
+        another release wrote it; ``NODE_MISMATCH``: it belongs to another node.
     TypeError
-        It is none of the three types.
+        It has none of the three types.
     """
     if isinstance(handle, bool) or not isinstance(handle, (int, bytes, bytearray, memoryview, str)):
         raise TypeError(
@@ -149,11 +150,11 @@ def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> Handl
 def _from_int(handle: int) -> HandleFields:
     if not 0 < handle < 1 << _INT_BITS:
         shown = hex(handle) if abs(handle) < 1 << 128 else f"a number of {handle.bit_length():,} bits"
-        raise BadHandle(f"{shown} is no handle: as an int it lies between 1 and 2**{_INT_BITS} - 1")
+        raise BadHandle(f"{shown} is not a handle: a handle as an int lies between 1 and 2**{_INT_BITS} - 1")
     nonce = handle & ((1 << NONCE_BITS) - 1)
     if nonce == 0:
         raise BadHandle(
-            f"{handle:#x} is no handle: its lowest {NONCE_BITS} bits are 0, and those of a handle never are"
+            f"{handle:#x} is not a handle: its lowest {NONCE_BITS} bits are 0, and those of a handle never are"
         )
     return HandleFields(
         tag=handle >> _LOW_TAG,
@@ -169,23 +170,25 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
         text = handle.encode("ascii") if isinstance(handle, str) else bytes(handle)
     except UnicodeEncodeError as error:
         raise BadHandle(
-            f"this is no handle: character {error.start + 1} is {handle[error.start]!r}"
+            f"this is not a handle: character {error.start + 1} is {handle[error.start]!r}"
         ) from None
     if len(text) != TEXT_LENGTH:
-        raise BadHandle(f"this is no handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}")
+        raise BadHandle(
+            f"this is not a handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}"
+        )
     foreign = text.translate(None, _ALPHABET)
     if foreign:
         at = text.index(foreign[:1])
         raise BadHandle(
-            f"this is no handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'"
+            f"this is not a handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'"
         )
     raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
     magic, version, kind, node, place, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
     if magic != _MAGIC:
         raise BadHandle(
-            f"this is no handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'"
+            f"this is not a handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'"
         )
-    # Before the checksum: another version may keep it elsewhere.
+    # Before the checksum, which another version may have elsewhere.
     if version != VERSION:
         age = "a newer" if version > VERSION else "an older"
         raise BadHandle(
@@ -200,7 +203,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
         )
     if place >> SLOT_BITS + INDEX_BITS or not nonce & ((1 << NONCE_BITS) - 1):
         raise BadHandle(
-            "this handle was not made by peerlane: its checksum is right, and its fields cannot be"
+            "this handle was not made by peerlane: its checksum is right, but its fields are impossible"
         )
     return HandleFields(
         tag=node_tag(node),
@@ -221,9 +224,9 @@ def _check_node(fields: HandleFields, config: NodeConfig) -> None:
         return
     if fields.node is None:
         raise BadHandle(
-            f"{encode_int(fields):#x} is no handle of node {config.name!r}, in which this process is: the highest 8 "
-            f"bits of the node's handles are {node_tag(ours):#04x}, and of this number {fields.tag:#04x}; pass what "
-            "the exporter gave, unchanged, and give both processes the same PEERLANE_NODE",
+            f"{encode_int(fields):#x} is not a handle of this process's node {config.name!r}: the highest 8 "
+            f"bits of the node's handles are {node_tag(ours):#04x}, and those of this number {fields.tag:#04x}; pass "
+            "int(handle) unchanged, and give both processes the same PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
         )
     raise BadHandle(

@@ -1,4 +1,4 @@
-"""The file in which the processes of a node say what they hold: one single-writer slot per process, no payload.
+"""The file in which the processes of a node count the memory that they hold: one slot for each, written only by it.
 
 Layout (little-endian, 8-byte fields)::
 
@@ -8,8 +8,8 @@ Layout (little-endian, 8-byte fields)::
     ...    entries x { block, device and bytes }: what processes share; slots x { a bit an entry, a bit a pair of
            peers }, laid out by ``native/memory/ledger.h``
 
-``owner`` is the pid in the low half and the low half of its start time in the high half, so that a pid
-used again is not taken for its predecessor; 0 is a free slot.
+``owner`` has the pid in its low half and the low half of its start time in its high half, so that a later process
+with the same pid is not taken for the owner; 0 is a free slot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOTS = 1024
 SUFFIX = ".node"
 MAGIC = b"PLNODE\x00\x03"  # the last byte is the layout's version
 HEADER_BYTES = 4096
-AGREED_BYTES = 64  # all but the text, which is for people
+AGREED_BYTES = 64  # all but the text, which is only shown
 SLOT = struct.Struct("<QQ")
 
 _HEADER = struct.Struct("<8sQQQ32sQ")
@@ -39,7 +39,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Header:
-    """What the first page says; nothing of it is checked.
+    """The fields of the first page, unchecked.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Header:
     shape : str
         The node in words.
     spec : str
-        The node's inline form; empty where it did not fit.
+        The node's inline form; empty if it did not fit.
     """
 
     magic: bytes
@@ -69,7 +69,7 @@ def pack_header(config: NodeConfig) -> bytes:
 
 
 def read_header(fd: int) -> Header | None:
-    """Read the first page; None when there is less than a header."""
+    """Read the first page; None if the file is shorter than a header."""
     raw = os.pread(fd, HEADER_BYTES, 0)
     if len(raw) < _HEADER.size:
         return None
@@ -85,13 +85,13 @@ def slot_stride(devices: int) -> int:
 
 
 def slot_offset(devices: int, slot: int) -> int:
-    """Return where a slot begins."""
+    """Return the offset of a slot."""
     return HEADER_BYTES + slot * slot_stride(devices)
 
 
 def owners(fd: int, devices: int) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield (slot, (owner, pid namespace)) of each slot that is taken."""
-    # Read, not mapped: a page that is a hole would be allocated, or be a SIGBUS where the directory is full.
+    # Read, not mapped: touching a hole would allocate a page, or be a SIGBUS if the directory is full.
     stride = slot_stride(devices)
     at_once = max(1, _READ_BYTES // stride)
     for first in range(0, SLOTS, at_once):
@@ -99,17 +99,17 @@ def owners(fd: int, devices: int) -> Iterator[tuple[int, tuple[int, int]]]:
         words = memoryview(raw)[: len(raw) // 8 * 8].cast("Q")
         whole = (len(raw) - SLOT.size) // stride + 1  # the file may end inside a slot
         taken = words[:: stride // 8].tolist()[: max(0, whole)]
-        for place in itertools.compress(itertools.count(), taken):  # nearly always nobody is there
+        for place in itertools.compress(itertools.count(), taken):  # most slots are free
             yield first + place, SLOT.unpack_from(raw, place * stride)
 
 
 def owner_of(pid: int) -> int:
-    """Return what the slot of a process says; 0 when there is no such process.
+    """Return the owner field for a process; 0 if there is no such process.
 
     Raises
     ------
     OutOfMemory
-        ``OUT_OF_RESOURCES``: there is no descriptor to look with.
+        ``OUT_OF_RESOURCES``: the process has no free descriptor.
     """
     started = _core.start_time(pid) if pid < 1 << 31 else 0
     return pid | (started & 0xFFFFFFFF) << 32 if started else 0
@@ -121,16 +121,16 @@ def pid_namespace() -> int:
 
 
 def is_running(owner: int, namespace: int) -> bool:
-    """Whether the process of a slot lives, as far as can be judged from here."""
-    # A pid of another namespace cannot be judged from here, so its slot is left alone.
+    """Tell whether the process of a slot lives; True if that is unknown."""
+    # Processes of another pid namespace cannot be seen from here: their slots must stay.
     if owner == 0 or namespace != pid_namespace():
         return owner != 0
     try:
         return owner_of(owner & 0xFFFFFFFF) == owner
-    except OutOfMemory:  # no descriptor to look with: a living process must not be taken for a dead one
+    except OutOfMemory:  # without a free descriptor it is unknown, and a live process must keep its slot
         return True
 
 
 def socket_name(name: str, slot: int) -> str:
-    """Return the name of the socket on which a slot's process serves handles, beside the node's file."""
+    """Return the name of the socket, beside the node's file, on which a slot's process serves handles."""
     return f"{name}.{slot}.sock"

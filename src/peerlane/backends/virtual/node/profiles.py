@@ -1,6 +1,6 @@
-"""What differs between real machines, as named sets of facts that a virtual node can take on.
+"""Profiles: the differences between real machines, as named sets of facts that a virtual node can have.
 
-Where each figure comes from, and which are our own choice, stands in ``docs/reference/node.md``.
+``docs/reference/node.md`` has the source of each figure, and says which are our own choice.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Profile:
     name, description : str
         The key in :data:`PROFILES`, and one line for people.
     device_name : str
-        What the device calls itself; for Ascend the SoC name.
+        The device's own name; for Ascend the SoC name.
     devices : int
-        Devices of a node that does not say how many.
+        The default number of devices of a node.
     islands : int
-        Switches over which the devices of a node are spread if it does not say.
+        The default number of switches over which a node's devices are spread.
     memory : int
-        Bytes of a device whose node does not say.
+        The default bytes of a device.
     host_access : str
         ``"guard"``: touching a device address on the host faults; ``"map"``: the host may (large BAR).
     granularity : int
-        Bytes to which physical memory is allocated and mapped.
+        Bytes of which sizes of physical memory and of mappings are multiples.
     link : LinkKind
         The link between two devices of one switch.
     peer_access : bool
@@ -72,7 +72,7 @@ class Profile:
         return self.switch_for(self.devices)
 
     def switch_for(self, devices: int) -> int:
-        """Return how many of ``devices`` share a switch in a node that does not say."""
+        """Return the default number of devices on a switch, in a node of ``devices``."""
         return -(-devices // self.islands)
 
 

@@ -1,9 +1,9 @@
-"""When queued operations run.
+"""Schedules: when queued operations run.
 
-``eager``: as soon as they can.  ``lazy``: not before something waits for them, and only what it waits for.
-``seeded``: one at a time, in an order drawn from a seed among all that is not ordered, when the program submits,
-queries or waits; a program of one thread that does not rest runs the same way again with the same seed.  A process
-that rests, which is 1 s without such a call, runs all that is queued under ``lazy`` and ``seeded``.
+``eager``: as soon as they can.  ``lazy``: only when a call waits for them.  ``seeded``: one at a time, whenever the
+program submits, queries or waits, in an order that a seed chooses among the allowed ones; the same seed repeats a run
+of a program with one thread that is never idle.  A process is idle after 1 s without such a call; under ``lazy`` and
+``seeded`` it then runs all queued operations.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _present: list[tuple[str, int]] = []
 
 
 def parse(text: str, source: str) -> tuple[str, int | None]:
-    """Return the name of a schedule and its seed, None where it is to be drawn.
+    """Return the name of a schedule and its seed, None if the seed is to be drawn.
 
     Raises
     ------
     InvalidValue
-        ``BAD_CONFIG``
+        ``BAD_CONFIG``: it is not a schedule.
     """
     name, colon, given = text.partition(":")
     if name not in NAMES or (colon and name != "seeded"):
@@ -47,7 +47,7 @@ def parse(text: str, source: str) -> tuple[str, int | None]:
 
 
 def begin(text: str) -> None:
-    """Let the process's streams run so from now on; a seed that is drawn is printed."""
+    """Set the schedule of the process's streams; print a seed that is drawn."""
     source = "schedule"
     if not text:
         text, source = os.environ.get(VARIABLE, ""), VARIABLE
@@ -60,6 +60,6 @@ def begin(text: str) -> None:
 
 
 def present() -> str:
-    """Return the schedule in force, as it can be given again: ``seeded:17``."""
+    """Return the present schedule in the form that :func:`parse` reads: ``seeded:17``."""
     name, seed = _present[0] if _present else ("eager", 0)
     return f"{name}:{seed}" if name == "seeded" else name

@@ -1,7 +1,7 @@
-"""What the processes of one node share: a place each in the node's file (``node_file`` has the layout).
+"""The shared state of a node: a slot for each process in the node's file, whose layout is in ``node_file``.
 
-A slot's counters and bits are written by its process alone (through ``_core.Ledger``); claiming and reaping happen
-under an exclusive lock of the file.
+Only its own process writes a slot's counters and bits, through ``_core.Ledger``.  Slots are claimed and freed under
+an exclusive lock of the file.
 """
 
 from __future__ import annotations
@@ -39,36 +39,38 @@ from peerlane.support.runtime_directory import existing_runtime_directory, runti
 
 _LOCK_SECONDS = 5.0
 
-_claimed: set[tuple[int, int, int]] = set()  # by this program: device and number of the file, slot
+_claimed: set[tuple[int, int, int]] = (
+    set()
+)  # slots that this program has: the file's device and inode, and the slot
 
 
 class NodeState:
-    """This process's place in the shared state of a node.
+    """This process's slot in the shared state of a node.
 
     Parameters
     ----------
     config : NodeConfig
         The node; its ``digest`` must agree with that of every live process under the same name.
     directory : Path, optional
-        Where the file lies; the runtime directory by default.
+        The directory of the file; the runtime directory by default.
 
     Attributes
     ----------
     ledger : _core.Ledger
-        The slot's counters and lists, for the back-end to write.
+        The slot's counters and bits, which the back-end writes.
     slot : int
-        This process's place, 0..1023.
+        The number of this process's slot, 0..1023.
     directory : int
-        A descriptor of the directory in which the processes' sockets lie.
+        A descriptor of the directory with the processes' sockets.
 
     Raises
     ------
     InvalidValue
-        ``NODE_MISMATCH`` when a live process uses the name for another shape; both are shown.
+        ``NODE_MISMATCH``: a live process uses the name for another shape; the text shows both.
     OutOfMemory
-        ``OUT_OF_RESOURCES`` when all slots belong to live processes.
+        ``OUT_OF_RESOURCES``: all slots belong to live processes.
     WaitTimeout
-        When another process holds the lock for five seconds.
+        Another process held the lock for five seconds.
     """
 
     def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
@@ -82,7 +84,7 @@ class NodeState:
         try:
             self.directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._exit.callback(os.close, self.directory)
-            self._places = _Places(self._fd, self.directory, config)
+            self._places = _Slots(self._fd, self.directory, config)
             with _locked(self._fd, config, self._path):
                 self._agree()
                 self.slot = self._claim()
@@ -97,23 +99,23 @@ class NodeState:
             raise
 
     def reap(self) -> int:
-        """Free the slots of dead processes; return how many there were."""
+        """Free the slots of dead processes; return their number."""
         if not self._places.dead():
             return 0
         with _locked(self._fd, self._config, self._path):
             return self._places.clear_dead()
 
     def owner(self, slot: int) -> tuple[int, int] | None:
-        """Return the pid and the low 32 bits of the start time of a slot's live process; None if there is none."""
+        """Return pid and low 32 bits of the start time of a slot's live process; None if there is none."""
         owner, namespace = self._slot(slot)
         return (owner & 0xFFFFFFFF, owner >> 32) if is_running(owner, namespace) else None
 
     def last_pid(self, slot: int) -> int | None:
-        """Return the pid of a slot's process, also when it has ended; None if nobody, or nobody any more, has it."""
+        """Return the pid of a slot's process, even if it has ended; None if the slot is free."""
         return self._slot(slot)[0] & 0xFFFFFFFF or None
 
     def is_foreign(self, slot: int) -> bool:
-        """Whether a slot's process is in another pid namespace, where its pid means nothing to this one."""
+        """Tell whether a slot's process is in another pid namespace, where pids cannot be compared."""
         owner, namespace = self._slot(slot)
         return owner != 0 and namespace != pid_namespace()
 
@@ -127,7 +129,7 @@ class NodeState:
         return socket_name(self._config.name, slot)
 
     def serves(self, slot: int) -> bool:
-        """Whether a slot's process serves handles, or has ended without removing its socket."""
+        """Tell whether a slot's process serves handles, or has ended without removing its socket."""
         try:
             os.stat(self.socket_name(slot), dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -144,7 +146,7 @@ class NodeState:
         return self._path
 
     def close(self) -> None:
-        """Give the slot back; idempotent.  In a forked child nothing happens: the slot is its parent's."""
+        """Free the slot; idempotent.  A forked child does nothing: the slot belongs to its parent."""
         self._exit.close()
 
     def _give_back(self) -> None:
@@ -153,7 +155,9 @@ class NodeState:
             _claimed.discard(_claim_of(self._fd, self.slot))
 
     def _leave_ledger(self) -> None:
-        if self._pid == os.getpid():  # a child's copy may be locked by a thread that it has not
+        if (
+            self._pid == os.getpid()
+        ):  # in a forked child, a thread that does not exist there may hold its lock
             self.ledger.leave()
 
     def _agree(self) -> None:
@@ -168,8 +172,8 @@ class NodeState:
         if header is not None and header.devices <= MAX_DEVICES:
             for slot, _ in owners(self._fd, header.devices):
                 self._places.unlink_socket(slot)
-        # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
-        # What lies behind the slots means nothing without an owner.
+        # Never truncated: a process that is unknown here may have it mapped, and would get a SIGBUS.
+        # The bytes behind the slots mean nothing without an owner.
         _write(self._fd, bytes(min(present, self._places.offset(SLOTS))), 0)
         os.ftruncate(self._fd, max(size, present))
         _write(self._fd, ours, 0)
@@ -180,18 +184,18 @@ class NodeState:
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
-                f"node {self._config.name!r} has {SLOTS} live processes, the most that it serves; "
+                f"node {self._config.name!r} has {SLOTS} live processes, the most that a node can have; "
                 "end some, or give this one another node name",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         fields = SLOT.pack(owner_of(self._pid), pid_namespace())
-        # The pages must be there before native code counts in them: a full directory is found out here.
+        # Allocate the pages before native code counts in them: a full directory must be an error, not a SIGBUS.
         os.posix_fallocate(self._fd, places.offset(free), slot_stride(self._config.devices))
         os.posix_fallocate(self._fd, *places.holdings(free))
         for slot, owner in list(places.taken()):
             if slot not in taken:
                 places.unlink_socket(slot)
-                if is_running(*owner):  # no other process would ever see that it is left
+                if is_running(*owner):  # no other process would ever notice that this one has left the slot
                     places.clear(slot)
         places.clear(free)
         _write(self._fd, fields, places.offset(free))
@@ -199,8 +203,8 @@ class NodeState:
         return free
 
 
-class _Places:
-    """The slots of a node's file.  What changes one needs the file's lock."""
+class _Slots:
+    """The slots of a node's file.  Changing one needs the file's lock."""
 
     def __init__(self, fd: int, directory: int, config: NodeConfig) -> None:
         self._fd, self._directory, self._name, self._devices = fd, directory, config.name, config.devices
@@ -233,21 +237,21 @@ class _Places:
 
     def clear(self, slot: int) -> None:
         start, size = self.holdings(slot)
-        # The owner goes last: a slot that looks free has nothing left in it.
+        # The owner is cleared last, so that a slot that looks free is empty.
         _write(self._fd, bytes(size), start)
         _write(self._fd, bytes(slot_stride(self._devices) - SLOT.size), self.offset(slot) + SLOT.size)
         _write(self._fd, bytes(SLOT.size), self.offset(slot))
 
 
 def tidy(config: NodeConfig, directory: Path | None = None) -> int:
-    """Free the places of a node's dead processes, and remove their sockets, without entering it; return how many.
+    """Free the slots of a node's dead processes, and remove their sockets, without entering it; return their number.
 
-    Nothing is made, and a file of another shape or layout is left as it is.
+    It makes no file, and leaves a file of another shape or layout as it is.
 
     Raises
     ------
     WaitTimeout
-        As :class:`NodeState`; only when there is something to do.
+        As :class:`NodeState`; only if there are slots to free.
     Error
         The file cannot be opened.
     """
@@ -260,7 +264,7 @@ def tidy(config: NodeConfig, directory: Path | None = None) -> int:
         stack.callback(os.close, fd)
         folder_fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, folder_fd)
-        places = _Places(fd, folder_fd, config)
+        places = _Slots(fd, folder_fd, config)
         if os.pread(fd, AGREED_BYTES, 0) != agreed or not places.dead():
             return 0
         with _locked(fd, config, path):
@@ -268,7 +272,7 @@ def tidy(config: NodeConfig, directory: Path | None = None) -> int:
 
 
 def _lived_in(fd: int, slots: Iterable[tuple[int, tuple[int, int]]]) -> set[int]:
-    """Return the slots of live processes, but those that this one had as another program, before `exec`."""
+    """Return the slots of live processes, without those that this process had before an `exec`."""
     by_process: dict[tuple[int, int], set[int]] = {}
     for slot, fields in slots:
         by_process.setdefault(fields, set()).add(slot)
@@ -309,11 +313,11 @@ def _refuse_shape(config: NodeConfig, others: str | None) -> None:
 
 
 def _other_shape(fd: int, besides: int) -> str | None:
-    """Describe the shape in the header if a live process other than ``besides`` stands behind it."""
+    """Return the shape in the header if a live process other than ``besides`` uses it, else None."""
     header = read_header(fd)
     if header is None or header.devices > MAX_DEVICES or header.slots != SLOTS:
         return None
-    # The slots' owners lie at the same place in every version of the layout.
+    # The slots' owners are at the same offsets in every version of the layout.
     version = header.magic[-1] if header.magic[:-1] == MAGIC[:-1] else None
     if version is None:
         return None

@@ -1,4 +1,4 @@
-"""Who sits on which switch, what link joins two devices, and who may reach whom."""
+"""The topology of a node: its switches, the links between its devices, and which device may reach which."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peerlane.errors import Fault, InvalidValue
 
 
 class LinkKind(enum.Enum):
-    """How two devices are joined.  The value is what ``peerlane topo`` prints and a configuration says."""
+    """The kind of a link.  ``peerlane topo`` prints its value, and configurations contain it."""
 
     SELF = "X"
     SYS = "SYS"
@@ -25,7 +25,7 @@ class LinkKind(enum.Enum):
 
     @property
     def legend(self) -> str:
-        """What the kind means, in a few words."""
+        """A short description of the kind."""
         return _LEGENDS[self]
 
 
@@ -45,12 +45,12 @@ _LEGENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The shape of a node; every query is O(1), whatever the number of devices.
+    """The topology of a node; each query takes constant time.
 
     Parameters
     ----------
     devices : int
-        How many devices there are; they are numbered from 0.
+        The number of devices; they are numbered from 0.
     switch_of : tuple of int
         The switch of each device.
     inside, across : LinkKind
@@ -58,9 +58,10 @@ class Topology:
     peer_access : bool
         Whether the chip can do peer access at all.
     links : mapping of (int, int) to LinkKind
-        Links that differ, by the ordered pair ``(lower, higher)``; they change names, not who reaches whom.
+        Links that differ, by the ordered pair ``(lower, higher)``; they change kinds of links, not which device
+        reaches which.
     p2p : tuple of bytes or None
-        Explicit rule that overrides switches and chip: ``p2p[a][b]`` is 1 if ``a`` may reach ``b``.
+        A rule that overrides switches and chip: ``p2p[a][b]`` is 1 if ``a`` may reach ``b``.
     """
 
     devices: int
@@ -94,7 +95,7 @@ class Topology:
         return self.peer_access and self.switch_of[a] == self.switch_of[b]
 
     def reason(self, a: int, b: int) -> str:
-        """Return, in words, why ``a`` may not reach ``b``; empty if it may."""
+        """Return the reason, in words, why ``a`` may not reach ``b``; empty if it may."""
         if self.reachable(a, b):
             return ""
         if a == b:
@@ -109,7 +110,7 @@ class Topology:
         )
 
     def _check(self, *devices: int) -> None:
-        # A negative index would silently name a device counted from the end.
+        # A negative index would silently count from the end.
         for device in devices:
             if not 0 <= device < self.devices:
                 raise InvalidValue(
