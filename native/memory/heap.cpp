@@ -73,7 +73,7 @@ uint32_t Heap::add_device(const DeviceSettings& settings, std::shared_ptr<Ledger
 void Heap::close_device(uint32_t number) {
     check_usable();
     std::vector<std::pair<Extent*, uint64_t>> doomed;
-    std::vector<PlacePtr> places;
+    std::vector<ReservationPtr> places;
     {
         std::lock_guard lock(mutex_);
         for (const auto& [offset, place] : places_)
@@ -94,7 +94,7 @@ void Heap::close_device(uint32_t number) {
         }
     }
     for (auto& [extent, id] : doomed) retire(extent, id);
-    for (const PlacePtr& place : places) release(*place);
+    for (const ReservationPtr& place : places) release(*place);
     std::lock_guard lock(mutex_);
     device(number).ledger.reset();   // the process gives its slot back: what a view still holds is nobody's charge
     for (auto entry = cache_.begin(); entry != cache_.end();) {

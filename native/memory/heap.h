@@ -55,7 +55,7 @@ struct Spot {
 };
 
 // Reserved addresses, into which blocks are mapped side by side.
-struct Place {
+struct Reservation {
     const uint64_t id, offset;
     const uint32_t device;               // the device whose address space they lie in
     std::atomic<uint64_t> span;
@@ -63,9 +63,9 @@ struct Place {
     uint64_t mapped = 0;                 // under the heap's lock
     std::shared_ptr<Lease> lease;        // of the memory that is mapped there; set before the first use
 
-    Place(uint64_t id, uint64_t offset, uint32_t device, uint64_t span) : id(id), offset(offset), device(device), span(span) {}
+    Reservation(uint64_t id, uint64_t offset, uint32_t device, uint64_t span) : id(id), offset(offset), device(device), span(span) {}
 };
-using PlacePtr = std::shared_ptr<Place>;
+using ReservationPtr = std::shared_ptr<Reservation>;
 
 // A device's rights to a mapping: bits of Mapping::kRead and kWrite.
 struct Access {
@@ -125,16 +125,16 @@ class Heap {
     void list(Block& block);             // enters it in the node's file, once; throws Refusal
 
     // Reserve addresses, in which several blocks may lie side by side.  `wanted` (0: any) is taken if it is free.
-    PlacePtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);
-    bool grow(Place& place, uint64_t span);   // false: the addresses behind it are in use
-    void release(Place& place);               // with its mappings, each after its last pin; idempotent
+    ReservationPtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);
+    bool grow(Reservation& place, uint64_t span);   // false: the addresses behind it are in use
+    void release(Reservation& place);               // with its mappings, each after its last pin; idempotent
     // Throws Refusal; holds the block until the last unpin.  Devices not named have the rights `others`.
     // Maps the block's first `limit` bytes, rounded up to granules; the bytes from `limit` on are out of bounds.
-    Extent* map(Place& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
+    Extent* map(Reservation& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
                 uint64_t limit = UINT64_MAX);
-    void unmap(Place& place, uint64_t at);    // the mapping that begins at `at`
-    void set_access(Place& place, uint64_t at, uint64_t size, Access access);   // of whole mappings
-    unsigned rights(Place& place, uint64_t at, uint32_t device);
+    void unmap(Reservation& place, uint64_t at);    // the mapping that begins at `at`
+    void set_access(Reservation& place, uint64_t at, uint64_t size, Access access);   // of whole mappings
+    unsigned rights(Reservation& place, uint64_t at, uint32_t device);
     // Refuse an access if no device that takes part has the rights: those of the two ends, and `actor`, the stream's
     // (kHost: none).
     void check_access(const Range& dst, const Range& src, uint32_t actor) const {
@@ -144,7 +144,7 @@ class Heap {
     // Let a lease end when the allocation of a pinned range is freed.
     void end_with(const Range& range, const std::shared_ptr<Lease>& lease);
     // Refuse uses of a pinned range's mapping in `place` after the lease's end.
-    void borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease);
+    void borrow(const Range& range, Reservation& place, std::shared_ptr<Lease> lease);
     // Refuse mappings whose lease has ended.
     void check_leases(const Range& dst, const Range& src) const {
         if (dst.extent && dst.extent->mapping) [[unlikely]] check_lease("dst", dst);
@@ -153,8 +153,8 @@ class Heap {
     void check_lease(const char* role, const Range& range) const;
     void check_lease(const char* role, const Extent& extent) const;
 
-    uint64_t address_of(const Place& place) const;
-    PlacePtr place_at(uint64_t offset);       // the reservation at an offset of the window, or null
+    uint64_t address_of(const Reservation& place) const;
+    ReservationPtr place_at(uint64_t offset);       // the reservation at an offset of the window, or null
     // The host address of byte `within` of an extent, which is pinned or cannot move.
     char* host_of(const Extent* extent, uint64_t within) const {
         return extent->moved ? extent->block->at + within : space_.shadow(extent->offset + within);
@@ -269,8 +269,8 @@ class Heap {
     void reclaim(Extent* extent);
     void end_leases(uint64_t id, std::vector<std::shared_ptr<Lease>>& ended);   // under the lock
     void reclaim_mapping(Extent* extent);
-    void give_place(Place& place);
-    Extent* mapped_at(const Place& place, uint64_t at);   // throws Refusal
+    void give_place(Reservation& place);
+    Extent* mapped_at(const Reservation& place, uint64_t at);   // throws Refusal
     void check_mappings(const Range& dst, const Range& src, uint32_t actor) const;
     void move_out(Extent* extent);
     bool drop_moved(Extent* extent);   // false: its slot has no bytes any more
@@ -290,7 +290,7 @@ class Heap {
     uint32_t device_count_ = 0;
     std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
     std::map<uint64_t, Region> regions_;
-    std::map<uint64_t, PlacePtr> places_;
+    std::map<uint64_t, ReservationPtr> places_;
     std::unordered_multimap<uint64_t, std::shared_ptr<Lease>> lent_;   // by allocation: the leases that end with it
     std::vector<Extent*> spare_extents_;
     std::array<std::vector<Slab*>, kClasses> spare_slabs_;

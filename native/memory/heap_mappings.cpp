@@ -44,7 +44,7 @@ uint64_t span_of(const Block* block, uint64_t limit) {
 uint64_t span_of(const Extent* mapped) { return span_of(mapped->block, mapped->size); }
 }  // namespace
 
-PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint64_t wanted) {
+ReservationPtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint64_t wanted) {
     begin_use();
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
@@ -56,7 +56,7 @@ PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint6
                         span <= space_.window() - offset && space_.take_range_at(offset, span);
     if (!hinted) offset = space_.take_range(span, std::max(alignment, kGranule));
     try {
-        auto place = std::make_shared<Place>(next_id_.fetch_add(1), offset, number, span);
+        auto place = std::make_shared<Reservation>(next_id_.fetch_add(1), offset, number, span);
         places_[offset] = place;
         return place;
     } catch (const std::bad_alloc&) {
@@ -65,11 +65,11 @@ PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint6
     }
 }
 
-uint64_t Heap::address_of(const Place& place) const {
+uint64_t Heap::address_of(const Reservation& place) const {
     return (device(place.device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + place.offset;
 }
 
-PlacePtr Heap::place_at(uint64_t offset) {
+ReservationPtr Heap::place_at(uint64_t offset) {
     std::lock_guard lock(mutex_);
     auto place = places_.upper_bound(offset);
     if (place == places_.begin()) return nullptr;
@@ -77,7 +77,7 @@ PlacePtr Heap::place_at(uint64_t offset) {
     return offset - place->first < place->second->span.load(std::memory_order_acquire) ? place->second : nullptr;
 }
 
-bool Heap::grow(Place& place, uint64_t span) {
+bool Heap::grow(Reservation& place, uint64_t span) {
     check_usable();
     std::lock_guard lock(mutex_);
     if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
@@ -90,7 +90,7 @@ bool Heap::grow(Place& place, uint64_t span) {
     return true;
 }
 
-void Heap::release(Place& place) {
+void Heap::release(Reservation& place) {
     check_usable();
     std::vector<std::pair<Extent*, uint64_t>> doomed;
     {
@@ -105,12 +105,12 @@ void Heap::release(Place& place) {
     for (auto& [extent, id] : doomed) retire(extent, id);
 }
 
-void Heap::give_place(Place& place) {
+void Heap::give_place(Reservation& place) {
     or_lose([&] { space_.give_range(place.offset, place.span.load(std::memory_order_relaxed)); });
     places_.erase(place.offset);
 }
 
-Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named,
+Extent* Heap::map(Reservation& place, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named,
                   uint64_t limit) {
     check_usable();
     std::lock_guard lock(mutex_);
@@ -151,7 +151,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     return extent;
 }
 
-Extent* Heap::mapped_at(const Place& place, uint64_t at) {
+Extent* Heap::mapped_at(const Reservation& place, uint64_t at) {
     const auto found = regions_.find(place.offset + at);
     const bool inside = at < place.span.load(std::memory_order_relaxed);
     if (place.closed || !inside || found == regions_.end() || !found->second.extent->is_live())
@@ -159,7 +159,7 @@ Extent* Heap::mapped_at(const Place& place, uint64_t at) {
     return found->second.extent;
 }
 
-void Heap::unmap(Place& place, uint64_t at) {
+void Heap::unmap(Reservation& place, uint64_t at) {
     check_usable();
     Extent* extent;
     uint64_t id;
@@ -171,7 +171,7 @@ void Heap::unmap(Place& place, uint64_t at) {
     retire(extent, id);
 }
 
-void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
+void Heap::set_access(Reservation& place, uint64_t at, uint64_t size, Access access) {
     check_usable();
     std::lock_guard lock(mutex_);
     const uint64_t span = place.span.load(std::memory_order_relaxed);
@@ -189,7 +189,7 @@ void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
     for (Mapping* mapping : found) set_rights(*mapping, access);
 }
 
-unsigned Heap::rights(Place& place, uint64_t at, uint32_t number) {
+unsigned Heap::rights(Reservation& place, uint64_t at, uint32_t number) {
     check_usable();
     std::lock_guard lock(mutex_);
     uint64_t within;
@@ -212,7 +212,7 @@ void Heap::reclaim_mapping(Extent* extent) {
     extent->block = nullptr;
     or_lose([&] { spare_extents_.push_back(extent); });
     if (--place->second->mapped == 0 && place->second->closed) {
-        const PlacePtr last = place->second;
+        const ReservationPtr last = place->second;
         give_place(*last);
     }
     drop(block);
@@ -236,7 +236,7 @@ void Heap::end_with(const Range& range, const std::shared_ptr<Lease>& lease) {
     });
 }
 
-void Heap::borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease) {
+void Heap::borrow(const Range& range, Reservation& place, std::shared_ptr<Lease> lease) {
     std::lock_guard lock(mutex_);
     each_extent(range, [&](const Extent* extent) { extent->mapping->lease = lease; });
     place.lease = std::move(lease);

@@ -42,7 +42,7 @@ void Memory::refuse_bounds(const Memory& whole) const {
 Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
     : address_(address), size_(size), read_only_(read_only), host_view_(host_view) {}
 
-Memory::Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only)
+Memory::Memory(ReservationPtr place, uint64_t offset, uint64_t size, bool read_only)
     : place_(std::move(place)), id_(place_->id), address_(Heap::get().address_of(*place_) + offset), size_(size), read_only_(read_only) {
     const uint64_t span = place_->span.load(std::memory_order_acquire);
     if (offset > span || size > span - offset)

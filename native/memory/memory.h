@@ -17,7 +17,7 @@ class Memory {
         if (offset > whole.size_ || size > whole.size_ - offset) [[unlikely]] refuse_bounds(whole);
     }
     Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
-    Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
+    Memory(ReservationPtr place, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
     static Memory at(uint64_t address, uint64_t size);   // of what lives there now; throws Refusal, also for pageable memory
     Memory(Memory&& other) noexcept;
     ~Memory() {
@@ -93,7 +93,7 @@ class Memory {
     void end();
 
     Extent* extent_ = nullptr;           // null: foreign, or a place's
-    PlacePtr place_;
+    ReservationPtr place_;
     uint64_t id_ = 0, address_ = 0, size_ = 0;
     std::atomic<bool> owner_{false}, closed_{false};   // two threads may close one object
     bool read_only_ = false, host_view_ = true;

@@ -76,17 +76,17 @@ class BlockUse {
 struct LedgerHandle {
     std::shared_ptr<peerlane::Ledger> ledger;
 };
-struct PlaceHandle {
-    peerlane::PlacePtr place;
-    explicit PlaceHandle(peerlane::PlacePtr reserved) : place(std::move(reserved)) {}
-    ~PlaceHandle() {
+struct ReservationHandle {
+    peerlane::ReservationPtr place;
+    explicit ReservationHandle(peerlane::ReservationPtr reserved) : place(std::move(reserved)) {}
+    ~ReservationHandle() {
         try {
             close();
         } catch (const peerlane::Refusal&) {
             // Forked: nothing of it is here.
         }
     }
-    PlaceHandle(const PlaceHandle&) = delete;
+    ReservationHandle(const ReservationHandle&) = delete;
     void close() {
         if (!peerlane::Heap::get().is_forked()) peerlane::Heap::get().release(*place);
     }

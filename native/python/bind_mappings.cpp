@@ -63,26 +63,26 @@ void bind_mappings(nb::module_& m) {
             "read_only"_a, "Return a new descriptor of its file, the caller's to close.")
         .def("close", &BlockHandle::close, "Let go; idempotent.");
 
-    nb::class_<PlaceHandle>(m, "Place", "Reserved addresses.")
+    nb::class_<ReservationHandle>(m, "Reservation", "Reserved addresses.")
         .def(
             "__init__",
-            [](PlaceHandle* self, uint32_t device, uint64_t size, uint64_t alignment, uint64_t wanted) {
-                new (self) PlaceHandle{Heap::get().reserve(size, alignment, device, wanted)};
+            [](ReservationHandle* self, uint32_t device, uint64_t size, uint64_t alignment, uint64_t wanted) {
+                new (self) ReservationHandle{Heap::get().reserve(size, alignment, device, wanted)};
             },
             "device"_a, "size"_a, "alignment"_a, "wanted"_a)
-        .def_prop_ro("address", [](const PlaceHandle& self) { return Heap::get().address_of(*self.place); })
-        .def_prop_ro("size", [](const PlaceHandle& self) { return self.place->span.load(std::memory_order_acquire); })
-        .def_prop_ro("id", [](const PlaceHandle& self) { return self.place->id; }, "Unique in the process.")
-        .def_prop_ro("is_closed", [](const PlaceHandle& self) { return self.place->closed.load(std::memory_order_acquire); })
+        .def_prop_ro("address", [](const ReservationHandle& self) { return Heap::get().address_of(*self.place); })
+        .def_prop_ro("size", [](const ReservationHandle& self) { return self.place->span.load(std::memory_order_acquire); })
+        .def_prop_ro("id", [](const ReservationHandle& self) { return self.place->id; }, "Unique in the process.")
+        .def_prop_ro("is_closed", [](const ReservationHandle& self) { return self.place->closed.load(std::memory_order_acquire); })
         .def(
-            "grow", [](PlaceHandle& self, uint64_t size) { return Heap::get().grow(*self.place, size); }, "size"_a,
+            "grow", [](ReservationHandle& self, uint64_t size) { return Heap::get().grow(*self.place, size); }, "size"_a,
             "Reserve more behind what there is; False when that is in use, or not there.")
         .def_prop_ro(
-            "most", [](const PlaceHandle& self) { return Heap::get().space().window() - self.place->offset; },
+            "most", [](const ReservationHandle& self) { return Heap::get().space().window() - self.place->offset; },
             "Bytes from its start to the end of the windows.")
         .def(
             "map",
-            [](PlaceHandle& self, uint64_t at, const BlockHandle& block, unsigned others,
+            [](ReservationHandle& self, uint64_t at, const BlockHandle& block, unsigned others,
                const std::vector<std::pair<uint32_t, unsigned>>& named, uint64_t limit) {
                 const BlockUse use(block);
                 const GilReleased gil;
@@ -91,17 +91,17 @@ void bind_mappings(nb::module_& m) {
             "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
             "Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.")
         .def(
-            "unmap", [](PlaceHandle& self, uint64_t at) { Heap::get().unmap(*self.place, at); }, "at"_a,
+            "unmap", [](ReservationHandle& self, uint64_t at) { Heap::get().unmap(*self.place, at); }, "at"_a,
             nb::call_guard<GilReleased>(), "End the mapping that starts at `at`; it stays until its last use ends.")
         .def(
             "set_access",
-            [](PlaceHandle& self, uint64_t at, uint64_t size, uint32_t device, unsigned rights) {
+            [](ReservationHandle& self, uint64_t at, uint64_t size, uint32_t device, unsigned rights) {
                 Heap::get().set_access(*self.place, at, size, {device, rights});
             },
             "at"_a, "size"_a, "device"_a, "rights"_a)
         .def(
-            "rights", [](PlaceHandle& self, uint64_t at, uint32_t device) { return Heap::get().rights(*self.place, at, device); },
+            "rights", [](ReservationHandle& self, uint64_t at, uint32_t device) { return Heap::get().rights(*self.place, at, device); },
             "at"_a, "device"_a)
-        .def("close", [](PlaceHandle& self) { self.close(); }, nb::call_guard<GilReleased>(),
+        .def("close", [](ReservationHandle& self) { self.close(); }, nb::call_guard<GilReleased>(),
              "Unmap everything and give the addresses back after the last use; idempotent.");
 }

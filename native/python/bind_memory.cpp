@@ -339,7 +339,7 @@ void bind_memory(nb::module_& m) {
             "address"_a, "size"_a, "read_only"_a, "host_view"_a)
         .def(
             "__init__",
-            [](Memory* self, const PlaceHandle& place, uint64_t offset, uint64_t size) {
+            [](Memory* self, const ReservationHandle& place, uint64_t offset, uint64_t size) {
                 new (self) Memory(place.place, offset, size, false);
             },
             "place"_a, "offset"_a, "size"_a)

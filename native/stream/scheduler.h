@@ -58,8 +58,8 @@ struct NoProgress {
     struct Parked {
         uint64_t stream, sequence, site;
         Park park;                        // for a mark or a notify
-        uint64_t what;                    // its stream; the notify's id
-        bool is_local;                    // nobody outside of this process can record it
+        uint64_t what;                    // the mark's stream, or the notify's id
+        bool is_local;                    // no other process can record it
     };
     uint64_t token = 0;                   // changes when anything happens; 0: an operation can run
     bool is_timed = false;                // a wait of a thread or of a stream has a deadline
@@ -96,8 +96,8 @@ class Scheduler {
     Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
 
-    // Take no more operations.  Queued ones run, but waits that no submitted operation will satisfy are cancelled.  Waits for
-    // the end of all, unless the stream's own callback calls it or `wait` is false.
+    // Take no more operations.  Queued ones run, but waits that no submitted operation will satisfy are cancelled.  Waits
+    // for the end of all, unless the stream's own callback calls it or `wait` is false.
     Outcome close(Stream& stream, bool wait, Poll poll);
     void abort(Stream& stream, bool close);         // a running copy ends at its next chunk, the others are cancelled
     void drop(Stream& stream);                      // close, and keep a failure that was not reported for take_lost

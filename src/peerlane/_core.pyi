@@ -104,7 +104,7 @@ class Memory:
     def __init__(self, address: int, size: int, read_only: bool, host_view: bool) -> None: ...
 
     @overload
-    def __init__(self, place: Place, offset: int, size: int) -> None: ...
+    def __init__(self, place: Reservation, offset: int, size: int) -> None: ...
 
     @property
     def address(self) -> int:
@@ -256,7 +256,7 @@ class Block:
     def close(self) -> None:
         """Let go; idempotent."""
 
-class Place:
+class Reservation:
     """Reserved addresses."""
 
     def __init__(self, device: int, size: int, alignment: int, wanted: int) -> None: ...

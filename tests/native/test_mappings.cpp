@@ -31,7 +31,7 @@ uint32_t device_of(uint64_t capacity) { return Heap::get().add_device({.capacity
 void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device) {
     Heap& heap = Heap::get();
     const uint64_t blocks = 5, span = blocks * kGranule;
-    const PlacePtr place = heap.reserve((blocks + 1) * kGranule, 0, device);
+    const ReservationPtr place = heap.reserve((blocks + 1) * kGranule, 0, device);
     const uint64_t base = heap.address_of(*place);
     std::vector<Extent*> mapped;
     Block* first = heap.create_physical(device, kGranule, true);
@@ -71,7 +71,7 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
 
 void a_mapping_ends_at_its_limit(uint32_t device) {
     Heap& heap = Heap::get();
-    const PlacePtr place = heap.reserve(2 * kGranule, 0, device);
+    const ReservationPtr place = heap.reserve(2 * kGranule, 0, device);
     const uint64_t base = heap.address_of(*place);
     Block* block = heap.create_physical(device, kGranule, true);
     heap.map(*place, 0, block, 3, {}, 1000);
@@ -92,14 +92,14 @@ void a_mapping_ends_at_its_limit(uint32_t device) {
 
 void a_range_grows_in_place(uint32_t device) {
     Heap& heap = Heap::get();
-    const PlacePtr one = heap.reserve(kGranule, 0, device);
+    const ReservationPtr one = heap.reserve(kGranule, 0, device);
     CHECK(heap.grow(*one, 3 * kGranule) && one->span == 3 * kGranule && heap.grow(*one, 1));
-    const PlacePtr next = heap.reserve(kGranule, 0, device, heap.address_of(*one) + one->span);
+    const ReservationPtr next = heap.reserve(kGranule, 0, device, heap.address_of(*one) + one->span);
     CHECK(heap.address_of(*next) == heap.address_of(*one) + one->span);   // the wanted address was free
     CHECK(!heap.grow(*one, 4 * kGranule) && one->span == 3 * kGranule);
     heap.release(*next);
     CHECK(heap.grow(*one, 4 * kGranule));
-    const PlacePtr aligned = heap.reserve(kGranule, uint64_t{1} << 30, device, heap.address_of(*one));
+    const ReservationPtr aligned = heap.reserve(kGranule, uint64_t{1} << 30, device, heap.address_of(*one));
     CHECK(heap.address_of(*aligned) % (uint64_t{1} << 30) == 0);
     heap.release(*one);
     heap.release(*aligned);
@@ -109,7 +109,7 @@ void a_range_grows_in_place(uint32_t device) {
 
 void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
     Heap& heap = Heap::get();
-    const PlacePtr place = heap.reserve(2 * kGranule, 0, a);
+    const ReservationPtr place = heap.reserve(2 * kGranule, 0, a);
     const uint64_t at = heap.address_of(*place);
     for (uint64_t i = 0; i < 2; ++i) {
         Block* block = heap.create_physical(a, kGranule, true);

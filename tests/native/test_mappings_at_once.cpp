@@ -81,7 +81,7 @@ bool is_reachable(const char* byte) {
 void bytes_outlive_a_mapping(uint32_t device) {
     Heap& heap = Heap::get();
     Block* const block = heap.create_physical(device, kGranule, true);
-    const PlacePtr kept = heap.reserve(kGranule, 0, device), ended = heap.reserve(kGranule, 0, device);
+    const ReservationPtr kept = heap.reserve(kGranule, 0, device), ended = heap.reserve(kGranule, 0, device);
     heap.map(*kept, 0, block);
     heap.map(*ended, 0, block);
     char* const shown = heap.space().shadow(kept->offset);

@@ -138,7 +138,7 @@ void reductions_take_turns(uint32_t device) {
     Heap& heap = Heap::get();
     const uint64_t size = 2 * kGranule, count = size / 4;
     Block* const block = heap.create_physical(device, size, false);
-    const PlacePtr one = heap.reserve(size, 0, device), two = heap.reserve(size, 0, device);
+    const ReservationPtr one = heap.reserve(size, 0, device), two = heap.reserve(size, 0, device);
     heap.map(*one, 0, block), heap.map(*two, 0, block);
     const uint64_t places[] = {heap.address_of(*one), heap.address_of(*two)};
     const Area ones = area(device, size);

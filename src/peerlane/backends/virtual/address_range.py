@@ -26,12 +26,12 @@ _NAMES = {number: name for name, number in _RIGHTS.items()}
 class VirtualAddressRange(AddressRange):
     __slots__ = ("__weakref__", "_mapped", "_place", "_read_only", "device")
     _mapped: dict[int, int]
-    _place: _core.Place
+    _place: _core.Reservation
     _read_only: set[int]
     device: Any
 
     @classmethod
-    def _make(cls, place: _core.Place, device: Any) -> VirtualAddressRange:
+    def _make(cls, place: _core.Reservation, device: Any) -> VirtualAddressRange:
         made = object.__new__(cls)
         made.device, made._mapped, made._read_only, made._place = device, {}, set(), place
         allocations.remember_range(place, device.name)
@@ -199,7 +199,7 @@ class VirtualAddressRange(AddressRange):
         if place is not None and allocations is not None and not place.is_closed:
             allocations.forget(place.id, "garbage collection")
 
-    def _open(self, call: str) -> _core.Place:
+    def _open(self, call: str) -> _core.Reservation:
         if self.is_closed:
             raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
         return self._place

@@ -205,7 +205,7 @@ class VirtualBackend(Queues):
         return make(number)
 
     def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> VirtualAddressRange:
-        place = _core.Place(self.number(device.ordinal), nbytes, alignment, wanted)
+        place = _core.Reservation(self.number(device.ordinal), nbytes, alignment, wanted)
         return VirtualAddressRange._make(place, device)
 
     def open_event(self, offer: _core.Offer, device: Any) -> VirtualEvent:
