@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from mypy import api
 
+from helpers.type_checker import checked
 from peerlane.dialects.acl import media, rt, util
 from peerlane.dialects.acl._state import acl as convention
 from reference_pages import acl as made_for_acl
@@ -70,8 +70,7 @@ def test_acl_stubs_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
-    files = [str(path) for path in sorted(tmp_path.glob("program*.py"))]
-    told, _, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), "--config-file", "", *files])
+    told = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
     for number, (line, wanted) in enumerate(cases.items()):
         about = [each for each in told.splitlines() if f"program{number}.py" in each]
         assert (wanted in "".join(about)) if wanted else not about, (line, told)

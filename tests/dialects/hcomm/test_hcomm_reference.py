@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from mypy import api
 
+from helpers.type_checker import checked
 from peerlane.dialects import hcomm
 from peerlane.dialects.hcomm import _refused
 from peerlane.dialects.hcomm._state import hcomm as convention
@@ -104,8 +104,7 @@ def test_hcomm_stub_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> Non
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
-    files = [str(path) for path in sorted(tmp_path.glob("program*.py"))]
-    told, _, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), "--config-file", "", *files])
+    told = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
     assert "pyi:" not in told, told
     for number, (line, wanted) in enumerate(cases.items()):
         about = [each for each in told.splitlines() if f"program{number}.py" in each]

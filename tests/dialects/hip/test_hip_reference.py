@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from mypy import api
 
+from helpers.type_checker import checked
 from peerlane.dialects._shared.hook import MODULES
 from peerlane.dialects.hip import hip
 from peerlane.dialects.hip._policy import Policy
@@ -100,9 +100,7 @@ def test_hip_stubs_type_checker_refuses_wrong_calls_only(tmp_path: Path) -> None
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
-    files = [str(path) for path in sorted(tmp_path.glob("program*.py"))]
-    cache = str(tmp_path / "cache")
-    told, _, _ = api.run(["--strict", "--cache-dir", cache, "--config-file", "", *files])
+    told = checked(sorted(tmp_path.glob("program*.py")), tmp_path / "cache")
     assert "-stubs" not in told
     assert "pyi:" not in told, told
     for number, (line, wanted) in enumerate(cases.items()):
