@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).parents[2]
-SANITIZERS = {"address": "address,undefined", "thread": "thread"}
+SANITIZERS = {"address": "address,undefined", "thread": "thread", "undefined": "undefined"}
 BUILD_SECONDS, RUN_SECONDS, SOAK_SECONDS = 1200, 200, 1800
 SOURCES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.cpp"))
 CAMPAIGNS = [name for name in SOURCES if "scaled(" in (Path(__file__).parent / f"{name}.cpp").read_text()]
@@ -58,6 +58,13 @@ class TestAddress(_Executables):
 
 class TestThread(_Executables):
     tree = "thread"
+
+
+@pytest.mark.soak
+class TestUndefined(_Executables):
+    """All of UBSan: the tree under ASan leaves out the checks that double the time of compiling."""
+
+    tree = "undefined"
 
 
 def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
