@@ -307,6 +307,32 @@ def test_fill_that_a_backend_lacks_is_unsupported_and_keeps_nothing(
     assert not device.backend.blocks
 
 
+@pytest.mark.parametrize("name", ["copy", "copy_2d", "reduce"])
+def test_raw_direct_between_two_backends_raises_access_denied_and_writes_nothing(
+    plain: tuple[pl.Device, pl.Device], name: str
+) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), virtual.allocate(64)
+    a.fill(1)
+    b.fill(2)
+    calls: dict[str, Callable[..., None]] = {
+        "copy": lambda to, source, **how: pl.raw.copy(to, source, 64, **how),
+        "copy_2d": lambda to, source, **how: pl.raw.copy_2d(to, 16, source, 16, 8, 4, **how),
+        "reduce": lambda to, source, **how: pl.raw.reduce(to, source, 64, dtype="uint8", **how),
+    }
+    for to, source in ((a, b), (b, a)):
+        route = f"no direct route from {source.device.name} to {to.device.name}"
+        with pytest.raises(pl.AccessDenied, match=route) as refused:
+            calls[name](to.address, source.address, direct=True)
+        assert refused.value.fault is pl.Fault.PEER_NOT_ENABLED
+    host = bytearray(64)
+    pl.copy(host, a)
+    assert (bytes(host), bytes(b)) == (b"\1" * 64, b"\2" * 64)
+    calls[name](b.address, pl.as_buffer(host).address, direct=True)  # host memory needs no route
+    calls[name](b.address, a.address)
+    assert b.view()[0] in (1, 3)
+
+
 def test_leave_node_closes_other_backends_and_their_objects(plain: tuple[pl.Device, pl.Device]) -> None:
     device, _ = plain
     a, stream = device.allocate(64), device.create_stream()

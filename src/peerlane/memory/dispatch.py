@@ -308,25 +308,58 @@ def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Fore
     return end
 
 
+def _check_route(call: str, dst: int, src: int) -> None:
+    """Refuse a direct operation between devices of two back-ends, or without peer access."""
+    homes = [
+        (backend, place.ordinal)
+        for address in (dst, src)
+        for backend in registry.entered()
+        if (place := backend.locate(address)).kind is Kind.DEVICE
+    ]
+    if len(homes) < 2 or homes[0] == homes[1]:
+        return
+    (here, to), (there, source) = homes
+    if here is there and (to in here.peers(source) or source in here.peers(to)):
+        return
+    why = "the bytes go through the host between back-ends" if here is not there else "neither has peer access"
+    raise AccessDenied(
+        f"{call}: no direct route from {there.name}:{source} to {here.name}:{to}: {why}; copy without direct=True",
+        fault=Fault.PEER_NOT_ENABLED,
+        call=call,
+        device=f"{here.name}:{to}",
+    )
+
+
 def _ends_at(dst: int, to_bytes: int, src: int, source_bytes: int) -> tuple[_End, _End]:
     return _ends(lambda: _end_at("dst", dst, to_bytes), lambda: _end_at("src", src, source_bytes))
 
 
-def copy_at(dst: int, src: int, nbytes: int, stream: Stream | None) -> bool:
+def copy_at(dst: int, src: int, nbytes: int, stream: Stream | None, direct: bool) -> bool:
     """Copy between addresses; False if native code knows both."""
     if not nbytes or _are_native(dst, src):
         return False
+    if direct:
+        _check_route("raw.copy", dst, src)
     to, origin = _ends_at(dst, nbytes, src, nbytes)
     _run(stream, "raw.copy", "copy", (to, origin), lambda: _move(to, origin, [(0, 0, nbytes)]))
     return True
 
 
 def copy_2d_at(
-    dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, stream: Stream | None
+    dst: int,
+    dst_pitch: int,
+    src: int,
+    src_pitch: int,
+    width: int,
+    height: int,
+    stream: Stream | None,
+    direct: bool,
 ) -> bool:
     """Copy a rectangle between addresses; False if native code knows both."""
     if not (width and height) or _are_native(dst, src):
         return False
+    if direct:
+        _check_route("raw.copy_2d", dst, src)
     to, origin = _ends_at(dst, (height - 1) * dst_pitch + width, src, (height - 1) * src_pitch + width)
     work = partial(_rectangle, to, dst_pitch, origin, src_pitch, width, height)
     _run(stream, "raw.copy_2d", "2D copy", (to, origin), work)
@@ -345,12 +378,14 @@ def fill_at(address: int, value: int, width: int, count: int, stream: Stream | N
     return True
 
 
-def reduce_at(dst: int, src: int, count: int, number: int, stream: Stream | None) -> bool:
+def reduce_at(dst: int, src: int, count: int, number: int, stream: Stream | None, direct: bool) -> bool:
     """Combine elements at addresses; False if native code knows both."""
     if not count or _are_native(dst, src):
         return False
     width = reductions.width_of(number)
     check_reduction(dst, src, count * width, width)
+    if direct:
+        _check_route("raw.reduce", dst, src)
     to, origin = _ends_at(dst, count * width, src, count * width)
     _run(stream, "raw.reduce", "reduction", (to, origin), lambda: _combine(to, origin, count, number))
     return True

@@ -74,7 +74,7 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
     InvalidValue, TypeError
         An argument is negative, exceeds 64 bits, or is not an int.
     """
-    if registry.foreign and _copied(dst, src, nbytes, stream):
+    if registry.foreign and _copied(dst, src, nbytes, stream, direct):
         return
     try:
         if stream is None:
@@ -87,10 +87,10 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
         copy(to, source, size, stream=stream, direct=bool(direct))
 
 
-def _copied(dst: int, src: int, nbytes: int, stream: Stream | None) -> bool:
+def _copied(dst: int, src: int, nbytes: int, stream: Stream | None, direct: bool) -> bool:
     checked_stream("raw.copy", stream)
     to, source, size = checked_words("raw.copy", dst=dst, src=src, nbytes=nbytes)
-    return dispatch.copy_at(to, source, size, stream)
+    return dispatch.copy_at(to, source, size, stream, direct)
 
 
 def copy_2d(
@@ -110,7 +110,7 @@ def copy_2d(
     to_pitch = checked_pitch("destination", dst_pitch, width)
     from_pitch = checked_pitch("source", src_pitch, width)
     rectangle = (dst, to_pitch, src, from_pitch, width, height, bool(direct))
-    if registry.foreign and dispatch.copy_2d_at(dst, to_pitch, src, from_pitch, width, height, stream):
+    if registry.foreign and dispatch.copy_2d_at(*rectangle[:-1], stream, direct):
         return
     if stream is None:
         host.copy_2d(*rectangle)
@@ -170,7 +170,7 @@ def reduce(
     if registry.foreign:
         checked_stream("raw.reduce", stream)
         to, source, n = checked_words("raw.reduce", dst=dst, src=src, count=count)
-        if dispatch.reduce_at(to, source, n, number, stream):
+        if dispatch.reduce_at(to, source, n, number, stream, direct):
             return
     try:
         if stream is None:
