@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -330,7 +330,7 @@ def test_raw_direct_between_two_backends_raises_access_denied_and_writes_nothing
     assert (bytes(host), bytes(b)) == (b"\1" * 64, b"\2" * 64)
     calls[name](b.address, pl.as_buffer(host).address, direct=True)  # host memory needs no route
     calls[name](b.address, a.address)
-    assert b.view()[0] in (1, 3)
+    assert set(b.view()) == ({4} if name == "reduce" else {1, 2} if name == "copy_2d" else {1})
 
 
 def test_leave_node_closes_other_backends_and_their_objects(plain: tuple[pl.Device, pl.Device]) -> None:

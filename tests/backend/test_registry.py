@@ -62,7 +62,7 @@ def test_backend_of_an_installed_package_is_found_by_its_name(installed: Path) -
 
 def test_names_of_installed_packages_are_told_with_the_valid_ones(installed: Path) -> None:
     done = _run(installed, "backend=draw")
-    text = "PEERLANE_NODE: backend is 'draw'; valid are virtual, reference, drawer, and what an installed package"
+    text = "PEERLANE_NODE: backend is 'draw'; valid are virtual, reference, drawer, and the names that"
     assert done.returncode == 1 and text in done.stderr
 
 

@@ -321,7 +321,9 @@ def _check_route(call: str, dst: int, src: int) -> None:
     (here, to), (there, source) = homes
     if here is there and (to in here.peers(source) or source in here.peers(to)):
         return
-    why = "the bytes go through the host between back-ends" if here is not there else "neither has peer access"
+    why = (
+        "the bytes go through the host between back-ends" if here is not there else "neither has peer access"
+    )
     raise AccessDenied(
         f"{call}: no direct route from {there.name}:{source} to {here.name}:{to}: {why}; copy without direct=True",
         fault=Fault.PEER_NOT_ENABLED,
