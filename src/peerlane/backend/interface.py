@@ -4,7 +4,7 @@ A back-end has no policy.  Devices are ordinals, memory is integer addresses, an
 :mod:`peerlane.errors`.  Every verb is synchronous: when it returns, the bytes have moved.  After a raise nothing was
 created and nothing half-made is left.  If a copy fails *while running*, its destination is unspecified.
 
-Any thread calls a verb, several at a time: a driver with a current device must set it in each call.  Where a
+Any thread may call a verb, and several at a time: a driver with a current device must set it in each call.  If a
 back-end has no queues, one thread of the process makes the queued calls of all streams, so a call that waits long
 holds up the others.  The neutral API checks sizes, overlaps of a reduction, and that memory is open, before it calls.
 
