@@ -292,7 +292,7 @@ def test_call_needing_missing_capability_raises_unsupported_naming_it(
         pl.raw.write_value(a.address, 1, stream=stream)
 
 
-def test_fill_that_a_backend_lacks_is_unsupported_and_keeps_nothing(
+def test_fill_without_capability_raises_unsupported_and_keeps_nothing(
     plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, virtual = plain
@@ -373,7 +373,9 @@ def _waiting_stream(device: pl.Device, virtual: pl.Device) -> tuple[pl.Stream, p
     return stream, notify
 
 
-def test_raw_calls_on_a_stream_keep_the_memory_of_both_backends(plain: tuple[pl.Device, pl.Device]) -> None:
+def test_raw_calls_on_stream_keep_closed_memory_of_both_backends_until_done(
+    plain: tuple[pl.Device, pl.Device],
+) -> None:
     device, virtual = plain
     a, b, c, result = device.allocate(64), virtual.allocate(64), device.allocate(64), bytearray(64)
     b.copy_from(noise(64))
@@ -395,7 +397,7 @@ def test_raw_calls_on_a_stream_keep_the_memory_of_both_backends(plain: tuple[pl.
     assert not device.backend.blocks and virtual.free_bytes > free
 
 
-def test_refused_raw_copy_between_backends_moves_nothing_and_keeps_nothing(
+def test_raw_copy_between_backends_refused_moves_and_keeps_nothing(
     plain: tuple[pl.Device, pl.Device],
 ) -> None:
     device, virtual = plain
@@ -413,7 +415,7 @@ def test_refused_raw_copy_between_backends_moves_nothing_and_keeps_nothing(
     assert not device.backend.blocks
 
 
-def test_failure_of_a_queued_operation_is_the_error_of_its_backend(
+def test_queued_operation_backend_raises_error_is_raised_at_sync_with_its_call(
     plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, virtual = plain
@@ -439,7 +441,7 @@ def test_failure_of_a_queued_operation_is_the_error_of_its_backend(
         stream.close()
 
 
-def test_failure_of_a_queued_operation_that_is_no_refusal_is_a_failed_callback(
+def test_queued_operation_backend_raises_other_exception_is_callback_failed(
     plain: tuple[pl.Device, pl.Device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, _ = plain
@@ -502,7 +504,7 @@ class PinningFactory:
         return present or Pinning()
 
 
-def test_pinned_memory_of_a_backend_is_that_of_the_host(node: Node) -> None:
+def test_pinned_memory_of_backend_is_copied_filled_and_viewed_as_host_memory(node: Node) -> None:
     registry.register("pinning", PinningFactory())
     (device, _) = pl.enter_node("backend=pinning")
     pinned, block = pl.Host().allocate(64), device.allocate(64)

@@ -52,7 +52,7 @@ def _run(folder: Path, node: str) -> Completed:
     return run_python(["-c", PROGRAM], timeout=60, env=environment)
 
 
-def test_backend_of_an_installed_package_is_found_by_its_name(installed: Path) -> None:
+def test_backend_of_installed_package_is_entered_by_its_name(installed: Path) -> None:
     done = _run(installed, "backend=drawer,devices=2")
     expected = r"['drawer:0', 'drawer:1'] b'\x07\x07\x07\x07' drawer:0"
     assert done.stdout.strip() == expected, done.stderr
@@ -60,13 +60,13 @@ def test_backend_of_an_installed_package_is_found_by_its_name(installed: Path) -
     assert beside.stdout.strip() == r"['reference:0'] b'\x07\x07\x07\x07' drawer:0", beside.stderr
 
 
-def test_names_of_installed_packages_are_told_with_the_valid_ones(installed: Path) -> None:
+def test_unknown_backend_name_is_refused_listing_installed_packages(installed: Path) -> None:
     done = _run(installed, "backend=draw")
     text = "PEERLANE_NODE: backend is 'draw'; valid are virtual, reference, drawer, and the names that"
     assert done.returncode == 1 and text in done.stderr
 
 
-def test_installed_package_that_cannot_be_imported_is_named(installed: Path) -> None:
+def test_backend_of_package_that_cannot_be_imported_is_refused_with_reason(installed: Path) -> None:
     (installed / "drawer_module.py").write_text("import a_driver_that_is_missing\n")
     done = _run(installed, "backend=drawer")
     text = (
@@ -77,6 +77,6 @@ def test_installed_package_that_cannot_be_imported_is_named(installed: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["virtual", "reference", "a b", "", "x=y", 3])
-def test_register_a_wrong_name_is_refused(name: object) -> None:
+def test_register_wrong_name_raises_invalid_value(name: object) -> None:
     with pytest.raises(pl.InvalidValue, match="valid are letters, digits"):
         registry.register(name, FACTORY)  # type: ignore[arg-type]

@@ -363,7 +363,7 @@ def test_run_node_options_reach_program_and_its_children(run: Run) -> None:
     assert "devices=3" in run("--switch", "1", "-c", program, PEERLANE_NODE="devices=3").stdout
 
 
-def test_run_with_another_backend_gives_the_program_its_devices(run: Run, here: Path) -> None:
+def test_run_node_of_other_backend_gives_program_its_devices(run: Run, here: Path) -> None:
     program = "import peerlane as pl; print(*(each.name for each in pl.devices()))"
     (here / "node.toml").write_text('[node]\nbackend = "reference"\ndevices = 1\n')
     for node, names in (
@@ -386,7 +386,7 @@ def test_run_with_another_backend_gives_the_program_its_devices(run: Run, here: 
         ),
     ],
 )
-def test_run_with_a_wrong_node_of_another_backend_is_refused(
+def test_run_wrong_node_of_other_backend_exits_2_with_reason(
     arguments: tuple[str, ...], text: str, run: Run
 ) -> None:
     done = run(*arguments, "-c", "print('started')")
@@ -396,7 +396,7 @@ def test_run_with_a_wrong_node_of_another_backend_is_refused(
 @pytest.mark.parametrize(
     "command", [("topo",), ("demo",), ("launch", "-n", "2", "-c", "print()"), ("ps", "--node")]
 )
-def test_commands_for_virtual_nodes_refuse_another_backend(
+def test_commands_for_virtual_nodes_other_backend_exit_2_with_reason(
     command: tuple[str, ...], env: dict[str, str]
 ) -> None:
     node = "backend=reference,devices=2"

@@ -1,4 +1,4 @@
-"""Processes that say that they are stuck: those that wait for one another are found, and nobody else."""
+"""Reports of stuck processes: `Hangs` finds those that wait for one another, and no others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Asked(Waiter):
         self.operation, self.rank, self.key, self.value = operation, rank, key, b""
 
     def answer(self, status: Status, values: object) -> None:
-        """Nobody waits for it."""
+        """Drop the answer: no process waits for it."""
 
 
 class Ranks:
@@ -84,7 +84,7 @@ def stuck_pair() -> tuple[Ranks, list[list[Wait]]]:
     return ranks, [[ranks.wait(rank, Operation.BARRIER, f"b{rank}")] for rank in range(2)]
 
 
-def test_two_barriers_stuck_at_a_time_are_told_when_both_know() -> None:
+def test_hear_two_ranks_stuck_at_once_returns_verdict_and_waits_until_both_know() -> None:
     ranks, waits = stuck_pair()
     assert ranks.say(0, waits[0], 100, 100) == Reply((((1, ALIVE[1]),),))
     assert not ranks.say(1, waits[1], 200, 300).in_vain
@@ -98,7 +98,7 @@ def test_two_barriers_stuck_at_a_time_are_told_when_both_know() -> None:
     assert ranks.say(0, waits[0], 100, 1200).all_know
 
 
-def test_verdict_that_one_does_not_fetch_is_told_after_a_while() -> None:
+def test_hear_other_rank_never_asks_says_all_know_after_patience() -> None:
     ranks, waits = stuck_pair()
     for now in (100, 700):
         for rank in range(2):
@@ -108,7 +108,7 @@ def test_verdict_that_one_does_not_fetch_is_told_after_a_while() -> None:
     assert ranks.say(1, waits[1], 100, 1600).all_know
 
 
-def test_request_that_does_not_wait_proves_nothing() -> None:
+def test_hear_request_that_does_not_wait_gives_no_verdict() -> None:
     ranks, waits = stuck_pair()
     ranks.asked.pop()
     for now in range(100, 3000, 200):
@@ -116,14 +116,14 @@ def test_request_that_does_not_wait_proves_nothing() -> None:
         assert ranks.say(1, waits[1], 100, now) == Reply((None,))
 
 
-def test_process_that_went_on_meanwhile_proves_nothing() -> None:
+def test_hear_process_that_went_on_meanwhile_gives_no_verdict() -> None:
     ranks, waits = stuck_pair()
     for now in range(100, 5000, 300):
         assert not ranks.say(0, waits[0], 100, now).in_vain
         assert not ranks.say(1, waits[1], now - 100, now).in_vain  # each time another spell
 
 
-def test_process_not_heard_of_lately_proves_nothing() -> None:
+def test_hear_old_report_of_other_rank_gives_no_verdict() -> None:
     ranks, waits = stuck_pair()
     ranks.say(1, waits[1], 100, 800)
     late = 800 + 5 * interval_ns(2) // MS + 1
@@ -131,21 +131,21 @@ def test_process_not_heard_of_lately_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_process_with_children_proves_nothing(who: int) -> None:
+def test_hear_process_with_children_gives_no_verdict(who: int) -> None:
     ranks, waits = stuck_pair()
     for now in range(100, 3000, 200):
         for rank in range(2):
             assert not ranks.say(rank, waits[rank], 100, now, children=rank == who).in_vain
 
 
-def test_other_process_that_could_end_it_proves_nothing() -> None:
+def test_hear_unknown_process_could_end_wait_gives_no_verdict() -> None:
     ranks, waits = stuck_pair()
     for now in range(100, 3000, 200):
         assert not ranks.say(0, waits[0], 100, now, pids=(ALIVE[2],)).in_vain
         assert not ranks.say(1, waits[1], 100, now).in_vain
 
 
-def test_process_of_two_ranks_is_stuck_once_both_have_said_it() -> None:
+def test_hear_process_of_two_ranks_gives_verdict_once_both_reported() -> None:
     ranks, waits = stuck_pair()
     ALIVE[1], before = ALIVE[0], ALIVE[1]
     try:
@@ -157,27 +157,27 @@ def test_process_of_two_ranks_is_stuck_once_both_have_said_it() -> None:
         ALIVE[1] = before
 
 
-def test_rank_that_has_not_come_yet_proves_nothing() -> None:
+def test_hear_rank_that_has_not_come_yet_gives_no_standing() -> None:
     ranks, waits = stuck_pair()
     ranks.hangs._seen.pop(1)
     assert ranks.say(0, waits[0], 100, 800).standings == (None,)
 
 
-def test_value_that_the_serving_program_may_put_proves_nothing() -> None:
+def test_hear_value_that_serving_program_may_put_gives_no_standing() -> None:
     ranks = Ranks(2)
     wait = ranks.wait(0, Operation.GET, "k")
     assert ranks.say(0, [wait], 100, 800).standings == (((0, ALIVE[0]), (1, ALIVE[1])),)
-    ranks.hangs._seen[0] = {ALIVE[2]}  # this process is none of the ranks
+    ranks.hangs._seen[0] = {ALIVE[2]}  # this process is not one of the ranks
     assert ranks.say(0, [wait], 100, 800).standings == (None,)
 
 
-def test_ranks_that_a_launcher_has_not_started_itself_prove_nothing() -> None:
+def test_hear_rank_that_launcher_has_not_started_gives_no_standing() -> None:
     ranks, waits = stuck_pair()
     ranks.hangs.is_launcher = True
     assert ranks.say(0, waits[0], 100, 800).standings == (None,)
 
 
-def test_wait_for_one_rank_names_that_alone() -> None:
+def test_hear_wait_for_one_rank_gives_standing_of_that_rank_only() -> None:
     ranks = Ranks(3)
     ranks.wait(0, Operation.GET, "k")
     asked = Wait(Operation.GET, "k", 2)
@@ -190,12 +190,12 @@ REPORT = Report(
 REPLY = Reply((None, ((0, 17), (1, 18)), ()), (Party(1, 18, 99, '"text"\n'),), True)
 
 
-def test_records_encoded_are_decoded() -> None:
+def test_report_and_reply_encoded_are_decoded_equal() -> None:
     assert decode_report(encode_report(REPORT)) == REPORT
     assert decode_reply(encode_reply(REPLY)) == REPLY
 
 
-def test_numbers_that_cannot_be_are_refused() -> None:
+def test_decode_report_and_reply_impossible_number_raises_bad_frame() -> None:
     for number in (-2, 1 << 70, "1", None, 1.5):
         for at in (0, 1):
             fields = json.loads(encode_report(REPORT))
@@ -222,7 +222,7 @@ def test_numbers_that_cannot_be_are_refused() -> None:
     .map(json.dumps)
     .map(str.encode)
 )
-def test_any_bytes_are_decoded_or_refused(content: bytes) -> None:
+def test_decode_report_and_reply_random_bytes_decode_or_raise_bad_frame(content: bytes) -> None:
     for decode in (decode_report, decode_reply):
         with contextlib.suppress(BadFrame):
             decode(content)

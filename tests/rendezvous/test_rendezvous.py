@@ -451,7 +451,7 @@ def test_frame_decoders_random_bytes_decode_or_raise_bad_frame() -> None:
                 assert str(error)
 
 
-def test_decode_answer_of_a_refusal_wants_its_text_and_a_rank_only_where_one_is_lost() -> None:
+def test_decode_answer_refusal_without_text_or_with_wrong_rank_raises_bad_frame() -> None:
     text = [b"why"]
     lost = frames.decode_answer(frames.encode_answer(frames.Status.LOST, text, 3)[: frames.ANSWER_BYTES])
     assert (lost.status, lost.count, lost.lost) == (frames.Status.LOST, 1, 3)

@@ -95,7 +95,7 @@ def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> 
     return str(refused.value)
 
 
-def test_open_notify_of_an_unknown_kind_is_refused(spec: str) -> None:
+def test_open_notify_of_unknown_kind_raises_false_claim(spec: str) -> None:
     with peer(spec) as liar:
         number = liar.run(
             "from peerlane import _core\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Caps(enum.Flag):
-    """What a back-end can do; each flag names the verbs it obliges the back-end to implement."""
+    """The capabilities of a back-end; each flag obliges the back-end to implement the verbs that are named here."""
 
     NONE = 0
     PEER = enum.auto()  #: ``set_peer``: ``Peers`` beyond the defaults
@@ -48,15 +48,15 @@ class DeviceInfo:
     ordinal : int
         Its place in ``devices()``.
     name : str
-        Of its kind, for people.
+        The name of its kind, for people.
     uuid : bytes
         16 bytes, the same in every process.
     total_bytes : int
         Its capacity.
     switch : int
-        The number of the switch or island that it hangs on; 0 for all where there is one.
+        The number of the switch or island that it is connected to; 0 for all devices if there is one switch.
     granularity : int
-        Bytes of which physical memory (``Caps.PHYSICAL``) is a multiple; 1 where there is none.
+        Bytes of which physical memory (``Caps.PHYSICAL``) is a multiple; 1 without that capability.
     max_peers : int
         How many peers it may have at a time.
     routes_peer_memory_only : bool
@@ -64,7 +64,7 @@ class DeviceInfo:
     is_host_mapped : bool
         Whether the host may touch its addresses.
     max_streams, max_notifies : int
-        How many of them a dialect that has such limits gives out; 0 where no dialect runs.
+        How many of them a dialect with such limits gives out; 0 if no dialect runs on the back-end.
     """
 
     ordinal: int

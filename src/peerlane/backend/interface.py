@@ -4,25 +4,25 @@ A back-end has no policy.  Devices are ordinals, memory is integer addresses, an
 :mod:`peerlane.errors`.  Every verb is synchronous: when it returns, the bytes have moved.  After a raise nothing was
 created and nothing half-made is left.  If a copy fails *while running*, its destination is unspecified.
 
-Any thread calls a verb, several at a time: a driver with a current device must set it in each call.  Where a
+Any thread may call a verb, and several at a time: a driver with a current device must set it in each call.  If a
 back-end has no queues, one thread of the process makes the queued calls of all streams, so a call that waits long
 holds up the others.  The neutral API checks sizes, overlaps of a reduction, and that memory is open, before it calls.
 
 ========================  ==========================================================================================
-:class:`Memory`           address, size, close; :class:`VisibleMemory` if the host may look
+:class:`Memory`           address, size, close; :class:`VisibleMemory` if the host may access it
 :class:`Addresses`        locate
 :class:`VirtualMemory`    physical memory, reserved addresses (``Caps.PHYSICAL``)
 :class:`Peers`            can access, enable, announce
 :class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
 :class:`Queue`            make streams (``Caps.QUEUE``); a back-end without queues gets the host's
 :class:`Signal`           make events and notifies (``Caps.QUEUE``)
-:class:`Share`            handles of memory and of signals, and what they open as (``Caps.SHARE``)
+:class:`Share`            handles of memory and of signals, and opening them (``Caps.SHARE``)
 :class:`Descriptors`      copy lists in device memory (``Caps.DESCRIPTOR``)
 :class:`Buffers`          buffers of the back-end's own, where plain ones would be slow; no capability
 ========================  ==========================================================================================
 
-:class:`Backend` is what each must be: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
-The other rows are frozen when a second back-end has them.
+Each back-end implements :class:`Backend`: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
+The other rows may change until a second back-end implements them.
 :class:`peerlane.backend.base.BackendBase` has the default bodies.
 """
 
@@ -64,8 +64,8 @@ class Addresses(Protocol):
     def locate(self, address: int) -> Location:
         """Return the location of ``address``; an address that is not this back-end's is ``Kind.PAGEABLE``.
 
-        It is asked of every address that a program gives to a raw call, so it must be quick.  Raises ``BadAddress``
-        for an address that only this back-end could have given out and where nothing lives.
+        A raw call asks it about each of its addresses, so it must be quick.  Raises ``BadAddress`` for an address
+        that only this back-end can have given out, and that lies in no allocation.
         """
         ...
 
@@ -94,10 +94,10 @@ class Peers(Protocol):
         ...
 
     def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
-        """Say to the other processes whether this one enables the direction; opens no route, idempotent.
+        """Announce to the other processes whether this one enables the direction; idempotent.
 
-        A copy that is to be direct goes also where both directions are announced, each by any process.  A back-end
-        of one process keeps it for itself.  Only dialects call it.
+        It opens no route.  A copy that must be direct is also possible if both directions are announced, each by any
+        process.  A back-end of one process keeps the announcement to itself.  Only dialects call it.
         """
         ...
 
@@ -151,7 +151,7 @@ class Copies(Protocol):
 class VirtualMemory(Protocol):
     """Physical memory and addresses, separately: ``Caps.PHYSICAL``.
 
-    ``device`` is a :class:`peerlane.Device`.  What is returned is a class of the back-end's own.
+    ``device`` is a :class:`peerlane.Device`.  The verbs return objects of the back-end's own classes.
     """
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> Any:
@@ -195,7 +195,7 @@ class Signal(Protocol):
 
 
 class Offer(Protocol):
-    """What another process offers by a handle; ``close`` lets go of it, unless an object was made of it."""
+    """The memory or signal that another process offers by a handle; ``close`` releases it if no object was made."""
 
     @property
     def device(self) -> int:
@@ -213,28 +213,28 @@ class Offer(Protocol):
 class Share(Protocol):
     """Memory and signals of other processes: ``Caps.SHARE``.
 
-    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.  What opens
-    one goes in two steps: ``open_handle`` or ``open_file`` gives an :class:`Offer`, and the neutral API gives that,
-    checked, to the verb that makes an object of it.
+    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.  It is
+    opened in two steps: ``open_handle`` or ``open_file`` returns an :class:`Offer`; the neutral API checks the offer,
+    and passes it to the verb that makes an object of it.
     """
 
-    node_hash: int  #: what tells these devices from those of other processes that are not the same ones
+    node_hash: int  #: differs from that of a process with other devices
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Offer:
-        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); return its offer.
+        """Ask the exporter of a handle, for at most ``timeout`` seconds (negative: for ever); return its offer.
 
         Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
         """
         ...
 
     def open_file(self, fd: int) -> Offer:
-        """Return the offer of a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for another file."""
+        """Return the offer of a block's file; ``fd`` stays the caller's.  ``BadHandle`` if it is not such a file."""
         ...
 
     def open_buffer(self, offer: Any, home: Any, device: Any) -> Any:
         """Return a :class:`peerlane.Buffer` of offered memory.
 
-        ``home`` is the :class:`peerlane.Device` that has the memory, ``device`` the one that is to reach it.
+        ``home`` is the :class:`peerlane.Device` that has the memory, ``device`` the one that will use it.
         """
         ...
 
@@ -247,14 +247,11 @@ class Share(Protocol):
         ...
 
     def open_notify(self, offer: Any, device: Any) -> Any:
-        """Return a :class:`peerlane.Notify` that other processes have as well."""
+        """Return a :class:`peerlane.Notify` that is shared with other processes."""
         ...
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
-        """Return the pid of the process that made a handle, None if it has ended.
-
-        Raises ``BadHandle`` for text that is not a handle.
-        """
+        """Return the pid of a handle's exporter, None if that has ended; ``BadHandle`` if it is not a handle."""
         ...
 
     @property
@@ -272,7 +269,7 @@ class Descriptors(Protocol):
 
 
 class Buffers(Protocol):
-    """Buffers of the back-end's own, for a quick way; a back-end without ``make_buffer`` gets plain ones."""
+    """Buffers of the back-end's own, for speed; a back-end without ``make_buffer`` gets plain ones."""
 
     def make_buffer(self, memory: Any, device: Any, stream: Any) -> Any:
         """Return the :class:`peerlane.Buffer` that owns memory of ``allocate`` or ``allocate_host``.
@@ -324,7 +321,10 @@ class Backend(Addresses, Peers, Copies, Protocol):
         ...
 
     def close(self) -> None:
-        """Leave, idempotent: every allocation dies; verbs that need one, and ``allocate``, raise ``Closed`` then."""
+        """Leave the node; idempotent.
+
+        Every allocation ends.  ``allocate``, and verbs that need an allocation, raise ``Closed`` then.
+        """
         ...
 
 

@@ -87,9 +87,9 @@ class WaitBoard(Protocol):
         has_children: bool = False,
         /,
     ) -> None:
-        """Say that this rank waits for these ranks from now on, and how it would tell it.
+        """Report that this rank waits for these ranks from now on; ``text`` has its waits.
 
-        ``over_store``: for what children of those ranks could do as well; ``has_children``: it has some.
+        ``over_store``: child processes of those ranks could end the wait too; ``has_children``: this rank has some.
         """
         ...
 
@@ -102,7 +102,7 @@ class WaitBoard(Protocol):
         ...
 
     def circle(self, overlap_ns: int, /) -> list[int]:
-        """Return ranks, this one included, that have waited for each other for so long at once; else none."""
+        """Return ranks, this one included, that have waited for one another at once for ``overlap_ns``; else none."""
         ...
 
     def in_vain(self) -> list[int]:

@@ -268,7 +268,7 @@ class Host(HostBase):
 
 
 def _buffers_of(backend: Backend) -> Callable[[Any, Any, Stream | None], Buffer]:
-    """Return what makes a buffer of an allocation, a device or the host, and a stream."""
+    """Return the function that makes a buffer of an allocation, a device or the host, and a stream."""
     own: Callable[[Any, Any, Stream | None], Buffer] | None = getattr(backend, "make_buffer", None)
     return own or partial(plain_buffer, backend)
 

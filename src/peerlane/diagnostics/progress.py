@@ -22,10 +22,10 @@ from peerlane import _core
 from peerlane.diagnostics import call_site, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
-STEADY_NS = 500_000_000  # for so long nothing may have happened
-SOON_SECONDS = 2.0  # a wait that ends by itself until then is left to it
+STEADY_NS = 500_000_000  # how long nothing must have changed
+SOON_SECONDS = 2.0  # a wait with an earlier deadline ends by its time-out
 _KEPT = 64  # deadlocks, by number
-#: Threads of ours that serve others and never record anything.
+#: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
 #: Modules of test runners: their threads and signal handlers run no code of the program, or end it.
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
@@ -77,7 +77,7 @@ class NoProgress:
 
     @classmethod
     def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:
-        """Return the present state, None if anything may go on; given: the threads that wait for other processes."""
+        """Return the present state, None if anything may go on; given: the threads that wait for processes."""
         elsewhere = set(waiting_elsewhere)
         found = _core.no_progress(bool(elsewhere))
         if found is None:
@@ -196,7 +196,7 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
             return None
         timeout = join.f_locals.get("timeout") if join is not None else None
         if isinstance(timeout, (int, float)) and timeout < SOON_SECONDS:
-            return None  # it looks again and again whether others have ended
+            return None  # the thread only polls: it may go on between two looks
         is_timed = timeout is not None
         found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident)), is_timed))
     return tuple(found)

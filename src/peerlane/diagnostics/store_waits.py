@@ -1,4 +1,4 @@
-"""Which threads of this process wait at a rendezvous, and for what."""
+"""The waits of this process's threads at a rendezvous."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, TypeAlias
 
 from peerlane.errors import Deadlock
 
-#: Ranks and processes that could end a wait; None: others could, too.
+#: The (rank, pid) of each process that could end a wait; None while that is unknown, or if other processes could.
 Standing: TypeAlias = "tuple[tuple[int, int], ...] | None"
 
-#: Called again and again by threads that wait, with what they wait for; what it raises ends the wait.
+#: Waiting threads call it again and again with their wait; an exception that it raises ends the wait.
 while_waiting: Callable[[StoreWait], None] | None = None
 
 _numbers = itertools.count(1)
 
 
 class StoreWait:
-    """A thread that waits at a rendezvous.
+    """A thread's wait at a rendezvous.
 
     Attributes
     ----------
@@ -30,23 +30,23 @@ class StoreWait:
         ``"key"``, ``"barrier"`` or ``"gather"``.
     key : str
     call : str
-        For texts.
+        The name of the call, for texts.
     deadline : float
         Of the monotonic clock.
     peer : int
-        The rank that alone could end it; -1: whoever could by the kind.
+        The only rank that could end it; -1 if the kind says which ranks could.
     number : int
-        Unlike all others'.
+        Differs from the number of every other wait.
     standing : Standing
-        Who could end it, as the server said last.
+        The processes that could end it, by the server's last reply.
     sure_ns : int
-        It waited then, as the server said.
+        The last time for which the server has confirmed the wait.
     next_ns : int
-        When the server is to be asked again.
+        When to ask the server again.
     in_vain : Deadlock or None
-        What to tell, once it is known that nobody will end it.
+        The error to raise, once it is known that no process will end the wait.
     is_over : bool
-        Whether to tell it now.
+        Whether to raise the error now.
     """
 
     def __init__(self, line: Any, kind: str, key: str, call: str, deadline: float, peer: int = -1) -> None:
@@ -59,14 +59,14 @@ class StoreWait:
         self.is_over = False
 
 
-#: Those, by thread.
+#: The present waits, by thread.
 waiting: dict[int, StoreWait] = {}
 os.register_at_fork(after_in_child=waiting.clear)
 
 
 @contextlib.contextmanager
 def noted(wait: StoreWait) -> Iterator[StoreWait]:
-    """Note that this thread waits meanwhile, unless it has noted that it waits for the same already."""
+    """Note that this thread waits meanwhile; if it has noted a wait for the same key before, that one stays."""
     thread = threading.get_ident()
     before = waiting.get(thread)
     is_same = before is not None and (before.line, before.key) == (wait.line, wait.key)

@@ -83,7 +83,7 @@ class _Seen:
 
 
 class _Pageable:
-    """Host memory by its address, which nothing here can keep; native code sees it if a touch fails."""
+    """Host memory by its address: the caller keeps it, and native code touches it under its fault guard."""
 
     backend: Backend | None = None
 
@@ -135,7 +135,7 @@ def _ends_of(dst: Buffer, src: Buffer) -> tuple[_End, _End]:
 
 
 def _run(stream: Stream | None, call: str, kind: str, ends: Sequence[End], work: Callable[[], None]) -> None:
-    """Do it now, or in the order of a stream; then let go of the ends."""
+    """Do the work now, or in the order of a stream; then let go of the ends."""
 
     def run() -> None:
         try:
@@ -294,7 +294,7 @@ def _end_at(role: str, address: int, nbytes: int) -> _End:
 def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Foreign:
     place = backend.locate(address)
     allocation = allocation_of(place.allocation)
-    if allocation is not None and not allocation.hold():  # closed, and its bytes wait for what is queued
+    if allocation is not None and not allocation.hold():  # closed; queued operations still keep its bytes
         dead = allocations.record_of(place.allocation)
         assert dead is not None
         raise address_errors.freed(role, address, dead)

@@ -25,7 +25,7 @@ class _Allocation:
     def __init__(self, backend: Backend, memory: Memory) -> None:
         self.backend, self.memory, self.is_closed = backend, memory, False
         self.id = backend.locate(memory.address).allocation
-        self._uses = 1  # that of the buffer itself
+        self._uses = 1  # the use by the buffer itself
         self._lock = threading.Lock()
         _allocations[self.id] = self
 
@@ -54,7 +54,7 @@ _allocations: WeakValueDictionary[int, _Allocation] = WeakValueDictionary()  # b
 
 
 def allocation_of(number: int) -> _Allocation | None:
-    """Return what buffers share of an allocation; None for memory that no plain buffer owns."""
+    """Return the shared state of an allocation; None for memory that no plain buffer owns."""
     return _allocations.get(number)
 
 
@@ -80,7 +80,7 @@ class PlainBuffer(Buffer):
 
     @property
     def backend(self) -> Backend:
-        """What reaches the bytes."""
+        """The back-end whose verbs reach the bytes."""
         return self._allocation.backend
 
     @property
@@ -131,7 +131,7 @@ class PlainBuffer(Buffer):
         self._allocation.let_go()
 
     def hold(self) -> _Allocation:
-        """Keep the bytes until ``let_go`` of what is returned; ``Closed`` if they are gone."""
+        """Keep the bytes until ``let_go`` of the returned object; raise ``Closed`` if they are gone."""
         if self.is_closed or not self._allocation.hold():
             raise self._closed()
         return self._allocation
@@ -183,7 +183,7 @@ PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # texts name 
 
 
 def plain_buffer(backend: Backend, memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
-    """Return the buffer that owns what a back-end allocated for a device, or for the host."""
+    """Return the buffer that owns the memory that a back-end allocated for a device, or for the host."""
     made = PlainBuffer._make(_Allocation(backend, memory), device, 0, memory.size, owns=True)
     made._stream = stream
     allocations.remember(made, device.name)

@@ -27,11 +27,11 @@ def offer_bank(
     device : Device
     bank : Bank
     count : int
-        How many notifies, ranks or leases its lines are for; told to the processes that open it.
+        How many notifies, ranks or leases its lines are for; the handle brings it to the processes that open it.
     allow : iterable of int, or "user"
         The pids of the processes that may open it.
     told : iterable of object
-        The objects whose export an observer is told of.
+        The objects whose export is reported to observers.
     """
 
     def offer(everyone: bool) -> Any:

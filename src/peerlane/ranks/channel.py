@@ -560,7 +560,7 @@ class Channel:
         return first
 
     def _of_wait(self, call: str, index: int, error: Error) -> Error:
-        """Retell a failure in terms of the program's call, which names no stream."""
+        """Return a failure in terms of the program's call, which has no stream."""
         failed = error.failed_operation
         line = f"notify {index} from rank {self.peer} to rank {self.group.rank}"
         site = f"; called at {failed.site}" if failed.site is not None else ""

@@ -19,9 +19,9 @@ from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, O
 from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
 from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
-ANSWER_SECONDS = 30.0  # for what does not wait
-_SLACK_SECONDS = 5.0  # the server keeps the time of waits, and is given this much to say that it is over
-_REPORT_SECONDS = 0.5  # for the answer to a report: whoever sends it has a wait to go on with
+ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
+_SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
+_REPORT_SECONDS = 0.5  # for the answer to a report: the thread that sends it goes on with its wait
 _CHUNK = 1 << 18
 _WAITING = {Operation.GET: "key", Operation.BARRIER: "barrier", Operation.GATHER: "gather"}
 
@@ -235,7 +235,7 @@ class Rendezvous:
         """Leave, so that the end of this process is not a loss; idempotent, and a no-op in a forked child."""
         if self._is_closed or self._pid != os.getpid():
             return
-        with contextlib.suppress(PeerLost):  # the server has ended: it need not know
+        with contextlib.suppress(PeerLost):  # the server has ended, so there is nothing to leave
             self._ask("Rendezvous.close", Operation.CLOSE)
         self._is_closed = True
 
@@ -291,7 +291,7 @@ class Rendezvous:
 
 
 def tell_stuck(line: Rendezvous, report: Report) -> Reply:
-    """Tell the server that this process is stuck; return what it makes of it.
+    """Report to the server that this process is stuck; return its reply.
 
     Raises
     ------
@@ -304,7 +304,7 @@ def tell_stuck(line: Rendezvous, report: Report) -> Reply:
     try:
         return decode_reply(found)
     except BadFrame as error:
-        raise InvalidValue(f"{call}: {line.address} answers with what is no reply: {error}") from None
+        raise InvalidValue(f"{call}: {line.address} does not answer with a reply: {error}") from None
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
@@ -319,7 +319,7 @@ def _exchange(line: _Line, head: bytes, value: bytes) -> list[bytes]:
         with line:
             return line.ask(head, value)
     except BadFrame as error:
-        raise InvalidValue(f"{line.call}: {line.address} answers with what is no frame: {error}") from None
+        raise InvalidValue(f"{line.call}: {line.address} does not answer with a frame: {error}") from None
 
 
 class _Line:
@@ -360,7 +360,7 @@ class _Line:
 
     def ask(self, head: bytes, value: bytes) -> list[bytes]:
         """Send a request and return the values of its answer."""
-        # A server that refuses answers without reading the rest; its answer says more than our send error.
+        # A server that refuses a request answers before it has read all; its answer says more than our send error.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._send(head)
             self._send(value)

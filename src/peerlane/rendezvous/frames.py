@@ -4,7 +4,7 @@
              length of the value; the key; the value
     answer   magic, version, status, 0, count of values, lost rank (-1: none); count lengths; the values
 
-The value of DELETE is keys, and the key of CLEAR a folder.  An answer that is not OK has one value, its text.
+The value of DELETE holds keys; the key of CLEAR is a folder.  An answer that is not OK has one value, its text.
 
 Lengths are checked before the bytes behind them are stored.  A decoder accepts any bytes: it returns a frame or
 raises `BadFrame`.
@@ -32,7 +32,7 @@ MAX_KEY = 255
 MAX_VALUE = 16 << 20
 MAX_KEYS = 1 << 16  # bytes of the keys of one request, which are charged to no rank
 MAX_SIZE = 1 << 16
-MAX_REPORT = 1 << 16  # bytes of what a process says while it is stuck
+MAX_REPORT = 1 << 16  # bytes of the report of a stuck process
 
 _MAGIC = b"PLRV"
 _VERSION = 2
@@ -60,9 +60,9 @@ class Operation(enum.IntEnum):
     GET = 4
     BARRIER = 5
     GATHER = 6
-    DELETE = 7  # its value is keys
+    DELETE = 7  # its value holds keys
     CLEAR = 8  # its key is a folder
-    STUCK = 9  # its value is a report of `stuck`
+    STUCK = 9  # its value is a `stuck.Report`
 
 
 class Status(enum.IntEnum):
@@ -163,7 +163,7 @@ class Answer:
     count : int
         How many values follow.
     lost : int or None
-        The rank that was lost, of status LOST where the server knows it.
+        The lost rank, of an answer with status LOST, if the server knows it.
     """
 
     status: Status
@@ -172,12 +172,12 @@ class Answer:
 
 
 def check_start(start: bytes | bytearray) -> None:
-    """Refuse ``START_BYTES`` bytes that no frame of this version begins with."""
+    """Refuse ``START_BYTES`` bytes that cannot begin a frame of this version."""
     _check_version(*_START.unpack(start))
 
 
 def encode_answer(status: Status, values: Sequence[bytes], lost: int | None = None) -> bytes:
-    """Return what goes before the values."""
+    """Return the fixed part and the lengths; the values are sent after them."""
     lengths = [len(value) for value in values]
     rank = _NONE_LOST if lost is None else lost
     head = _ANSWER.pack(_MAGIC, _VERSION, status, 0, len(values), rank)
@@ -185,7 +185,7 @@ def encode_answer(status: Status, values: Sequence[bytes], lost: int | None = No
 
 
 def decode_answer(header: bytes | bytearray) -> Answer:
-    """Return the answer that ``ANSWER_BYTES`` bytes begin."""
+    """Return the answer whose fixed part is these ``ANSWER_BYTES`` bytes."""
     magic, version, status, zero, count, lost = _ANSWER.unpack(header)
     _check_version(magic, version)
     if status not in _STATUSES or zero:

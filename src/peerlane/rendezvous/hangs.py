@@ -1,8 +1,8 @@
 """Finds processes that all wait for one another at a rendezvous, or elsewhere.  No sockets, no threads.
 
-A process says so as long as nothing of it can run, and the server adds which requests of it wait.  When there is a
-time that lies in what such a process says, in what all those say that could let it go on, and so on, then none of
-them will ever go on.
+A process sends reports as long as nothing of it can run; the server adds which of its requests wait.  Follow the
+waits from one process to those that could let it go on, to those that could let these go on, and so on.  If one
+moment lies in the reports of all of them, none of them will ever go on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from peerlane.rendezvous.stuck import MAX_PROCESSES, Party, Reply, Report, Wait
 from peerlane.support.processes import parent_of
 
 _INTERVAL_NS = 300_000_000
-_UNHURRIED = 64  # ranks that may ask so often
-_FRESH = 5  # intervals; less than the two seconds before its time-out in which nobody says that it is stuck
-_PATIENCE_NS = 800_000_000  # until all have asked again, or one of them has died
+_UNHURRIED = 64  # ranks that may report at this interval; more report less often
+_FRESH = 5  # intervals that a report counts; in sum less than the 2 s before a time-out in which a process sends none
+_PATIENCE_NS = 800_000_000  # until all processes have asked again; one of them may have died
 _MOST_TEXTS = 16
-_MANY = 64  # processes of one rank, from which on those are forgotten that have ended
+_MANY = 64  # processes of one rank; with more, those that have ended are forgotten
 
 
 def interval_ns(size: int) -> int:
@@ -36,36 +36,36 @@ def interval_ns(size: int) -> int:
 class _Verdict:
     parties: tuple[Party, ...]
     since_ns: int
-    told: set[int] = field(default_factory=set)  # processes
+    told: set[int] = field(default_factory=set)  # pids of processes that have heard it
 
 
 @dataclass
 class _Stuck:
     report: Report
-    pids: frozenset[int]  # that could let it go on
+    pids: frozenset[int]  # processes that could let it go on
     verdict: _Verdict | None = None
 
 
 class Hangs:
-    """What the processes of a rendezvous say.
+    """The reports of the processes of a rendezvous.
 
     Parameters
     ----------
     meeting : Meeting
     requests : callable
-        Returns the requests of a process that wait.
+        Returns the waiting requests of a process, given its pid.
 
     Attributes
     ----------
     is_launcher : bool
-        Whether this process puts no values, and its children alone are ranks.
+        Whether this process is a launcher: it puts no values, and only its children are ranks.
     """
 
     def __init__(self, meeting: Meeting, requests: Callable[[int], Sequence[Waiter]]) -> None:
         self.is_launcher = False
         self._meeting, self._requests = meeting, requests
-        self._seen: dict[int, set[int]] = {}  # processes, by the rank that they said
-        self._stuck: dict[tuple[int, int], _Stuck] = {}  # by process and rank
+        self._seen: dict[int, set[int]] = {}  # pids, by the rank that the processes act as
+        self._stuck: dict[tuple[int, int], _Stuck] = {}  # by pid and rank
 
     def note(self, rank: int, pid: int) -> None:
         """Note that a process acts as a rank."""
@@ -76,12 +76,12 @@ class Hangs:
             pids.add(pid)
 
     def hear(self, rank: int, pid: int, report: Report, now: int) -> Reply:
-        """Return what a process is to know.
+        """Take a report; return the reply to it.
 
         Parameters
         ----------
         rank, pid : int
-            Who says it.
+            The rank that the reporting process acts as, and its pid.
         report : Report
         now : int
             Nanoseconds of the monotonic clock.
@@ -116,15 +116,15 @@ class Hangs:
         for rank in ranks:
             pids = [pid for pid in self._seen.get(rank, ()) if _lives(pid)]
             if not pids or not all(is_known(pid) for pid in (*pids, asking)):
-                return None  # the rank comes some time, or others may act for it
+                return None  # the rank may still come, or another process may act as it
             found += ((rank, pid) for pid in pids)
         by_anybody = wait.rank < 0 and wait.operation is Operation.GET
         if by_anybody and not self.is_launcher and os.getpid() not in [pid for _, pid in found]:
-            return None  # the program of this process may put it
+            return None  # the program of this process may put the value
         return tuple(found) if len(found) <= MAX_PROCESSES else None
 
     def _is_a_rank(self, pid: int) -> bool:
-        """Tell whether a process can have none beside it that a launcher's child has started, too."""
+        """Tell whether no further process can act as its rank: under a launcher, whether the launcher started it."""
         if not self.is_launcher:
             return True
         try:
@@ -138,7 +138,7 @@ class Hangs:
             del self._stuck[key]
 
     def _are_in_vain(self, pid: int, overlap: int, now: int) -> bool:
-        """Tell whether a process, and all that could let it go on, were stuck at a time."""
+        """Tell whether a process and all that could let it go on were stuck at once, for ``overlap`` ns at least."""
         since, until = 0, now
         traits = [False, False]
         seen, left = {pid}, [pid]
@@ -152,10 +152,10 @@ class Hangs:
                 traits[1] |= any(wait.rank < 0 for wait in each.report.waits)
                 left += each.pids - seen
                 seen |= each.pids
-        return until - since >= overlap and not all(traits)  # a child could come, or put a value
+        return until - since >= overlap and not all(traits)  # a child could come to a barrier, or put a value
 
     def _of(self, pid: int) -> list[_Stuck]:
-        """Return what a process said as its ranks; nothing if one of them that waits has not said it."""
+        """Return the reports of a process, one for each rank; none if a rank of it waits and has not reported."""
         found = {rank: each for (process, rank), each in self._stuck.items() if process == pid}
         are_all = all(each.rank in found for each in self._requests(pid))
         return list(found.values()) if are_all else []

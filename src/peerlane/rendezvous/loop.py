@@ -33,7 +33,7 @@ class Connection:
     pid : int
         The peer's pid.
     deadline : float
-        When ``on_deadline`` is to be called, on the monotonic clock.
+        The time of the monotonic clock at which to call ``on_deadline``.
     is_waiting : bool
         Whether its request is complete and not answered.
     """
@@ -71,7 +71,7 @@ class Connection:
             self.close()
 
     def on_deadline(self) -> None:
-        """Answer a wait that is over with what is missing; drop a peer that makes no progress."""
+        """Answer a wait that has timed out, and say what is missing; drop a peer that makes no progress."""
         if self.is_waiting:
             text = self._loop.why_waiting(self)
             self._loop.withdraw(self)
@@ -80,7 +80,7 @@ class Connection:
             self.close()
 
     def answer(self, status: Status, values: Sequence[bytes], lost: int | None = None) -> None:
-        """Write an answer, and close once it is written; nothing more is read."""
+        """Write an answer, then close; read nothing more."""
         self.is_waiting = False
         self._output = [
             memoryview(frames.encode_answer(status, values, lost)),
@@ -172,7 +172,7 @@ class Connection:
             return
         self.operation, self.rank, self.value = request.operation, request.rank, received[request.key_bytes :]
         self._received = bytearray()
-        self._charged = 0  # from here on it is the value's
+        self._charged = 0  # from here on the charge belongs to the stored value
         self.is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
         self._loop.handle(self)

@@ -25,7 +25,7 @@ class Waiter(Protocol):
     value: bytes
 
     def answer(self, status: Status, values: Sequence[bytes], lost: int | None = None) -> None:
-        """End the request; called once, unless it is withdrawn."""
+        """Answer the request; called once, unless the request is withdrawn."""
 
 
 class _Presence(enum.Enum):

@@ -119,7 +119,7 @@ class RendezvousServer:
 
     @property
     def _hangs(self) -> Hangs:
-        """What finds that all wait for one another; to be told what this process is before `start`."""
+        """The detector of deadlocks, in the serving thread; set its ``is_launcher`` before `start`."""
         return self._loop.hangs
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a process tells the server of a rendezvous while nothing of it can run, and what the server answers.
+"""The report that a process sends to the server of a rendezvous while nothing of it can run, and the reply.
 
 Both are JSON.  Decoders are total: any bytes give a record or ``BadFrame``.
 """
@@ -30,7 +30,7 @@ class Wait:
     operation : Operation
     key : str
     rank : int
-        Which rank alone could end it; -1: whoever could by the operation.
+        The only rank that could end it; -1 if the operation says which ranks could.
     """
 
     operation: Operation
@@ -40,12 +40,13 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a process says of itself as a rank.
+    """The report of a process, as one of its ranks.
 
     Attributes
     ----------
     since_ns, until_ns : int
-        The time of the monotonic clock in which nothing of it could run; ``since_ns`` 0: it only asks.
+        From when until when nothing of it could run, by the monotonic clock.  ``since_ns`` 0: it only asks who could
+        end its waits.
     has_children : bool
         Whether it has child processes.
     waits : tuple of Wait
@@ -53,7 +54,7 @@ class Report:
     pids : tuple of int
         Processes that could end one of its other waits.
     text : str
-        How it would tell it.
+        Its waits, as the other processes show them; the server does not read it.
     """
 
     since_ns: int
@@ -72,9 +73,9 @@ class Party:
     ----------
     rank, pid : int
     since_ns : int
-        Since when.
+        Since when it could not run.
     text : str
-        What it said.
+        The text of its report.
     """
 
     rank: int
@@ -85,16 +86,16 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server makes of it.
+    """The server's reply to a report.
 
     Attributes
     ----------
     standings : tuple of Standing
-        Of each wait.
+        For each wait of the report, the processes that could end it.
     in_vain : tuple of Party
-        Processes that wait in vain, if the one that asked is among them.
+        The processes that wait in vain, if the reporting one is among them; else none.
     all_know : bool
-        Whether all of these were told, or have had the time to ask.
+        Whether all of these have heard it, or have had the time to ask.
     """
 
     standings: tuple[Standing, ...]
@@ -103,14 +104,14 @@ class Reply:
 
 
 def encode_report(report: Report) -> bytes:
-    """Return what goes to the server."""
+    """Return the bytes of a report."""
     waits = [[each.operation, each.key, each.rank] for each in report.waits]
     numbers = report.since_ns, report.until_ns, report.has_children
     return json.dumps([*numbers, waits, report.pids, report.text]).encode()
 
 
 def decode_report(content: bytes) -> Report:
-    """Return what a process says."""
+    """Return the report that these bytes hold."""
     match _loaded(content):
         case [int(since), int(until), bool(has_children), list(waits), list(pids), str(text)] if (
             _are(_LARGEST, since, until)
@@ -120,22 +121,22 @@ def decode_report(content: bytes) -> Report:
         ):
             found = tuple(_wait(each) for each in waits)
             return Report(since, until, has_children, found, tuple(_pid(each) for each in pids), text)
-    raise BadFrame("what a process says of its waits cannot be read")
+    raise BadFrame("this is not a report of a process that waits")
 
 
 def encode_reply(reply: Reply) -> bytes:
-    """Return what the server answers."""
+    """Return the bytes of a reply."""
     parties = [[each.rank, each.pid, each.since_ns, each.text] for each in reply.in_vain]
     return json.dumps([reply.standings, parties, reply.all_know]).encode()
 
 
 def decode_reply(content: bytes) -> Reply:
-    """Return what the server answers."""
+    """Return the reply that these bytes hold."""
     match _loaded(content):
         case [list(standings), list(parties), bool(all_know)] if len(parties) <= MAX_PROCESSES:
             found = tuple(_standing(each) for each in standings)
             return Reply(found, tuple(_party(each) for each in parties), all_know)
-    raise BadFrame("what the server says of waits cannot be read")
+    raise BadFrame("this is not a reply to a report of waits")
 
 
 def _wait(fields: object) -> Wait:
@@ -144,7 +145,7 @@ def _wait(fields: object) -> Wait:
             operation in _WAITING and len(key) <= MAX_KEY and _are(MAX_SIZE + 1, rank + 1)
         ):
             return Wait(Operation(operation), key, rank)
-    raise BadFrame("no request waits like this")
+    raise BadFrame("a wait is not an operation that waits, a key and a rank")
 
 
 def _standing(fields: object) -> Standing:
@@ -152,14 +153,14 @@ def _standing(fields: object) -> Standing:
         return None
     if isinstance(fields, list) and len(fields) <= MAX_PROCESSES:
         return tuple(_pair(each) for each in fields)
-    raise BadFrame("the processes that could end a wait are no list, or too many")
+    raise BadFrame("the processes that could end a wait are not a list, or are too many")
 
 
 def _pair(fields: object) -> tuple[int, int]:
     match fields:
         case [int(rank), int(pid)] if _are(MAX_SIZE, rank):
             return rank, _pid(pid)
-    raise BadFrame("there is no such rank")
+    raise BadFrame("a process is not a pair of a rank and a pid")
 
 
 def _party(fields: object) -> Party:
@@ -168,13 +169,13 @@ def _party(fields: object) -> Party:
             _are(MAX_SIZE, rank) and _are(_LARGEST, since) and len(text) <= MAX_TEXT
         ):
             return Party(rank, _pid(pid), since, text)
-    raise BadFrame("no process waits like this")
+    raise BadFrame("a process that waits in vain is not a rank, a pid, a time and a text")
 
 
 def _pid(pid: object) -> int:
     if isinstance(pid, int) and 0 < pid < _MAX_PID:
         return pid
-    raise BadFrame("there is no such process")
+    raise BadFrame("a pid is not a number from 1 to 2**31 - 1")
 
 
 def _are(above: int, *numbers: int) -> bool:
@@ -185,5 +186,5 @@ def _loaded(content: bytes) -> Sequence[object]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        raise BadFrame("this is no JSON") from None
+        raise BadFrame("this is not JSON") from None
     return found if isinstance(found, list) else []

@@ -19,16 +19,16 @@ from peerlane.errors import Error
 
 
 class Operation:
-    """An operation that a stream runs as a host function: its refusal is told as that of an operation.
+    """An operation that a stream runs as a host function; its failure is reported as that of an operation.
 
     Parameters
     ----------
     call : str
-        The call that submitted it, for the refusal.
+        The call that submitted it, for the error.
     kind : str
-        What it does, in words.
+        The name of the operation, for texts.
     work : callable
-        Without an argument.
+        Does it; takes no argument.
     """
 
     __slots__ = ("_work", "call", "kind")
@@ -46,7 +46,7 @@ class Operation:
 _tokens = itertools.count(1)
 _queued: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
 _failed: OrderedDict[int, tuple[Operation | str, BaseException]] = OrderedDict()
-_REMEMBERED = 64  # failures of events that nobody may ask for
+_REMEMBERED = 64  # failures whose exceptions are kept; a program may never ask for them
 
 
 def keep(function: Callable[..., object], args: tuple[object, ...]) -> int:

@@ -96,7 +96,9 @@ def lines(size: int) -> Iterator[list[Peer]]:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_barrier_against_channel_names_both_places(first: int, record_property: Record) -> None:
+def test_barrier_against_channel_wait_raises_deadlock_naming_both_places(
+    first: int, record_property: Record
+) -> None:
     with ranks(2) as peers:
         for each in peers:
             each.run(LINE)
@@ -114,7 +116,9 @@ def test_barrier_against_channel_names_both_places(first: int, record_property: 
             )
 
 
-def test_barrier_of_two_ranks_against_channel_names_all_three(record_property: Record) -> None:
+def test_barrier_of_two_ranks_against_channel_wait_raises_deadlock_in_all_three(
+    record_property: Record,
+) -> None:
     with ranks(3) as peers:
         for each in peers:
             each.run(LINE)
@@ -126,7 +130,9 @@ def test_barrier_of_two_ranks_against_channel_names_all_three(record_property: R
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_get_against_channel_names_both_places(first: int, record_property: Record) -> None:
+def test_get_against_channel_wait_raises_deadlock_naming_both_places(
+    first: int, record_property: Record
+) -> None:
     with lines(2) as peers:
         for each in peers:
             each.send("grp = pl.Group(rendezvous=r); ch = grp.channels(range(2), notifies=4)")
@@ -138,7 +144,7 @@ def test_get_against_channel_names_both_places(first: int, record_property: Reco
             assert "waits for rank 0 to put 'never' at the rendezvous (Rendezvous.get)" in told.text
 
 
-def test_barrier_against_channel_on_a_stream_names_both_places(record_property: Record) -> None:
+def test_barrier_against_channel_wait_on_stream_raises_deadlock_in_both(record_property: Record) -> None:
     with ranks(2) as peers:
         for each in peers:
             each.run(LINE)
@@ -146,7 +152,7 @@ def test_barrier_against_channel_on_a_stream_names_both_places(record_property: 
         assert all(told.waits for told in all_told(peers, ["r.barrier()", code], record_property))
 
 
-def test_barriers_of_different_names_without_a_group_are_named(record_property: Record) -> None:
+def test_barriers_of_two_names_without_group_raise_deadlock_naming_both(record_property: Record) -> None:
     with lines(2) as peers:
         for told in all_told(peers, ["r.barrier('a')", "r.barrier('b')"], record_property):
             assert [told.waits[rank][1:5] for rank in (0, 1)] == [
@@ -155,7 +161,9 @@ def test_barriers_of_different_names_without_a_group_are_named(record_property: 
             ]
 
 
-def test_gather_against_get_of_three_without_a_group_are_named(record_property: Record) -> None:
+def test_gather_against_get_of_three_ranks_without_group_raises_deadlock_in_all(
+    record_property: Record,
+) -> None:
     with lines(3) as peers:
         codes = ["r.gather('g', b'')", "r.get('k', timeout=50)", "r.gather('g', b'')"]
         for told in all_told(peers, codes, record_property, 2):
@@ -164,7 +172,9 @@ def test_gather_against_get_of_three_without_a_group_are_named(record_property: 
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_group_being_made_against_barrier_names_both_places(first: int, record_property: Record) -> None:
+def test_group_against_barrier_raises_deadlock_naming_both_places(
+    first: int, record_property: Record
+) -> None:
     with lines(2) as peers:
         codes = ["pl.Group(rendezvous=r, name='first')", "r.barrier('b')"]
         for told in all_told(peers, codes, record_property, first):
@@ -175,7 +185,7 @@ def test_group_being_made_against_barrier_names_both_places(first: int, record_p
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("wait", ["ch[0].wait(1)", "grp.channel(0)", "grp.barrier()"])
-def test_group_being_made_against_a_wait_in_another_names_both(
+def test_group_against_wait_in_another_group_raises_deadlock_naming_both_places(
     first: int, wait: str, record_property: Record
 ) -> None:
     with ranks(2) as peers:
@@ -184,14 +194,14 @@ def test_group_being_made_against_a_wait_in_another_names_both(
             assert told.waits[1][5] == ["peer:4"]
 
 
-def test_two_groups_made_in_different_orders_are_named(record_property: Record) -> None:
+def test_two_groups_made_in_different_orders_raise_deadlock_naming_both(record_property: Record) -> None:
     with lines(2) as peers:
         codes = [f"pl.Group(rendezvous=r, name={name!r})" for name in ("a", "b")]
         for told in all_told(peers, codes, record_property):
             assert [told.waits[rank][1:4] for rank in (0, 1)] == [["group", "a", 1], ["group", "b", 0]]
 
 
-def test_ranks_go_on_after_it(record_property: Record) -> None:
+def test_ranks_after_deadlock_can_use_barrier_and_channel_again(record_property: Record) -> None:
     with ranks(2) as peers:
         for each in peers:
             each.run(LINE)
@@ -216,7 +226,7 @@ else:
 """
 
 
-def test_launch_shows_waits_in_different_places_once(run: Run, here: Path) -> None:
+def test_launch_ranks_in_deadlock_shows_both_places_once(run: Run, here: Path) -> None:
     (here / "places.py").write_text(textwrap.dedent(_PROGRAM))
     began = time.monotonic()
     done = run("-n", "2", "places.py")
@@ -235,7 +245,7 @@ def test_launch_shows_waits_in_different_places_once(run: Run, here: Path) -> No
     assert "peerlane.errors.Deadlock: " in done.stderr
 
 
-def test_launch_of_programs_that_start_the_ranks_names_no_deadlock(run: Run, here: Path) -> None:
+def test_launch_of_programs_that_start_the_ranks_ends_by_wait_timeout(run: Run, here: Path) -> None:
     """A rank's parent may start another process, which acts as the same rank."""
     (here / "started.py").write_text(
         "from peerlane.rendezvous import Rendezvous\n"
@@ -249,7 +259,7 @@ def test_launch_of_programs_that_start_the_ranks_names_no_deadlock(run: Run, her
     assert "deadlock" not in done.stderr and "WaitTimeout" in done.stderr
 
 
-# What may still happen is waited for.
+# A wait that something could still end goes on.
 
 
 def end_by_time_out(peers: Sequence[Peer], codes: Sequence[str], kinds: Sequence[str]) -> None:
@@ -264,7 +274,7 @@ def end_by_time_out(peers: Sequence[Peer], codes: Sequence[str], kinds: Sequence
         assert told.value.kind == kind, str(told.value)
 
 
-def test_thread_that_works_is_waited_for() -> None:
+def test_deadlock_rank_with_working_thread_ends_by_wait_timeout() -> None:
     code = f"""
 import threading, time
 threading.Thread(target=time.sleep, args=[{QUIET + 2}]).start()
@@ -276,7 +286,7 @@ ch[0].wait(1, timeout={QUIET})
 
 
 @pytest.mark.parametrize("waits", ["ch[0].wait(1)", "r.get('k')", "pl.Group(name='other')"])
-def test_hang_that_a_thread_ends_is_none(waits: str) -> None:
+def test_deadlock_thread_ends_the_waits_later_is_not_raised(waits: str) -> None:
     ends = {"ch[0].wait(1)": "ch[1].notify(1)", "r.get('k')": "r.put('k', b'')"}.get(
         waits, "pl.Group(name='other')"
     )
@@ -295,7 +305,7 @@ result = 1
         end_by_time_out(peers, [code, f"{waits}; r.barrier(); result = 1"], ["", ""])
 
 
-def test_child_process_may_end_it() -> None:
+def test_deadlock_rank_with_child_process_ends_by_wait_timeout() -> None:
     code = f"""
 import subprocess
 child = subprocess.Popen(["sleep", "{QUIET + 3}"])
@@ -309,7 +319,7 @@ finally:
         end_by_time_out(peers, [f"r.barrier(timeout={QUIET})", code], ["WaitTimeout"] * 2)
 
 
-def test_child_that_waits_in_a_store_without_group_may_end_it() -> None:
+def test_deadlock_rank_with_child_process_without_group_ends_by_wait_timeout() -> None:
     code = f"""
 import subprocess
 child = subprocess.Popen(["sleep", "{QUIET + 3}"])
@@ -322,14 +332,14 @@ finally:
         end_by_time_out(peers, [f"r.barrier('a', timeout={QUIET})", code], ["WaitTimeout"] * 2)
 
 
-def test_program_that_serves_may_put_a_value() -> None:
+def test_deadlock_serving_program_could_put_value_ends_by_wait_timeout() -> None:
     with ranks(2) as peers:  # this process serves
         peers[0].run(LINE)
         codes = [f"r.get('k', timeout={QUIET})", f"ch[0].wait(1, timeout={QUIET})"]
         end_by_time_out(peers, codes, ["WaitTimeout"] * 2)
 
 
-def test_process_outside_the_ranks_may_end_it() -> None:
+def test_deadlock_other_process_of_the_rank_puts_value_is_not_raised() -> None:
     with lines(2) as peers, peer("name=outside,devices=2") as other:
         address = peers[0].run("result = r.address")
         other.run(f"from peerlane.rendezvous import Rendezvous; o = Rendezvous({address!r}, 1, 2)")
@@ -344,7 +354,7 @@ def test_process_outside_the_ranks_may_end_it() -> None:
         )
 
 
-def test_waits_with_short_time_outs_end_by_them() -> None:
+def test_deadlock_wait_with_short_timeout_ends_by_wait_timeout() -> None:
     with ranks(2) as peers:
         peers[0].run(LINE)
         code = """
@@ -356,7 +366,7 @@ except pl.WaitTimeout:
         end_by_time_out(peers, [code, "ch[0].wait(1, timeout=30); result = 1"], ["", ""])
 
 
-def test_thread_that_looks_again_and_again_is_waited_for() -> None:
+def test_deadlock_thread_polls_join_is_not_raised() -> None:
     code = """
 import threading
 thread = threading.Thread(target=ch[1].wait, args=[1])
@@ -373,7 +383,7 @@ result = 1
         end_by_time_out(peers, codes, ["", ""])
 
 
-def test_rank_that_is_stopped_is_waited_for() -> None:
+def test_deadlock_rank_stopped_before_its_wait_is_not_raised() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); r.barrier(); result = 1"
     with ranks(2) as peers:
         for each in peers:
@@ -386,8 +396,8 @@ def test_rank_that_is_stopped_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_rank_that_is_stopped_in_its_wait_is_waited_for(stopped: int) -> None:
-    """It has had its notify, or its value, and has not seen it."""
+def test_deadlock_rank_stopped_in_its_wait_is_not_raised(stopped: int) -> None:
+    """Its notify or value has arrived, and it has not seen that yet."""
     with ranks(2) as peers:
         for each in peers:
             each.run(LINE)
@@ -400,7 +410,7 @@ def test_rank_that_is_stopped_in_its_wait_is_waited_for(stopped: int) -> None:
         assert [each.receive(PATIENCE) for each in peers] == [1, 1]
 
 
-def test_stopped_server_proves_nothing() -> None:
+def test_deadlock_server_stopped_is_not_raised() -> None:
     node = f"name=places-{os.getpid()}-{next(_numbers)},devices=4"
     with contextlib.ExitStack() as ended:
         server, *peers = [ended.enter_context(peer(node)) for _ in range(3)]

@@ -37,18 +37,18 @@ def test_board_records_without_room_are_left_out_whole() -> None:
     assert found and all(each == WAIT for each in found)
 
 
-def test_board_line_cut_in_the_middle_is_told_as_text() -> None:
+def test_board_record_cut_in_the_middle_is_decoded_to_text() -> None:
     content = encode([WAIT, WAIT], 1700)[:-10]
     first, second = decode(content, 3, 77)
     assert first == WAIT and isinstance(second, str)
 
 
-def test_kind_that_cannot_be_is_told_as_text() -> None:
+def test_board_record_of_unknown_kind_is_decoded_to_text() -> None:
     (found,) = decode(json.dumps(["waits", "k", "n", "", "", "", 1, 1, 1, [], []]).encode(), 0, 1)
     assert isinstance(found, str)
 
 
-def test_board_record_with_impossible_number_is_told_as_text() -> None:
+def test_board_record_with_impossible_number_is_decoded_to_text() -> None:
     for number in (-2, 1 << 70, True, "1", None, 1.5):
         line = json.dumps(["waits", "notify", "n", "", "", "", 1, number, 1, [], []]).encode()
         (found,) = decode(line, 0, 1)

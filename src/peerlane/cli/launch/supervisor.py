@@ -54,14 +54,14 @@ class _Rank:
 
 
 class Supervisor:
-    """Starts the ranks and sees them to their end.
+    """Starts the ranks and watches them until all have ended.
 
     Parameters
     ----------
     control : socket
         The socket to the front: a byte is a signal to pass on, its end is the front's death.
     ranks : int
-        Their number.
+        The number of ranks.
     words : sequence of str
         The words that follow ``python``.
     grace : float
@@ -101,7 +101,7 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, lambda *_: None)  # the byte in the wake-up pipe ends select
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
-            self._writer = Writer(self._wake)  # threads only now: before there was forking
+            self._writer = Writer(self._wake)  # it starts threads: only after the ranks were forked
             server._hangs.is_launcher = True
             server._reports.show = self._show_report
             server._reports.lose = self._losses.add
@@ -215,7 +215,7 @@ class Supervisor:
         if self._has_children and self._kill_at is not None and now >= self._kill_at:
             self._kill()
         if not self._has_children and not self._is_paused and now - self._last_byte > QUIET_SECONDS:
-            for descriptor in list(self._pipes):  # a process that is not below this one holds it open
+            for descriptor in list(self._pipes):  # a process that is not a descendant holds it open
                 self._hang_up(descriptor)
         self._pause_or_resume()
         if not self._has_children and not self._pipes and not self._has_spoken:
@@ -253,7 +253,7 @@ class Supervisor:
             self._look_for_culprit()
 
     def _look_for_culprit(self) -> None:
-        """Name the rank that failed first; a living rank that others lost has a while to end before any SIGTERM."""
+        """Name the rank that failed first; if others report a living rank as lost, give it a while to end first."""
         failed = [rank.pid for rank in self._failed if not self._was_asked_to_end(rank)]
         if not failed or self._kill_at is not None or self._passed_on & _INTERRUPTING:
             self._blame(self._failed[0])
@@ -309,7 +309,7 @@ class Supervisor:
                 self._listen_to(descriptor)
 
     def _patience(self) -> float | None:
-        """Return the seconds until something is due though no event comes."""
+        """Return the seconds until something is due, even if no event comes."""
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
         if self._failed and self._culprit is None:

@@ -1,4 +1,4 @@
-"""What a process that waits at a rendezvous and is stuck asks the server, and what it learns there."""
+"""Asks the server of a rendezvous whether this process, which is stuck, waits in vain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERATIONS = {"key": Operation.GET, "barrier": Operation.BARRIER, "gather": Ope
 
 
 def ask(waits: Waits, since: int) -> bool:
-    """Tell the server at which this thread waits that this process is stuck; return whether its waits have ended."""
+    """Report to the server at which this thread waits that the process is stuck; return whether its waits ended."""
     mine = store_waits.waiting.get(threading.get_ident())
     now = time.monotonic_ns()
     if mine is None or now < mine.next_ns:
@@ -44,7 +44,7 @@ def ask(waits: Waits, since: int) -> bool:
     mine.next_ns = now + interval_ns(line.size)
     try:
         reply = client.tell_stuck(line, report)
-    except Error:  # it is busy or stopped, or has ended, which the wait itself is told
+    except Error:  # the server is busy, stopped, or gone; the wait itself notices its end
         return False
     for each, standing in zip(asked, reply.standings, strict=False):
         each.standing = standing
@@ -62,7 +62,7 @@ def ask(waits: Waits, since: int) -> bool:
 
 
 def _learnt(line: Rendezvous, parties: Sequence[Party], waits: Waits, now: int) -> Known:
-    """Return what the server of a rendezvous has found."""
+    """Return the deadlock that the server of a rendezvous has found."""
     ranks = sorted({each.rank for each in parties})
     said = [(each.rank, each.pid, decode(each.text.encode(), each.rank, each.pid)) for each in parties]
     return Known(

@@ -1,10 +1,12 @@
-"""Ranks that all wait for one another: found, told to all of them, and said with who waits for whom.
+"""Finds ranks that all wait for one another, and raises `Deadlock` in each of them with all their waits.
 
-A rank says of itself, on its groups' boards, since when and until when nothing of its process could run: every thread
-waits in peerlane, and no stream has anything to do.  When there is a time that is in the spells of a rank, of those
-that it waits for, of those that they wait for, and so on, then nothing can be under way between them, and none will
-ever go on.  A rank that waits at a rendezvous asks its server, which knows whether the request still waits and which
-processes could end it; the server finds those that wait for one another and have no group in common.
+A rank reports on its groups' boards from when until when nothing of its process could run: every thread waits in
+peerlane, and no stream has an operation that can run.  Follow the waits from one rank to the ranks that it waits for,
+to the ranks that those wait for, and so on.  If one moment lies in the reports of all of them, nothing is under way
+between them, and none of them will ever go on.
+
+A rank that waits at a rendezvous asks its server.  The server knows which requests wait and which processes could end
+them, and so finds ranks that wait for one another without a common group.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
 
 
-_BOARD_BYTES = 1700  # of what a rank says; the board cuts what is longer
-_PATIENCE_NS = 800_000_000  # until all know, or one of them has died
+_BOARD_BYTES = 1700  # of a rank's report; the board cuts a longer one
+_PATIENCE_NS = 800_000_000  # until all ranks know; one of them may have died
 
 _groups: weakref.WeakSet[Session] = weakref.WeakSet()
 _tokens: weakref.WeakKeyDictionary[Session, int] = (
     weakref.WeakKeyDictionary()
-)  # of each rank's report on the board
+)  # of the last report on each group's board
 _known: weakref.WeakKeyDictionary[Session, Known] = weakref.WeakKeyDictionary()
-_spell = 0, 0  # a token of the process, and since when it is that
+_spell = 0, 0  # the process's token, and the time since which it has this token
 
 
 def watch(group: Session) -> None:
@@ -45,7 +47,7 @@ def watch(group: Session) -> None:
 
 @contextmanager
 def waiting_for(coming: wait_state.Coming) -> Iterator[None]:
-    """Note that this thread waits for a peer at the rendezvous; a deadlock is told, not what follows from it."""
+    """Note that this thread waits for a peer at the rendezvous; raise a deadlock instead of its consequences."""
     with store_waits.noted(coming):
         try:
             yield
@@ -56,7 +58,7 @@ def waiting_for(coming: wait_state.Coming) -> Iterator[None]:
 
 
 def _look_from_rendezvous(wait: store_waits.StoreWait) -> None:
-    """Look, and end the wait of this thread if it is in vain: hook of the client, to which nothing has come yet."""
+    """Look, and end the wait of this thread if it is in vain; the rendezvous client calls this while it waits."""
     if not wait.is_over:
         progress.look()
     if wait.is_over and wait.in_vain is not None:
@@ -64,20 +66,23 @@ def _look_from_rendezvous(wait: store_waits.StoreWait) -> None:
 
 
 def _look_at_ranks() -> bool:
-    """Say of each group whether this process is stuck, and end its waits if all are; false if there is no rank."""
+    """Report to each group whether this process is stuck, and end its waits if they are in vain.
+
+    Returns False if the process has no open group and does not wait at a rendezvous.
+    """
     global _spell
     groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
     if not groups and not store_waits.waiting:
         return False
     waits = wait_state.Waits.now()
     if waits is None or waits.token != _spell[0]:
-        # Only what is behind the look is sure.
+        # The state is certain only from the end of the look.
         _spell = (waits.token, time.monotonic_ns()) if waits is not None else (0, 0)
         for wait in list(store_waits.waiting.values()):
             if not wait.is_over:
                 wait.in_vain = None
     if waits is not None and store_waits.waiting:
-        from peerlane.ranks.deadlock import at_server  # sockets, which a program without ranks does not need
+        from peerlane.ranks.deadlock import at_server  # it loads sockets; a program without ranks needs none
 
         if at_server.ask(waits, _spell[1]):
             return True
@@ -115,7 +120,7 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
         board.condemn(board.in_vain())
     if not board.is_condemned:
         return None
-    # The first rank that raises may end, and the others would report its loss instead: all must know before.
+    # All ranks must know before one raises: it may end then, and the others would report its loss instead.
     now, known = time.monotonic_ns(), _known.get(group)
     if known is None:
         known = _known[group] = _learn(group, board, now)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.deadlock.wait_state import Waits
     from peerlane.rendezvous import Rendezvous
 
-MOST_SHOWN = 16  # ranks of a text
+MOST_SHOWN = 16  # ranks that a text shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class Known:
     Attributes
     ----------
     since_ns : int
-        When it learnt of it.
+        When this rank learnt of it.
     ranks : sequence of int
-        Those that wait in vain.
+        The ranks that wait in vain.
     head, lines : str
-        Who waits in vain; who waits for whom, in words.
+        The parts of the text: the ranks that wait in vain; the waits of each rank.
     state : WaitState
-        The same as data.
+        The waits as data.
     own : str
-        What this rank waits for, in words.
+        The text about this rank's waits.
     name : str
-        The same for all of these ranks.
+        Identifies the deadlock: the same in all of its ranks.
     """
 
     since_ns: int
@@ -48,15 +48,15 @@ class Known:
 
     @property
     def graph(self) -> str:
-        """All of it, in words."""
+        """The whole text."""
         return f"{self.head}\n{self.lines}"
 
 
 def end(line: Rendezvous, known: Known, waits: Waits) -> None:
-    """End the waits of this process; let the launcher show who waits for whom."""
+    """End the waits of this process; let the launcher show the waits of all ranks."""
     graph = known.graph
     if _is_launched(line) and _report(line, known):
-        graph = f"{known.head} `peerlane launch` shows who waits for whom; this rank:\n{known.own}"
+        graph = f"{known.head} `peerlane launch` shows which rank waits for which; this rank:\n{known.own}"
     waits.end(progress.keep(graph, known.state))
 
 
@@ -67,24 +67,24 @@ def _is_launched(line: Rendezvous) -> bool:
 
 
 def _report(line: Rendezvous, known: Known) -> bool:
-    """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
+    """Let the launcher show it, once for all ranks that report it; return whether the server has the report."""
     from peerlane.rendezvous.reports import SHOWN_KEY
 
     try:
         line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
-    except Error:  # it has ended, or does not answer
+    except Error:  # the server has ended, or does not answer
         return False
     return True
 
 
 def head(ranks: Sequence[int], of: str) -> str:
-    """Say who waits in vain; ``of``: of which group."""
+    """Return the first line: the ranks that wait in vain; ``of`` names their group."""
     waits = f"wait{'s' if len(ranks) == 1 else ''} in vain"
     return f"a deadlock: {wait_texts.ranks(ranks)}{of} {waits}, and nothing there can run."
 
 
 def lines(rank: int, pid: int, said: Sequence[Said]) -> list[str]:
-    """Return what a rank says of itself, in words."""
+    """Return the lines of the text about one rank."""
     name = f"rank {rank} (process {pid})"
     return [f"  {name}: {_in_words(each)}" for each in said] or [f"  {name}"]
 
@@ -96,7 +96,7 @@ def _in_words(said: Said) -> str:
 
 
 def state(said: Sequence[Said]) -> WaitState:
-    """Return what ranks say of themselves as data."""
+    """Return the records of ranks as a `WaitState`."""
     return WaitState(
         "ranks",
         ranks=tuple(each for each in said if isinstance(each, RankWait)),

@@ -34,7 +34,7 @@ awaited: dict[int, Awaited] = {}
 
 
 class Coming(StoreWait):
-    """A thread that waits, at the rendezvous, for what a peer of its group says there.
+    """A thread's wait, at the rendezvous, for a message of a peer in its group.
 
     Parameters
     ----------
@@ -57,15 +57,15 @@ class Waits:
     Attributes
     ----------
     token : int
-        While it stays the same, nothing has happened.
+        Changes when anything happens.
     before_ns : int
-        The program could not go on then, as far as this process knows.
+        A time at which this process could not go on, as far as it knows itself.
     sure_ns : int
-        Until then it was so, at least, as the servers know of what its threads wait for there.
+        The last time at which it certainly could not: the server of each rendezvous has confirmed the waits there.
     has_children : bool
         Whether it has child processes, which may use a rendezvous.
     is_over_store : bool
-        Whether it waits for what a child of a rank could do at a rendezvous.
+        Whether a child process of a rank could end one of its waits at a rendezvous.
     """
 
     def __init__(self, before: int, found: progress.NoProgress, store: dict[int, StoreWait]) -> None:
@@ -89,7 +89,7 @@ class Waits:
         return cls(before, found, store) if found is not None else None
 
     def peers(self, group: Session) -> list[int] | None:
-        """Return the ranks of a group that could let it go on; None if others could."""
+        """Return the ranks of a group that could end a wait; None if a process outside the group could."""
         found: set[int | None] = set()
         by_pid = _ranks_by_pid(group)
         pids = self._pids_of_notifies(besides=group._key)
@@ -104,11 +104,11 @@ class Waits:
         return None if None in found else sorted(rank for rank in found if rank is not None)
 
     def at(self, line: Rendezvous) -> list[StoreWait]:
-        """Return the waits at a rendezvous as its rank."""
+        """Return the waits at the server of ``line``, as the same rank."""
         return [each for each in self._store.values() if _is_at(each, line)]
 
     def pids_besides(self, line: Rendezvous) -> list[int] | None:
-        """Return the processes that could end a wait for anything else; None if others could."""
+        """Return the processes that could end one of the other waits; None if unknown processes could."""
         found = self._pids_of_notifies()
         for each in self._store.values():
             if found is None or _is_at(each, line):
@@ -120,7 +120,7 @@ class Waits:
         return [awaited.get(each[4]) for each in self._found.notifies]
 
     def _pids_of_notifies(self, besides: str = "") -> set[int] | None:
-        """Return who should record the notifies that are not of a group; None if others could."""
+        """Return the processes that should record the notifies outside a group; None if unknown processes could."""
         found = set()
         for who, (_, _, _, _, _, is_local) in zip(self._awaited(), self._found.notifies, strict=True):
             if who is None and not is_local:
@@ -130,19 +130,19 @@ class Waits:
         return found
 
     def warn(self, graph: str, detail: WaitState) -> None:
-        """Let waits at a rendezvous that end from now on tell of a deadlock instead."""
+        """Let waits at a rendezvous that fail from now on raise this deadlock instead."""
         for each in self._store.values():
             each.in_vain = Deadlock(f"{each.call}: {graph}", call=each.call, detail=detail)
 
     def end(self, number: int) -> None:
-        """Let all of them end, with the text of this number."""
+        """End all waits with the kept deadlock of this number."""
         if self._found.end(number, others_wait=bool(self._store)):
             self.warn(*progress.deadlocks[number])
             for each in self._store.values():
                 each.is_over = True
 
     def of(self, group: Session) -> list[RankWait | FailedBefore]:
-        """Return what a rank waits for, and what failed before; not what the other ranks of this process wait for."""
+        """Return the waits of a rank, without those of this process's other ranks, and the earlier failures."""
         by_pid = _ranks_by_pid(group)
         streams = [
             self._of_stream(group.rank, group._key, *each)
@@ -162,7 +162,7 @@ class Waits:
         return self._told(store, streams)
 
     def of_line(self, line: Rendezvous) -> list[RankWait | FailedBefore]:
-        """Return what a rank of a rendezvous waits for, and what failed before."""
+        """Return the waits of a rank of a rendezvous, and the earlier failures."""
         store = [
             _of_store(line.rank, thread, each, [rank for rank, _ in each.standing or ()])
             for thread, each in self._store.items()
@@ -173,7 +173,11 @@ class Waits:
     @staticmethod
     def _told(store: list[RankWait], streams: list[RankWait]) -> list[RankWait | FailedBefore]:
         failed = progress.failed_before()[:_MOST_FAILURES]
-        return [*store[:_MOST_WAITS], *failed, *streams[:_MOST_WAITS]]  # who reads it may see only the first
+        return [
+            *store[:_MOST_WAITS],
+            *failed,
+            *streams[:_MOST_WAITS],
+        ]  # a board with little room cuts the last ones
 
     def _is_of(self, notify: int, group: Session) -> bool:
         who = awaited.get(notify)
@@ -233,7 +237,7 @@ def _ranks_by_pid(group: Session) -> dict[int, int]:
 
 
 def _rank_in(group: Session, by_pid: dict[int, int], wait: StoreWait, rank: int, pid: int) -> int | None:
-    """Return which rank of a group a process is that is known as a rank of a rendezvous."""
+    """Return the rank in a group of a process that is a rank of the wait's rendezvous; None if it has none."""
     is_same = wait.line.address == group._meeting.line.address and rank < group.size
     return rank if is_same and group.members[rank].pid == pid else by_pid.get(pid)
 
