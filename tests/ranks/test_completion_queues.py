@@ -63,7 +63,7 @@ def test_fifo_queue_full_refuses_records_and_wraps_when_drained(node: Node) -> N
     with queueing() as group, group.channel(0, notifies=2) as channel, group.device.create_stream() as stream:
         for number in range(_MOST):
             channel.notify(number % 2)
-        with pytest.raises(pl.Busy, match=r"1,024 records of its end were not waited for") as refused:
+        with pytest.raises(pl.Busy, match=r"the queue of its end is full, with 1,024 records") as refused:
             channel.notify(0)
         assert refused.value.fault is Fault.BUSY
         channel.notify(0, stream=stream)

@@ -137,7 +137,7 @@ def test_channel_notify_fifo_queue_full_raises_busy(node: Node, streamed: bool) 
     with group_of("fifo") as group, group.channel(0) as channel, group.device.create_stream() as stream:
         for _ in range(1024):
             channel.notify(1)
-        with pytest.raises(pl.Busy, match=r"1,024 records of its end") as full:
+        with pytest.raises(pl.Busy, match=r"queue of its end is full, with 1,024 records") as full:
             channel.notify(1, stream=stream if streamed else None)
             stream.sync()
         assert full.value.fault is Fault.BUSY

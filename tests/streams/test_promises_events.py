@@ -49,7 +49,7 @@ def test_record_event_of_wrong_device_raises(node: Node) -> None:
     assert s.submitted == 0
     old = d0.create_event()
     pl.leave_node()
-    with pytest.raises(pl.InvalidValue, match="of the node that was entered since"):
+    with pytest.raises(pl.InvalidValue, match="of the node that was entered later"):
         pl.devices()[0].create_stream().record(old)
 
 

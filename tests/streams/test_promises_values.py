@@ -90,7 +90,7 @@ def test_write_value_bad_arguments_raise(node: Node) -> None:
         for change, text in (
             ({"width": 2}, "width is 2; valid are 4 and 8"),
             ({"width": 4, "value": 1 << 32}, "does not fit 4 bytes"),
-            ({"address": word.address + 4}, "no multiple of 8"),
+            ({"address": word.address + 4}, "not a multiple of 8"),
             ({"value": -1}, "value is -1"),
         ):
             given = {"address": word.address, "value": 1, **change}
