@@ -149,7 +149,9 @@ def test_launch_of_bad_list_raises_bad_descriptor(node: Node) -> None:
         )
         + good
         + ENTRY.pack(wild, b.address, 8, 0),
-        r"entry 1 of the copy list.*the source .* is not device or pinned": HEADER.pack(b"PLCOPIES", 1, 32, 2, 0)
+        r"entry 1 of the copy list.*the source .* is not device or pinned": HEADER.pack(
+            b"PLCOPIES", 1, 32, 2, 0
+        )
         + good
         + ENTRY.pack(a.address, wild, 8, 0),
     }
