@@ -112,6 +112,42 @@ def private_names_across_packages() -> set[str]:
     }
 
 
+def private_attributes_across_packages() -> set[str]:
+    """Return uses of attributes with a leading underscore that only other packages define."""
+    defined: dict[str, set[str]] = {}
+    used: list[tuple[str, str, str]] = []
+    for module, path in MODULES.items():
+        package = ".".join(module.split(".")[: 2 if module.startswith(("backends.", "dialects.")) else 1])
+        names = defined.setdefault(package, set())
+        tree = ast.parse(path.read_text())
+        libraries = {
+            each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names.add(node.name)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names.add(node.value)  # of __slots__
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+            elif (
+                isinstance(node, ast.Attribute)
+                and node.attr.startswith("_")
+                and not node.attr.startswith("__")
+            ) and ast.unparse(node.value) not in {"self", "cls", *libraries}:
+                used.append((package, node.attr, f"{module}:{node.lineno}: {ast.unparse(node)}"))
+    native = (PACKAGE / "_core.pyi").read_text()
+    return {
+        text
+        for package, name, text in used
+        if name not in defined[package]
+        and any(name in names for names in defined.values())
+        and f"def {name}(" not in native
+    }
+
+
 def uses_of_native_code() -> set[str]:
     return {
         module
@@ -160,6 +196,10 @@ def test_package_imports_take_no_private_name_of_another() -> None:
     assert sorted(private_names_across_packages()) == []
 
 
+def test_packages_use_no_private_attribute_of_another() -> None:
+    assert sorted(private_attributes_across_packages()) == []
+
+
 def test_native_code_is_imported_by_virtual_and_diagnostics_only() -> None:
     assert sorted(uses_of_native_code()) == []
 
@@ -176,6 +216,7 @@ if __name__ == "__main__":
     for found in (
         imports_against_the_list(),
         private_names_across_packages(),
+        private_attributes_across_packages(),
         uses_of_native_code(),
         circles(),
     ):

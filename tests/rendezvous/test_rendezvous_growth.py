@@ -172,7 +172,7 @@ def test_rendezvous_server_reports_to_launcher_are_passed_on_not_kept(
 ) -> None:
     shown: list[bytes] = []
     lost: list[tuple[int, int]] = []
-    hears = server._reports
+    hears = server._loop.meeting.reports
     hears.show, hears.lose = shown.append, lambda one, other: lost.append((one, other))
     for number in range(100):
         for line in lines:

@@ -81,12 +81,12 @@ class DeviceBase:
 
     def can_access(self, peer: DeviceBase) -> bool:
         """Tell whether ``peers.add(peer)`` is possible; False for the device itself."""
-        other = self._checked(peer, "Device.can_access")
+        other = checked_peer(self, peer, "Device.can_access")
         return other != self._info.ordinal and self._backend.can_access(self._info.ordinal, other)
 
     def why_not(self, peer: DeviceBase) -> str:
         """Return the reason why this device cannot reach ``peer``, or ``""`` if it can."""
-        other = self._checked(peer, "Device.why_not")
+        other = checked_peer(self, peer, "Device.why_not")
         return self._backend.why_not(self._info.ordinal, other)
 
     def link(self, peer: DeviceBase) -> str:
@@ -94,23 +94,25 @@ class DeviceBase:
 
         It is ``"X"`` for the device itself.
         """
-        return self._backend.link(self._info.ordinal, self._checked(peer, "Device.link"))
-
-    def _checked(self, peer: object, call: str) -> int:
-        if not isinstance(peer, DeviceBase):
-            raise TypeError(f"{call}: the peer must be a Device, not {type(peer).__name__}")
-        if peer._backend is not self._backend:
-            raise InvalidValue(
-                f"{call}: {peer.name} belongs to another node than {self.name}; take both from one devices() call",
-                fault=Fault.WRONG_DEVICE,
-                call=call,
-                device=self.name,
-            )
-        return peer._info.ordinal
+        return self._backend.link(self._info.ordinal, checked_peer(self, peer, "Device.link"))
 
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Device {self.name} {self._info.name}{state}>"
+
+
+def checked_peer(device: DeviceBase, peer: object, call: str) -> int:
+    """Return the ordinal of a device of the same node as another one."""
+    if not isinstance(peer, DeviceBase):
+        raise TypeError(f"{call}: the peer must be a Device, not {type(peer).__name__}")
+    if peer._backend is not device._backend:
+        raise InvalidValue(
+            f"{call}: {peer.name} belongs to another node than {device.name}; take both from one devices() call",
+            fault=Fault.WRONG_DEVICE,
+            call=call,
+            device=device.name,
+        )
+    return peer._info.ordinal
 
 
 class HostBase:

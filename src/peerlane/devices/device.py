@@ -10,7 +10,7 @@ from typing import Any
 from peerlane.backend import host, registry
 from peerlane.backend.interface import Backend
 from peerlane.devices import base
-from peerlane.devices.base import DeviceBase, HostBase, checked_size
+from peerlane.devices.base import DeviceBase, HostBase, checked_peer, checked_size
 from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.memory.buffer import Buffer
@@ -181,7 +181,7 @@ class PeerSet(MutableSet[Device]):
             ``OUT_OF_RESOURCES``: the device has as many peers as its profile allows.
         """
         device = self._device
-        other = device._checked(peer, "peers.add")
+        other = checked_peer(device, peer, "peers.add")
         backend, mine = device._backend, device._info.ordinal
         if other == mine:
             raise InvalidValue(
@@ -212,7 +212,7 @@ class PeerSet(MutableSet[Device]):
     def discard(self, peer: Device) -> None:
         """Close the route to ``peer``; do nothing if it is not open."""
         device = self._device
-        other = device._checked(peer, "peers.discard")
+        other = checked_peer(device, peer, "peers.discard")
         if other in device._backend.peers(device._info.ordinal):
             device._backend.set_peer(device._info.ordinal, other, False)
 

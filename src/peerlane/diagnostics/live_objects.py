@@ -220,15 +220,18 @@ def disown(what: object) -> None:
     _noted.pop(id(what), None)
 
 
-def exported(handle: Any, source: Any) -> None:
-    """Note a new handle.  Dropping it does not end it; closing it, or the exported object, does."""
+def exported(ticket: object, handle: Any, source: Any) -> None:
+    """Note a new handle by its key in the export table.
+
+    Dropping the handle does not end it; closing it, or the exported object, does.
+    """
     text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
-    _note(handle._ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
+    _note(ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
 
 
-def withdrawn(handle: Any) -> None:
-    """Note that a handle was closed."""
-    _noted.pop(handle._ticket, None)
+def withdrawn(ticket: object) -> None:
+    """Note that the handle of this key was closed."""
+    _noted.pop(ticket, None)
 
 
 def viewed(array: npt.NDArray[Any], buffer: Any) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import HandleKind, Route
-from peerlane.devices.base import DeviceBase
+from peerlane.devices.base import DeviceBase, checked_peer
 from peerlane.diagnostics import live_objects
 from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.memory import host_objects
@@ -255,7 +255,7 @@ class Buffer:
             self.address, dst.address  # noqa: B018 - raises if it is closed
             text = f"between back-ends {mine.name} and {other.name} bytes go through the host"
             return Route("staged", text)
-        self.device._checked(dst.device, "Buffer.route_to")
+        checked_peer(self.device, dst.device, "Buffer.route_to")
         return self._route_within(dst)
 
     def _route_within(self, dst: Buffer) -> Route:

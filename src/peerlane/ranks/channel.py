@@ -507,11 +507,6 @@ class Channel:
         state = "closed" if self.is_closed else f"{self.notifies} notifies in, {self.peer_notifies} out"
         return f"<Channel of rank {self.group.rank} to rank {self.peer}: {state}>"
 
-    def _is_busy(self) -> bool:
-        """Tell whether ``nonblocking`` operations are still running."""
-        with self._lock:
-            return any(not each.is_done for each in self._loose if not each.is_closed)
-
     def _ends_of(
         self, call: str, memory: str | Buffer | None, mine: Any, at: int | None, stream: object
     ) -> tuple[Buffer, Buffer]:
@@ -611,6 +606,12 @@ class Channel:
         self.group._check_open(call)
         if self._is_closed:
             raise Closed(f"{call}: {self!r} was closed", call=call, device=self.group.device.name)
+
+
+def is_busy(channel: Channel) -> bool:
+    """Tell whether ``nonblocking`` operations of a channel are still running."""
+    with channel._lock:
+        return any(not each.is_done for each in channel._loose if not each.is_closed)
 
 
 def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:

@@ -190,10 +190,6 @@ class Rendezvous:
         for value in frames.encode_keys([_checked_key(call, key) for key in keys]):
             self._ask(call, Operation.DELETE, value=value)
 
-    def _clear(self, folder: str) -> None:
-        """Delete all values whose keys are the folder, a slash, and a name without a slash."""
-        self._ask("Rendezvous.delete", Operation.CLEAR, folder)
-
     def barrier(self, name: str = "", *, timeout: float | None = None) -> None:
         """Wait until every rank has come to the barrier of this name; the name can be used again at once.
 
@@ -305,6 +301,11 @@ def tell_stuck(line: Rendezvous, report: Report) -> Reply:
         return decode_reply(found)
     except BadFrame as error:
         raise InvalidValue(f"{call}: {line.address} does not answer with a reply: {error}") from None
+
+
+def clear(line: Rendezvous, folder: str) -> None:
+    """Delete all values whose keys are the folder, a slash, and a name without a slash."""
+    line._ask("Rendezvous.delete", Operation.CLEAR, folder)
 
 
 def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:

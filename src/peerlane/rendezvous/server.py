@@ -11,14 +11,13 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from peerlane.errors import Closed, Error, Fault, InvalidValue
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.frames import MAX_SIZE
-from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.loop import Loop
-from peerlane.rendezvous.reports import Reports
 from peerlane.support.runtime_directory import runtime_directory
 
 STALE_SECONDS = 10.0
@@ -112,16 +111,6 @@ class RendezvousServer:
             "LOCAL_RANK": str(rank),
         }
 
-    @property
-    def _reports(self) -> Reports:
-        """The receiver of reports, in the serving thread; set its callables before `start`."""
-        return self._loop.meeting.reports
-
-    @property
-    def _hangs(self) -> Hangs:
-        """The detector of deadlocks, in the serving thread; set its ``is_launcher`` before `start`."""
-        return self._loop.hangs
-
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
         """Report that the process of a rank has ended; asynchronous.
 
@@ -197,6 +186,21 @@ class RendezvousServer:
     def _check_rank(self, call: str, rank: int) -> None:
         if not 0 <= rank < self.size:
             raise InvalidValue(f"{call}: rank is {rank}; valid are 0 to {self.size - 1}")
+
+
+def serve_launcher(
+    server: RendezvousServer, show: Callable[[bytes], None], lose: Callable[[int, int], None]
+) -> None:
+    """Let a server that has not started serve the ranks of this process, a launcher, which puts no values itself.
+
+    Parameters
+    ----------
+    server : RendezvousServer
+    show, lose : callable
+        The serving thread calls them with the ranks' reports, as `peerlane.rendezvous.reports.Reports` says.
+    """
+    server._loop.hangs.is_launcher = True
+    server._loop.meeting.reports.show, server._loop.meeting.reports.lose = show, lose
 
 
 def _await_end(pid: int, left: threading.Event, seconds: float) -> None:

@@ -122,6 +122,11 @@ class Handle:
         raise NotImplementedError
 
 
+def check_offered(handle: Handle, call: str) -> None:
+    """Raise ``Closed`` if no process can open a handle any more."""
+    handle._check_offered(call)
+
+
 def checked_pid(call: str, pid: object) -> int:
     """Return ``pid`` if a process can have it."""
     if isinstance(pid, bool) or not isinstance(pid, int):

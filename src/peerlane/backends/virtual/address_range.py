@@ -12,7 +12,7 @@ from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.shown import show_as
-from peerlane.devices.base import checked_size
+from peerlane.devices.base import checked_peer, checked_size
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.errors import AccessDenied, BadAddress, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.memory.address_range import Access, AddressRange
@@ -77,7 +77,7 @@ class VirtualAddressRange(AddressRange):
         call = "AddressRange.map"
         block = physical._open(call)
         place = self._open(call)
-        self.device._checked(physical.device, call)
+        checked_peer(self.device, physical.device, call)
         at = self._checked_offset(call, at)
         granularity = self.device.granularity
         span = min(-(-limit // granularity) * granularity, physical.size)
@@ -137,7 +137,7 @@ class VirtualAddressRange(AddressRange):
     def access(self, device: Any, at: int = 0) -> str:
         call = "AddressRange.access"
         place = self._open(call)
-        self.device._checked(device, call)
+        checked_peer(self.device, device, call)
         return _NAMES[place.rights(self._checked_offset(call, at), number_of(device))]
 
     def grow(self, nbytes: int) -> None:
@@ -241,7 +241,7 @@ class VirtualAddressRange(AddressRange):
             raise TypeError(f"{call}: access must be a mapping of Device to str, or a str")
         found = []
         for device, rights in access.items():
-            self.device._checked(device, call)
+            checked_peer(self.device, device, call)
             found.append((number_of(device), _rights(call, rights)))
         return found
 

@@ -106,7 +106,7 @@ class VirtualHandle(Handle):
             for each in (source,) if told is None else told:
                 observers.tell("export", each)
         if live_objects.active:
-            live_objects.exported(made, source)
+            live_objects.exported(made._ticket, made, source)
         return made
 
     @property
@@ -131,7 +131,7 @@ class VirtualHandle(Handle):
         if not self._is_closed and self._is_mine:
             _core.withdraw(*self._ticket)
             if live_objects.active:
-                live_objects.withdrawn(self)
+                live_objects.withdrawn(self._ticket)
         self._is_closed = True
 
     @property

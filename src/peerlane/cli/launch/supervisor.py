@@ -17,6 +17,7 @@ from peerlane.cli.stdout import BrokenOutput
 from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
 from peerlane.rendezvous.reports import LAUNCHED
+from peerlane.rendezvous.server import serve_launcher
 
 from . import processes
 from .environment import of_all_ranks
@@ -102,9 +103,7 @@ class Supervisor:
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
             self._writer = Writer(self._wake)  # it starts threads: only after the ranks were forked
-            server._hangs.is_launcher = True
-            server._reports.show = self._show_report
-            server._reports.lose = self._losses.add
+            serve_launcher(server, self._show_report, self._losses.add)
             server.start()
             self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
             self._selector.register(self._control, selectors.EVENT_READ, self._on_control)

@@ -10,6 +10,7 @@ from peerlane.dialects._shared.call import Refusal, int_list
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.errors import BadHandle, Fault
+from peerlane.sharing.handle import check_offered
 
 _LARGEST = (1 << 31) - 1
 _SHORTEST, _TOO_LONG = 65, 1024
@@ -55,7 +56,7 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
 
     207006 if the handle was exported without a list.  Raises Closed if it is over.
     """
-    handle._check_offered("Handle.allow.add")
+    check_offered(handle, "Handle.allow.add")
     if handle.allow.is_everyone:
         raise Refusal(
             Code.RT_NO_PERMISSION,

@@ -20,6 +20,7 @@ from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistere
 from peerlane.dialects.hcomm._settings import Settings, exec_timeout, notifies_kind
 from peerlane.dialects.hcomm._state import Resource, drop, thing
 from peerlane.errors import Busy, Error
+from peerlane.ranks.channel import is_busy
 
 BUFFER_TAG = "HcclBuffer"
 WINDOW_TAG = "window"
@@ -188,7 +189,7 @@ class HcommChannel(Resource):
     @property
     def is_busy(self) -> bool:
         """Whether an operation that only a fence waits for is not over."""
-        return self._neutral is not None and self._neutral._is_busy()
+        return self._neutral is not None and is_busy(self._neutral)
 
     @property
     def exec_timeout(self) -> float | None:
