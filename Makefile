@@ -23,7 +23,7 @@ test: $(VENV)/installed-test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -n 2 --dist loadscope tests/native
+	$(RUN) -m pytest -n 3 --dist worksteal tests/native
 	PEERLANE_SCHEDULE=eager $(RUN) $(AT_ONCE) --ignore=tests/native
 	PEERLANE_SCHEDULE=lazy $(RUN) $(AGAIN)
 	PEERLANE_SCHEDULE=seeded $(RUN) $(AGAIN)
