@@ -5,7 +5,6 @@ Each back-end decides which values are valid and what they mean, with :class:`Ch
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import stat
@@ -15,11 +14,6 @@ from pathlib import Path
 
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.sizes import UNITS, format_size, meant_size, parse_size
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 _LONGEST_SHOWN = 60
 _MAX_FILE_BYTES = 64 << 20
@@ -83,6 +77,11 @@ def read_inline(text: str, source: str, values: Mapping[str, Callable[[str], obj
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, object]:
     """Read the ``[node]`` table of a TOML file."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
     source = os.fspath(path)
     text = _read_text(source)
     try:
@@ -225,6 +224,8 @@ class Checks:
 
 
 def _suggestion(word: object, options: Sequence[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, options, n=1) if isinstance(word, str) and len(word) < 100 else []
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -71,6 +70,8 @@ def _chosen(environ: Mapping[str, str]) -> Path:
     # After `su` the variable still names the directory of the user who logged in.
     if session and Path(session).is_absolute() and _is_own_directory(Path(session)):
         return Path(session) / "peerlane"
+    import tempfile
+
     return Path(tempfile.gettempdir()) / f"peerlane-{os.geteuid()}"
 
 

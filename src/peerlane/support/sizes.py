@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
 
@@ -20,8 +19,9 @@ def parse_size(text: str) -> int | None:
     found = _SIZE.fullmatch(text)
     if found is None:
         return None
-    size = Fraction(found[1]) * UNITS[found[2] or "B"]
-    return int(size) if size.denominator == 1 else None
+    whole, _, part = found[1].partition(".")
+    size, rest = divmod(int(whole + part) * UNITS[found[2] or "B"], 10 ** len(part))
+    return None if rest else size
 
 
 def meant_size(text: str) -> str | None:
