@@ -20,9 +20,10 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def run(pytester: pytest.Pytester, source: str, *words: str) -> pytest.RunResult:
-    """Run a test file."""
+    """Run a test file, with Hypothesis, which takes half of the time of starting, only if the file names it."""
     pytester.makepyfile(test_it=textwrap.dedent(source))
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=SECONDS)
+    without = [] if "hypothesis" in source else ["-p", "no:hypothesispytest"]
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *without, *words, timeout=SECONDS)
 
 
 def passes(pytester: pytest.Pytester, source: str, *words: str, passed: int = 1) -> pytest.RunResult:

@@ -29,7 +29,8 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return project.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=SECONDS)
+    plugins = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    return project.runpytest_subprocess(*plugins, *words, timeout=SECONDS)
 
 
 def test_ci_guide_files_are_all_found() -> None:
