@@ -20,9 +20,9 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def run(pytester: pytest.Pytester, source: str, *words: str) -> pytest.RunResult:
-    """Run a test file, with Hypothesis, which takes half of the time of starting, only if the file names it."""
+    """Run a test file; without Hypothesis, which starts slowly, unless ``words`` name a plugin."""
     pytester.makepyfile(test_it=textwrap.dedent(source))
-    without = [] if "hypothesis" in source else ["-p", "no:hypothesispytest"]
+    without = [] if "-p" in words else ["-p", "no:hypothesispytest"]
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *without, *words, timeout=SECONDS)
 
 

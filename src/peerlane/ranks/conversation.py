@@ -14,7 +14,6 @@ from peerlane.diagnostics import losses
 from peerlane.errors import Error, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
 from peerlane.ranks.deadlock.wait_state import Coming
-from peerlane.rendezvous import client
 
 if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Begun
@@ -90,13 +89,18 @@ class Conversation:
 
     def end_meeting(self) -> None:
         """Delete the messages of the meeting; rank 0 calls it when all ranks have read them."""
-        client.clear(self._session._meeting.line, self._folder_of_meeting())
+        self._clear(self._folder_of_meeting())
 
     def close(self) -> None:
         """Delete this rank's messages to its peers, if the rendezvous goes on."""
         if not self._session._meeting.owns_line:
             with contextlib.suppress(Error):
-                client.clear(self._session._meeting.line, self._folder(self._session.rank))
+                self._clear(self._folder(self._session.rank))
+
+    def _clear(self, folder: str) -> None:
+        from peerlane.rendezvous import client  # it loads sockets; a program without ranks needs none
+
+        client.clear(self._session._meeting.line, folder)
 
     def _key(self, word: str, rank: int) -> str:
         if word in _AT_MEETING:
