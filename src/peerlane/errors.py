@@ -448,6 +448,7 @@ class Error(Exception):
             self.code,
             self.device,
             self.operation,
+            self.missing_address,
             self.rank,
             self.detail,
         )
@@ -461,11 +462,12 @@ def _rebuild(
     code: int | None,
     device: str | None,
     operation: int | None,
+    missing_address: int | None,
     rank: int | None,
     detail: Any,
 ) -> Error:
     made = cls(message, fault=Fault[fault], call=call, code=code, device=device, detail=detail)
-    made.operation, made.rank = operation, rank
+    made.operation, made.missing_address, made.rank = operation, missing_address, rank
     return made
 
 

@@ -201,6 +201,25 @@ def test_rendezvous_get_in_circle_raises_deadlock() -> None:
     assert "waits for ranks 1 or 2 to put 'k'" in told
 
 
+_HANDLER = """
+import signal, threading
+from peerlane.rendezvous import Rendezvous, RendezvousServer
+with RendezvousServer(2) as server:
+    ranks = [Rendezvous(server.address, rank, 2) for rank in range(2)]
+    signal.signal(signal.SIGALRM, lambda *_: ranks[0].put("k", b"from a handler"))
+    signal.setitimer(signal.ITIMER_REAL, 2.5)  # longer than a deadlock takes to be named
+    other = threading.Thread(target=ranks[1].get, args=["k"])
+    other.start()
+    print(ranks[0].get("k").decode())
+    other.join()
+"""
+
+
+def test_rendezvous_get_value_of_signal_handler_is_no_deadlock() -> None:
+    done = run_python(["-c", _HANDLER], timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "from a handler\n", "")
+
+
 def test_rendezvous_barrier_in_circle_raises_deadlock() -> None:
     waits = "[lambda: ranks[0].barrier('a'), lambda: ranks[1].barrier('b'), lambda: ranks[2].get('k')]"
     told = told_in_a_circle(waits, {"key", "barrier"})

@@ -138,7 +138,7 @@ def look() -> None:
 def _look_here() -> None:
     global _seen
     found = NoProgress.now()
-    if found is None or found.is_timed or not all(each[5] for each in found.notifies) or _has_handlers():
+    if found is None or found.is_timed or not all(each[5] for each in found.notifies) or has_handlers():
         _seen = 0, 0
         return
     now = time.monotonic_ns()
@@ -151,7 +151,7 @@ def _look_here() -> None:
         _core.refuse_waits(found.native, keep(wait_texts.told("", state), state))
 
 
-def _has_handlers() -> bool:
+def has_handlers() -> bool:
     """Tell whether a signal may run code of the program, which could record a notify."""
     for number in signal.valid_signals():
         handler = signal.getsignal(number)

@@ -86,7 +86,9 @@ class Waits:
         if any(each.deadline < now + progress.SOON_SECONDS for each in store.values()):
             return None
         found = progress.NoProgress.now(store)
-        return cls(before, found, store) if found is not None else None
+        if found is None or progress.has_handlers():
+            return None
+        return cls(before, found, store)
 
     def peers(self, group: Session) -> list[int] | None:
         """Return the ranks of a group that could end a wait; None if a process outside the group could."""
