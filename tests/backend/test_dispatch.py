@@ -307,6 +307,15 @@ def test_fill_without_capability_raises_unsupported_and_keeps_nothing(
     assert not device.backend.blocks
 
 
+def test_export_of_signal_on_backend_without_share_raises_unsupported(
+    plain: tuple[pl.Device, pl.Device],
+) -> None:
+    device, _ = plain
+    for signal in (device.create_event(), device.create_notify()):
+        with pytest.raises(pl.Unsupported, match="needs SHARE; back-end plain has"):
+            signal.export()
+
+
 @pytest.mark.parametrize("name", ["copy", "copy_2d", "reduce"])
 def test_raw_direct_between_two_backends_raises_access_denied_and_writes_nothing(
     plain: tuple[pl.Device, pl.Device], name: str

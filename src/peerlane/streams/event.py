@@ -74,8 +74,8 @@ class Event:
 
         Raises
         ------
-        InvalidValue, OutOfMemory, Closed
-            No handle was made.
+        InvalidValue, OutOfMemory, Closed, Unsupported
+            No handle was made.  Unsupported: the back-end shares nothing with other processes (``Caps.SHARE``).
         """
         raise NotImplementedError
 

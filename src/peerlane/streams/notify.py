@@ -99,8 +99,8 @@ class Notify:
 
         Raises
         ------
-        InvalidValue, OutOfMemory, Closed
-            No handle was made.
+        InvalidValue, OutOfMemory, Closed, Unsupported
+            No handle was made.  Unsupported: the back-end shares nothing with other processes (``Caps.SHARE``).
         """
         raise NotImplementedError
 

@@ -6,13 +6,14 @@ import itertools
 from typing import Any
 
 from peerlane import _core
-from peerlane.backend.facts import HandleKind
+from peerlane.backend.facts import Caps, HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
+from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.event import Event
 from peerlane.support.timeouts import checked_timeout
@@ -64,6 +65,8 @@ class VirtualEvent(Event):
     def export(self, *, allow: Allow = ()) -> Handle:
         self._check_open("Event.export")
         backend, ordinal = self.device.backend, self.device.ordinal
+        if Caps.SHARE not in backend.caps:
+            raise lacks("Event.export", backend, Caps.SHARE)
         signal = self._signal
         if signal is None:
             signal = _core.Signal(backend.ledger)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import _core
-from peerlane.backend.facts import HandleKind
+from peerlane.backend.facts import Caps, HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, observers
 from peerlane.errors import BadHandle, Closed, Fault
+from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.notify import Notify, NotifyKind
 
@@ -73,6 +74,8 @@ class VirtualNotify(_core.Notify, Notify):
     def export(self, *, allow: Allow = ()) -> Handle:
         self._check_open("Notify.export")
         backend, ordinal = self.device.backend, self.device.ordinal
+        if Caps.SHARE not in backend.caps:
+            raise lacks("Notify.export", backend, Caps.SHARE)
         signal = self._share(backend.ledger)
         return VirtualHandle._make(
             self,
