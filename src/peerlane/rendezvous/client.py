@@ -68,7 +68,7 @@ class Rendezvous:
         self._ask("Rendezvous", Operation.OPEN)
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Rendezvous:
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Rendezvous:
         """Return the rendezvous that ``peerlane launch`` gave this process.
 
         Raises
@@ -78,6 +78,7 @@ class Rendezvous:
             other errors see the class.
         """
         call = "Rendezvous.from_environment"
+        environ = os.environ if environ is None else environ  # as a default, help() would show all of it
         values = {name: environ.get(name, "") for name in ("PEERLANE_RENDEZVOUS", "RANK", "WORLD_SIZE")}
         missing = [name for name, value in values.items() if not value]
         if missing:
