@@ -24,7 +24,9 @@ from peerlane.errors import (
     Error,
     Fault,
     InvalidValue,
+    MemoryHolder,
     OutOfMemory,
+    Refused,
     Unsupported,
 )
 
@@ -51,7 +53,7 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
         if record.sort is allocations.Sort.IMPORTED:
             freed = None  # the allocation that was there before is not the cause
     if freed is not None:
-        return address_errors.freed(role, address, freed)
+        return address_errors.freed(role, address, size, freed)
     return address_errors.unknown(role, address, size, _nearest_text(address))
 
 
@@ -62,6 +64,7 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
         "AddressRange.map",
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
+        detail=Refused(reason="not_mapped", role=role, address=address, device=device),
     )
     hole.missing_address = address
     return hole
@@ -80,10 +83,9 @@ def explain(why: str, of: Any) -> BaseException:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
-            name = (
-                allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
+            return address_errors.out_of_bounds(
+                role, address, size, of.start, of.extent, of.allocation, label(device)
             )
-            return address_errors.out_of_bounds(role, address, size, of.start, of.extent, name, label(device))
         case "host_fault":
             return _host_fault(role, address, size, of.fault_address, of.errno)
         case "out_of_memory":
@@ -164,18 +166,17 @@ def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
         return OutOfMemory(
             f"the host has no address range for {asked:,} bytes of pinned memory", device=where
         )
-    held = address_errors.held(_core.live_allocations(device), where)
-    return address_errors.no_room(asked, free, capacity, f"{held}{_held_by_others(device)}", where)
+    live = _core.live_allocations(device)
+    return address_errors.no_room(asked, free, capacity, live, where, *_other_holders(device))
 
 
-def _held_by_others(device: int) -> str:
-    """Return a text with the other processes that hold memory of a device; empty if that is unknown."""
+def _other_holders(device: int) -> tuple[str, tuple[MemoryHolder, ...]]:
+    """Return the other processes that hold memory of a device, as text and records; empty if that is unknown."""
     try:
         node = registry.entered_as("virtual")
-        told = node.told_others(device) if node else ""
+        return node.other_holders(device) if node else ("", ())
     except Exception:  # noqa: BLE001 - a bad node file or /proc must not hide the refusal itself
-        return ""
-    return f"; {told}" if told else ""
+        return "", ()
 
 
 def _left(device: int) -> Error:
