@@ -367,9 +367,10 @@ class MeetingWait:
     Attributes
     ----------
     kind : str
-        ``"barrier"``, ``"gather"``, or ``"key"`` for `Rendezvous.get`.
+        ``"barrier"``, ``"gather"``, ``"key"`` for `Rendezvous.get`, or ``"rank"`` for a rank that should join a group
+        or make its end of a channel.
     key : str
-        The name of the barrier or gather, or the key.
+        The name of the barrier, gather or message, or the key.
     rank, size : int
         The rank that waited, and the number of ranks.
     seconds : float or None
@@ -387,6 +388,26 @@ class MeetingWait:
     seconds: float | None
     awaited: tuple[int, ...] = ()
     lost: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWait:
+    """A wait of a channel that reached its deadline.
+
+    Attributes
+    ----------
+    notify : int
+        The number of the notify in the channel.
+    peer, rank : int
+        The rank that should have recorded it, and the rank that waited.
+    seconds : float
+        The time-out.
+    """
+
+    notify: int
+    peer: int
+    rank: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

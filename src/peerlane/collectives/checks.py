@@ -21,7 +21,7 @@ def check_equal(call: str, one: str, a: Buffer, other: str, b: Buffer) -> None:
         raise InvalidValue(
             f"{call}: {one} has {a.size:,} bytes, {other} has {b.size:,}",
             call=call,
-            detail=Refused(reason="sizes_differ", **{one: a.size, other: b.size}),
+            detail=Refused(reason="sizes_differ", names=(one, other), sizes=(a.size, b.size)),
         )
 
 

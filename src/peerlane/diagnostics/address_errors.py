@@ -71,13 +71,14 @@ def out_of_bounds(
     role: str, address: int, size: int, base: int, extent: int, allocation: int, device: str
 ) -> BadAddress:
     """Return the error for a range that ends beyond its allocation, the ``extent`` bytes at ``base``."""
-    name = allocations.record_of(allocation) or f"the range of {extent:,} bytes at {base:#x}"
+    record = allocations.record_of(allocation)
+    name = record or f"the range of {extent:,} bytes at {base:#x}"
     left = base + extent - address
     beyond = BadAddress(
         f"{operand(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
         f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
         fault=Fault.OUT_OF_BOUNDS,
-        device=device,
+        device=record.device if record is not None else device,
         detail=OutOfRange(role, address, size, base, extent, allocation),
     )
     beyond.missing_address = base + extent

@@ -11,7 +11,18 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from peerlane.backend.facts import Route
-from peerlane.errors import BadAddress, BadArgument, Busy, Closed, Error, Fault, InvalidValue, Refused
+from peerlane.errors import (
+    BadAddress,
+    BadArgument,
+    Busy,
+    ChannelWait,
+    Closed,
+    Error,
+    Fault,
+    InvalidValue,
+    Refused,
+    WaitTimeout,
+)
 from peerlane.memory import buffer as buffers
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer
@@ -375,7 +386,11 @@ class Channel:
         line = self._line(call, index, self._incoming)
         checked_stream(call, stream)
         if stream is not None:
-            stream.wait(line, timeout=timeout)
+            try:
+                stream.wait(line, timeout=timeout)
+            except (InvalidValue, TypeError):
+                checked_timeout(call, timeout)  # raises in the name of this call
+                raise
             return
         waiter = self._borrowed_waiter()
         try:
@@ -385,6 +400,8 @@ class Channel:
             waiter.abort(close=True)  # interrupted: the stream still waits, and would consume a record
             if isinstance(error, Error) and error.failed_operation is not None:
                 raise self._of_wait(call, operator.index(index), error) from error.__cause__
+            if isinstance(error, (InvalidValue, TypeError)):
+                checked_timeout(call, timeout)  # as above
             raise
         with self._lock:
             self._waiters.append(waiter)
@@ -568,6 +585,8 @@ class Channel:
         site = f"; called at {failed.site}" if failed.site is not None else ""
         made = error.retold(f"{call}: {failed.why} [{line}{site}]")
         made.call = call
+        if isinstance(made, WaitTimeout):
+            made.detail = ChannelWait(index, self.peer, self.group.rank, made.detail.seconds)
         return made
 
     def _borrowed_waiter(self) -> Stream:

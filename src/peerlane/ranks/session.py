@@ -159,7 +159,9 @@ class Session:
                 raise InvalidValue(
                     f"{call}: no buffer has the tag {tag!r}; registered: {known}",
                     call=call,
-                    detail=BadArgument("tag", tag, choices=tuple(self._registered)),
+                    detail=BadArgument(
+                        "tag", tag, choices=tuple(each for each in self._registered if each != WINDOW)
+                    ),
                 )
             loan = self._registered.pop(tag)
         loan.take_back()

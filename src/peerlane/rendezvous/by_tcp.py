@@ -174,6 +174,7 @@ def _listen(call: str, host: str, port: int) -> socket.socket:
             f"{call}: rank 0 cannot listen at tcp://{host}:{port}: {error.strerror or error}; choose a free port of "
             "this machine",
             call=call,
+            detail=Refused(reason="no_listener", address=f"tcp://{host}:{port}", errno=error.errno),
         ) from None
 
 

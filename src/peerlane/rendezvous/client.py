@@ -69,6 +69,7 @@ class Rendezvous:
         if not 1 <= size <= MAX_SIZE or not 0 <= rank < size:
             raise InvalidValue(
                 f"Rendezvous: rank is {rank} of {size}; valid are sizes of 1 to {MAX_SIZE:,} and ranks from 0",
+                call="Rendezvous",
                 detail=Refused(reason="bad_rank", rank=rank, size=size, most=MAX_SIZE),
             )
         self._address = Path(address)

@@ -230,6 +230,7 @@ def as_error(
     detail: MeetingWait | Refused
     if isinstance(asked, MeetingWait) and answer.status is Status.WAIT_TIMEOUT:
         detail = replace(asked, awaited=_ranks(values[1]))
+        text += "" if asked.seconds is None else f" within {asked.seconds:g} s"
     elif isinstance(asked, MeetingWait) and answer.status is Status.LOST:
         detail = replace(asked, lost=answer.lost)
     else:

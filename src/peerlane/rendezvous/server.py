@@ -232,6 +232,7 @@ def _listen(path: Path) -> socket.socket:
             f"cannot make the socket of a rendezvous at {path}: {error.strerror}; make room there, or set "
             "PEERLANE_RUNTIME_DIR to another directory",
             fault=Fault.OUT_OF_RESOURCES,
+            detail=Refused(reason="no_socket", path=str(path), errno=error.errno),
         ) from error
     return listener
 

@@ -32,6 +32,9 @@ def checked_words(call: str, **values: object) -> list[int]:
     return found
 
 
+_PITCHES = {"destination": "dst_pitch", "source": "src_pitch"}
+
+
 def checked_pitch(name: str, pitch: int, width: int) -> int:
     """Return the pitch of one end of a rectangle; InvalidValue if it is less than the width."""
     (number,) = checked_words("copy_2d", **{f"{name} pitch": pitch})
@@ -39,6 +42,6 @@ def checked_pitch(name: str, pitch: int, width: int) -> int:
         raise InvalidValue(
             f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}",
             call="copy_2d",
-            detail=BadArgument(f"{name}_pitch", number, least=width),
+            detail=BadArgument(_PITCHES[name], number, least=width),
         )
     return number

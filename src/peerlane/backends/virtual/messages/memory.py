@@ -72,6 +72,8 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
 
 def label(number: int) -> str:
     """Return the name of a device, given by its native number."""
+    if not number:
+        return "host"
     node = registry.entered_as("virtual")
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
@@ -180,7 +182,10 @@ def _other_holders(device: int) -> tuple[str, tuple[MemoryHolder, ...]]:
 
 
 def _left(device: int) -> Error:
-    return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
+    return Closed(
+        f"{label(device)} is closed: its node was left; ask for its devices again with devices()",
+        detail=Refused(reason="left", device=label(device)),
+    )
 
 
 def _closed(allocation: int) -> Error:
@@ -188,7 +193,10 @@ def _closed(allocation: int) -> Error:
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); make another with as_buffer")
     if allocations.live_record(allocation) is not None:
-        return Closed(f"a part of {record} was used after its own close(); slice the buffer again")
+        return Closed(
+            f"a part of {record} was used after its own close(); slice the buffer again",
+            detail=Refused(reason="part_closed", allocation=allocation),
+        )
     if record is None:
         return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
     remedy = "you may have left its `with` block too early"
@@ -196,7 +204,12 @@ def _closed(allocation: int) -> Error:
         remedy = (
             "a node's memory ends with the node: ask for devices again with devices(), and allocate again"
         )
-    return Closed(f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device)
+    freed = Refused(
+        reason="closed", allocation=allocation, freed_by=record.freed_by, freed_at=str(record.freed_at or "")
+    )
+    return Closed(
+        f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device, detail=freed
+    )
 
 
 def _no_route(why: str, device: int, other: int) -> Error:

@@ -108,6 +108,13 @@ def as_error(failure: Failure) -> Error:
         made = error.retold(f"{failed}: {failed.why}{failed.told()}")
         if error.fault is Fault.CALLBACK_FAILED:
             made.__cause__ = callbacks.exception(token)
+            made.detail = Refused(reason="callback_failed", **callbacks.facts(token))
+        elif error.fault is Fault.WAIT_TIMEOUT and isinstance(error.detail, Refused):
+            notify, address = ends[6], ends[0]
+            awaited = {"notify": notify} if notify else {"address": address}
+            made.detail = Refused(**vars(error.detail) | awaited)
+    if made.device is None:
+        made.device = failed.device
     made.operation = operation
     made.failed_operation = failed
     return made
@@ -324,7 +331,7 @@ def _explained(why: str, of: Any) -> BaseException:
         case "bad_descriptor":
             wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
             at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"
-            return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
+            return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR)
         case "notify_doubled":
             return Busy(
                 f"{_notify(of.notify)} is strict and was recorded again before its last record was consumed",
@@ -358,4 +365,9 @@ def _explained(why: str, of: Any) -> BaseException:
 _NO_WORDS = "a deadlock: everything waits, and nothing can run"
 
 
+def _of_callback(token: int) -> tuple[str, object]:
+    return callbacks.refused_operation(token) or ("callback", callbacks.raised(token))
+
+
+progress.of_callback = _of_callback
 _core.set_refusal_hook(explain)

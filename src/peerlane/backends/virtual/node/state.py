@@ -352,6 +352,7 @@ def _no_file(config: NodeConfig, path: Path, error: OSError) -> Error:
         f"cannot open the state of node {config.name!r} at {path}: {error.strerror}; make room there, or set "
         "PEERLANE_RUNTIME_DIR to a directory of your own",
         fault=Fault.OUT_OF_RESOURCES,
+        detail=Refused(reason="no_node_file", node=config.name, path=str(path), errno=error.errno),
     )
 
 
