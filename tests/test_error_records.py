@@ -37,8 +37,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "peerlane"
 ERRORS = frozenset(
     name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, pl.Error)
 )
-#: Where the record is added later (``messages/``), or a vendor's code and text are the promise.
-ELSEWHERE = ("backends/virtual/messages/", "dialects/", "cli/", "testing/", "errors.py")
+#: Where the record is added later, and parts that are not the library.
+ELSEWHERE = ("backends/virtual/messages/", "cli/", "testing/", "errors.py")
 
 
 def refusal(call: Callable[..., object], *args: object, **named: object) -> Any:
@@ -66,7 +66,7 @@ def calls_without_record(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.any_schedule
-def test_errors_of_the_neutral_api_are_made_with_a_record() -> None:
+def test_errors_of_the_library_are_made_with_a_record() -> None:
     files = [
         each
         for each in sorted(SOURCE.rglob("*.py"))

@@ -320,6 +320,7 @@ class LostProcess:
     Attributes
     ----------
     pid : int
+        0 if it is unknown.
     """
 
     pid: int
@@ -444,7 +445,7 @@ class BadArgument:
 
 
 class Refused(SimpleNamespace):
-    """What was refused, with the facts of its reason as attributes; ``docs/errors.md`` lists the attributes.
+    """What was refused, with the facts of its reason as attributes; ``vars()`` has them all.
 
     Attributes
     ----------
