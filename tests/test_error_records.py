@@ -145,6 +145,10 @@ def test_raw_copy_null_address_record_has_reason(devices: tuple[pl.Device, ...])
         error = refusal(raw.copy, *ends, 16)
         assert error.fault is pl.Fault.NULL_ADDRESS
         assert error.detail == Refused(reason="null_address", role=role, address=0, size=16)
+    view = refusal(raw.view, 0, 4)
+    assert view.fault is pl.Fault.NULL_ADDRESS
+    assert view.detail == Refused(reason="null_address", role="address", address=0, size=4)
+    assert str(view) == "address is NULL (asked for 4 bytes)"
 
 
 def test_refusals_of_both_back_ends_have_equal_records(devices: tuple[pl.Device, ...]) -> None:

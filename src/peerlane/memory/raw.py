@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
+from peerlane.diagnostics import address_errors
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import dispatch
 from peerlane.streams.stream import Stream, checked_stream
@@ -406,12 +407,14 @@ def view(address: int, nbytes: int) -> memoryview:
     address, nbytes = checked_words("raw.view", address=address, nbytes=nbytes)
     if registry.foreign:
         dispatch.refuse_foreign("raw.view", address, Caps.HOST_VIEW)
+    if not address:
+        raise address_errors.null("address", nbytes)
     if locate(address).kind is Kind.PAGEABLE:
         raise BadAddress(
             f"raw.view: {address:#x} is pageable host memory, which a view could not keep alive; take a "
             "memoryview of the object that it belongs to",
-            fault=Fault.UNKNOWN_ADDRESS if address else Fault.NULL_ADDRESS,
+            fault=Fault.UNKNOWN_ADDRESS,
             call="raw.view",
-            detail=Refused(reason="pageable" if address else "null_address", role="address", address=address),
+            detail=Refused(reason="pageable", role="address", address=address),
         )
     return memoryview(host.memory_at(address, nbytes))
