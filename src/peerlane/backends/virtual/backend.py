@@ -277,7 +277,7 @@ class VirtualBackend(Queues):
                     reason="foreign_namespace",
                     maker=fields.pid or 0,
                     asker=self._pid,
-                    status=10,
+                    status=10,  # Status::foreign_namespace of native code
                 ),
             )
         has_served = fields.slot in self._makers
