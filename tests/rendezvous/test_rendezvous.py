@@ -54,7 +54,7 @@ def raw(server: RendezvousServer) -> socket.socket:
 
 
 def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
-    given = {"version": 2, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
+    given = {"version": 3, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
     head = struct.pack(
         "<4sBBBBIIQI",
         b"PLRV",
@@ -443,7 +443,7 @@ def test_rendezvous_server_million_malformed_frames_leave_it_serving() -> None:
 def test_frame_decoders_random_bytes_decode_or_raise_bad_frame() -> None:
     it = random.Random(4)
     for _ in range(20_000):
-        head = bytearray(b"PLRV\x02" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
+        head = bytearray(b"PLRV\x03" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
         for decode, length in ((frames.decode_request, 28), (frames.decode_answer, frames.ANSWER_BYTES)):
             try:
                 decode(head[:length])
@@ -458,6 +458,7 @@ def test_decode_answer_refusal_without_text_or_with_wrong_rank_raises_bad_frame(
     for status, values, rank in (
         (frames.Status.LOST, [*text, b"\x03\0\0\0"], None),
         (frames.Status.BUSY, [], None),
+        (frames.Status.WAIT_TIMEOUT, text, None),
         (frames.Status.BUSY, text, 3),
         (frames.Status.OK, text, 0),
         (frames.Status.LOST, text, -2),

@@ -39,6 +39,9 @@ deadlocks: dict[int, tuple[str, WaitState]] = {}
 #: Looks whether the ranks of this process's groups can go on; returns True if there are such ranks.
 look_at_ranks: Callable[[], bool] | None = None
 
+#: Returns what a failed callback was, and its cause, by its token; the back-end sets it.
+of_callback: Callable[[int], tuple[str, object]] | None = None
+
 WaitBoard = _core.WaitBoard  #: on it the ranks of a group report that they can only wait
 put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
 _numbers = itertools.count(1)
@@ -120,7 +123,9 @@ def failed_before() -> tuple[FailedBefore, ...]:
 def _failed(failure: Any) -> FailedBefore:
     while failure[5] is not None:  # it was cancelled because of this other failure
         failure = failure[5]
-    error, stream, operation, kind, _, _, _, place = failure[:8]
+    error, stream, operation, kind, token, _, _, place = failure[:8]
+    if kind == "callback" and of_callback is not None:
+        kind, error = of_callback(token)
     return FailedBefore(stream, operation, kind.replace("_", " "), str(error), str(call_site.at(place) or ""))
 
 

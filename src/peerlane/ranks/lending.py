@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.backend.ranks import Lent
 from peerlane.devices.device import Device, before_leaving
-from peerlane.errors import BadHandle, Fault
+from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.bank import offer_bank, open_bank
 from peerlane.sharing.handle import EVERYONE, Handle
@@ -226,6 +226,7 @@ def borrow(
                 f"{call}: the message of {name.whose} is impossible: its leases have {lines:,} lines, not {_LINES:,}",
                 fault=Fault.FALSE_CLAIM,
                 call=call,
+                detail=Refused(reason="false_claim", who=name.whose, lines=lines, valid=_LINES),
             )
 
     try:
