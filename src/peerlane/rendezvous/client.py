@@ -17,7 +17,7 @@ from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTi
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
 from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
-from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
+from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, deadline_of, in_nanoseconds
 
 ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
 _SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
@@ -277,7 +277,7 @@ class Rendezvous:
         limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
         if not waits:
             return _exchange(_Line(call, self._address, limit), head, value)
-        deadline = math.inf if seconds < 0 else time.monotonic() + seconds
+        deadline = math.inf if timeout is None else deadline_of(timeout)
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
                 return _exchange(_Line(call, self._address, limit, wait), head, value)
