@@ -1,4 +1,7 @@
 // Whether anything of this process can run, for who asks on behalf of a group of ranks.
+#include <algorithm>
+#include <bit>
+
 #include "share/shared_signal.h"
 #include "stream/scheduler.h"
 
@@ -19,6 +22,16 @@ bool is_between_ranks(const Notify& notify) {
            !notify.is_recorded();
 }
 
+// The thread that runs the callback, or that would run it after its present one, waits itself.
+bool is_callback_stuck(const Stream& stream, const std::vector<HostWaiter*>& hosts) {
+    const CallbackQueue& queue = *stream.queue.front().callbacks;
+    const bool is_next = stream.callback_thread == std::thread::id{} && !queue.shared && queue.running != 0;
+    const std::thread::id thread = is_next ? queue.server : stream.callback_thread;
+    static_assert(sizeof thread == sizeof(HostWaiter::thread));
+    return std::any_of(hosts.begin(), hosts.end(),
+                       [&](const HostWaiter* host) { return host->thread == std::bit_cast<uint64_t>(thread); });
+}
+
 }  // namespace
 
 uint64_t Scheduler::progress_token(bool others_wait) const {
@@ -36,6 +49,7 @@ uint64_t Scheduler::progress_token(bool others_wait) const {
         if (stream->has_deadline && (!stream->queue.front().guard || stream->timed_until < soon_ns)) return 0;
         // Under lazy nobody has asked for what is not parked.
         const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
+                              (stream->park == Park::callback && is_callback_stuck(*stream, hosts_)) ||
                               (stream->park == Park::notify && is_between_ranks(*stream->queue.front().notify));
         if (!is_still) return 0;
     }

@@ -53,6 +53,7 @@ try:
     e.sync()
 except pl.Error as error:
     state = told(error).detail
+    assert state.threads[0].stream == t.id
     assert state.notify_in_the_way() == n.id and [each.stream for each in state.streams] == [t.id, s.id]
 s.abort()
 """,
@@ -116,6 +117,43 @@ try:
     s.sync()
 except pl.Busy as error:
     assert error.fault is pl.Fault.NOTIFY_DOUBLED
+""",
+    "a stream whose failure was reported": """
+s, t, m, n = d.create_stream(), d.create_stream(), d.create_notify("strict"), d.create_notify()
+s.notify(m)
+s.notify(m)  # here
+s.notify(n)
+try:
+    s.sync()
+except pl.Busy as error:
+    assert error.fault is pl.Fault.NOTIFY_DOUBLED
+t.wait(n)
+try:
+    t.sync()
+except pl.Error as error:
+    (failed,) = told(error).detail.failed
+    assert (failed.stream, failed.operation, failed.submitted_at, failed.was_reported) == (s.id, 2, HERE, True)
+    assert f"stream {s.id} failed before, and a synchronization reported it" in str(error), error
+t.abort()
+""",
+    "a callback that waits": """
+s, t, n, found = d.create_stream(), d.create_stream(), d.create_notify(), []
+def waits():
+    try:
+        s.sync()  # here
+    except pl.Error as error:
+        found.append(told(error))
+s.wait(n)
+t.launch_callback(waits)
+try:
+    t.sync()
+except pl.Error as error:
+    state = told(error).detail
+    assert {each.stream for each in state.threads} == {s.id, t.id}
+    assert f"peerlane callbacks at {HERE} waits for stream {s.id}" in str(error), error
+t.sync(timeout=20)
+assert len(found) == 1
+s.abort()
 """,
     "NumPy has made its threads": """
 import numpy

@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import CodeType, FrameType
@@ -41,6 +43,9 @@ look_at_ranks: Callable[[], bool] | None = None
 
 WaitBoard = _core.WaitBoard  #: on it the ranks of a group report that they can only wait
 put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
+_reported: deque[tuple[weakref.ref[Any], FailedBefore]] = deque(
+    maxlen=4
+)  # the last failures, with their streams
 _numbers = itertools.count(1)
 _looking = threading.Lock()
 _seen: tuple[int, int] = (0, 0)  # the token of the last look, and the time since which it is the same
@@ -90,9 +95,7 @@ class NoProgress:
 
     def threads(self) -> tuple[ThreadWait, ...]:
         """Return the lines at which the program's threads wait for streams."""
-        return tuple(
-            ThreadWait(name_of(thread), place_of(thread), self.root(stream)) for thread, stream in self.hosts
-        )
+        return tuple(ThreadWait(name_of(thread), place_of(thread), stream) for thread, stream in self.hosts)
 
     def end(self, number: int, *, others_wait: bool) -> bool:
         """Let the waits for notifies fail with a kept deadlock; False if something has happened since."""
@@ -116,8 +119,17 @@ def keep(text: str, state: WaitState) -> int:
 
 
 def failed_before() -> tuple[FailedBefore, ...]:
-    """Return the failures of streams that no synchronization has reported."""
-    return tuple(_failed(each) for each in _core.untold())
+    """Return the failures of streams that no synchronization has reported, then the last others of open streams."""
+    untold = [_failed(each) for each in _core.untold()]
+    open_streams = [
+        failed for of, failed in _reported if (stream := of()) is not None and not stream.is_closed
+    ]
+    return tuple(untold + [each for each in open_streams if replace(each, was_reported=False) not in untold])
+
+
+def note_reported(stream: Any, failure: Any) -> None:
+    """Note that a synchronization reports a failure of a stream, whose cancelled records a later wait may need."""
+    _reported.append((weakref.ref(stream), replace(_failed(failure), was_reported=True)))
 
 
 def _failed(failure: Any) -> FailedBefore:

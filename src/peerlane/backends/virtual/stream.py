@@ -14,7 +14,7 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
+from peerlane.diagnostics import live_objects, observers, progress, trace, wait_state, wait_texts
 from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
@@ -184,6 +184,7 @@ class VirtualStream(_core.Stream, Stream):
     def _report(self) -> None:
         failure = self._take_failure()
         if failure is not None:
+            progress.note_reported(self, failure)
             raise stream_messages.as_error(failure)
 
     def __repr__(self) -> str:

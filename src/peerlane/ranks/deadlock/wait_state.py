@@ -205,7 +205,7 @@ class Waits:
             streams_wait.notify_names.get(notify, f"notify {notify} of this process"),
             who.peer if who else -1,
             who.group.rpartition(".")[0] if who and who.group != key else "",
-            tuple(each for each in self._found.threads() if each.stream == stream),
+            tuple(each for each in self._found.threads() if self._found.root(each.stream) == stream),
             stream,
             operation,
             str(call_site.at(place) or ""),
