@@ -32,8 +32,8 @@ def encode(records: Iterable[RankWait | FailedBefore], room: int) -> bytes:
 def _fields(record: RankWait | FailedBefore) -> list[Any]:
     if isinstance(record, FailedBefore):
         why = record.why[:_LONGEST]
-        numbers = record.stream, record.operation
-        return ["failed", *numbers, record.kind, why, record.submitted_at, record.was_reported]
+        at = record.submitted_at
+        return ["failed", record.stream, record.operation, record.kind, why, at, record.was_reported]
     threads = [[each.thread, each.place, each.stream] for each in record.threads[:4]]
     numbers = record.peer, record.stream, record.operation
     words = record.kind, record.what, record.group, record.call, record.submitted_at
