@@ -11,8 +11,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "copy/thread_team.h"
 #include "memory/block.h"
+#include "memory/threads.h"
 
 namespace peerlane {
 
@@ -187,7 +187,7 @@ bool ExporterLine::flush() {
 void ExporterLine::flush_later() {
     if (flushing_) return;
     const auto work = [self = shared_from_this()] {
-        leave_signals_to_others();
+        begin_own_thread();
         pollfd asked[2] = {{self->socket_, POLLOUT, 0}, {self->process_.pidfd, POLLIN, 0}};
         while (true) {
             poll(asked, 2, kSlice);

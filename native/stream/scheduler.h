@@ -18,7 +18,8 @@ enum class Outcome : uint8_t { reached, timed_out, interrupted };
 
 struct Deadline {
     Clock::time_point at = Clock::time_point::max();
-    static Deadline in(double seconds);   // negative: never
+    bool guard = false;                   // the program did not choose it, and does not count on it
+    static Deadline in(double seconds, bool guard = false);   // negative: never
 };
 
 // A submission or a start of an operation, for observers, with the bytes that it touches.
@@ -62,7 +63,6 @@ struct NoProgress {
         bool is_local;                    // no other process can record it
     };
     uint64_t token = 0;                   // changes when anything happens; 0: an operation can run
-    bool is_timed = false;                // a wait of a thread or of a stream has a deadline
     std::vector<Host> hosts;
     std::vector<Parked> parked;
 };

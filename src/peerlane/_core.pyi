@@ -585,7 +585,7 @@ class Mark:
 
     def query(self) -> bool: ...
 
-    def synchronize(self, seconds: float) -> bool: ...
+    def synchronize(self, seconds: float, guard: bool = False) -> bool: ...
 
     def failure(self) -> Any: ...
 
@@ -638,9 +638,9 @@ class Stream:
     def _query(self) -> bool:
         """Whether everything submitted is over."""
 
-    def _synchronize(self, seconds: float) -> bool:
+    def _synchronize(self, seconds: float, guard: bool = False) -> bool:
         """
-        Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.
+        Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.  `guard`: the program did not choose them, and does not count on them.
         """
 
     def _take_failure(self) -> Any:
@@ -663,7 +663,7 @@ class Stream:
 
     def _record_notify(self, notify: Notify) -> None: ...
 
-    def _wait_notify(self, notify: Notify, timeout_ns: int) -> None: ...
+    def _wait_notify(self, notify: Notify, timeout_ns: int, guard: bool = False) -> None: ...
 
     def _callback(self, queue: CallbackQueue, token: int) -> None: ...
 
@@ -793,9 +793,14 @@ def set_wait_hook(called: Callable[[], None] | None) -> None:
     Call it about ten times a second while threads of the program wait for long.
     """
 
-def no_progress(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+def no_progress(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
     """
-    None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    None if something can run, or a wait ends by itself, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    """
+
+def foreign_threads(known: Sequence[int], may_watch: bool) -> int | None:
+    """
+    None if a native thread that peerlane did not make, and that is not one of these, may run by itself; else a number that changes when one has run.  `may_watch`: one of them may be the thread of Python's faulthandler.
     """
 
 def put_off_losses() -> None:

@@ -120,7 +120,7 @@ class ThreadWait:
 
 @dataclass(frozen=True, slots=True)
 class FailedBefore:
-    """A failed operation whose failure no synchronization had reported when a wait ended in vain.
+    """A failed operation of a stream that was open when a wait ended in vain.
 
     Attributes
     ----------
@@ -132,6 +132,8 @@ class FailedBefore:
         What went wrong.
     submitted_at : str
         The program's line that submitted the operation; empty if it was not noted.
+    was_reported : bool
+        Whether a synchronization had reported the failure to the program.
     """
 
     stream: int
@@ -139,6 +141,7 @@ class FailedBefore:
     kind: str
     why: str
     submitted_at: str = ""
+    was_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,8 @@ class WaitState:
         waits for its own stream; ``"never"``: no submitted operation ends the wait, and all threads wait;
         ``"ranks"``: ranks wait for one another.
     stream : int
-        The id of the stream that was waited for; 0 if the wait was not for a stream.
+        The id of the stream that was waited for; 0 if the wait was not for a stream.  In a deadlock of ranks the
+        first stream that a thread of this process waits for.
     operation : int
         If the wait was for an event's record: the number of that operation in the stream; else 0.
     seconds : float or None

@@ -32,7 +32,7 @@ class StoreWait:
     call : str
         The name of the call, for texts.
     deadline : float
-        Of the monotonic clock.
+        Of the monotonic clock; a Guard if the program did not choose it.
     peer : int
         The only rank that could end it; -1 if the kind says which ranks could.
     number : int

@@ -11,7 +11,7 @@ from peerlane.diagnostics import observers
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
-from peerlane.ranks.bank import offer_bank, open_bank
+from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.late_delivery import HeldBack
 from peerlane.ranks.lending import WINDOW, lent_by
@@ -103,7 +103,7 @@ class End:
         session = self.session
         told = self.lines if bank is self._bank else ()
         allow = [session.members[self.peer].pid]
-        handle = offer_bank(self, session.device, bank, count, allow=allow, told=told)
+        handle = session.device.backend.ranks.offer_bank(self, session.device, bank, count, allow, told)
         self._handles.append(handle)
         return bytes(handle).decode()
 

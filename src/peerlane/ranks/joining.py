@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from peerlane.devices.device import devices
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
 
 
-def join(session: Session, conversation: Conversation) -> None:
+def join(session: Session, conversation: Conversation, deadline: float) -> None:
     """Meet the other ranks: set the session's members, and watch their processes from now on.
 
     Raises
@@ -35,7 +34,6 @@ def join(session: Session, conversation: Conversation) -> None:
         session.device.ordinal,
         session._kind.name.lower(),
     )
-    deadline = time.monotonic() + session._patience
     conversation.say("hello", hello.encode())
     present, members, hellos = devices(), [], []
     for rank in range(session.size):

@@ -11,7 +11,7 @@ from peerlane.errors import FailedBefore, RankWait, ThreadWait
 from peerlane.ranks.deadlock.said import decode, encode
 
 WAIT = RankWait(
-    3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 5),), 5, 2, "a.py:6"
+    3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 6),), 5, 2, "a.py:6"
 )
 BARRIER = RankWait(
     0,
@@ -22,7 +22,7 @@ BARRIER = RankWait(
     kind="barrier",
     awaited=(1, 2),
 )
-FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3")
+FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3", was_reported=True)
 
 
 def test_board_records_encoded_are_decoded() -> None:

@@ -16,7 +16,6 @@ from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.address_range import VirtualAddressRange
 from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.event import VirtualEvent
-from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.node import files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
@@ -220,8 +219,6 @@ class VirtualBackend(Queues):
 
     def open_notify(self, offer: _core.Offer, device: Any) -> VirtualNotify:
         return VirtualNotify._adopt(offer, device)
-
-    make_handle = staticmethod(VirtualHandle._make)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool

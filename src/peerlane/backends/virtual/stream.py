@@ -14,13 +14,13 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
+from peerlane.diagnostics import live_objects, observers, progress, trace, wait_state, wait_texts
 from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
 from peerlane.streams.stream import Stream, StreamGroup
-from peerlane.support.timeouts import checked_timeout, in_nanoseconds
+from peerlane.support.timeouts import Guard, checked_timeout, in_nanoseconds
 
 _ON_ERROR = {"stop": True, "continue": False}
 
@@ -111,7 +111,7 @@ class VirtualStream(_core.Stream, Stream):
         deadline = in_nanoseconds("Stream.wait", timeout)
         if isinstance(other, VirtualNotify):
             other._check_open("Stream.wait")
-            self._wait_notify(other, deadline)
+            self._wait_notify(other, deadline, isinstance(timeout, Guard))
             return
         if isinstance(other, VirtualStream):
             other = other.record()
@@ -122,7 +122,7 @@ class VirtualStream(_core.Stream, Stream):
         foreign = other._foreign
         if foreign:
             other._check_open("Stream.wait")
-            self._wait_notify(other._foreign_record(foreign), deadline)
+            self._wait_notify(other._foreign_record(foreign), deadline, isinstance(timeout, Guard))
             return
         mark = other._recorded("Stream.wait")
         number = self._wait_mark(mark, deadline)
@@ -147,7 +147,7 @@ class VirtualStream(_core.Stream, Stream):
 
     def sync(self, timeout: float | None = None) -> None:
         sequence = self.submitted
-        if not self._synchronize(checked_timeout("Stream.sync", timeout)):
+        if not self._synchronize(checked_timeout("Stream.sync", timeout), isinstance(timeout, Guard)):
             state = wait_state.of_stream("timeout", self.id, seconds=timeout)
             raise WaitTimeout(
                 wait_texts.told(f"stream {self.id} on {self.device.name}", state),
@@ -198,6 +198,7 @@ class VirtualStream(_core.Stream, Stream):
     def _report(self) -> None:
         failure = self._take_failure()
         if failure is not None:
+            progress.note_reported(self, failure)
             raise stream_messages.as_error(failure)
 
     def __repr__(self) -> str:
