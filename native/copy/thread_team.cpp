@@ -9,7 +9,7 @@
 namespace peerlane {
 
 namespace {
-constexpr auto kIdleLife = std::chrono::seconds(5);
+constexpr auto kTeamIdleLife = std::chrono::seconds(5);
 constexpr auto kDoneCheck = std::chrono::seconds(1);
 }  // namespace
 
@@ -74,8 +74,8 @@ void ThreadTeam::serve() {
             last_work = std::chrono::steady_clock::now();
             continue;
         }
-        wake_.wait_for(lock, kIdleLife);
-        if (wanted_ == 0 && std::chrono::steady_clock::now() - last_work >= kIdleLife) break;
+        wake_.wait_for(lock, kTeamIdleLife);
+        if (wanted_ == 0 && std::chrono::steady_clock::now() - last_work >= kTeamIdleLife) break;
     }
     --alive_;
 }
