@@ -142,18 +142,16 @@ static void bind_stream(nb::module_& m) {
             "Whether everything submitted is over.")
         .def(
             "_synchronize",
-            [](const StreamHandle& self, double seconds, bool guard) {
+            [](const StreamHandle& self, double seconds) {
                 Heap::get().check_usable();
                 if (self.stream->completed.load(std::memory_order_acquire) == self.stream->submitted.load()) {
                     release_kept();
                     return true;
                 }
-                const Deadline deadline = Deadline::in(seconds, guard);
+                const Deadline deadline = Deadline::in(seconds);
                 return waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
             },
-            "seconds"_a, "guard"_a = false,
-            "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.  `guard`: the program did not choose "
-            "them, and does not count on them.")
+            "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
         .def("_take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
              nb::sig("def _take_failure(self) -> typing.Any"),
              "The first failure that was not taken yet; the stream goes on.")
@@ -202,11 +200,10 @@ static void bind_stream(nb::module_& m) {
             "notify"_a)
         .def(
             "_wait_notify",
-            [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns, bool guard) {
-                submit_holding(self, {.kind = OpKind::wait_notify, .guard = guard, .notify = notify.shared, .timeout_ns = timeout_ns},
-                               *notify.shared);
+            [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
+                submit_holding(self, {.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns}, *notify.shared);
             },
-            "notify"_a, "timeout_ns"_a, "guard"_a = false)
+            "notify"_a, "timeout_ns"_a)
         .def(
             "_callback",
             [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
@@ -255,13 +252,13 @@ static void bind_marks(nb::module_& m) {
             })
         .def(
             "synchronize",
-            [](const HeldMark& self, double seconds, bool guard) {
+            [](const HeldMark& self, double seconds) {
                 Heap::get().check_usable();
                 if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
-                const Deadline deadline = Deadline::in(seconds, guard);
+                const Deadline deadline = Deadline::in(seconds);
                 return waited([&](Poll poll) { return scheduler().synchronize(*self.shared, deadline, poll); });
             },
-            "seconds"_a, "guard"_a = false)
+            "seconds"_a)
         .def("failure",
              [](const HeldMark& self) {
                  if (self.shared->state.load(std::memory_order_acquire) != Mark::failed) return nb::object(nb::none());

@@ -99,6 +99,7 @@ void bind_waits(nb::module_& m) {
                 "int, bool]]] | None"),
         "None if something can run, or a wait ends by itself, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, "
         "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
+    m.attr("NET_SECONDS") = Deadline::kNetSeconds;
     m.def("foreign_threads", &foreign_threads, "known"_a, "may_watch"_a,
           "None if a native thread that peerlane did not make, and that is not one of these, may run by itself; else a number that "
           "changes when one has run.  `may_watch`: one of them may be the thread of Python's faulthandler.");

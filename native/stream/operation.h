@@ -54,7 +54,6 @@ struct Op {
     OpKind kind = OpKind::copy;
     bool direct = false;            // refuse instead of staging
     uint8_t width = 1;              // fill, values: bytes of an element
-    bool guard = false;             // wait_notify: as Deadline::guard
     uint32_t phase = 0;             // of the stream's group
     union {
         char* dst = nullptr;

@@ -10,7 +10,8 @@ namespace peerlane {
 namespace {
 
 constexpr uint64_t kPutOff = 1'000'000'000;
-constexpr auto kSoon = std::chrono::seconds(2);   // a wait with a guard that ends until then is left to it
+constexpr auto kSoon = std::chrono::seconds(2);   // a wait that ends until then is left to its time-out
+constexpr uint64_t kNetNs = static_cast<uint64_t>(Deadline::kNetSeconds) * 1'000'000'000;
 
 uint64_t mixed(uint64_t into, uint64_t value) { return (into ^ value) * 0x9E3779B97F4A7C15; }
 
@@ -40,13 +41,13 @@ uint64_t Scheduler::progress_token(bool others_wait) const {
     const auto soon_ns = static_cast<uint64_t>(soon.time_since_epoch().count());
     uint64_t token = mixed(1, hope_);   // it counts whatever lets a parked stream go on
     for (const HostWaiter* host : hosts_) {
-        if (host->deadline < (host->guard ? soon : Clock::time_point::max())) return 0;   // the program goes on after it
+        if (host->deadline < (host->is_net ? soon : Clock::time_point::max())) return 0;   // the program goes on after it
         token = mixed(token, host->number);
     }
     for (const auto& [id, stream] : streams_) {
         if (stream->active != 0 || stream->job || can_help(*stream)) return 0;
         if (stream->queue.empty()) continue;
-        if (stream->has_deadline && (!stream->queue.front().guard || stream->timed_until < soon_ns)) return 0;
+        if (stream->has_deadline && (stream->queue.front().timeout_ns < kNetNs || stream->timed_until < soon_ns)) return 0;
         // Under lazy nobody has asked for what is not parked.
         const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
                               (stream->park == Park::callback && is_callback_stuck(*stream, hosts_)) ||

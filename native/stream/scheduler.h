@@ -18,8 +18,10 @@ enum class Outcome : uint8_t { reached, timed_out, interrupted };
 
 struct Deadline {
     Clock::time_point at = Clock::time_point::max();
-    bool guard = false;                   // the program did not choose it, and does not count on it
-    static Deadline in(double seconds, bool guard = false);   // negative: never
+    // Of a time-out that is so long that no program goes on after it on purpose: such a wait can be in vain.
+    bool is_net = false;
+    static constexpr double kNetSeconds = 10;
+    static Deadline in(double seconds);   // negative: never
 };
 
 // A submission or a start of an operation, for observers, with the bytes that it touches.

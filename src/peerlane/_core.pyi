@@ -585,7 +585,7 @@ class Mark:
 
     def query(self) -> bool: ...
 
-    def synchronize(self, seconds: float, guard: bool = False) -> bool: ...
+    def synchronize(self, seconds: float) -> bool: ...
 
     def failure(self) -> Any: ...
 
@@ -638,9 +638,9 @@ class Stream:
     def _query(self) -> bool:
         """Whether everything submitted is over."""
 
-    def _synchronize(self, seconds: float, guard: bool = False) -> bool:
+    def _synchronize(self, seconds: float) -> bool:
         """
-        Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.  `guard`: the program did not choose them, and does not count on them.
+        Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.
         """
 
     def _take_failure(self) -> Any:
@@ -663,7 +663,7 @@ class Stream:
 
     def _record_notify(self, notify: Notify) -> None: ...
 
-    def _wait_notify(self, notify: Notify, timeout_ns: int, guard: bool = False) -> None: ...
+    def _wait_notify(self, notify: Notify, timeout_ns: int) -> None: ...
 
     def _callback(self, queue: CallbackQueue, token: int) -> None: ...
 
@@ -797,6 +797,8 @@ def no_progress(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tup
     """
     None if something can run, or a wait ends by itself, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
     """
+
+NET_SECONDS: float = 10.0
 
 def foreign_threads(known: Sequence[int], may_watch: bool) -> int | None:
     """

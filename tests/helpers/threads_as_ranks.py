@@ -40,7 +40,7 @@ def run_ranks(
     ends_together: bool = True,
     closes: bool = True,
     each: Sequence[Mapping[str, Any]] = (),
-    seconds: float | None = SECONDS,
+    seconds: float = SECONDS,
     **options: Any,
 ) -> list[T]:
     """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order.

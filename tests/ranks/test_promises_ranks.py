@@ -35,7 +35,7 @@ def test_channel_wait_in_a_circle_raises_deadlock() -> None:
     """The circle has two ranks; tests/ranks/deadlock/test_deadlocks.py has all kinds."""
     with ranks(2) as peers:
         for code in (
-            "ch[1 - grp.rank].wait(0)",
+            "ch[1 - grp.rank].wait(0, timeout=60)",
             "s = grp.device.create_stream()\nch[1 - grp.rank].wait(0, stream=s); s.sync()",
         ):
             began = time.monotonic()

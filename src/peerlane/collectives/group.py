@@ -36,7 +36,7 @@ from peerlane.ranks.joining import join
 from peerlane.ranks.session import Session
 from peerlane.streams.notify import NotifyKind
 from peerlane.streams.stream import checked_stream
-from peerlane.support.timeouts import Guard, checked_timeout, deadline_of
+from peerlane.support.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -132,7 +132,7 @@ class Group(Session):
         workspace: int = 8 << 20,
         wait_timeout: float | None = None,
         name: str = "world",
-        timeout: float | None = Guard(60.0),
+        timeout: float | None = 60.0,
     ) -> None:
         from peerlane.rendezvous.meet import (
             meet,  # imports threads and sockets, which a program without ranks does not need
@@ -166,17 +166,16 @@ class Group(Session):
             )
         checked_timeout(call, wait_timeout)
         with contextlib.ExitStack() as undo:
-            patience = Guard(1e9) if timeout is None else timeout
+            patience = 1e9 if timeout is None else timeout
             meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
             undo.push(meeting.give_up)
             self._begin(meeting, name, kind, device, patience)
             self._lend_window(window, undo)
             self._conversation = Conversation(self)
             self._invitations = Invitations(self, self._conversation)
-            join(self, self._conversation, deadline_of(patience))
+            join(self, self._conversation)
             undo.pop_all()
-        guard = None if wait_timeout is None else Guard(wait_timeout)
-        self._turns = Turns(self, self._invitations, workspace, guard)
+        self._turns = Turns(self, self._invitations, workspace, wait_timeout)
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
@@ -12,7 +13,6 @@ from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue, Ref
 from peerlane.ranks.invite import GivenUp
 from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.streams.notify import NotifyKind
-from peerlane.support.timeouts import deadline_of
 
 if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer
@@ -131,7 +131,7 @@ class Channels(dict[int, "Channel"]):
             raise
 
     def __missing__(self, peer: int) -> Channel:
-        deadline = deadline_of(self._invitations.patience)
+        deadline = time.monotonic() + self._invitations.patience
         with self._making[peer]:  # a message to the peer and one from it may both be the first use
             made = self.get(peer)
             if made is None:

@@ -2,7 +2,7 @@
 
 A waiting thread looks.  A deadlock is reported only if it is proved: every Python thread waits for a stream, or for
 such a thread; every native thread sleeps until another thread of the process wakes it; no stream has an operation
-that can run; no wait has a time-out that the program chose; only this process could make the awaited records; no
+that can run; no wait has a time-out of less than 10 s; only this process could make the awaited records; no
 signal handler, callback or other process is left that could; and nothing of this changes for a while.
 """
 
@@ -21,11 +21,11 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from peerlane import _core
-from peerlane.diagnostics import call_site, wait_state, wait_texts
+from peerlane.diagnostics import call_site, store_waits, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
 STEADY_NS = 500_000_000  # how long nothing must have changed
-SOON_SECONDS = 2.0  # a wait whose guard ends within this time is left to it
+SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
 #: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
@@ -214,7 +214,8 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
         join = _join_of(frame, joins)
         if join is None and not (thread is not None and thread.daemon and _is_idle(frame)):
             return None
-        if join is not None and join.f_locals.get("timeout") is not None:
+        timeout = join.f_locals.get("timeout") if join is not None else None
+        if isinstance(timeout, (int, float)) and timeout < store_waits.NET_SECONDS:
             return None
         found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident))))
     return tuple(found)

@@ -12,7 +12,7 @@ from peerlane.errors import BadHandle, Error, PeerLost
 from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel
 from peerlane.ranks.channel_setup import Begun, End
-from peerlane.support.timeouts import Guard, checked_timeout, deadline_of
+from peerlane.support.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.ranks.conversation import Conversation
@@ -41,13 +41,13 @@ class Invitations:
         The group's key: the same in all its ranks, and different for each group.
     kind : NotifyKind
         The kind of the notifies of the session's channels.
-    patience : Guard
+    patience : float
         Seconds to wait for a peer.
     """
 
     def __init__(self, session: Session, conversation: Conversation) -> None:
         self._session, self._conversation = session, conversation
-        self.group, self.kind, self.patience = session._key, session._kind, Guard(session._patience)
+        self.group, self.kind, self.patience = session._key, session._kind, session._patience
         self._counts: dict[tuple[int, str], int] = {}
         self._lock = threading.Lock()
 
@@ -65,7 +65,7 @@ class Invitations:
         counts = [checked_count(call, each) for each in of_each(call, "notifies", notifies, len(wanted))]
         titles = [checked_name(call, each) for each in of_each(call, "names", names or "", len(wanted))]
         checked_timeout(call, timeout)
-        deadline = deadline_of(self.patience if timeout is None else timeout)
+        deadline = time.monotonic() + (self.patience if timeout is None else timeout)
         begun: list[Begun] = []
         made: dict[int, Channel] = {}
         with contextlib.ExitStack() as undo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from peerlane.devices.device import devices
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
 
 
-def join(session: Session, conversation: Conversation, deadline: float) -> None:
+def join(session: Session, conversation: Conversation) -> None:
     """Meet the other ranks: set the session's members, and watch their processes from now on.
 
     Raises
@@ -34,6 +35,7 @@ def join(session: Session, conversation: Conversation, deadline: float) -> None:
         session.device.ordinal,
         session._kind.name.lower(),
     )
+    deadline = time.monotonic() + session._patience
     conversation.say("hello", hello.encode())
     present, members, hellos = devices(), [], []
     for rank in range(session.size):

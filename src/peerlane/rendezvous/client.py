@@ -27,7 +27,7 @@ from peerlane.errors import (
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
 from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
-from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, deadline_of, in_nanoseconds
+from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
 ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
 _SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
@@ -303,7 +303,7 @@ class Rendezvous:
         asked = MeetingWait(
             _WAITING[operation], key, self._rank, self._size, None if seconds < 0 else seconds
         )
-        deadline = math.inf if timeout is None else deadline_of(timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
                 return _exchange(_Line(call, self._address, limit, wait, asked), head, value)

@@ -12,20 +12,6 @@ FOREVER = -1.0
 SLICE_SECONDS = 0.1  # the longest sleep in Python: a signal that comes just before a sleep does not end it
 
 
-class Guard(float):
-    """A time-out, or the time at which it ends, that the program did not choose for one wait.
-
-    It is a default, or a setting for many waits.  No program counts on going on after it, so it does not keep a wait
-    from being in vain.
-    """
-
-
-def deadline_of(timeout: float) -> float:
-    """Return the time of the monotonic clock at which a wait ends; a Guard for a Guard."""
-    at = time.monotonic() + timeout
-    return Guard(at) if isinstance(timeout, Guard) else at
-
-
 def checked_timeout(call: str, timeout: float | None) -> float:
     """Return the seconds; negative means for ever.
 

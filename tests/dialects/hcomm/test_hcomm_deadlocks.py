@@ -36,7 +36,7 @@ channel = rank.channels()[1 - r.rank]
 r.barrier()
 """
 _NOTIFY = """
-ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 1, 0))
+ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 1, 60))
 failed = code(acl.rt.synchronize_stream(rank.stream))
 result = [failed, acl.get_recent_err_msg()]
 """

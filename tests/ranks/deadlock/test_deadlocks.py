@@ -46,9 +46,10 @@ def line_of(text: str, rank: int, peers: Sequence[Peer]) -> str:
     return str(found)
 
 
-def test_deadlock_of_two_ranks_names_both_waits() -> None:
+@pytest.mark.parametrize("timeout", ["", ", timeout=30"])
+def test_deadlock_of_two_ranks_names_both_waits(timeout: str) -> None:
     with ranks(2) as peers:
-        for text in told(peers, "\nch[1 - grp.rank].wait(2)"):
+        for text in told(peers, f"\nch[1 - grp.rank].wait(2{timeout})"):
             assert "a deadlock: ranks 0 and 1 wait in vain, and nothing there can run." in text
             for rank in (0, 1):
                 said = line_of(text, rank, peers)
@@ -89,7 +90,7 @@ def test_deadlock_of_three_ranks_on_streams_names_each_wait() -> None:
         code = """
 a, b = (grp.device.create_stream() for _ in range(2))
 before, after = (grp.rank - 1) % 3, (grp.rank + 1) % 3
-ch[before].wait(1, stream=a)
+ch[before].wait(1, stream=a, timeout=60)
 b.wait(a)
 ch[after].notify(1, stream=b)
 b.sync()
@@ -149,7 +150,7 @@ told = []
 threads = [threading.Thread(target=work, args=[1 - grp.rank]) for _ in range(2)]
 threads[0].start(); threads[1].start()
 for each in threads:
-    each.join()
+    each.join(60)
 raise told[0]
 """
 
@@ -167,10 +168,10 @@ from helpers.threads_as_ranks import run_ranks
 def work(grp):
     after, before = grp.channels([(grp.rank + 1) % 3, (grp.rank - 1) % 3])
     if grp.rank != {absent}:
-        before.wait(0)
+        before.wait(0, timeout=60)
     after.notify(0)
-    before.wait(0)
-run_ranks(3, work, ends_together=False, seconds=None)
+    before.wait(0, timeout=60)
+run_ranks(3, work, ends_together=False)
 """
 
 
@@ -219,7 +220,7 @@ _PROGRAM = """
 import peerlane as pl
 with pl.Group() as group:
     channels = group.channels([(group.rank - 1) % group.size, (group.rank + 1) % group.size])
-    channels[0].wait(0)
+    channels[0].wait(0, timeout=60)
     channels[1].notify(0)
 """
 
@@ -252,7 +253,7 @@ for _ in range(200):
     if board.is_condemned: board.acknowledge()
 """
         began = time.monotonic()
-        told_lies.send("ch[0].wait(0)")
+        told_lies.send("ch[0].wait(0, timeout=60)")
         liar.send(code)
         text = deadlock(told_lies, began)
         assert "?[31mred\N{REPLACEMENT CHARACTER}?" in text

@@ -122,7 +122,7 @@ def test_barrier_of_two_ranks_against_channel_wait_raises_deadlock_in_all_three(
     with ranks(3) as peers:
         for each in peers:
             each.run(LINE)
-        codes = ["r.barrier()", "ch[0].wait(2)", "r.barrier()"]
+        codes = ["r.barrier()", "ch[0].wait(2, timeout=40)", "r.barrier(timeout=50)"]
         for told in all_told(peers, codes, record_property, 1):
             assert set(told.waits) == {0, 1, 2}
             assert told.waits[0][4] == [1] and told.waits[2][4] == [1]
@@ -165,7 +165,7 @@ def test_gather_against_get_of_three_ranks_without_group_raises_deadlock_in_all(
     record_property: Record,
 ) -> None:
     with lines(3) as peers:
-        codes = ["r.gather('g', b'')", "r.get('k')", "r.gather('g', b'')"]
+        codes = ["r.gather('g', b'')", "r.get('k', timeout=50)", "r.gather('g', b'')"]
         for told in all_told(peers, codes, record_property, 2):
             assert told.waits[0][1:5] == ["gather", "g", -1, [1]]
             assert told.waits[1][1:5] == ["key", "k", -1, [0, 2]]

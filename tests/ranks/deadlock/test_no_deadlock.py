@@ -84,7 +84,7 @@ except pl.WaitTimeout:
 
 
 @pytest.mark.parametrize(
-    "waits", ["ch[1].wait(0, timeout={s})", "r.barrier(timeout={s})", "grp.channel(1, timeout={s})"]
+    "waits", ["ch[1].wait(0, timeout=3.5)", "r.barrier(timeout=3.5)", "grp.channel(1, timeout=3.5)"]
 )
 def test_mutual_waits_one_with_timeout_goes_on_after_it(waits: str) -> None:
     with ranks(2) as peers:

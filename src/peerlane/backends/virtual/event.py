@@ -16,7 +16,7 @@ from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Refuse
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.event import Event
-from peerlane.support.timeouts import Guard, checked_timeout
+from peerlane.support.timeouts import checked_timeout
 
 _numbers = itertools.count(1)
 
@@ -157,7 +157,7 @@ class VirtualEvent(Event):
             self._sync_foreign(foreign, timeout)
             return
         mark = self._recorded("Event.sync")
-        if not mark.synchronize(checked_timeout("Event.sync", timeout), isinstance(timeout, Guard)):
+        if not mark.synchronize(checked_timeout("Event.sync", timeout)):
             state = wait_state.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
                 wait_texts.told(repr(self), state),

@@ -20,7 +20,7 @@ from peerlane.streams import callbacks
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
 from peerlane.streams.stream import Stream, StreamGroup
-from peerlane.support.timeouts import Guard, checked_timeout, in_nanoseconds
+from peerlane.support.timeouts import checked_timeout, in_nanoseconds
 
 _ON_ERROR = {"stop": True, "continue": False}
 
@@ -111,7 +111,7 @@ class VirtualStream(_core.Stream, Stream):
         deadline = in_nanoseconds("Stream.wait", timeout)
         if isinstance(other, VirtualNotify):
             other._check_open("Stream.wait")
-            self._wait_notify(other, deadline, isinstance(timeout, Guard))
+            self._wait_notify(other, deadline)
             return
         if isinstance(other, VirtualStream):
             other = other.record()
@@ -122,7 +122,7 @@ class VirtualStream(_core.Stream, Stream):
         foreign = other._foreign
         if foreign:
             other._check_open("Stream.wait")
-            self._wait_notify(other._foreign_record(foreign), deadline, isinstance(timeout, Guard))
+            self._wait_notify(other._foreign_record(foreign), deadline)
             return
         mark = other._recorded("Stream.wait")
         number = self._wait_mark(mark, deadline)
@@ -147,7 +147,7 @@ class VirtualStream(_core.Stream, Stream):
 
     def sync(self, timeout: float | None = None) -> None:
         sequence = self.submitted
-        if not self._synchronize(checked_timeout("Stream.sync", timeout), isinstance(timeout, Guard)):
+        if not self._synchronize(checked_timeout("Stream.sync", timeout)):
             state = wait_state.of_stream("timeout", self.id, seconds=timeout)
             raise WaitTimeout(
                 wait_texts.told(f"stream {self.id} on {self.device.name}", state),

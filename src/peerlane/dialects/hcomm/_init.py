@@ -44,7 +44,6 @@ from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclCommConfig
 from peerlane.errors import Error, WaitTimeout
-from peerlane.support.timeouts import Guard
 
 
 @hcomm.call("hcomm.HcclGetRootInfo", out=1, blank=(b"",))
@@ -320,7 +319,7 @@ def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
         use = _next(parent, where)
         key = _meeting.digest_of(f"{parent.key}.{where}.{use}".encode())
         try:
-            found = parent.line.get(f"sub/{key}", timeout=Guard(max(0.0, deadline - time.monotonic())))
+            found = parent.line.get(f"sub/{key}", timeout=max(0.0, deadline - time.monotonic()))
         except WaitTimeout:
             _meeting.take_back(f"{parent.key}.{parent.group.rank}.{where}", use)
             raise

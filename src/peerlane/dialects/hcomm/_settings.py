@@ -11,7 +11,6 @@ from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS
 from peerlane.dialects.hcomm._structs import CONFIG_BYTES, HcclCommConfig
-from peerlane.support.timeouts import Guard
 
 _UNSET = 0xFFFFFFFF
 _MIB = 1 << 20
@@ -61,20 +60,19 @@ def settings_of(config: HcclCommConfig | None) -> Settings:
         name,
         2 * megabytes * _MIB,
         connect_timeout(),
-        Guard(seconds) if seconds else None,
+        seconds or None,
         notifies_kind(),
     )
 
 
 def exec_timeout() -> float | None:
     """Return the seconds that an operation without a communicator may take."""
-    seconds = _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647)
-    return Guard(seconds) if seconds else None
+    return _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647) or None
 
 
 def connect_timeout() -> float:
     """Return the seconds in which the other end of a channel must come."""
-    return Guard(_environment("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT, 1, 7200))
+    return _environment("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT, 1, 7200)
 
 
 def notifies_kind() -> str:
@@ -163,7 +161,7 @@ chosen = Chosen()
 def notify_timeout() -> float | None:
     """Return the seconds of a wait ``WithDefaultTimeout``, None for ever."""
     found = chosen.notify_wait
-    return exec_timeout() if found is not None and found < 0 else None if found is None else Guard(found)
+    return exec_timeout() if found is not None and found < 0 else found
 
 
 def whole_seconds(value: float) -> float | None:

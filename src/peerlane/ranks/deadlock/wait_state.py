@@ -12,7 +12,6 @@ from peerlane.diagnostics import call_site, progress, store_waits
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.diagnostics.store_waits import StoreWait
 from peerlane.errors import Deadlock, FailedBefore, RankWait, ThreadWait, WaitState
-from peerlane.support.timeouts import Guard
 
 if TYPE_CHECKING:
     from peerlane.ranks.session import Session
@@ -85,7 +84,7 @@ class Waits:
         """Return the waits of this process, None if a thread or stream of it may go on."""
         before, now = time.monotonic_ns(), time.monotonic()
         store = dict(store_waits.waiting)
-        if any(_ends(each.deadline, now) for each in store.values()):
+        if any(_ends(each, now) for each in store.values()):
             return None
         found = progress.NoProgress.now(store)
         if found is None or progress.has_handlers():
@@ -212,9 +211,9 @@ class Waits:
         )
 
 
-def _ends(deadline: float, now: float) -> bool:
-    """Tell whether a program may go on after a deadline, or the deadline is near."""
-    return deadline < (now + progress.SOON_SECONDS if isinstance(deadline, Guard) else math.inf)
+def _ends(wait: StoreWait, now: float) -> bool:
+    """Tell whether the program may go on after a wait's time-out, or the time-out is near."""
+    return wait.deadline < (now + progress.SOON_SECONDS if wait.is_net else math.inf)
 
 
 def _of_store(rank: int, thread: int, wait: StoreWait, ranks: Iterable[int | None]) -> RankWait:
