@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 SECONDS = 240.0
 RANKS = pytest.mark.parametrize("size", [66, pytest.param(128, marks=pytest.mark.soak)])
