@@ -30,82 +30,12 @@ _START_SECONDS = 60.0
 # What an interpreter, its C library or its allocator reads before the first statement.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")
 
-# `python` of any program: what it runs is `__main__`.
-_SERVER = """
-import argparse, array, concurrent.futures, importlib, json, os, runpy, socket, sys, threading
-import numpy, peerlane, peerlane.cli.launch, peerlane.cli.run, peerlane.rendezvous
-from peerlane.dialects import acl, begin_anew, hcomm
-from peerlane.dialects.hip import hip
-
-def receive(line):
-    first, (ancillary, *_), *_ = line.recvmsg(8, socket.CMSG_SPACE(3 * 4)) or (b"", ())
-    fds = array.array("i", ancillary[2])
-    size, parts = int.from_bytes(first, "little"), []
-    while size:
-        parts.append(line.recv(size))
-        size -= len(parts[-1])
-    return json.loads(b"".join(parts)), list(fds)
-
-def prepare(request, fds, begun):
-    os.setsid()
-    for number, fd in enumerate(fds):
-        os.dup2(fd, number)
-        os.close(fd)
-    os.environ.clear()
-    os.environ.update(request["env"])
-    os.chdir(request["cwd"])
-    sys.path[1:1] = [each for each in request["env"].get("PYTHONPATH", "").split(os.pathsep) if each]
-    sys.orig_argv[1:] = request["args"]
-    importlib.invalidate_caches()
-    for name in ("acl", "hip", "hcomm"):
-        begin_anew(name)
-    os.write(begun, os.getpid().to_bytes(8, "little"))
-    os.close(begun)
-
-def serve():
-    line = socket.socket(fileno=int(sys.argv[1]))
-    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:] = [each for each in sys.path[1:] if each not in inherited]
-    while True:
-        try:
-            request, fds = receive(line)
-        except ValueError:
-            os._exit(0)  # who asked has ended
-        ends = os.pipe()
-        between = os.fork()
-        if between == 0:
-            if os.fork():
-                os._exit(0)  # whose child is then that of the process that asked
-            line.close()
-            os.close(ends[0])
-            prepare(request, fds, ends[1])
-            return request["args"]
-        for each in (ends[1], *fds):
-            os.close(each)
-        os.waitpid(between, 0)
-        line.sendall(os.read(ends[0], 8).rjust(8, bytes(1)))
-        os.close(ends[0])
-
-def load(words):
-    if words[0] == "-c":
-        sys.argv[:] = ["-c", *words[2:]]
-        return compile(words[1], "<string>", "exec")
-    if words[0] == "-m":
-        sys.argv[:] = words[1:]
-        sys.path[0] = os.getcwd()
-        return compile(f"__import__('runpy')._run_module_as_main({words[1]!r})", "<string>", "exec")
-    sys.argv[:] = words
-    sys.path[0] = os.path.dirname(os.path.realpath(words[0]))
-    globals()["__file__"] = os.path.abspath(words[0])
-    with open(words[0], "rb") as file:
-        return compile(file.read(), words[0], "exec")
-
-program = load(serve())
-for name in [name for name in globals() if name not in ("program", "__file__") and name.strip("_") == name]:
-    del globals()[name]
-del name
-exec(globals().pop("program"))
-"""
+_MODULES = (
+    *("argparse", "concurrent.futures", "numpy", "runpy", "threading"),
+    *("peerlane.cli.launch", "peerlane.cli.run", "peerlane.rendezvous"),
+    *("peerlane.dialects.acl", "peerlane.dialects.hcomm", "peerlane.dialects.hip.hip"),
+)
+_SERVER = Path(__file__).with_name("prepared_server.py")
 
 
 class Process:
@@ -131,13 +61,13 @@ class Process:
 
 
 class _Server:
-    def __init__(self) -> None:
-        self.owner = os.getpid()
+    def __init__(self, modules: Sequence[str]) -> None:
+        self.owner, self.at_start = os.getpid(), _at_start(os.environ)
         self._line, theirs = socket.socketpair()
         self._line.settimeout(_START_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
+                [sys.executable, str(_SERVER), str(theirs.fileno()), *modules],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd="/",
@@ -175,17 +105,24 @@ def _adopting() -> Iterator[None]:
 
 
 _lock = threading.Lock()
-_servers: list[_Server] = []
+_servers: dict[bool, _Server] = {}  # by whether it has pytest
+
+
+def _server(has_pytest: bool) -> _Server:
+    if has_pytest not in _servers or _servers[has_pytest].owner != os.getpid():
+        _servers[has_pytest] = _Server([*_MODULES, "pytest"] if has_pytest else _MODULES)
+    return _servers[has_pytest]
 
 
 @contextmanager
 def server() -> Iterator[None]:
     """Run a server during all tests of this process, so that no single test starts it."""
     with _lock:
-        _servers.append(_Server())
+        _server(has_pytest=False)
     yield
     with _lock:
-        _servers.pop().close()
+        while _servers:
+            _servers.popitem()[1].close()
 
 
 def start(
@@ -211,14 +148,13 @@ def start(
         Descriptors.
     """
     with _lock:
-        if not _servers or _servers[-1].owner != os.getpid():
-            _servers.append(_Server())
+        server = _server(has_pytest=list(args[:2]) == ["-m", "pytest"])
         request = {
             "args": list(args),
             "env": dict(env),
             "cwd": str(Path.cwd() if cwd is None else Path(cwd).absolute()),
         }
-        return _servers[-1].start(request, [stdin, stdout, stderr])
+        return server.start(request, [stdin, stdout, stderr])
 
 
 def run_python(
@@ -234,7 +170,9 @@ def run_python(
     A new interpreter runs the program if it gets options, or variables that an interpreter reads when it starts.
     """
     given = dict(os.environ if env is None else env)
-    if (args[0].startswith("-") and args[0] not in ("-c", "-m")) or _at_start(given) != _at_start(os.environ):
+    with _lock:
+        alike = _at_start(given) == _server(has_pytest=False).at_start
+    if not alike or (args[0].startswith("-") and args[0] not in ("-c", "-m")):
         return procs.run_python(args, timeout=timeout, env=env, input=input, cwd=cwd)
 
     def begin(stdin: int, stdout: int, stderr: int) -> Process:
