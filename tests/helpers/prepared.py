@@ -1,10 +1,10 @@
 """Processes that begin with peerlane imported, which saves 0.3 to 0.7 s for each.
 
-A server imports peerlane and its dialects, uses nothing of them, and forks.  The forked process is a child of
+A server imports peerlane, its dialects and pytest, uses nothing of them, and forks.  The forked process is a child of
 the process that asked, in its own session, with the environment that was asked for; it ends as an interpreter does.
-Four things show that it is not a new interpreter: modules are imported already, exit handlers of the program run
-before those of peerlane, its command line in ``/proc`` is that of the server, and a traceback begins with a frame of
-the server.
+It differs from a new interpreter in this: modules are imported already, exit handlers of the program run before those
+of peerlane, objects that the imports made are not collected at its end, its command line in ``/proc`` is that of the
+server, and a traceback begins with a frame of the server.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ _START_SECONDS = 60.0
 # What an interpreter, its C library or its allocator reads before the first statement.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")
 
-_MODULES = (
-    *("argparse", "concurrent.futures", "numpy", "runpy", "threading"),
-    *("peerlane.cli.launch", "peerlane.cli.run", "peerlane.rendezvous"),
-    *("peerlane.dialects.acl", "peerlane.dialects.hcomm", "peerlane.dialects.hip.hip"),
-)
 _SERVER = Path(__file__).with_name("prepared_server.py")
 
 
@@ -61,13 +56,13 @@ class Process:
 
 
 class _Server:
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(self) -> None:
         self.owner, self.at_start = os.getpid(), _at_start(os.environ)
         self._line, theirs = socket.socketpair()
         self._line.settimeout(_START_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(_SERVER), str(theirs.fileno()), *modules],
+                [sys.executable, str(_SERVER), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd="/",
@@ -105,24 +100,23 @@ def _adopting() -> Iterator[None]:
 
 
 _lock = threading.Lock()
-_servers: dict[bool, _Server] = {}  # by whether it has pytest
+_servers: list[_Server] = []
 
 
-def _server(has_pytest: bool) -> _Server:
-    if has_pytest not in _servers or _servers[has_pytest].owner != os.getpid():
-        _servers[has_pytest] = _Server([*_MODULES, "pytest"] if has_pytest else _MODULES)
-    return _servers[has_pytest]
+def _server() -> _Server:
+    if not _servers or _servers[-1].owner != os.getpid():
+        _servers.append(_Server())
+    return _servers[-1]
 
 
 @contextmanager
 def server() -> Iterator[None]:
     """Run a server during all tests of this process, so that no single test starts it."""
     with _lock:
-        _server(has_pytest=False)
+        _servers.append(_Server())
     yield
     with _lock:
-        while _servers:
-            _servers.popitem()[1].close()
+        _servers.pop().close()
 
 
 def start(
@@ -148,7 +142,7 @@ def start(
         Descriptors.
     """
     with _lock:
-        server = _server(has_pytest=list(args[:2]) == ["-m", "pytest"])
+        server = _server()
         request = {
             "args": list(args),
             "env": dict(env),
@@ -171,7 +165,7 @@ def run_python(
     """
     given = dict(os.environ if env is None else env)
     with _lock:
-        alike = _at_start(given) == _server(has_pytest=False).at_start
+        alike = _at_start(given) == _server().at_start
     if not alike or (args[0].startswith("-") and args[0] not in ("-c", "-m")):
         return procs.run_python(args, timeout=timeout, env=env, input=input, cwd=cwd)
 

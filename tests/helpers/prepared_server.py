@@ -1,18 +1,27 @@
-"""The process that ``helpers.prepared`` forks; its arguments are the descriptor of the line to it, and modules.
+"""The process that ``helpers.prepared`` forks; its argument is the descriptor of the line to it.
 
 A forked process leaves ``serve`` and goes on as the program that was asked for, as ``__main__``.
 """
 
 import array
+import builtins
+import gc
 import importlib
 import importlib.machinery
 import json
 import os
 import socket
 import sys
+import types
 from pathlib import Path
 
 from peerlane.dialects import begin_anew
+
+MODULES = (
+    *("argparse", "concurrent.futures", "numpy", "pytest", "runpy", "threading"),
+    *("peerlane.cli.launch", "peerlane.cli.run", "peerlane.rendezvous"),
+    *("peerlane.dialects.acl", "peerlane.dialects.hcomm", "peerlane.dialects.hip.hip"),
+)
 
 
 def receive(line):
@@ -43,11 +52,13 @@ def prepare(request, fds, begun):
 
 
 def serve():
-    for module in sys.argv[2:]:
+    for module in MODULES:
         importlib.import_module(module)
     line = socket.socket(fileno=int(sys.argv[1]))
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:] = [each for each in sys.path[1:] if each not in inherited]
+    gc.collect()
+    gc.freeze()  # else each forked process would look at every object of these modules when it ends
     while True:
         try:
             request, fds = receive(line)
@@ -70,6 +81,15 @@ def serve():
 
 
 def load(words):
+    main = types.ModuleType("__main__")
+    vars(main).update(
+        __builtins__=builtins, __annotations__={}, __loader__=importlib.machinery.BuiltinImporter
+    )
+    sys.modules["__main__"] = main
+    return compiled(words), vars(main)
+
+
+def compiled(words):
     if words[0] == "-c":
         sys.argv[:] = ["-c", *words[2:]]
         sys.path[0] = ""
@@ -80,14 +100,8 @@ def load(words):
         return compile(f"__import__('runpy')._run_module_as_main({words[1]!r})", "<string>", "exec")
     sys.argv[:] = words
     sys.path[0] = str(Path(words[0]).resolve().parent)
-    globals()["__file__"] = str(Path(words[0]).absolute())
+    sys.modules["__main__"].__file__ = str(Path(words[0]).absolute())
     return compile(Path(words[0]).read_bytes(), words[0], "exec")
 
 
-del __file__, __cached__
-__doc__, __loader__ = None, importlib.machinery.BuiltinImporter  # as `python -c` has them
-program = load(serve())
-for name in [name for name in globals() if name not in ("program", "__file__") and name.strip("_") == name]:
-    del globals()[name]
-del name
-exec(globals().pop("program"))
+exec(*load(serve()))
