@@ -14,22 +14,32 @@ import ctypes
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from peerlane.testing import procs
 from peerlane.testing.procs import Completed
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-_START_SECONDS = 60.0
+_START_SECONDS, _END_SECONDS = 60.0, 5.0
 # What an interpreter, its C library or its allocator reads before the first statement.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")
 
+_SERVING = """
+import importlib, json, sys
+from multiprocessing.connection import Connection
+folder, module, name, args = sys.argv[1:]
+sys.path.insert(0, folder)
+getattr(importlib.import_module(module), name)(Connection(0), *json.loads(args))
+"""
 _SERVER = Path(__file__).with_name("prepared_server.py")
 
 
@@ -53,6 +63,12 @@ class Process:
                 os.close(descriptor)
             self._ended = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._ended
+
+    def kill(self) -> None:
+        """Kill it if it still runs, and wait for its end."""
+        if self._ended is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait(_START_SECONDS)
 
 
 class _Server:
@@ -149,6 +165,31 @@ def start(
             "cwd": str(Path.cwd() if cwd is None else Path(cwd).absolute()),
         }
         return server.start(request, [stdin, stdout, stderr])
+
+
+@contextmanager
+def serving(module: str, name: str, *args: object, **variables: str) -> Iterator[tuple[Connection, Process]]:
+    """Let another process call a function of a module of ``tests`` with a connection to this one; then end it.
+
+    Parameters
+    ----------
+    module, name : str
+    *args : object
+        Further arguments of the function, plain values.
+    **variables : str
+        Environment variables of the process.
+    """
+    here, there = Pipe()
+    with there:
+        words = ["-c", _SERVING, str(_SERVER.parents[1]), module, name, json.dumps(args)]
+        process = start(words, env={**os.environ, **variables}, stdin=there.fileno(), stdout=1)
+    try:
+        yield here, process
+    finally:
+        here.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+        process.kill()
 
 
 def run_python(
