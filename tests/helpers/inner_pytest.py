@@ -35,8 +35,11 @@ def run(pytester: pytest.Pytester, source: str, *words: str, anew: bool = False)
     pytester.makepyfile(test_it=textwrap.dedent(source))
     without = [] if "-p" in words else ["-p", "no:hypothesispytest"]
     words = ("-p", "no:cacheprovider", *without, *words)
-    if anew:
-        return pytester.runpytest_subprocess(*words, timeout=SECONDS)
+    return pytester.runpytest_subprocess(*words, timeout=SECONDS) if anew else run_here(pytester, *words)
+
+
+def run_here(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+    """Run pytest on the present folder, in a process in which pytest and peerlane are imported already."""
     args = ["-m", "pytest", f"--basetemp={_new_folder(pytester)}", *words]
     with (
         Path(os.devnull).open("rb") as stdin,
