@@ -25,10 +25,11 @@ import pytest
 import peerlane as pl
 from helpers.interrupts import INTERRUPTS
 from helpers.launched import until
+from helpers.prepared import run_python
 from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, loop
 from peerlane.rendezvous.frames import MAX_VALUE, Operation
 from peerlane.rendezvous.meeting import cost
-from peerlane.testing.procs import run_python
+from peerlane.testing import procs
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
@@ -488,10 +489,12 @@ def test_rendezvous_foreign_server_answers_raises_invalid_value(tmp_path: Path) 
 
 
 def test_rendezvous_is_not_imported_with_peerlane_and_enters_no_node() -> None:
-    done = run_python(["-c", "import sys, peerlane; print('peerlane.rendezvous' in sys.modules)"], timeout=40)
+    done = procs.run_python(
+        ["-c", "import sys, peerlane; print('peerlane.rendezvous' in sys.modules)"], timeout=40
+    )
     assert done.stdout == "False\n"
     code = "import sys, peerlane.rendezvous, peerlane.backend.registry as r; print(r.is_entered())"
-    assert run_python(["-c", code], timeout=40).stdout == "False\n"
+    assert procs.run_python(["-c", code], timeout=40).stdout == "False\n"
 
 
 def test_rendezvous_close_ends_own_waits_only(server: RendezvousServer) -> None:

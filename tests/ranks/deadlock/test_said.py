@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerlane.errors import FailedBefore, RankWait, ThreadWait
 from peerlane.ranks.deadlock.said import decode, encode
+
+pytestmark = pytest.mark.any_schedule
 
 WAIT = RankWait(
     3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 6),), 5, 2, "a.py:6"
