@@ -180,8 +180,8 @@ void waits_for_abandoned_notifies_end() {
 // A thread that waits for a stream as a program does.
 struct Waiter {
     std::thread thread;
-    explicit Waiter(const StreamPtr& on, double seconds = kPatience, bool guard = true)
-        : thread([on, seconds, guard] { (void)engine().synchronize(*on, Deadline::in(seconds, guard), {}); }) {}
+    explicit Waiter(const StreamPtr& on, double seconds = kPatience)
+        : thread([on, seconds] { (void)engine().synchronize(*on, Deadline::in(seconds), {}); }) {}
     ~Waiter() { thread.join(); }
 };
 
@@ -241,7 +241,7 @@ void waits_without_progress_are_refused_and_the_streams_stay() {
     }
     {
         const Waiter waiter(waits);
-        until_stuck();   // its deadline is a guard
+        until_stuck();   // its deadline is a safety net
         engine().notify_recorded(*missing);
     }
     finish(*waits);
@@ -290,7 +290,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
         for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
     }
     {
-        const Waiter waiter(waits, kPatience, false);   // its program goes on after the deadline
+        const Waiter waiter(waits, Deadline::kNetSeconds - 1);   // its program goes on after the deadline
         for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
         engine().notify_recorded(*between);
     }
