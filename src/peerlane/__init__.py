@@ -41,7 +41,6 @@ from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, StreamGroup
 
-
 _event_log.begin_as_told()
 
 

@@ -1,8 +1,8 @@
-"""The event log: what this process does to device memory, and in which order, for ``peerlane check``, observers and traces.
+"""The event log: what this process does to device memory, and in which order.
 
-``PEERLANE_LOG`` names a directory; then each process that imports peerlane writes ``<pid>-<start>.log`` there, with the names
-in ``<pid>-<start>.names``.  A forked child writes its own.  ``docs/design/checker.md`` says what the events mean, and
-``native/log/event.h`` how they are written.
+``peerlane check`` reads it.  ``PEERLANE_LOG`` names a directory; then each process that
+imports peerlane writes ``<pid>-<start>.log`` there, with the names in ``<pid>-<start>.names``.  A forked child writes
+its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log/event.h`` how they are written.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def called_at(site: int) -> Iterator[None]:
-    """Log what this thread does in the block as called at a line, by its number (``_core.log_site()``); 0 changes nothing."""
+    """Log what this thread does in the block as called at a line.
+
+    ``site`` is its number, of ``_core.log_site()``; 0 changes nothing.
+    """
     before = _core.log_fix(site) if site else 0
     try:
         yield
