@@ -110,7 +110,7 @@ struct Header {
     int32_t pid, rank;                    // rank -1: not known
     uint64_t start_ns;
     std::atomic<uint64_t> head;           // bytes written since the beginning; published after the record
-    std::atomic<uint64_t> open;           // where the last record begins: it may grow until another one follows
+    std::atomic<uint64_t> open;           // records before it are final; the one that begins there, if one does, may still grow
     std::atomic<uint64_t> tail;           // the reader's
     std::atomic<uint64_t> dropped;        // events
     std::atomic<uint32_t> ended;          // the process left in an orderly way
