@@ -55,7 +55,7 @@ enum class Kind : uint8_t {
     take,             // a, b = key; c = how many posts there are at least before it: the thread has their past
     forget,           // a, b = key: nobody takes it again
     // One operation of a group; its own traffic is not logged.
-    collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
+    collective,       // a = group, b = number << 16 | what << 8 (both numbers are equal in all ranks), c = root or peer, d = size << 32 | rank; spans
     collected,        // it is over for (stream, sequence); only for stream 0
     outside,          // the process can talk to others in a way that is not logged; a = a name's number
     ended,            // the process left its node in an orderly way
@@ -77,6 +77,7 @@ constexpr uint8_t kEnd = 4;
 constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
 constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span
 constexpr uint8_t kMerged = 32;      // `repeats` accesses of one line, which lie side by side
+constexpr uint8_t kFetch = 64;       // access of a channel: it reads the peer's memory; what it writes is this process's own
 
 struct Head {
     uint32_t units;          // of the whole record
