@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "copy/thread_team.h"
+#include "memory/threads.h"
 #include "stream/logged.h"
 
 namespace peerlane {
@@ -246,7 +247,7 @@ void Scheduler::add_worker() {
 }
 
 void Scheduler::serve() {
-    leave_signals_to_others();
+    begin_own_thread();
     Lock lock(mutex_);
     while (true) {
         if (!ready_first_) {

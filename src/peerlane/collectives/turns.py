@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.collectives.workspace import Workspace
-from peerlane.errors import Closed
+from peerlane.errors import Closed, Refused
 
 if TYPE_CHECKING:
     from peerlane.ranks.invite import Invitations
@@ -198,6 +198,7 @@ class Turns:
                 f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
                 call=call,
                 device=self._session.device.name,
+                detail=Refused(reason="failed_before", failure=self._failure),
             )
 
     def _fail(self, call: str, error: BaseException) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerlane import _core
+from peerlane.backend.facts import HandleKind
 from peerlane.backend.ranks import Lent
+from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.notify import VirtualNotify
@@ -16,6 +18,7 @@ from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
     from peerlane.devices.device import Device
+    from peerlane.sharing.handle import Allow
     from peerlane.streams.stream import Stream
 
 C = TypeVar("C")
@@ -53,6 +56,23 @@ class VirtualRanks:
 
     def create_bank(self, lines: int) -> _core.Signal:
         return _core.Signal(self._ledger(), lines)
+
+    def offer_bank(
+        self,
+        source: object,
+        device: Device,
+        bank: _core.Signal,
+        count: int,
+        allow: Allow,
+        told: Iterable[object] = (),
+        /,
+    ) -> VirtualHandle:
+        def offer(everyone: bool) -> Any:
+            return device.backend.offer_signal(
+                HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count
+            )
+
+        return VirtualHandle._make(source, allow, offer, told=told)
 
     def open_bank(self, offer: _core.Offer, lines: int) -> _core.Signal:
         return offer.signal(self._ledger(), lines)
