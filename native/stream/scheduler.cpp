@@ -142,6 +142,8 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
             // What runs now is one event, and not two.
             const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
             queued.logged = runs_now ? Logged::when_it_runs : log_submitted(stream, op, result.sequence);
+        } else if (log::here.stream != 0 && op.kind == OpKind::notify) [[unlikely]] {
+            queued.logged = log_as_another(stream, result.sequence);
         }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);

@@ -235,6 +235,12 @@ class Ranks(Protocol):
         """Set up the fast methods of a new channel; an argument that is None or empty leaves its methods off."""
         ...
 
+    def log_channel(
+        self, channel: OwnChannel, incoming: list[Notify], outgoing: list[Notify], rank: int, peer: int, /
+    ) -> None:
+        """Tell the event log of a new channel and its notifies, between two ranks."""
+        ...
+
     def serve_nothing(self, channel: OwnChannel) -> None:
         """Switch the fast methods of a channel off: all its calls take the neutral ones."""
         ...

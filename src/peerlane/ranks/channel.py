@@ -11,6 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from peerlane.backend.facts import Route
+from peerlane.diagnostics import event_log
 from peerlane.errors import (
     BadAddress,
     BadArgument,
@@ -105,6 +106,8 @@ class Channel:
             ranks.serve(made, None, made._incoming, [])
         else:
             ranks.serve(made, made.window, made._incoming, made._outgoing)
+        if event_log.active:
+            ranks.log_channel(made, end.lines, answer.notifies, end.session.rank, end.peer)
         return made
 
     @property

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from peerlane.diagnostics import event_log
 from peerlane.errors import BadHandle, Closed, Fault
 from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind
@@ -92,7 +93,7 @@ class Membership:
 
     def close(self) -> None:
         """Record that this rank leaves."""
-        with contextlib.suppress(Closed):  # the node was left before
+        with contextlib.suppress(Closed), event_log.quiet():  # suppressed: the node was left before
             self._ranks.record(self._line(self._rank))
 
     def _line(self, rank: int) -> Notify:

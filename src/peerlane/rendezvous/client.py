@@ -8,10 +8,10 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from peerlane.diagnostics import store_waits
+from peerlane.diagnostics import event_log, store_waits
 from peerlane.diagnostics.store_waits import StoreWait
 from peerlane.errors import (
     BadArgument,
@@ -289,6 +289,28 @@ class Rendezvous:
                 call=call,
                 detail=Refused(reason="too_long", size=len(value), most=MAX_VALUE),
             )
+        if event_log.active:
+            with self._logged(operation, key):
+                return self._exchanged(call, operation, key, encoded, value, timeout)
+        return self._exchanged(call, operation, key, encoded, value, timeout)
+
+    @contextlib.contextmanager
+    def _logged(self, operation: Operation, key: str) -> Iterator[None]:
+        """Log the order that a call makes."""
+        where = "rendezvous", self.address, key
+        if operation is Operation.PUT:
+            event_log.post(event_log.key_of(*where))
+        if operation in (Operation.BARRIER, Operation.GATHER):
+            with event_log.meeting(*where, operation.name, rank=self._rank, size=self._size):
+                yield
+            return
+        yield
+        if operation is Operation.GET:
+            event_log.take(event_log.key_of(*where), 1)
+
+    def _exchanged(
+        self, call: str, operation: Operation, key: str, encoded: bytes, value: bytes, timeout: float | None
+    ) -> list[bytes]:
         waits = operation in _WAITING
         seconds = checked_timeout(call, timeout)
         head = frames.encode_request(

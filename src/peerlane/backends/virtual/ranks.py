@@ -13,7 +13,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.diagnostics import event_log, trace
+from peerlane.diagnostics import trace
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class VirtualRanks:
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)
     abandon = staticmethod(_core.Notify._abandon)
+    log_channel = staticmethod(_core.ChannelEnd._log)
     serve_nothing = staticmethod(_core.ChannelEnd._serve_nothing)
     put = staticmethod(_core.put)
     get = staticmethod(_core.get)
@@ -107,9 +108,6 @@ class VirtualRanks:
     ) -> None:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)
-        if event_log.active:
-            made: Any = channel
-            channel._log(made._incoming, made._outgoing, made.group.rank, made.peer)
 
     def lease_in(self, bank: _core.Signal, line: int, number: int) -> _core.Lease:
         return _core.Lease(bank, line, number)
