@@ -54,7 +54,13 @@ def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
     records["units"], records["thread"], records["repeats"] = 4, 1000 + rank, 1
     records["time"] = 10**9 + number * 1000 + rank
     records["stream"], records["sequence"] = 4, number + 1
-    records["kind"], records["op"], records["site"], records["spans"], records["words"] = KIND.access, OP.copy, 10 + number % 50, 2, 0
+    records["kind"], records["op"], records["site"], records["spans"], records["words"] = (
+        KIND.access,
+        OP.copy,
+        10 + number % 50,
+        2,
+        0,
+    )
     spans = records.view("<u8").reshape(events, 16)
     target = rng.integers(0, SIZE // 16, events) * 8  # the lower half is its own
     source = rng.integers(0, SIZE // 16, events) * 8
@@ -62,7 +68,9 @@ def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
     spans[:, 9], spans[:, 10], spans[:, 11] = rank + 1, source, 8
     begins = [(KIND.notify, 0), (KIND.notified, 1)]
     waits = [(KIND.notify_wait, 0), (KIND.notify_waited, 1)]
-    last = [*begins, *waits] if rank % 2 == 0 else [*waits, *begins]  # of two neighbours one begins, and one answers
+    last = (
+        [*begins, *waits] if rank % 2 == 0 else [*waits, *begins]
+    )  # of two neighbours one begins, and one answers
     for place, (kind, back) in enumerate([*last, (KIND.sync, 1)]):
         at = number % 1000 == 995 + place
         records["kind"][at], records["spans"][at], records["words"][at] = kind, 0, 3
@@ -81,7 +89,9 @@ def write(folder: Path, ranks: int, events: int) -> list[Path]:
         capacity = -(-len(records) // 4096) * 4096
         path = folder / f"{rank}.log"
         with path.open("wb") as file:
-            header = struct.pack("<QQiiQQQQQI", MAGIC, capacity, 1000 + rank, rank, 10**9, len(records), len(records), 0, 0, 1)
+            header = struct.pack(
+                "<QQiiQQQQQI", MAGIC, capacity, 1000 + rank, rank, 10**9, len(records), len(records), 0, 0, 1
+            )
             file.write(header.ljust(HEADER, b"\0"))
             file.write(records)
             file.truncate(HEADER + capacity)
@@ -104,7 +114,12 @@ def main(events: int, ranks: int, folder: Path) -> None:
         seconds = time.perf_counter() - start
         status = Path("/proc/self/status").read_text()
         peak = int(status.split("VmHWM:")[1].split()[0])
-        print(f"{seconds:.1f} s ({time.process_time():.1f} s of processor), peak {peak >> 10} MiB", analysis.stats(), begin.ru_maxrss >> 10, flush=True)
+        print(
+            f"{seconds:.1f} s ({time.process_time():.1f} s of processor), peak {peak >> 10} MiB",
+            analysis.stats(),
+            begin.ru_maxrss >> 10,
+            flush=True,
+        )
         for found in analysis.findings()[:5]:
             print(found)
         os._exit(0)
@@ -113,4 +128,8 @@ def main(events: int, ranks: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000, int(sys.argv[2]) if len(sys.argv) > 2 else 4, Path(name))
+        main(
+            int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000,
+            int(sys.argv[2]) if len(sys.argv) > 2 else 4,
+            Path(name),
+        )
