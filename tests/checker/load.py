@@ -6,12 +6,12 @@ neighbour now and then, which waits and answers.  All of it is right.
 
 from __future__ import annotations
 
-import os
-import resource
 import struct
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers.event_logs import HEADER, KIND, MAGIC, OP
+from peerlane._check import Analysis
 
 SIZE = 32 << 20  # of each process's memory
 RECORD = np.dtype(
@@ -43,7 +44,6 @@ RECORD = np.dtype(
     ]
 )
 assert RECORD.itemsize == 128
-ACCESS = {"a": 0, "span": 0}
 
 
 def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
@@ -54,12 +54,11 @@ def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
     records["units"], records["thread"], records["repeats"] = 4, 1000 + rank, 1
     records["time"] = 10**9 + number * 1000 + rank
     records["stream"], records["sequence"] = 4, number + 1
-    records["kind"], records["op"], records["site"], records["spans"], records["words"] = (
+    records["kind"], records["op"], records["site"], records["spans"] = (
         KIND.access,
         OP.copy,
         10 + number % 50,
         2,
-        0,
     )
     spans = records.view("<u8").reshape(events, 16)
     target = rng.integers(0, SIZE // 16, events) * 8  # the lower half is its own
@@ -89,9 +88,8 @@ def write(folder: Path, ranks: int, events: int) -> list[Path]:
         capacity = -(-len(records) // 4096) * 4096
         path = folder / f"{rank}.log"
         with path.open("wb") as file:
-            header = struct.pack(
-                "<QQiiQQQQQI", MAGIC, capacity, 1000 + rank, rank, 10**9, len(records), len(records), 0, 0, 1
-            )
+            counts = (len(records), len(records), 0, 0, 1)
+            header = struct.pack("<QQiiQQQQQI", MAGIC, capacity, 1000 + rank, rank, 10**9, *counts)
             file.write(header.ljust(HEADER, b"\0"))
             file.write(records)
             file.truncate(HEADER + capacity)
@@ -99,37 +97,23 @@ def write(folder: Path, ranks: int, events: int) -> list[Path]:
     return paths
 
 
-def main(events: int, ranks: int, folder: Path) -> None:
-    paths = write(folder, ranks, events)
-    child = os.fork()
-    if child == 0:
-        from peerlane._check import Analysis
+def measure(paths: list[Path]) -> tuple[float, int, dict[str, int], int]:
+    """Return seconds of processor, the peak of memory in MiB, counts, and the number of findings."""
+    analysis = Analysis()
+    for path in paths:
+        analysis.add(str(path), True)
+    start = time.process_time()
+    analysis.finish()
+    seconds = time.process_time() - start
+    peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) >> 10
+    return seconds, peak, analysis.stats(), len(analysis.findings())
 
-        begin = resource.getrusage(resource.RUSAGE_SELF)
-        analysis = Analysis()
-        for path in paths:
-            analysis.add(str(path), True)
-        start = time.perf_counter()
-        analysis.finish()
-        seconds = time.perf_counter() - start
-        status = Path("/proc/self/status").read_text()
-        peak = int(status.split("VmHWM:")[1].split()[0])
-        print(
-            f"{seconds:.1f} s ({time.process_time():.1f} s of processor), peak {peak >> 10} MiB",
-            analysis.stats(),
-            begin.ru_maxrss >> 10,
-            flush=True,
-        )
-        for found in analysis.findings()[:5]:
-            print(found)
-        os._exit(0)
-    os.waitpid(child, 0)
+
+def main(events: int = 10_000_000, ranks: int = 4) -> None:
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        seconds, peak, stats, found = pool.submit(measure, write(Path(name), ranks, events)).result()
+    print(f"{seconds:.1f} s of processor, peak {peak} MiB, {found} findings, {stats}")
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        main(
-            int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000,
-            int(sys.argv[2]) if len(sys.argv) > 2 else 4,
-            Path(name),
-        )
+    main(*map(int, sys.argv[1:]))

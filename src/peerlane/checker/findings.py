@@ -133,8 +133,8 @@ def _finding(data: Data, names: Mapping[int, Names]) -> dict[str, Any]:
 
 
 _WHY_ORDER = (
-    "a thread knew that the first access was over before the second one was submitted, and could tell the other thread "
-    "by a means that peerlane does not see: a variable, a socket, a pipe, shared memory"
+    "a thread knew that the first access was over before the second one was submitted, and could tell the other "
+    "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory"
 )
 _WHY = {
     "unconsumed-notify": "a program may end without a wait for a notify that it does not need any more",
@@ -143,9 +143,10 @@ _WHY = {
 _MESSAGES = {
     "race": "{first} {first_did}, {second} {second_did} the same bytes, and nothing orders the two",
     "use-after-free": "{first} may use memory after it has ended at {second}",
-    "lost-notify": "the record at {second} may come before the record at {first} is consumed, and then one of them is lost",
-    "relied-on-schedule": "{first} {first_did} and {second} {second_did} the same bytes; a record ordered them this time, and no "
-    "promise does",
+    "lost-notify": "the record at {second} may come before the record at {first} is consumed, and then one of them is "
+    "lost",
+    "relied-on-schedule": "{first} {first_did} and {second} {second_did} the same bytes; a record ordered them this "
+    "time, and no promise does",
     "unwritten-read": "{second} reads bytes that nobody wrote since {first}",
     "unconsumed-notify": "nobody waits for the record at {first}",
 }
@@ -222,31 +223,32 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
     match data["missing"]:
         case "arrival" if help_place and data["help_is_enough"]:
             return (
-                f"a wait of {second.owner} for notify {index}, which {help_place.owner} records at {help_place.line}; "
-                f"the wait must come before {second.line}"
+                f"a wait of {second.owner} for notify {index}, which {help_place.owner} records at {help_place.line}; the "
+                f"wait must come before {second.line}"
             )
         case "arrival":
             wrong = ""
             if help_place:
-                wrong = f" (the record of notify {index} at {help_place.line} is made before the write, or on another stream)"
+                record = f"the record of notify {index} at {help_place.line}"
+                wrong = f" ({record} is made before the write, or on another stream)"
             return f"a wait of {second.owner} for a notify that {first.owner} records on this {way} {between}{wrong}"
         case "sync":
             return f"a synchronization of {second.owner} with {first.actor}, {between}"
         case "event":
             return (
-                f"a wait of {second.actor} for an event that {first.actor} records after {first.line}, or a synchronization "
-                f"with {first.actor}, before {second.line}"
+                f"a wait of {second.actor} for an event that {first.actor} records after {first.line}, or a "
+                f"synchronization with {first.actor}, before {second.line}"
             )
         case "thread":
             return (
-                f"an order between thread {first.data['thread']} and thread {second.data['thread']} of {second.owner}, "
-                f"{between}: a join, a lock, a queue or peerlane.order"
+                f"an order between thread {first.data['thread']} and thread {second.data['thread']} of "
+                f"{second.owner}, {between}: a join, a lock, a queue or peerlane.order"
             )
         case "answer":
             stream = f" on {first.actor}" if first.data["stream"] else ""
             return (
-                f"a wait of {second.owner} for a notify that {first.owner} records{stream} after {first.line}; the wait must "
-                f"come before {second.line}"
+                f"a wait of {second.owner} for a notify that {first.owner} records{stream} after {first.line}; the "
+                f"wait must come before {second.line}"
             )
         case "fence":
             return f"a fence of the channel by {first.owner}, {between}"
@@ -254,8 +256,8 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             wait = f" at {help_place.line}" if help_place else ""
             waiter = help_place.owner if help_place else "the receiver"
             return (
-                f"an answer: {waiter} records a notify after its wait{wait} for notify {index}, and {second.owner} waits for it "
-                f"before {second.line}; or a notify of the kind fifo"
+                f"an answer: {waiter} records a notify after its wait{wait} for notify {index}, and {second.owner} waits "
+                f"for it before {second.line}; or a notify of the kind fifo"
             )
         case "wait":
             return f"a wait of the receiver for notify {index}, which {first.owner} records at {first.line}"
@@ -263,6 +265,6 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             return f"a write of these bytes before {second.line}"
         case _:
             return (
-                f"a wait of {second.owner} for each record by itself, {between}: the wait consumed several records, and only the "
-                "first of them is promised"
+                f"a wait of {second.owner} for each record by itself, {between}: the wait consumed several records, and "
+                "only the first of them is promised"
             )
