@@ -143,7 +143,7 @@ _WHY = {
 _MESSAGES = {
     "race": "{first} {first_did}, {second} {second_did} the same bytes, and nothing orders the two",
     "use-after-free": "{first} may use memory after it has ended at {second}",
-    "lost-notify": "the record at {second} may come before the record at {first} is consumed, and then one of them is "
+    "lost-notify": "the record at {second} may come before the record at {first} is consumed, and then one is "
     "lost",
     "relied-on-schedule": "{first} {first_did} and {second} {second_did} the same bytes; a record ordered them this "
     "time, and no promise does",
@@ -223,8 +223,8 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
     match data["missing"]:
         case "arrival" if help_place and data["help_is_enough"]:
             return (
-                f"a wait of {second.owner} for notify {index}, which {help_place.owner} records at {help_place.line}; the "
-                f"wait must come before {second.line}"
+                f"a wait of {second.owner} for notify {index}, which {help_place.owner} records at "
+                f"{help_place.line}; the wait must come before {second.line}"
             )
         case "arrival":
             wrong = ""
@@ -256,8 +256,8 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             wait = f" at {help_place.line}" if help_place else ""
             waiter = help_place.owner if help_place else "the receiver"
             return (
-                f"an answer: {waiter} records a notify after its wait{wait} for notify {index}, and {second.owner} waits "
-                f"for it before {second.line}; or a notify of the kind fifo"
+                f"an answer: {waiter} records a notify after its wait{wait} for notify {index}, and "
+                f"{second.owner} waits for it before {second.line}; or a notify of the kind fifo"
             )
         case "wait":
             return f"a wait of the receiver for notify {index}, which {first.owner} records at {first.line}"
@@ -265,6 +265,6 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             return f"a write of these bytes before {second.line}"
         case _:
             return (
-                f"a wait of {second.owner} for each record by itself, {between}: the wait consumed several records, and "
-                "only the first of them is promised"
+                f"a wait of {second.owner} for each record by itself, {between}: the wait consumed several "
+                "records, and only the first of them is promised"
             )
