@@ -18,6 +18,10 @@ struct LeaseHandle {
 struct HeldBackHandle {
     std::shared_ptr<peerlane::HeldBack> area;
 };
+struct UndeliveredHandle {
+    std::shared_ptr<peerlane::HeldBack> area;
+    std::shared_ptr<peerlane::Undelivered> by;
+};
 using HeldNotify = Held<peerlane::Notify>;
 
 // What Python holds of a signal; with the owner it ends for this process.

@@ -115,6 +115,7 @@ class Scheduler {
     void abandon(Notify& notify);                   // only queued operations will still record it: other waits fail
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled
 
+    void attend();                                  // peers stage bytes that this process brings while it rests
     Doorbell& bell();                               // peers ring it when they record for this process
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }

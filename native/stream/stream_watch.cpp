@@ -6,6 +6,7 @@
 
 #include "copy/thread_team.h"
 #include "memory/fault_guard.h"
+#include "ranks/held_back.h"
 #include "share/shared_signal.h"
 #include "stream/scheduler.h"
 
@@ -149,6 +150,12 @@ void Scheduler::wake_watch() {
     (void)guarded(guard, [this] { doorbell().ring(); });
 }
 
+void Scheduler::attend() {
+    Lock lock(mutex_);
+    ensure_watch();
+    wake_watch();
+}
+
 Doorbell& Scheduler::bell() {
     Heap::get().check_usable();
     Lock lock(mutex_);
@@ -192,6 +199,14 @@ void Scheduler::watch() {
             if (has_work) pump(lock, kStepsForOthers, false);
             if (!has_work && at_rest_) at_rest_ = is_any_queued();
             if (bell_node_ || at_rest_) span = std::min(span, !has_work ? kBetweenLooks : at_rest_ ? 0 : kBetweenSteps);
+        }
+        if (Undelivered::is_any_attended()) {
+            if (schedule() == Schedule::eager || now >= moved_at_ + kRest) {
+                lock.unlock();
+                Undelivered::bring_all_older_than(kRest);
+                lock.lock();
+            }
+            span = std::min(span, kBetweenPulses);
         }
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();

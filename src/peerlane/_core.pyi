@@ -430,7 +430,25 @@ class HeldBack:
 
 HELD_LINES: int = 524288
 
-HELD_ENTRIES: int = 1024
+HELD_ENTRIES: int = 4096
+
+HELD_HEADER: int = 64
+
+class Undelivered:
+    """What brings what lies in a held area."""
+
+    def __init__(self, held: HeldBack, memories: Sequence[Memory], receives: bool) -> None:
+        """
+        To memories that the sender was offered; `receives`: they are this process's.
+        """
+
+    def bring_all(self) -> None:
+        """Bring all that is staged."""
+
+    def step(self, step: int, argument: int) -> Notify:
+        """
+        What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
+        """
 
 class Members:
     """The processes of a group."""
@@ -452,9 +470,9 @@ class Signal:
     def belong_to(self, members: Members) -> None:
         """Waits here end too when one of a group's processes is lost."""
 
-    def expect(self, held: HeldBack, memories: Sequence[Memory]) -> None:
+    def expect(self, undelivered: Undelivered) -> None:
         """
-        Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one brings it.
+        Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.
         """
 
     def issue(self) -> int:
@@ -537,8 +555,8 @@ class Notify:
         """One of those of a queue."""
 
     @overload
-    def __init__(self, line: Notify, held: HeldBack, entry: int) -> None:
-        """A record of a line of a bank that is held back."""
+    def __init__(self, line: Notify, held: HeldBack, entry: int, staged: bool) -> None:
+        """A record of a line of a bank, as an entry of a held area."""
 
     @property
     def id(self) -> int: ...

@@ -82,10 +82,20 @@ class Invitations:
             session._channels += found
         return found
 
-    def invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
-        """Offer a peer the next channel of a series, without waiting for it."""
+    def invite(
+        self,
+        series: str,
+        peer: int,
+        memories: Memories,
+        notifies: int,
+        kind: NotifyKind,
+        *,
+        collective: bool = False,
+    ) -> Begun:
+        """Offer a peer the next channel of a series, without waiting for it; ``collective``: for collectives."""
         memories = dict(memories)  # a memory may be deregistered meanwhile
-        begun = Begun(self._next(series, peer), End(self._session, peer, notifies, kind))
+        end = End(self._session, peer, notifies, kind, collective=collective)
+        begun = Begun(self._next(series, peer), end)
         try:
             offered = begun.end.invitation(self._session._offered(peer, memories), memories)
             self._conversation.say(f"{begun.key}.{peer}", offered.encode())

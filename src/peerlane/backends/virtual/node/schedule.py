@@ -63,3 +63,9 @@ def present() -> str:
     """Return the present schedule in the form that :func:`parse` reads: ``seeded:17``."""
     name, seed = _present[0] if _present else ("eager", 0)
     return f"{name}:{seed}" if name == "seeded" else name
+
+
+def lateness() -> str:
+    """Return the schedule's name if it holds back what a channel writes, else an empty text."""
+    name = _present[0][0] if _present else "eager"
+    return "" if name == "eager" else name
