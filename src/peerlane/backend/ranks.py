@@ -79,6 +79,18 @@ class Undelivered(Protocol):
         ...
 
 
+class Turns(Protocol):
+    """A rank's part in the turns of its group, which a schedule may have its ranks take."""
+
+    def join(self, seconds: float, /) -> None:
+        """Let the calling thread be this rank from now on, and wait for the others; or take no turns."""
+        ...
+
+    def leave(self) -> None:
+        """Take no turns any more; idempotent."""
+        ...
+
+
 class Members(Protocol):
     """The watched processes of a group."""
 
@@ -266,6 +278,10 @@ class Ranks(Protocol):
 
     def board(self, bank: OwnBank, rank: int) -> WaitBoard:
         """Return a rank's view of the board, which lies behind the first lines of a group's bank."""
+        ...
+
+    def turns(self, bank: OwnBank, members: OwnMembers, rank: int) -> Turns:
+        """Return a rank's part in the turns, which stand behind the board."""
         ...
 
     # Late delivery: writes that a channel holds back.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from peerlane.diagnostics import turns
 from peerlane.errors import BadHandle, Error, PeerLost
 from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel
@@ -75,7 +76,8 @@ class Invitations:
                 begun.append(self.invite(series, peer, session._registered, count, self.kind))
             left = list(range(len(begun)))
             while left:
-                left = self._accept_all(call, begun, made, left, deadline)
+                with turns.inside():
+                    left = self._accept_all(call, begun, made, left, deadline)
             undo.pop_all()
         found = [made[at] for at in range(len(begun))]
         with session._lock:

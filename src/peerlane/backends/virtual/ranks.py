@@ -32,6 +32,34 @@ def _make(stream: Stream | None, step: _core.Notify) -> None:
         stream._record_notify(step)
 
 
+class Turns:
+    """A rank's part in the turns of its group under ``seeded``.
+
+    Parameters
+    ----------
+    turns : _core.Turns
+    rank : int
+    """
+
+    def __init__(self, turns: _core.Turns, rank: int) -> None:
+        self._turns, self._rank, self._is_over = turns, rank, False
+
+    def join(self, seconds: float) -> None:
+        if schedule.lateness() == "seeded":
+            self._turns.join(seconds)
+        else:
+            self._turns.decline()
+            self._is_over = True
+
+    def leave(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        why, about = self._turns.why
+        schedule.tell(self._rank, self._turns.steps, why, about)
+        self._turns.leave()
+
+
 class VirtualRanks:
     """The verbs of :class:`peerlane.backend.ranks.Ranks`.
 
@@ -134,6 +162,9 @@ class VirtualRanks:
 
     def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.HeldBack, entry: int) -> None:
         stream._record_notify(_core.Notify(notify, area, entry, False))
+
+    def turns(self, bank: _core.Signal, members: _core.Members, rank: int) -> Turns:
+        return Turns(_core.Turns(bank, members, rank), rank)
 
     def follow(self, stream: Stream, before: Stream, operations: int) -> None:
         mark = before.record()._recorded("Channel")
