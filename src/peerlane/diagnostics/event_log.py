@@ -142,9 +142,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
-    """Log an access of a channel that is submitted to a stream, and nothing that it is made of."""
+    """Log an access of a channel that is given to a stream (None: to no stream), and nothing that it is made of."""
     if active:
-        _core.log_event(_ACCESS, stream=stream.id, sequence=stream.submitted + 1, written=written, read=read)
+        where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
+        _core.log_event(_ACCESS, **where, written=written, read=read)
     with quiet():
         yield
 

@@ -11,8 +11,10 @@ import argparse
 import math
 import sys
 
+from peerlane.cli.faults import counted
 from peerlane.cli.node_options import node_from
 from peerlane.cli.program import add_program_arguments, set_up_program
+from peerlane.cli.schedules import told
 from peerlane.cli.stdout import BrokenOutput
 
 from . import front
@@ -44,8 +46,13 @@ def run(args: argparse.Namespace) -> int:
     if sys.stdout is None:
         raise BrokenOutput("it is closed")
     node_from(args)  # ranks share memory, which only virtual devices do
-    set_up_program(args)
-    return front.launch(args.ranks, _words(args.form, *sys.argv), args.grace)
+    with counted(args), told("peerlane launch", _say):
+        set_up_program(args)
+        return front.launch(args.ranks, _words(args.form, *sys.argv), args.grace)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _words(form: str | None, program: str, *more: str) -> list[str]:
