@@ -761,6 +761,11 @@ def take_started() -> list[Any]:
 
 def next_order() -> int: ...
 
+def host_view_type(ndarray: type, tell: Callable[[int, int, int], None]) -> type[Any]:
+    """
+    The base of the arrays that tell; it calls tell(access, address, bytes) before each access.
+    """
+
 def set_tracing(on: bool) -> None:
     """Whether streams note when their operations ran."""
 
