@@ -37,6 +37,7 @@ bench: $(VENV)/installed-demo
 
 stubs: $(VENV)/installed-test
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/python/stub.pat -o src/peerlane/_core.pyi
+	$(RUN) -m nanobind.stubgen -q -P -m peerlane._check -o src/peerlane/_check.pyi
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._bench -o src/peerlane/_bench.pyi
 
 $(RUN):

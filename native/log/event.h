@@ -5,6 +5,7 @@
 // a log is read on the machine that wrote it.
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace peerlane::log {
@@ -31,13 +32,14 @@ enum class Kind : uint8_t {
     callback_end,
     stream_made,      // stream; a = its group of legacy streams (0: none), b = 1: it is the legacy stream
     stream_ended,
-    // Notifies.  a = bank (0: of this process), b = line.
+    // Notifies.  a = bank (0: of this process), b = line; a notify and its wait: d = the channel (0: none).
     notify,           // submitted to a stream, or (stream 0) made: c = number of the record, 0 if it is not made yet
     notified,         // the record of (stream, sequence) was made: c = its number
     notify_wait,      // submitted to a stream, or (stream 0) over: c = number of the newest record that it consumed
     notify_waited,    // the wait (stream, sequence) is over: c as above
     notify_reset,     // c = number of the last record that was discarded
-    notify_made,      // c = NotifyKind, d = 1: it is the incoming end of a channel; a line without one is binary
+    notify_made,      // c = NotifyKind, d = 1: it is the incoming end of a channel; a line without one is binary.  `sequence`: 0, or
+                      // the number that it had with bank 0 until now: its records there are those of this line
     value_wait,       // submitted; its word is the span.  `pieces` follows when it is over
     // Channels.
     channel,          // a = its number in this process, b = incoming bank, c = outgoing bank, d = this rank << 32 | peer
@@ -63,6 +65,13 @@ enum class Kind : uint8_t {
     op_ended,         // for traces: (stream, sequence); a = start, b = end in ns
 };
 
+constexpr const char* kKindNames[] = {
+    "pad", "gap", "access", "pieces", "cancelled", "host_access", "view", "event_record", "event_wait", "sync", "callback", "callback_begin",
+    "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
+    "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
+    "collective", "collected", "outside", "ended", "op_started", "op_ended"};
+static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
+
 enum class Collective : uint8_t {
     barrier, all_gather, all_reduce, all_to_all, reduce_scatter,   // each rank's end is after all ranks' beginnings
     broadcast, scatter,                                            // after the root's
@@ -77,6 +86,7 @@ constexpr uint8_t kEnd = 4;
 constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
 constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span
 constexpr uint8_t kMerged = 32;      // `repeats` accesses of one line, which lie side by side
+constexpr uint8_t kFetch = 64;       // access of a channel: it reads the peer's memory, and writes this end's
 
 struct Head {
     uint32_t units;          // of the whole record
@@ -110,7 +120,7 @@ struct Header {
     int32_t pid, rank;                    // rank -1: not known
     uint64_t start_ns;
     std::atomic<uint64_t> head;           // bytes written since the beginning; published after the record
-    std::atomic<uint64_t> open;           // where the last record begins: it may grow until another one follows
+    std::atomic<uint64_t> open;           // records before it are final; the one that begins there, if one does, may still grow
     std::atomic<uint64_t> tail;           // the reader's
     std::atomic<uint64_t> dropped;        // events
     std::atomic<uint32_t> ended;          // the process left in an orderly way

@@ -8,6 +8,7 @@
 
 #include "memory/fault_guard.h"
 #include "python/bind.h"
+#include "python/frames.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -49,14 +50,13 @@ bool is_ours(nb::handle globals) {
 
 #if PY_VERSION_HEX >= 0x030B0000
 nb::object globals_of(PyFrameObject* frame) { return nb::steal(PyFrame_GetGlobals(frame)); }
-int offset_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
 #else
 nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals); }
-int offset_of(PyFrameObject* frame) { return frame->f_lasti < 0 ? -1 : frame->f_lasti * 2; }
 #endif
 
-// Null: everything on this thread's stack is ours.
-nb::object innermost() {
+}  // namespace
+
+nb::object innermost_frame() {
     auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
     while (frame.is_valid()) {
         auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
@@ -66,10 +66,8 @@ nb::object innermost() {
     return frame;
 }
 
-}  // namespace
-
 uint64_t call_site() {
-    const nb::object frame = innermost();
+    const nb::object frame = innermost_frame();
     if (!frame.is_valid()) return 0;
     auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
@@ -98,7 +96,7 @@ void bind_call_sites(nb::module_& m) {
     m.def(
         "call_site",
         [] {
-            const nb::object frame = innermost();
+            const nb::object frame = innermost_frame();
             if (!frame.is_valid()) return nb::object(nb::none());
             auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
             return nb::object(nb::make_tuple(nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw))), offset_of(raw)));

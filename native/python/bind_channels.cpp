@@ -68,6 +68,7 @@ void move_memory(const StreamHandle* stream, const Memory& dst, const Memory& sr
             copy(target, source, size);
         else
             interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
+        if (log::wanted()) [[unlikely]] log_complete(OpKind::copy, {&target}, {&source});
     }
 }
 

@@ -2,18 +2,48 @@
 //
 // It derives from numpy.ndarray without NumPy's headers: only what types inherit is used.  Here are the accesses to one element
 // by its number, which programs make in loops; for all else the Python class that derives from it has methods.
+#include <algorithm>
+#include <exception>
+
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
 #include "python/bind.h"
+#include "stream/logged.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using namespace peerlane;
 
 namespace {
 
-constexpr long kRead = 0, kWritten = 1;   // as in diagnostics/event_log.py
+enum Access : uint8_t { kRead, kWritten, kUnknown };   // as in diagnostics/event_log.py
+
+struct HostRow {
+    uint64_t address, width, pitch, height;
+};
+
+void log_host_rows(Access access, const HostRow* rows, size_t count) noexcept {
+    if (!log::wanted()) return;
+    try {
+        note_site();
+        log::Spans spans;
+        const bool is_plain = std::all_of(rows, rows + count, [](const HostRow& row) { return row.height == 1; });
+        for (const HostRow* row = rows; row != rows + count; ++row) {
+            const char* const host = reinterpret_cast<const char*>(row->address);
+            if (is_plain)
+                add_span(spans, host, row->width, access == kWritten);
+            else
+                add_rows(spans, host, row->pitch, row->width, row->height, access == kWritten);
+        }
+        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? log::kUnknown : uint8_t{0}, .spans = &spans});
+    } catch (const std::exception&) {
+        log::drop();
+    }
+}
 
 PyTypeObject* array_type = nullptr;   // numpy.ndarray; kept for ever, as the class below is
 PyTypeObject* view_type = nullptr;
-PyObject* teller = nullptr;           // host_access of the log
 
 // Behind the fields of the array.  NumPy makes arrays with zeroed memory: no elements are known.
 constexpr int kMostAxes = 4;
@@ -47,18 +77,15 @@ uint64_t address_of(PyObject* self, PyObject* key) {
     return address;
 }
 
-bool tell(long access, uint64_t address, int64_t width) {
-    PyObject* words[] = {PyLong_FromLong(access), PyLong_FromUnsignedLongLong(address), PyLong_FromLongLong(width)};
-    PyObject* told = words[1] && words[2] ? PyObject_Vectorcall(teller, words, 3, nullptr) : nullptr;
-    for (PyObject* word : words) Py_XDECREF(word);
-    Py_XDECREF(told);
-    return told != nullptr;
+void tell(Access access, uint64_t address, int64_t width) {
+    const HostRow row{address, static_cast<uint64_t>(width), 0, 1};
+    log_host_rows(access, &row, 1);
 }
 
 PyObject* get(PyObject* self, PyObject* key) {
     const uint64_t address = address_of(self, key);
     if (address == 0) return PyObject_CallMethod(self, "_get", "(O)", key);
-    if (!tell(kRead, address, elements_of(self).width)) return nullptr;
+    tell(kRead, address, elements_of(self).width);
     return array_type->tp_as_mapping->mp_subscript(self, key);
 }
 
@@ -66,7 +93,7 @@ int set(PyObject* self, PyObject* key, PyObject* value) {
     if (!value) return array_type->tp_as_mapping->mp_ass_subscript(self, key, value);   // raises
     const uint64_t address = PyObject_TypeCheck(value, view_type) ? 0 : address_of(self, key);
     if (address != 0) {
-        if (!tell(kWritten, address, elements_of(self).width)) return -1;
+        tell(kWritten, address, elements_of(self).width);
         return array_type->tp_as_mapping->mp_ass_subscript(self, key, value);
     }
     PyObject* const done = PyObject_CallMethod(self, "_set", "(OO)", key, value);
@@ -122,10 +149,9 @@ PyMethodDef view_methods[] = {
      "Tell accesses to single elements here: (address, bytes of an element, shape, strides); without arguments no longer."},
     {nullptr, nullptr, 0, nullptr}};
 
-nb::object make_type(nb::handle ndarray, nb::handle tell_access) {
+nb::object make_type(nb::handle ndarray) {
     if (view_type) return nb::borrow(reinterpret_cast<PyObject*>(view_type));
     array_type = reinterpret_cast<PyTypeObject*>(ndarray.inc_ref().ptr());
-    teller = tell_access.inc_ref().ptr();
     PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("Base of the arrays that tell which bytes are read and written.")},
                            {Py_tp_methods, view_methods},
                            {Py_mp_subscript, reinterpret_cast<void*>(get)},
@@ -146,7 +172,22 @@ nb::object make_type(nb::handle ndarray, nb::handle tell_access) {
 }  // namespace
 
 void bind_host_views(nb::module_& m) {
-    m.def("host_view_type", &make_type, "ndarray"_a, "tell"_a,
-          nb::sig("def host_view_type(ndarray: type, tell: collections.abc.Callable[[int, int, int], None]) -> type[typing.Any]"),
-          "The base of the arrays that tell; it calls tell(access, address, bytes) before each access.");
+    m.def("host_view_type", &make_type, "ndarray"_a, nb::sig("def host_view_type(ndarray: type) -> type[typing.Any]"),
+          "The base of the arrays that tell the event log what the host reads and writes.");
+    m.def(
+        "log_host_access",
+        [](uint8_t access, uint64_t address, uint64_t width, uint64_t pitch, uint64_t height) {
+            const HostRow row{address, width, pitch, height};
+            log_host_rows(static_cast<Access>(access), &row, 1);
+        },
+        "access"_a, "address"_a, "width"_a, "pitch"_a = 0, "height"_a = 1,
+        "Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.");
+    m.def(
+        "log_host_rows",
+        [](uint8_t access, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& given) {
+            std::vector<HostRow> rows;
+            for (const auto& [address, width, pitch, height] : given) rows.push_back({address, width, pitch, height});
+            log_host_rows(static_cast<Access>(access), rows.data(), rows.size());
+        },
+        "access"_a, "rows"_a, "Log an access of the host to several such places as one event.");
 }

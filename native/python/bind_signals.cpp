@@ -54,12 +54,16 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     Heap::get().check_usable();
     if (is_observed()) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
     std::optional<uint32_t> other;
+    uint64_t number = 0;
     const auto look = [&] {
-        if (!notify.consume(other)) return false;
+        if ((number = notify.consume(other)) == 0) return false;
         if (other) throw out_of_order(notify, *other);
         return true;
     };
-    if (look()) return true;
+    if (look()) {
+        if (log::wanted()) [[unlikely]] log_waited_now(notify, number);
+        return true;
+    }
     if (spin_ns == 0) return false;
     const auto spin = [&look](uint64_t until) {
         while (now_ns() < until)
@@ -68,14 +72,18 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
         return false;
     };
     const uint64_t start = now_ns();
-    if (spin(start + std::min(spin_ns, kWithGil))) return true;
-    if (spin_ns <= kWithGil) return false;
-    const GilReleased gil;
-    return spin_politely(look, spin_ns);
+    bool found = spin(start + std::min(spin_ns, kWithGil));
+    if (!found && spin_ns > kWithGil) {
+        const GilReleased gil;
+        found = spin_politely(look, spin_ns);
+    }
+    if (found && log::wanted()) [[unlikely]] log_waited_now(notify, number);
+    return found;
 }
 
 // Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
 void record_now(Notify& notify) {
+    note_site();
     Seen seen{.kind = OpKind::notify, .notify = notify.id};
     uint64_t started = 0;
     if (is_observed()) [[unlikely]] {
@@ -213,6 +221,7 @@ void bind_signals(nb::module_& m) {
             "__init__",
             [](HeldNotify* self, int kind, uint32_t device) {
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+                if (log::wanted()) [[unlikely]] log_notify_made(*self->shared, false, 0);
             },
             "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
@@ -222,6 +231,7 @@ void bind_signals(nb::module_& m) {
                 if (index != 0 && index >= signal.signal->bank()) throw nb::index_error("no such line in the bank");
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
                 Scheduler::get().share(*self->shared, signal.signal, false, index);
+                if (signal.signal->bank() == 0 && log::wanted()) [[unlikely]] log_notify_made(*self->shared, false, 0);
             },
             "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
         .def(
@@ -243,7 +253,10 @@ void bind_signals(nb::module_& m) {
             "_share",
             [](const HeldNotify& self, const LedgerHandle& ledger) {
                 Scheduler::get().use_bell(ledger.ledger);
-                if (!self.shared->shared()) Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                if (!self.shared->shared()) {
+                    Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                    if (log::wanted()) [[unlikely]] log_notify_made(*self.shared, false, self.shared->id);
+                }
                 return new SignalHandle{self.shared->sharing(), false};
             },
             "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
@@ -262,5 +275,8 @@ void bind_signals(nb::module_& m) {
              "Say that only what is queued already will record it: waits in vain fail.")
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
-        .def("_reset", [](const HeldNotify& self) { Scheduler::get().reset(*self.shared); });
+        .def("_reset", [](const HeldNotify& self) {
+            note_site();
+            Scheduler::get().reset(*self.shared);
+        });
 }

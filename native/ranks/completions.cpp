@@ -48,8 +48,8 @@ bool Completions::is_empty() const {
     return !front(position);
 }
 
-std::optional<uint32_t> Completions::pop() {
-    uint64_t position = line().consumed.load(std::memory_order_relaxed);
+std::optional<uint32_t> Completions::pop(uint64_t& position) {
+    position = line().consumed.load(std::memory_order_relaxed);
     std::optional<uint32_t> found;
     do {   // another thread may consume too
         found = front(position);

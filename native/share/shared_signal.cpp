@@ -86,6 +86,15 @@ bool SharedSignal::is_there(uint64_t owner) const {
     }
 }
 
+uint64_t SharedSignal::file_number() const {
+    uint64_t found = file_number_.load(std::memory_order_relaxed);
+    if (found != 0) return found;
+    struct stat status {};
+    if (fstat(fd(), &status) != 0) return 0;
+    file_number_.store(status.st_ino, std::memory_order_relaxed);
+    return status.st_ino;
+}
+
 void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
 
 void SharedSignal::ring() const {

@@ -47,6 +47,7 @@ class SharedSignal {
     SignalLine& line(uint32_t i = 0) const { return page_->line(bank_ == 0 ? 0 : kFirstOfBank + i); }
     SignalLine& record_line(uint64_t number) const { return page_->line(kFirstRecord + number % kRecords); }
     int fd() const { return page_->fd(); }
+    uint64_t file_number() const;   // the same in all processes that have it
     const char* start() const { return reinterpret_cast<const char*>(&page_->bell()); }   // of the file
     uint64_t bytes() const { return page_->bytes(); }
 
@@ -88,6 +89,7 @@ class SharedSignal {
     const uint64_t me_;
     const uint32_t bank_;
     uint32_t place_ = 0;
+    mutable std::atomic<uint64_t> file_number_{0};
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::shared_ptr<const Members> members_;
     std::shared_ptr<Undelivered> undelivered_;

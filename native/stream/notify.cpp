@@ -171,21 +171,22 @@ uint64_t Notify::record(bool& wake) {
 
 void Notify::fail() { signal().generation.store(target, std::memory_order_release); }
 
-bool Notify::consume(std::optional<uint32_t>& other) {
+uint64_t Notify::consume(std::optional<uint32_t>& other) {
     if (queue_) {
-        const auto found = queue_->pop();
+        uint64_t position;
+        const auto found = queue_->pop(position);
         if (found && *found != number_) other = found;
-        return found.has_value();
+        return found ? position + 1 : 0;
     }
     SignalLine& at = signal();
-    if (kind == NotifyKind::level) return at.recorded() >= target;
-    uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded;
+    if (kind == NotifyKind::level) return at.recorded() >= target ? target : 0;
+    uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded, newest;
     do {   // another process may consume too
         recorded = at.recorded();
-        if (recorded == consumed) return false;
-    } while (!at.consumed.compare_exchange_weak(consumed, kind == NotifyKind::fifo ? consumed + 1 : recorded,
-                                                std::memory_order_acq_rel, std::memory_order_relaxed));
-    return true;
+        if (recorded == consumed) return 0;
+        newest = kind == NotifyKind::fifo ? consumed + 1 : recorded;
+    } while (!at.consumed.compare_exchange_weak(consumed, newest, std::memory_order_acq_rel, std::memory_order_relaxed));
+    return newest;
 }
 
 bool Notify::announce() {

@@ -83,8 +83,9 @@ struct Notify {
     // The number of the record; 0: it is strict and its last record was not consumed, or the queue is full.  `wake`: there
     // is a waiter.
     uint64_t record(bool& wake);
-    // Consume a record; false: there is none.  `other`: the notify whose record came instead, if it was not this one's.
-    bool consume(std::optional<uint32_t>& other);
+    // Consume a record; the number of the newest one that was consumed, 0: there is none.  `other`: the notify whose record
+    // came instead, if it was not this one's.
+    uint64_t consume(std::optional<uint32_t>& other);
     bool is_recorded() const;
     // Announce a waiter, then look again: a record after this rings the doorbell.
     bool announce();
@@ -95,6 +96,7 @@ struct Notify {
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
     uint32_t index() const { return index_; }   // of its line in a bank
+    uint32_t place_in_bank() const { return queue_ ? number_ : index_; }   // among the notifies that are told apart there
     bool is_local() const { return local_ && !shared(); }   // no other process can record it
     // The line that records change: its own line until it is shared.
     SignalLine& signal() const;

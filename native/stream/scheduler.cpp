@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "copy/thread_team.h"
+#include "stream/logged.h"
 
 namespace peerlane {
 
@@ -80,6 +81,10 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
         streams_.erase(stream->id);
         throw;
     }
+    if (log::wanted()) [[unlikely]] {
+        log::write({.kind = log::Kind::stream_made, .stream = stream->id, .a = stream->group ? stream->group->id : 0, .b = legacy});
+        stream->logged = true;
+    }
     return stream;
 }
 
@@ -123,6 +128,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
+        if (log::wanted()) [[unlikely]] op.logged = log_submitted(stream, op, result.sequence);
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
         run_at_once(stream, op, site);
         result.at_once = true;
@@ -131,6 +137,11 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     try {
         Op& queued = stream.queue.push(op, site);
         if (op.kind == OpKind::notify) add_recorder(stream, queued);
+        if (log::wanted()) [[unlikely]] {
+            // What runs now is one event, and not two.
+            const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
+            queued.logged = runs_now ? Logged::when_it_runs : log_submitted(stream, op, result.sequence);
+        }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
         throw;
@@ -287,6 +298,8 @@ bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
     queue.shared |= queue.server != std::thread::id{} && queue.server != here;
     queue.server = here;
     ++queue.running;
+    if (stream.queue.front().logged != Logged::no) [[unlikely]]
+        log::write({.kind = log::Kind::callback_begin, .stream = stream.id, .sequence = stream.head()});
     return true;
 }
 
@@ -299,6 +312,7 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     stream.callback_thread = {};
     const Op& op = stream.queue.front();
     --op.callbacks->running;
+    if (op.logged != Logged::no) [[unlikely]] log::write({.kind = log::Kind::callback_end, .stream = stream.id, .sequence = stream.head()});
     if (raised) fail(stream, op, {.why = Why::callback_failed, .token = token, .device = stream.device});
     finish_head(lock, stream);
     make_ready(stream);
@@ -310,7 +324,15 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     Lock lock(mutex_, std::defer_lock);
     if (!is_shared) lock.lock();   // it may be about to be shared
     bool wake;
-    const uint64_t number = notify.record(wake);
+    uint64_t number;
+    if (log::wanted()) [[unlikely]] {
+        log::Writing writing;
+        number = notify.record(wake);
+        const auto [bank, line] = place_of(notify);
+        if (number != 0) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
+    } else {
+        number = notify.record(wake);
+    }
     if (number == 0) throw not_recorded(notify);
     if (!wake) return number;
     if (is_shared) lock.lock();
@@ -355,6 +377,9 @@ void Scheduler::reset(Notify& notify) {
     Heap::get().check_usable();
     Lock lock(mutex_);   // streams consume under it
     notify.reset();
+    if (!log::wanted()) return;
+    const auto [bank, line] = place_of(notify);
+    log::write({.kind = log::Kind::notify_reset, .a = bank, .b = line, .c = notify.signal().consumed.load(std::memory_order_relaxed)});
 }
 
 void Scheduler::release(void* keep) {

@@ -8,6 +8,7 @@ from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what t
 from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
 from peerlane.collectives.group import Group
 from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
+from peerlane.diagnostics import event_log as _event_log
 from peerlane.diagnostics import trace
 from peerlane.diagnostics.observers import Observer, set_observer
 from peerlane.errors import (
@@ -39,6 +40,8 @@ from peerlane.sharing.handle import AllowList, Handle
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, StreamGroup
+
+_event_log.begin_as_told()
 
 
 class _Doc(str):

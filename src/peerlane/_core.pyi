@@ -746,6 +746,11 @@ class ChannelEnd:
     def _serve_nothing(self) -> None:
         """Let everything come to the methods in Python."""
 
+    def _log(self, incoming: Sequence[Notify], outgoing: Sequence[Notify], rank: int, peer: int) -> None:
+        """Log that it was made, with its lines."""
+
+CHANNEL_VERBS: tuple = ...
+
 class QuickMethod:
     """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
     def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
@@ -854,3 +859,62 @@ class WaitBoard:
 
     def text(self, rank: int) -> bytes:
         """What it said last; any bytes."""
+
+def log_begin(directory: str, capacity: int, rank: int) -> bool:
+    """
+    Begin the log of this process there; False if there is one.  OSError if it cannot be made.
+    """
+
+LOG_KINDS: dict = ...
+
+def log_end() -> None:
+    """End it: the process leaves in an orderly way."""
+
+def log_facts() -> tuple[str, int, int, int]:
+    """
+    (path, bytes written, events dropped, capacity); the path is empty if there is no log.
+    """
+
+def log_settle() -> None:
+    """Let a reader see the newest event."""
+
+def log_name(line: str) -> None:
+    """Add a JSON object to the names."""
+
+def log_site() -> int:
+    """The number of the program's line that is calling."""
+
+def log_fix(site: int) -> int:
+    """
+    Let this thread's events have this line, 0: that of the call; return what was set before.
+    """
+
+def log_hush(on: bool) -> None:
+    """Log nothing that this thread does, until as many calls with False."""
+
+def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ...) -> None:
+    """Write an event of the calling thread."""
+
+class LogReader:
+    """Reads the events of a log, also of one that is being written."""
+
+    def __init__(self, path: str, may_give_back: bool = False) -> None: ...
+
+    def take(self, also_open: bool = False) -> list[Any]:
+        """
+        (kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, rows) of the events since the last call.
+        """
+
+    def give_back(self) -> None: ...
+
+    @property
+    def dropped(self) -> int: ...
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def rank(self) -> int: ...

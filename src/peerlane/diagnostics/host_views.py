@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peerlane import _core
-from peerlane.diagnostics.event_log import READ, UNKNOWN, WRITTEN, host_access, host_rows
+from peerlane.diagnostics.event_log import READ, UNKNOWN, WRITTEN
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Row: TypeAlias = tuple[int, int, int, int]  # address, bytes, distance of the rows, number of rows
 
 _MOST_ROWS = 4096  # of one event; beyond, the whole interval is told as unknown
 
-_Base: Any = _core.host_view_type(np.ndarray, host_access)
+_Base: Any = _core.host_view_type(np.ndarray)
 
 
 class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is made when this runs
@@ -423,13 +423,13 @@ def _tell(access: int, array: Array) -> None:
 
 def _tell_rows(access: int, rows: list[Row]) -> None:
     if len(rows) == 1:
-        host_access(access, *rows[0])
+        _core.log_host_access(access, *rows[0])
     elif len(rows) > _MOST_ROWS:
         first = min(address for address, *_ in rows)
         end = max(address + pitch * (height - 1) + width for address, width, pitch, height in rows)
-        host_access(UNKNOWN, first, end - first)
+        _core.log_host_access(UNKNOWN, first, end - first)
     elif rows:
-        host_rows(access, rows)
+        _core.log_host_rows(access, rows)
 
 
 def _address(plain: Array) -> int:

@@ -11,7 +11,7 @@ from peerlane.backend.ranks import Lent
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.diagnostics import trace
+from peerlane.diagnostics import event_log, trace
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ class VirtualRanks:
     ) -> None:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)
+        if event_log.active:
+            made: Any = channel
+            channel._log(made._incoming, made._outgoing, made.group.rank, made.peer)
 
     def lease_in(self, bank: _core.Signal, line: int, number: int) -> _core.Lease:
         return _core.Lease(bank, line, number)
@@ -122,10 +125,10 @@ def _served(neutral: Any) -> Any:
     """Return the class of channels whose most frequent calls native code serves."""
 
     class Served(neutral, _core.ChannelEnd):  # type: ignore[misc]  # a class that is an argument
-        write = _quick("write", neutral.write)
-        notify = _quick("notify", neutral.notify)
-        wait = _quick("wait", neutral.wait)
+        pass
 
+    for verb in _core.CHANNEL_VERBS:
+        setattr(Served, verb, _quick(verb, getattr(neutral, verb)))
     Served.__name__, Served.__qualname__ = neutral.__name__, neutral.__qualname__
     Served.__module__, Served.__doc__ = neutral.__module__, neutral.__doc__
     return Served

@@ -1,0 +1,12 @@
+// The program's frames on a thread's stack.
+#pragma once
+#include <nanobind/nanobind.h>
+
+// The innermost frame outside peerlane; null: there is none on this thread's stack.
+nanobind::object innermost_frame();
+// Of the instruction that it runs, in bytes.
+#if PY_VERSION_HEX >= 0x030B0000
+inline int offset_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
+#else
+inline int offset_of(PyFrameObject* frame) { return frame->f_lasti < 0 ? -1 : frame->f_lasti * 2; }
+#endif
