@@ -17,13 +17,13 @@ using namespace peerlane;
 
 namespace {
 
-enum Access : uint8_t { kRead, kWritten, kUnknown };   // as in diagnostics/event_log.py
+enum HostAccess : uint8_t { kRead, kWritten, kUnknown };   // as in diagnostics/event_log.py
 
 struct HostRow {
     uint64_t address, width, pitch, height;
 };
 
-void log_host_rows(Access access, const HostRow* rows, size_t count) noexcept {
+void log_host_rows(HostAccess access, const HostRow* rows, size_t count) noexcept {
     if (!log::wanted()) return;
     try {
         note_site();
@@ -77,7 +77,7 @@ uint64_t address_of(PyObject* self, PyObject* key) {
     return address;
 }
 
-void tell(Access access, uint64_t address, int64_t width) {
+void tell(HostAccess access, uint64_t address, int64_t width) {
     const HostRow row{address, static_cast<uint64_t>(width), 0, 1};
     log_host_rows(access, &row, 1);
 }
@@ -178,7 +178,7 @@ void bind_host_views(nb::module_& m) {
         "log_host_access",
         [](uint8_t access, uint64_t address, uint64_t width, uint64_t pitch, uint64_t height) {
             const HostRow row{address, width, pitch, height};
-            log_host_rows(static_cast<Access>(access), &row, 1);
+            log_host_rows(static_cast<HostAccess>(access), &row, 1);
         },
         "access"_a, "address"_a, "width"_a, "pitch"_a = 0, "height"_a = 1,
         "Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.");
@@ -187,7 +187,7 @@ void bind_host_views(nb::module_& m) {
         [](uint8_t access, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& given) {
             std::vector<HostRow> rows;
             for (const auto& [address, width, pitch, height] : given) rows.push_back({address, width, pitch, height});
-            log_host_rows(static_cast<Access>(access), rows.data(), rows.size());
+            log_host_rows(static_cast<HostAccess>(access), rows.data(), rows.size());
         },
         "access"_a, "rows"_a, "Log an access of the host to several such places as one event.");
 }

@@ -66,8 +66,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_race_has_both_lines_with_source_and_what_is_missing(program: Path) -> None:
     assert texts.finding_text(race(program), texts.Sources()).splitlines() == [
         "race (certain): rank 0 writes what rank 1 reads, in no order",
-        "  bytes 0 to 63 of 4,096 in allocation 3 of rank 1, made at p.py:1",
-        "  rank 0, stream 2: Channel.write (write) at p.py:3, in send",
+        "  memory: bytes 0 to 63 of 4,096 in allocation 3 of rank 1, made at p.py:1",
+        "  rank 0, stream 2: Channel.write at p.py:3, in send",
         "        3 | channel.write(block, stream=stream)",
         "  rank 1, thread 72: Buffer.view (read) at p.py:5, in look",
         "        5 | return view[0] + view[1] + view[2] + view[3] + view[4] + view[5] + view[6] + view[7] + …",
@@ -96,10 +96,10 @@ def test_finding_without_rank_memory_and_source_is_told(tmp_path: Path) -> None:
     lost["sites"] = [site("<string>", 1, rank=-1, callers=[["q.py", 9, "run"]])]
     told = texts.finding_text(lost, texts.Sources({"<string>": "notify()"})).splitlines()
     assert told[1:] == [
-        "  process 71, stream 2: Channel.write (write) at <string>:1, in main",
+        "  process 71, stream 2: Channel.write at <string>:1, in main",
         "        1 | notify()",
         "          called at q.py:9, in run",
-        "  the last order between them: from rank 0 at p.py:3 to rank 1 at p.py:4",
+        "  last order: from rank 0 at p.py:3 to rank 1 at p.py:4",
     ]
 
 

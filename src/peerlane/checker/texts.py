@@ -13,6 +13,8 @@ Style: TypeAlias = Callable[[str, str], str]
 
 WIDTH = 100
 
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
+
 _COLOURS = {"certain": "1;31", "uncertain": "1;33", "place": "36", "missing": "1", "clean": "32"}
 
 
@@ -79,21 +81,36 @@ def finding_text(finding: Finding, sources: Sources, *, style: Style = plain, wi
     head = f"{finding['kind']} ({certainty}{times})"
     first, *rest = _wrapped(f"{head}: {finding['message']}", width)
     lines = [style(certainty, first[: len(head)]) + first[len(head) :], *rest]
-    if where := _bytes(finding):
-        lines += _wrapped(f"  {where}", width)
-    for site in finding["sites"]:
+    before, behind = finding_facts(finding, is_before=True), finding_facts(finding, is_before=False)
+    for name, text in before:
+        lines += _fact(name, text, style, width)
+    for site in distinct_sites(finding):
         lines += _site(site, sources, style, width)
-    if finding.get("missing"):
-        label, *rest = _wrapped(f"  missing: {finding['missing']}", width)
-        lines += ["  " + style("missing", "missing:") + label[10:], *rest]
-    if order := finding.get("last_order"):
-        lines += _wrapped(f"  the last order between them: from {order['from']} to {order['to']}", width)
-    if not finding["certain"]:
-        lines += _wrapped(f"  uncertain: {finding.get('why') or _WHY}", width)
+    for name, text in behind:
+        lines += _fact(name, text, style, width)
     return "\n".join(lines)
 
 
 _WHY = "the program may order the two by a means that peerlane does not see: a socket, a pipe, shared memory"
+
+
+def finding_facts(finding: Finding, *, is_before: bool | None = None) -> list[tuple[str, str]]:
+    """Return what is known of a finding beside its lines, with names; ``is_before`` chooses a part for the text."""
+    before = [("memory", where)] if (where := _bytes(finding)) else []
+    behind = [("missing", finding["missing"])] if finding.get("missing") else []
+    if order := finding.get("last_order"):
+        behind.append(("last order", f"from {order['from']} to {order['to']}"))
+    if not finding["certain"]:
+        behind.append(("uncertain", finding.get("why") or _WHY))
+    return before + behind if is_before is None else before if is_before else behind
+
+
+def _fact(name: str, text: str, style: Style, width: int) -> list[str]:
+    first, *rest = _wrapped(f"  {name}: {text}", width)
+    return [
+        f"  {style('missing', name + ':') if name == 'missing' else name + ':'}{first[len(name) + 3 :]}",
+        *rest,
+    ]
 
 
 def _bytes(finding: Finding) -> str:
@@ -103,7 +120,7 @@ def _bytes(finding: Finding) -> str:
     first, end = span
     which = f"byte {first:,}" if end - first == 1 else f"bytes {first:,} to {end - 1:,}"
     made = memory.get("made")
-    at = f", made at {_place(made[0], made[1])}" if made else ""
+    at = f", made at {place_of(made[0], made[1])}" if made else ""
     return f"{which} of {memory['size']:,} in allocation {memory['allocation']} of {_owner(memory)}{at}"
 
 
@@ -114,11 +131,32 @@ def _owner(what: Mapping[str, Any]) -> str:
     return f"process {what['pid']}" if what.get("pid") else "the process"
 
 
-def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -> list[str]:
+def distinct_sites(finding: Finding) -> list[Mapping[str, Any]]:
+    """Return the lines of a finding; one that is told twice stands once."""
+    first, *rest = finding["sites"]
+    return [first, *(each for each in rest if each != first)]
+
+
+def what_of(site: Mapping[str, Any]) -> str:
+    """Return what a line did: ``Channel.write (write)``."""
+    return f"{site['verb']} ({site['access']})" if site["access"] not in site["verb"] else str(site["verb"])
+
+
+def callers_of(site: Mapping[str, Any]) -> list[Sequence[Any]]:
+    """Return the frames that led to a line, without those of peerlane, which runs the program."""
+    return [each for each in site.get("callers", ()) if not str(each[0]).startswith(_OWN)][:3]
+
+
+def actor_of(site: Mapping[str, Any]) -> str:
+    """Return who did something: ``rank 0, stream 2``."""
     actor = f"stream {site['stream']}" if site.get("stream") else f"thread {site.get('thread', '?')}"
-    place = _place(site["file"], site["line"])
+    return f"{_owner(site)}, {actor}"
+
+
+def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -> list[str]:
+    place = place_of(site["file"], site["line"])
     within = f", in {site['function']}" if site.get("function") else ""
-    said = f"  {_owner(site)}, {actor}: {site['verb']} ({site['access']}) at "
+    said = f"  {actor_of(site)}: {what_of(site)} at "
     if len(said) + len(place) + len(within) <= width:
         lines = [said + style("place", place) + within]
     else:
@@ -126,10 +164,10 @@ def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -
     text = sources.line(site["file"], site["line"]).strip()
     if text:
         lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
-    for caller in site.get("callers", ())[:3]:
+    for caller in callers_of(site):
         file, line, *function = caller
         within = f", in {function[0]}" if function else ""
-        lines += _clipped("          called at ", _place(file, line) + within, width)
+        lines += _clipped("          called at ", place_of(file, line) + within, width)
     return lines
 
 
@@ -152,8 +190,9 @@ def _wrapped(text: str, width: int) -> list[str]:
     )
 
 
-def _place(file: str, line: int) -> str:
-    return f"{shown_path(file)}:{line}"
+def place_of(file: str, line: int) -> str:
+    """Return a line as ``p.py:12``."""
+    return f"{shown_path(file)}:{line}" if file else "an unknown line"
 
 
 def shown_path(file: str) -> str:
