@@ -30,7 +30,10 @@ def write_trace(path: Path, timeline: Timeline) -> None:
 
 def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
     """Yield the events of the format."""
+    shown = {lane.process + 1 for lane in timeline.lanes}
     for number, log in enumerate(timeline.processes, 1):
+        if number not in shown:  # `peerlane launch` itself
+            continue
         yield _named("process_name", number, 0, f"{log.name} (pid {log.pid})" if log.rank >= 0 else log.name)
         yield {
             "ph": "M",

@@ -151,6 +151,7 @@ class _Builder:
         self._sites: dict[tuple[int, int], int] = {}
         # Marks by what others name: a stream's operation, a record of a line or of an event.
         self._operations: dict[tuple[int, int, int], int] = {}
+        self._lines: dict[int, tuple[int, ...]] = {}  # of notifies and waits, by their marks
         self._records: dict[tuple[int, ...], int] = {}
         self._event_records: dict[tuple[int, ...], int] = {}
         self._writes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)  # not recorded so far
@@ -191,12 +192,14 @@ class _Builder:
                 what = b >> 8 & 0xFF
                 label = _COLLECTIVES[what] if what < len(_COLLECTIVES) else label
             mark = self._mark(process, log, event, label, group, _note(event))
+            if event.kind in ("notify", "notify_wait"):
+                self._lines[mark] = _line(process, a, b)
             if event.kind == "notify":
                 self._recorded[mark] = self._writes.pop((process, d, event.stream), []) if d else []
                 if c:
-                    self._records[_record(process, a, b, c)] = mark
+                    self._record(mark, c)
             elif event.kind == "notify_wait" and c:
-                self._waits.append((mark, _line(process, a, b), c))
+                self._waits.append((mark, self._lines[mark], c))
             elif event.kind == "event_record":
                 shared = event.flags & log_files.SHARED
                 self._event_records[(a, b) if shared else (process, event.stream, event.sequence)] = mark
@@ -220,15 +223,15 @@ class _Builder:
 
     def _end(self, process: int, event: LoggedEvent) -> None:
         """Take the end of a notify or of a wait that was submitted before."""
-        a, b, c, _ = event.words
+        number = event.words[2]
         mark = self._operations.get((process, event.stream, event.sequence))
-        if mark is None:
+        if mark is None or mark not in self._lines:
             return
         self.timeline.marks[mark].end = max(event.time_ns, self.timeline.marks[mark].start)
         if event.kind == "notified":
-            self._records[_record(process, a, b, c)] = mark
+            self._record(mark, number)
         else:
-            self._waits.append((mark, _line(process, a, b), c))
+            self._waits.append((mark, self._lines[mark], number))
 
     def _mark(
         self, process: int, log: ProcessLog, event: LoggedEvent, label: str, group: str, note: str
@@ -338,10 +341,6 @@ def _distance(times: Sequence[int], at: int) -> int:
 
 def _line(process: int, bank: int, line: int) -> tuple[int, ...]:
     return (bank, line) if bank else (process, 0, line)
-
-
-def _record(process: int, bank: int, line: int, number: int) -> tuple[int, ...]:
-    return (*_line(process, bank, line), number)
 
 
 def _in_bytes(event: LoggedEvent) -> str:
