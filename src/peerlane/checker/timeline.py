@@ -233,6 +233,10 @@ class _Builder:
         else:
             self._waits.append((mark, self._lines[mark], number))
 
+    def _record(self, mark: int, number: int) -> None:
+        key = *self._lines[mark], number
+        self._records[key] = mark
+
     def _mark(
         self, process: int, log: ProcessLog, event: LoggedEvent, label: str, group: str, note: str
     ) -> int:

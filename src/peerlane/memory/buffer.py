@@ -12,7 +12,7 @@ from peerlane.backend import host
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.devices.base import DeviceBase, checked_peer
 from peerlane.diagnostics import event_log, live_objects
-from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import host_objects
 from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
@@ -262,12 +262,17 @@ class Buffer:
         except TypeError:
             element = dtypes.extension(call, dtype)
         if element.hasobject or element.itemsize == 0:
-            raise InvalidValue(f"{call}: {element} is not a type of plain bytes", call=call)
+            raise InvalidValue(
+                f"{call}: {element} is not a type of plain bytes",
+                call=call,
+                detail=BadArgument("dtype", str(element), rule="a type of plain bytes"),
+            )
         if self.size % element.itemsize:
             raise InvalidValue(
                 f"{call}: {self.size:,} bytes are not a whole number of {element} ({element.itemsize} bytes "
                 f"each); {self.size % element.itemsize} are left over, slice the buffer first",
                 call=call,
+                detail=Refused(reason="no_whole_elements", size=self.size, width=element.itemsize),
             )
         flat: npt.NDArray[Any] = np.frombuffer(self._bytes(), dtype=element)
         if live_objects.active:
@@ -281,6 +286,13 @@ class Buffer:
                 f"{call}: shape {shape} does not hold {flat.size:,} elements of {element} "
                 f"({self.size:,} bytes)",
                 call=call,
+                detail=Refused(
+                    reason="wrong_shape",
+                    shape=shape,
+                    elements=flat.size,
+                    width=element.itemsize,
+                    size=self.size,
+                ),
             ) from None
 
     def route_to(self, dst: Buffer) -> Route:
@@ -443,7 +455,11 @@ def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int,
     if not isinstance(index, slice):
         raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
     if index.step not in (None, 1):
-        raise InvalidValue(f"{what}: a part must be contiguous; step is {index.step}", call=f"{what}[]")
+        raise InvalidValue(
+            f"{what}: a part must be contiguous; step is {index.step}",
+            call=f"{what}[]",
+            detail=BadArgument("step", index.step, choices=(None, 1)),
+        )
     start = 0 if index.start is None else operator.index(index.start)
     stop = size if index.stop is None else operator.index(index.stop)
     first = start + size if start < 0 else start
@@ -455,6 +471,7 @@ def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int,
             fault=Fault.OUT_OF_BOUNDS,
             call=f"{what}[]",
             device=device.name,
+            detail=Refused(reason="outside", start=start, stop=stop, size=size),
         )
     return first, last
 
