@@ -786,6 +786,19 @@ def take_started() -> list[Any]:
 
 def next_order() -> int: ...
 
+def host_view_type(ndarray: type) -> type[Any]:
+    """
+    The base of the arrays that tell the event log what the host reads and writes.
+    """
+
+def log_host_access(access: int, address: int, width: int, pitch: int = 0, height: int = 1) -> None:
+    """
+    Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.
+    """
+
+def log_host_rows(access: int, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    """Log an access of the host to several such places as one event."""
+
 def set_tracing(on: bool) -> None:
     """Whether streams note when their operations ran."""
 
@@ -943,6 +956,8 @@ def log_begin(directory: str, capacity: int, rank: int) -> bool:
 
 LOG_KINDS: dict = ...
 
+LOG_OPS: tuple = ...
+
 def log_end() -> None:
     """End it: the process leaves in an orderly way."""
 
@@ -976,7 +991,7 @@ class LogReader:
 
     def __init__(self, path: str, may_give_back: bool = False) -> None: ...
 
-    def take(self, also_open: bool = False) -> list[Any]:
+    def take(self, also_open: bool = False, most: int = ...) -> list[Any]:
         """
         (kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, rows) of the events since the last call.
         """

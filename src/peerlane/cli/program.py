@@ -41,6 +41,18 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def set_up_node(args: argparse.Namespace) -> None:
+    """Set the node, for this process and its children.
+
+    Raises
+    ------
+    InvalidValue
+        The node is not valid.
+    """
+    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
+        os.environ["PEERLANE_NODE"] = node_spec_from(args)
+
+
 def set_up_program(args: argparse.Namespace) -> None:
     """Set the node, the faults and the dialects, for this process and its children, and ``sys.argv``.
 
@@ -51,8 +63,7 @@ def set_up_program(args: argparse.Namespace) -> None:
     Unsupported
         The vendor's own module is there and finds a device.
     """
-    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
-        os.environ["PEERLANE_NODE"] = node_spec_from(args)
+    set_up_node(args)
     os.environ.update(variables_of(args))
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
