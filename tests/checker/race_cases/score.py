@@ -1,0 +1,141 @@
+"""Run cases under ``peerlane check`` and compare its findings with the races: ``python -m race_cases.score``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import CASES, Case
+
+SECONDS = 120.0
+#: What the checker must reach.
+PRECISION, RECALL = 0.98, 0.96
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the checker said of a case.
+
+    Attributes
+    ----------
+    case : Case
+    is_found : bool
+        A race was reported with both lines.
+    unearned : tuple of finding
+        What was reported and is not so.
+    """
+
+    case: Case
+    is_found: bool
+    unearned: tuple[dict[str, Any], ...]
+
+    @property
+    def is_right(self) -> bool:
+        return self.is_found == (self.case.race is not None) and not self.unearned
+
+
+def findings_of(case: Case) -> list[dict[str, Any]]:
+    """Run a case under ``peerlane check`` and return the findings.
+
+    Raises
+    ------
+    RuntimeError
+        The program failed, or did not end in time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "findings.json"
+        words = [
+            "check",
+            "-n",
+            str(case.ranks),
+            "--json",
+            str(file),
+            "-m",
+            __package__.rpartition(".")[2],
+            case.name,
+        ]
+        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        done = subprocess.run(
+            [sys.executable, "-m", "peerlane", *words],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        if done.returncode not in (0, 3):
+            raise RuntimeError(f"{case.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        found: list[dict[str, Any]] = json.loads(file.read_text())["findings"]
+        return found
+
+
+def judged(case: Case, findings: Iterable[dict[str, Any]]) -> Verdict:
+    """Compare the findings of a case with its race."""
+    is_found = False
+    unearned = []
+    for finding in findings:
+        lines = {(Path(site["file"]).name, site["line"]) for site in finding["sites"]}
+        if finding["kind"] == "race" and case.race and lines == case.lines:
+            is_found = True
+        elif finding["kind"] not in case.also:
+            unearned.append(finding)
+    return Verdict(case, is_found, tuple(unearned))
+
+
+def summary(verdicts: Sequence[Verdict]) -> tuple[float, float, str]:
+    """Return precision and recall, and a line that tells them.
+
+    A case with findings that it did not earn is one false alarm, also if its race was found.
+    """
+    racy = [verdict for verdict in verdicts if verdict.case.race]
+    found = sum(verdict.is_found for verdict in racy)
+    alarms = sum(bool(verdict.unearned) for verdict in verdicts)
+    precision = found / (found + alarms) if found else 0.0
+    recall = found / len(racy)
+    score = 2 * precision * recall / (precision + recall) if found else 0.0
+    counts = f"{found} of {len(racy)} races found, {alarms} cases with a false alarm"
+    return precision, recall, f"{counts}: precision {precision:.3f}, recall {recall:.3f}, F1 {score:.3f}"
+
+
+def told(finding: dict[str, Any]) -> str:
+    """Return a finding as one line."""
+    sites = ", ".join(
+        f"{Path(site['file']).name}:{site['line']} ({site['verb']})" for site in finding["sites"]
+    )
+    return f"{finding['kind']}{'' if finding['certain'] else ', uncertain'}: {sites}"
+
+
+def main(names: Sequence[str]) -> int:
+    """Print the score of these cases, or of all; return 1 if it is below what the checker must reach."""
+    cases = [CASES[name] for name in names] or list(CASES.values())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        findings = list(pool.map(findings_of, cases))
+    verdicts = [judged(case, each) for case, each in zip(cases, findings, strict=True)]
+    certain = [
+        judged(case, (finding for finding in each if finding["certain"]))
+        for case, each in zip(cases, findings, strict=True)
+    ]
+    for verdict in verdicts:
+        if not verdict.is_right:
+            missed = "missed, " if verdict.case.race and not verdict.is_found else ""
+            print(
+                f"{verdict.case.name} ({verdict.case.body.__name__}): {missed}{len(verdict.unearned)} unearned"
+            )
+            for finding in verdict.unearned:
+                print(f"    {told(finding)}")
+    precision, recall, line = summary(verdicts)
+    print(f"{len(cases)} cases, all findings: {line}")
+    print(f"{len(cases)} cases, certain findings: {summary(certain)[2]}")
+    return 0 if precision >= PRECISION and recall >= RECALL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
