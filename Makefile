@@ -34,7 +34,7 @@ soak: $(VENV)/installed-test
 
 # What `peerlane check` finds of the races in tests/checker/race_cases.
 check-score: $(VENV)/installed-test
-	PYTHONPATH=tests/checker $(RUN) -m race_cases.score
+	PYTHONPATH=tests $(RUN) -m checker.race_cases.score
 
 bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json

@@ -1,21 +1,20 @@
-"""Run cases under ``peerlane check`` and compare its findings with the races: ``python -m race_cases.score``."""
+"""Run cases under ``peerlane check`` and compare its findings with the races."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
+import textwrap
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checker.checking import checked, told
+
 from . import CASES, Case
 
-SECONDS = 120.0
 #: What the checker must reach.
 PRECISION, RECALL = 0.98, 0.96
 
@@ -42,39 +41,18 @@ class Verdict:
         return self.is_found == (self.case.race is not None) and not self.unearned
 
 
-def findings_of(case: Case) -> list[dict[str, Any]]:
+def findings_of(case: Case) -> tuple[dict[str, Any], ...]:
     """Run a case under ``peerlane check`` and return the findings.
 
     Raises
     ------
     RuntimeError
-        The program failed, or did not end in time.
+        The program failed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "findings.json"
-        words = [
-            "check",
-            "-n",
-            str(case.ranks),
-            "--json",
-            str(file),
-            "-m",
-            __package__.rpartition(".")[2],
-            case.name,
-        ]
-        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [sys.executable, "-m", "peerlane", *words],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        if done.returncode not in (0, 3):
-            raise RuntimeError(f"{case.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        found: list[dict[str, Any]] = json.loads(file.read_text())["findings"]
-        return found
+    done = checked("checker.race_cases", case.name, ranks=case.ranks)
+    if done.code not in (0, 3):
+        raise RuntimeError(f"{case.name} ended with {done.code}:\n{done.output}")
+    return done.findings
 
 
 def judged(case: Case, findings: Iterable[dict[str, Any]]) -> Verdict:
@@ -99,18 +77,10 @@ def summary(verdicts: Sequence[Verdict]) -> tuple[float, float, str]:
     found = sum(verdict.is_found for verdict in racy)
     alarms = sum(bool(verdict.unearned) for verdict in verdicts)
     precision = found / (found + alarms) if found else 0.0
-    recall = found / len(racy)
+    recall = found / len(racy) if racy else 1.0
     score = 2 * precision * recall / (precision + recall) if found else 0.0
     counts = f"{found} of {len(racy)} races found, {alarms} cases with a false alarm"
     return precision, recall, f"{counts}: precision {precision:.3f}, recall {recall:.3f}, F1 {score:.3f}"
-
-
-def told(finding: dict[str, Any]) -> str:
-    """Return a finding as one line."""
-    sites = ", ".join(
-        f"{Path(site['file']).name}:{site['line']} ({site['verb']})" for site in finding["sites"]
-    )
-    return f"{finding['kind']}{'' if finding['certain'] else ', uncertain'}: {sites}"
 
 
 def main(names: Sequence[str]) -> int:
@@ -129,8 +99,7 @@ def main(names: Sequence[str]) -> int:
             print(
                 f"{verdict.case.name} ({verdict.case.body.__name__}): {missed}{len(verdict.unearned)} unearned"
             )
-            for finding in verdict.unearned:
-                print(f"    {told(finding)}")
+            print(textwrap.indent(told(verdict.unearned), "    "))
     precision, recall, line = summary(verdicts)
     print(f"{len(cases)} cases, all findings: {line}")
     print(f"{len(cases)} cases, certain findings: {summary(certain)[2]}")
