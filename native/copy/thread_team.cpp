@@ -1,24 +1,17 @@
 #include "copy/thread_team.h"
 
 #include <chrono>
-#include <csignal>
-#include <pthread.h>
 #include <sched.h>
 #include <thread>
+
+#include "memory/threads.h"
 
 namespace peerlane {
 
 namespace {
-constexpr auto kIdleLife = std::chrono::seconds(5);
+constexpr auto kTeamIdleLife = std::chrono::seconds(5);
 constexpr auto kDoneCheck = std::chrono::seconds(1);
 }  // namespace
-
-void leave_signals_to_others() {
-    sigset_t all;
-    sigfillset(&all);
-    for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
 
 namespace {
 std::atomic<ThreadTeam*>& present() {
@@ -66,7 +59,7 @@ void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
 }
 
 void ThreadTeam::serve() {
-    leave_signals_to_others();
+    begin_own_thread();
     std::unique_lock lock(mutex_);
     auto last_work = std::chrono::steady_clock::now();
     while (true) {
@@ -81,8 +74,8 @@ void ThreadTeam::serve() {
             last_work = std::chrono::steady_clock::now();
             continue;
         }
-        wake_.wait_for(lock, kIdleLife);
-        if (wanted_ == 0 && std::chrono::steady_clock::now() - last_work >= kIdleLife) break;
+        wake_.wait_for(lock, kTeamIdleLife);
+        if (wanted_ == 0 && std::chrono::steady_clock::now() - last_work >= kTeamIdleLife) break;
     }
     --alive_;
 }

@@ -29,7 +29,4 @@ class ThreadTeam {
     unsigned wanted_ = 0, running_ = 0, alive_ = 0;
 };
 
-// For native threads: signals but for faults are the interpreter's business.
-void leave_signals_to_others();
-
 }  // namespace peerlane

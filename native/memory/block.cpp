@@ -131,7 +131,7 @@ Block* create_block(uint64_t size, uint32_t device, const std::string& name) {
     const int fd = new_descriptor([&] { return memfd_create(named.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING); });
     if (fd < 0) refuse_descriptor(size);
     if (ftruncate(fd, static_cast<off_t>(size)) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        fcntl(fd, F_ADD_SEALS, kFileSeals) != 0) {
         const int error = errno;
         close(fd);
         throw Refusal{.why = Why::system_memory, .size = size, .error = error};

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <fcntl.h>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +10,9 @@
 #include "memory/ledger.h"
 
 namespace peerlane {
+
+// A shared file keeps its size: a process that maps it cannot lose pages of it.
+constexpr int kFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // Who pays for a block that lives by itself.  What the heap hands out and takes back it counts itself.
 class Account {

@@ -14,7 +14,7 @@ namespace {
 constexpr int kFreshByte = 0xCB, kFreedByte = 0xDD;
 
 // The broker's lock may be taken inside the heap's.
-void prepare_fork() {
+void prepare_heap_fork() {
     Heap::get().fork_prepare();
     Exporter::fork_prepare();
     Broker::get().fork_prepare();
@@ -34,7 +34,7 @@ std::atomic<bool> made{false};
 // The guard is wanted by copies between host addresses too, before any node is entered.
 Heap::Heap() {
     install_fault_handlers();
-    pthread_atfork(prepare_fork, parent_after_fork, child_after_fork);
+    pthread_atfork(prepare_heap_fork, parent_after_fork, child_after_fork);
     made.store(true, std::memory_order_relaxed);
 }
 
@@ -300,6 +300,7 @@ void Heap::retire(Extent* extent, uint64_t id) {
         std::lock_guard lock(mutex_);
         if (extent->id.load(std::memory_order_relaxed) == id) {
             if (!lent_.empty()) end_leases(id, ending);
+            if (log::wanted() && extent->is_live()) [[unlikely]] log_extent(log::Kind::freed, extent);
             mine = extent->retire();
         }
     }

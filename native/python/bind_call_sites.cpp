@@ -32,7 +32,7 @@ std::array<CallSite, kSites>& table() {
     return made;
 }
 
-bool is_ours(nb::handle globals) {
+bool is_ours(nb::handle globals, bool beyond_contexts) {
     static PyObject* const key = PyUnicode_InternFromString("__name__");
     PyObject* const name = PyDict_GetItemWithError(globals.ptr(), key);
     if (!name || !PyUnicode_Check(name)) {
@@ -45,7 +45,8 @@ bool is_ours(nb::handle globals) {
         PyErr_Clear();
         return false;
     }
-    return std::strncmp(text, kPackage, kPackageLength) == 0 && (text[kPackageLength] == 0 || text[kPackageLength] == '.');
+    if (std::strncmp(text, kPackage, kPackageLength) == 0 && (text[kPackageLength] == 0 || text[kPackageLength] == '.')) return true;
+    return beyond_contexts && std::strcmp(text, "contextlib") == 0;
 }
 
 #if PY_VERSION_HEX >= 0x030B0000
@@ -56,11 +57,11 @@ nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals
 
 }  // namespace
 
-nb::object innermost_frame() {
+nb::object innermost_frame(bool beyond_contexts) {
     auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
     while (frame.is_valid()) {
         auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-        if (!is_ours(globals_of(raw))) break;
+        if (!is_ours(globals_of(raw), beyond_contexts)) break;
         frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
     }
     return frame;

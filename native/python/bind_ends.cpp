@@ -76,7 +76,7 @@ std::optional<uint64_t> number(nb::handle value) {
 
 // Seconds, or None for ever.
 bool is_timeout(nb::handle value) {
-    if (PyFloat_CheckExact(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr()) >= 0;
+    if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr()) >= 0;
     return value.is_none() || number(value);
 }
 
@@ -363,7 +363,7 @@ void bind_ends(nb::module_& m) {
                     return lines.empty() ? 0 : place_of(*held(lines[0]).shared).bank;
                 };
                 const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
-                note_site();
+                log::note_site();
                 log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = bank(theirs), .d = uint64_t{rank} << 32 | peer});
                 for (const nb::object& line : ours) log_notify_made(*held(line).shared, true, 0);
             },

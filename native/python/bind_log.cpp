@@ -72,10 +72,10 @@ void write_site(const SiteKey& key, uint32_t number) {
 }
 
 // Of the program's line that is calling.
-uint32_t find_site() {
+uint32_t site_here() {
     const nb::error_scope raised;   // objects go while exceptions pass
     SiteKey key;
-    nb::object frame = innermost_frame();
+    nb::object frame = innermost_frame(true);
     if (!frame.is_valid()) return 0;
     const size_t most = sites().size() < kMostSites ? kFrames : 1;
     for (size_t i = 0; i < most && frame.is_valid(); ++i) {
@@ -98,6 +98,15 @@ uint32_t find_site() {
     return site.number;
 }
 
+uint32_t find_site() {
+    if (PyGILState_Check() == 0) return 0;
+    try {
+        return site_here();
+    } catch (const std::exception&) {
+        return 0;
+    }
+}
+
 void add_operand(log::Spans& spans, const Operand& operand, bool written) { add_span(spans, operand.host(), operand.size, written); }
 
 void write_access(OpKind kind, const log::Spans& spans) {
@@ -107,7 +116,7 @@ void write_access(OpKind kind, const log::Spans& spans) {
 template <class Work>
 void or_dropped(const Work& work) noexcept {
     try {
-        note_site();
+        log::note_site();
         work();
     } catch (const std::exception&) {
         log::drop();
@@ -115,14 +124,6 @@ void or_dropped(const Work& work) noexcept {
 }
 
 }  // namespace
-
-uint32_t log_site() {
-    try {
-        return find_site();
-    } catch (const std::exception&) {
-        return 0;
-    }
-}
 
 void log_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
     or_dropped([&] {
@@ -194,6 +195,7 @@ nb::tuple as_tuple(const log::Record& record) {
 }  // namespace
 
 void bind_log(nb::module_& m) {
+    log::find_site = find_site;
     m.def(
         "log_begin",
         [](const std::string& directory, uint64_t capacity, int rank) {
@@ -219,7 +221,7 @@ void bind_log(nb::module_& m) {
         nb::sig("def log_facts() -> tuple[str, int, int, int]"), "(path, bytes written, events dropped, capacity); the path is empty if there is no log.");
     m.def("log_settle", [] { log::settle(); }, "Let a reader see the newest event.");
     m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
-    m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
+    m.def("log_site", [] { return log::wanted() ? find_site() : 0; }, "The number of the program's line that is calling.");
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
@@ -237,7 +239,9 @@ void bind_log(nb::module_& m) {
                 };
                 for (const Memory* each : written) add(*each, true);
                 for (const Memory* each : read) add(*each, false);
-                log::write({.kind = static_cast<log::Kind>(kind), .flags = flags, .stream = stream, .sequence = sequence, .a = a, .b = b, .c = c,
+                const bool is_access = static_cast<log::Kind>(kind) == log::Kind::access;
+                if (is_access) a = log::here.channel;
+                log::write({.kind = static_cast<log::Kind>(kind), .flags = is_access ? log::here.flags : flags, .stream = stream, .sequence = sequence, .a = a, .b = b, .c = c,
                             .d = d, .spans = &spans});
             });
         },
@@ -246,6 +250,22 @@ void bind_log(nb::module_& m) {
         nb::sig("def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, "
                 "written: collections.abc.Sequence[Memory] = ..., read: collections.abc.Sequence[Memory] = ...) -> None"),
         "Write an event of the calling thread.");
+
+    m.def(
+        "log_late_notify",
+        [](const StreamHandle* stream, const HeldNotify* notify) {
+            log::here.stream = log::here.sequence = 0;
+            if (!stream || !notify || !log::wanted()) return;
+            log::note_site();
+            const auto [bank, line] = place_of(*notify->shared);
+            const uint64_t sequence = stream->stream->submitted.load(std::memory_order_relaxed) + 1;
+            log::write({.kind = log::Kind::notify, .op = static_cast<uint8_t>(OpKind::notify), .stream = stream->stream->id,
+                        .sequence = sequence, .a = bank, .b = line, .d = log::here.channel});
+            log::here.stream = stream->stream->id;
+            log::here.sequence = sequence;
+        },
+        "stream"_a.none(), "notify"_a.none(),
+        "Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.");
 
     nb::class_<log::Reader>(m, "LogReader", "Reads the events of a log, also of one that is being written.")
         .def(

@@ -10,6 +10,7 @@
 
 #include "python/bind_signals.h"
 #include "share/shared_signal.h"
+#include "stream/logged.h"
 #include "stream/scheduler.h"
 
 namespace nb = nanobind;
@@ -83,7 +84,7 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
 
 // Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
 void record_now(Notify& notify) {
-    note_site();
+    log::note_site();
     Seen seen{.kind = OpKind::notify, .notify = notify.id};
     uint64_t started = 0;
     if (is_observed()) [[unlikely]] {
@@ -101,6 +102,18 @@ void record_now(Notify& notify) {
 std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger, uint32_t bank) {
     Scheduler::get().use_bell(ledger.ledger);
     return SharedSignal::open(offer.fd, ledger.ledger, bank);
+}
+
+static void log_lease(log::Kind kind, const Lease& lease, const Memory* memory) {
+    if (!log::wanted()) return;
+    log::note_site();
+    log::Spans spans;
+    if (memory) {
+        const Range held = memory->pin();
+        add_span(spans, held.host, memory->size(), true);
+        Heap::get().unpin(held);
+    }
+    log::write({.kind = kind, .a = lease.id, .spans = &spans});
 }
 
 void bind_signals(nb::module_& m) {
@@ -199,8 +212,14 @@ void bind_signals(nb::module_& m) {
             "bank"_a, "line"_a, "number"_a, "Line `line` of a bank, while it has this number.")
         .def_prop_ro("id", [](const LeaseHandle& self) { return self.lease->id; }, "Unique in the process.")
         .def("begin", [](const LeaseHandle& self) { self.lease->begin(); }, "Its owner's, once.")
-        .def("take_back", [](const LeaseHandle& self) { self.lease->end(Lease::taken_back); }, "End it; its owner's.")
-        .def("end_with", [](const LeaseHandle& self, const Memory& memory) { memory.end_with(self.lease); }, "memory"_a,
+        .def("take_back", [](const LeaseHandle& self) {
+            self.lease->end(Lease::taken_back);
+            log_lease(log::Kind::taken_back, *self.lease, nullptr);
+        }, "End it; its owner's.")
+        .def("end_with", [](const LeaseHandle& self, const Memory& memory) {
+            memory.end_with(self.lease);
+            log_lease(log::Kind::lent, *self.lease, &memory);
+        }, "memory"_a,
              "End it when the memory is freed; its owner's.")
         .def("lend", [](const LeaseHandle& self, Memory& memory, bool mapped) { memory.borrow(self.lease, mapped); }, "memory"_a,
              "mapped"_a, "Refuse uses of a buffer once it has ended; `mapped`: by address too.")
@@ -276,7 +295,7 @@ void bind_signals(nb::module_& m) {
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("_reset", [](const HeldNotify& self) {
-            note_site();
+            log::note_site();
             Scheduler::get().reset(*self.shared);
         });
 }

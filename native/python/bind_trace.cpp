@@ -12,7 +12,7 @@ struct StreamTrace {
     StreamPtr stream;
 };
 
-nb::tuple take(const StreamTrace& self) {
+nb::tuple take_trace(const StreamTrace& self) {
     uint64_t lost = 0;
     nb::list found;
     for (const Traced& entry : Scheduler::get().take_trace(*self.stream, lost))
@@ -28,6 +28,6 @@ void bind_trace(nb::module_& m) {
     nb::class_<StreamTrace>(m, "StreamTrace", "What a stream notes; also when the stream is closed and gone.")
         .def("__init__", [](StreamTrace* self, const StreamHandle& stream) { new (self) StreamTrace{stream.stream}; },
              "stream"_a)
-        .def("take", &take, nb::sig("def take(self) -> tuple[list[tuple[int, str, int, int, int]], int]"),
+        .def("take", &take_trace, nb::sig("def take(self) -> tuple[list[tuple[int, str, int, int, int]], int]"),
              "((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.");
 }

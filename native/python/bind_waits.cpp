@@ -1,10 +1,12 @@
 // Where nothing can run: what a process waits for, what the ranks of a group say of it, and who looks.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <ctime>
 #include <utility>
 
+#include "memory/threads.h"
 #include "python/bind_signals.h"
 #include "ranks/wait_board.h"
 #include "stream/scheduler.h"
@@ -91,12 +93,16 @@ void bind_waits(nb::module_& m) {
             for (const auto& each : found.parked)
                 parked.append(nb::make_tuple(each.stream, each.sequence, site_of(each.site), each.park == Park::notify, each.what,
                                              each.is_local));
-            return nb::make_tuple(found.token, found.is_timed, hosts, parked);
+            return nb::make_tuple(found.token, hosts, parked);
         },
-        "others_wait"_a, nb::sig("def no_progress(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
+        "others_wait"_a, nb::sig("def no_progress(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
                 "int, bool]]] | None"),
-        "None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, "
+        "None if something can run, or a wait ends by itself, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, "
         "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
+    m.attr("NET_SECONDS") = Deadline::kNetSeconds;
+    m.def("foreign_threads", &foreign_threads, "known"_a, "may_watch"_a,
+          "None if a native thread that peerlane did not make, and that is not one of these, may run by itself; else a number that "
+          "changes when one has run.  `may_watch`: one of them may be the thread of Python's faulthandler.");
     m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
           "For a second no wait fails because a peer is lost: what has been found out is told first.");
     m.def(

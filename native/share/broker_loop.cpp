@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "copy/thread_team.h"
 #include "memory/block.h"
+#include "memory/threads.h"
 
 namespace peerlane {
 
@@ -106,7 +106,7 @@ void BrokerLoop::watch(int fd, Source source, uint64_t id) {
 }
 
 void BrokerLoop::run() {
-    leave_signals_to_others();
+    begin_own_thread();
     pthread_setname_np(pthread_self(), "peerlane-broker");
     epoll_event events[kEvents];
     int timeout = -1;

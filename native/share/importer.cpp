@@ -11,16 +11,16 @@ namespace peerlane {
 
 namespace {
 
-using Key = std::tuple<uint64_t, uint32_t, int32_t, uint32_t>;   // node, slot, pid, low half of the start time
+using ExporterKey = std::tuple<uint64_t, uint32_t, int32_t, uint32_t>;   // node, slot, pid, low half of the start time
 
 struct Registry {
     std::mutex mutex;
-    std::map<Key, std::weak_ptr<Exporter>> all;
+    std::map<ExporterKey, std::weak_ptr<Exporter>> all;
     static Registry& get() {
         static auto* registry = new Registry;
         return *registry;
     }
-    std::shared_ptr<Exporter> find(const Key& key) {
+    std::shared_ptr<Exporter> find(const ExporterKey& key) {
         std::lock_guard lock(mutex);
         const auto found = all.find(key);
         return found == all.end() ? nullptr : found->second.lock();
@@ -34,7 +34,7 @@ Exporter::Exporter(std::shared_ptr<ExporterLine> line) : line_(std::move(line)) 
 std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& name, uint32_t slot, uint64_t node, int32_t pid,
                                             uint64_t start, Deadline deadline, Poll poll) {
     Heap::get().begin_use();
-    const Key key{node, slot, pid, static_cast<uint32_t>(start)};
+    const ExporterKey key{node, slot, pid, static_cast<uint32_t>(start)};
     Registry& registry = Registry::get();
     if (std::shared_ptr<Exporter> known = registry.find(key); known && !known->is_lost()) return known;
     Patience patience(deadline, poll, pid);

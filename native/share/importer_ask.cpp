@@ -18,7 +18,6 @@ namespace peerlane {
 
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr unsigned kMostDescriptors = 2;   // enough to see that there is more than one
 
 struct Verdict {
@@ -36,7 +35,7 @@ Verdict check(const Grant& grant, Kind wanted, int fd) {
     if (grant.kind != wanted || !(grant.rights & kMayRead) || (grant.rights & ~kKnownRights)) return {Status::bad_answer};
     struct stat found{};
     const int seals = fcntl(fd, F_GET_SEALS);
-    if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || seals < 0 || (seals & kSeals) != kSeals)
+    if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || seals < 0 || (seals & kFileSeals) != kFileSeals)
         return {Status::no_seals, {.seals = std::max(seals, 0)}};
     const auto size = static_cast<uint64_t>(found.st_size);
     if (grant.size > size) return false_size(grant.size, size);

@@ -11,23 +11,23 @@
 #include <thread>
 #include <unistd.h>
 
-#include "copy/thread_team.h"
 #include "memory/block.h"
+#include "memory/threads.h"
 
 namespace peerlane {
 
 namespace {
 
-constexpr int kSlice = 100;          // milliseconds between two looks at signals and at who died
+constexpr int kPollMilliseconds = 100;          // milliseconds between two looks at signals and at who died
 constexpr int kDialAgain = 2;        // milliseconds
 constexpr int kLastWords = 100;      // milliseconds: a dying process closes its sockets before it counts as dead
 
 // Every line that has descriptors; a forked child closes them.
-struct Lines {
+struct OpenLines {
     std::mutex mutex;
     std::set<ExporterLine*> all;
-    static Lines& get() {
-        static auto* lines = new Lines;
+    static OpenLines& get() {
+        static auto* lines = new OpenLines;
         return *lines;
     }
 };
@@ -48,22 +48,22 @@ void refuse_lost(int32_t pid, int error) {
 int Patience::slice() {
     const auto now = Clock::now();
     if (now >= next_poll_) {
-        next_poll_ = now + std::chrono::milliseconds(kSlice);
+        next_poll_ = now + std::chrono::milliseconds(kPollMilliseconds);
         if (poll_.ask && poll_.ask(poll_.context)) throw Refusal{.why = Why::interrupted};
     }
     if (now >= deadline_.at)
         throw Refusal{.why = Why::handle_timeout, .role = "handle", .pid = static_cast<uint64_t>(exporter_)};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline_.at, next_poll_) - now);
-    return std::clamp(static_cast<int>(left.count()), 1, kSlice);
+    return std::clamp(static_cast<int>(left.count()), 1, kPollMilliseconds);
 }
 
 void ExporterLine::obtain_socket() {
-    std::lock_guard lock(Lines::get().mutex);
+    std::lock_guard lock(OpenLines::get().mutex);
     const auto make = [] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); };
     socket_ = make();
     if (socket_ < 0 && errno == EMFILE && raise_descriptor_limit()) socket_ = make();
     if (socket_ >= 0) {
-        Lines::get().all.insert(this);
+        OpenLines::get().all.insert(this);
         return;
     }
     const bool descriptors = errno == EMFILE || errno == ENFILE;
@@ -71,8 +71,8 @@ void ExporterLine::obtain_socket() {
 }
 
 ExporterLine::~ExporterLine() {
-    std::lock_guard lock(Lines::get().mutex);
-    Lines::get().all.erase(this);
+    std::lock_guard lock(OpenLines::get().mutex);
+    OpenLines::get().all.erase(this);
     for (int fd : {socket_, process_.pidfd})
         if (fd >= 0) close(fd);
 }
@@ -113,7 +113,7 @@ void ExporterLine::identify(int32_t pid, uint64_t start, const Patience& patienc
     if (credentials.pid == 0) throw refuse_handle(Status::foreign_namespace, patience.parties());
     if (credentials.pid != pid) refuse_lost(pid, 0);
     {
-        std::lock_guard lock(Lines::get().mutex);
+        std::lock_guard lock(OpenLines::get().mutex);
         process_ = Process::watch(pid, socket_);
     }
     if (process_.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
@@ -187,10 +187,10 @@ bool ExporterLine::flush() {
 void ExporterLine::flush_later() {
     if (flushing_) return;
     const auto work = [self = shared_from_this()] {
-        leave_signals_to_others();
+        begin_own_thread();
         pollfd asked[2] = {{self->socket_, POLLOUT, 0}, {self->process_.pidfd, POLLIN, 0}};
         while (true) {
-            poll(asked, 2, kSlice);
+            poll(asked, 2, kPollMilliseconds);
             const bool dead = self->process_.has_ended();
             Lock lock(self->mutex_);
             if (!dead && !self->flush()) continue;
@@ -206,17 +206,17 @@ void ExporterLine::flush_later() {
     }
 }
 
-void ExporterLine::fork_prepare() { Lines::get().mutex.lock(); }
-void ExporterLine::fork_parent() { Lines::get().mutex.unlock(); }
+void ExporterLine::fork_prepare() { OpenLines::get().mutex.lock(); }
+void ExporterLine::fork_parent() { OpenLines::get().mutex.unlock(); }
 bool ExporterLine::fork_child() {
-    const bool any = !Lines::get().all.empty();
-    for (ExporterLine* line : Lines::get().all) {
+    const bool any = !OpenLines::get().all.empty();
+    for (ExporterLine* line : OpenLines::get().all) {
         for (int fd : {line->socket_, line->process_.pidfd})
             if (fd >= 0) close(fd);
         line->socket_ = line->process_.pidfd = -1;
     }
-    Lines::get().all.clear();
-    Lines::get().mutex.unlock();
+    OpenLines::get().all.clear();
+    OpenLines::get().mutex.unlock();
     return any;
 }
 

@@ -51,10 +51,10 @@ void forget_offer(uint64_t block, const uint64_t& nonce) {
 }
 
 // Whose it is, its id there, whether it may only be read, and in which stay in the node it was opened.
-using Key = std::tuple<const Exporter*, uint64_t, bool, const Ledger*>;
+using ImportKey = std::tuple<const Exporter*, uint64_t, bool, const Ledger*>;
 struct Adopted {
     std::mutex mutex;
-    std::map<Key, Block*> blocks;
+    std::map<ImportKey, Block*> blocks;
 };
 Adopted& adopted() {
     static auto* all = new Adopted;
@@ -64,10 +64,10 @@ Adopted& adopted() {
 // Where an imported block came from.
 struct Import : Origin {
     Opening opening;
-    Key key;
+    ImportKey key;
     const Block* block = nullptr;
 
-    Import(Opening opening, Key key) : opening(std::move(opening)), key(key) {}
+    Import(Opening opening, ImportKey key) : opening(std::move(opening)), key(key) {}
     ~Import() override {
         // Whoever looks for the block finds it ending, or not at all.
         std::lock_guard lock(adopted().mutex);
@@ -143,7 +143,7 @@ Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_p
     const Grant& grant = offer.grant;
     const bool read_only = !(grant.rights & kMayWrite);
     const bool key_has_maker = opening.exporter() != nullptr;   // else it came as a file, whose name anybody may write
-    const Key key{opening.exporter(), grant.block, read_only, ledger.get()};
+    const ImportKey key{opening.exporter(), grant.block, read_only, ledger.get()};
     auto origin = std::make_unique<Import>(std::move(opening), key);
     Import& import = *origin;
     Block* const fresh = adopt_block(std::exchange(offer.fd, -1), grant.size, grant.block, device, read_only, std::move(origin));

@@ -1,5 +1,9 @@
 #include "stream/logged.h"
 
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "share/shared_signal.h"
 #include "stream/descriptor.h"
 #include "stream/scheduler.h"
@@ -34,7 +38,30 @@ log::Event event_of_line(const Stream& stream, uint64_t sequence, const Op& op, 
     return event;
 }
 
+// The notifies that are logged as other streams': by their own stream and number.
+struct Others {
+    using Place = std::pair<uint64_t, uint64_t>;
+    std::mutex mutex;
+    std::map<Place, Place> places;
+
+    static Others& get() {
+        static auto& others = *new Others;
+        return others;
+    }
+};
+
 }  // namespace
+
+Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept {
+    try {
+        std::lock_guard lock(Others::get().mutex);
+        Others::get().places[{stream.id, sequence}] = {log::here.stream, log::here.sequence};
+        return Logged::as_another;
+    } catch (const std::bad_alloc&) {
+        log::drop();
+        return Logged::no;
+    }
+}
 
 void add_span(log::Spans& spans, const char* host, uint64_t size, bool written) {
     // Two mappings of one block are the same bytes: spans are told by block.
@@ -160,6 +187,13 @@ void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence
         event.c = number;
         event.site = 0;
         writing.write(event);
+    } else if (op.logged == Logged::as_another) {
+        std::lock_guard lock(Others::get().mutex);
+        const auto found = Others::get().places.find({stream.id, sequence});
+        if (found == Others::get().places.end()) return;
+        const auto [other, place] = found->second;
+        Others::get().places.erase(found);
+        writing.write({.kind = log::Kind::notified, .stream = other, .sequence = place, .c = number, .site = 0});
     }
 }
 
@@ -188,7 +222,12 @@ void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std
     }
 }
 
-void log_cancelled(const Stream& stream, uint64_t sequence) noexcept {
+void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept {
+    if (op.logged == Logged::as_another) {
+        std::lock_guard lock(Others::get().mutex);
+        Others::get().places.erase({stream.id, sequence});
+        return;
+    }
     log::write({.kind = log::Kind::cancelled, .stream = stream.id, .sequence = sequence, .a = sequence, .site = 0});
 }
 

@@ -23,11 +23,13 @@ LinePlace place_of(const Notify& notify);
 
 // An operation that is submitted, while it holds what it names; what it is told of the log from then on.
 Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence) noexcept;
+// A notify that is logged as another stream's, which is submitted already.
+Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept;
 // The record, or the wait, that stream's operation `sequence` has just made; record `number` is in a notify's own count.
 void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
 void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
 // It is over, and only now it is known which bytes it touched.
 void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept;
-void log_cancelled(const Stream& stream, uint64_t sequence) noexcept;
+void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept;
 
 }  // namespace peerlane

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "memory/block.h"
 #include "memory/heap.h"
 #include "ranks/completions.h"
 #include "ranks/held_back.h"
@@ -25,7 +26,6 @@ namespace peerlane {
 
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kSecond = 1'000'000'000;
 
 [[noreturn]] void refuse(int fd, int error, uint64_t bytes) {
@@ -52,10 +52,10 @@ struct LocalPage : SignalPage {
 
 // Lines for notifies within this process; used again when nobody holds the notify any more.  A page costs a descriptor:
 // it goes when all its lines are free, but for one.  Whoever shares a page must hold a notify of it.
-class Lines {
+class FreeLines {
   public:
-    static Lines& get() {
-        static auto* lines = new Lines;
+    static FreeLines& get() {
+        static auto* lines = new FreeLines;
         return *lines;
     }
     std::pair<std::shared_ptr<SignalPage>, uint32_t> take() {
@@ -104,7 +104,7 @@ void Doorbell::sleep(uint32_t seen, uint64_t nanoseconds) {
 
 SignalPage::SignalPage(uint32_t lines) : lines_(lines) {
     fd_ = memfd_create("peerlane-signals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes())) != 0 || fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes())) != 0 || fcntl(fd_, F_ADD_SEALS, kFileSeals) != 0)
         refuse(fd_, errno, bytes());
     void* at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
     if (at == MAP_FAILED) refuse(fd_, errno, bytes());
@@ -115,7 +115,7 @@ SignalPage::SignalPage(int fd, uint32_t lines) : lines_(lines) {
     struct stat found {};
     const int seals = fcntl(fd, F_GET_SEALS);
     // Without the seals a peer's truncate would be our SIGBUS.
-    if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd, &found) != 0 ||
+    if (seals < 0 || (seals & kFileSeals) != kFileSeals || fstat(fd, &found) != 0 ||
         static_cast<uint64_t>(found.st_size) != bytes())
         throw Refusal{.why = Why::system_memory, .size = bytes(), .error = EBADF};
     fd_ = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -244,7 +244,7 @@ Notify* Notify::queued(std::shared_ptr<Completions> queue, uint32_t number, uint
 
 Notify* Notify::local(NotifyKind kind, uint32_t device) {
     Heap::get().begin_use();   // another thread may have held the lock of the lines
-    Lines& lines = Lines::get();
+    FreeLines& lines = FreeLines::get();
     auto place = lines.take();
     auto* notify = new Notify(std::move(place.first), place.second, kind);
     notify->line.word.store(0, std::memory_order_relaxed);   // nobody else knows the line any more
@@ -268,7 +268,7 @@ Notify::Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
 
 bool Notify::begin_anew() {
     if (living.load(std::memory_order_acquire) != 0) return false;
-    Lines::get().begin_anew();
+    FreeLines::get().begin_anew();
     return true;
 }
 
@@ -279,7 +279,7 @@ Notify::~Notify() {
     if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || queue_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));
-    Lines::get().give(static_cast<LocalPage&>(*page), index);
+    FreeLines::get().give(static_cast<LocalPage&>(*page), index);
 }
 
 Refusal not_recorded(const Notify& notify) {

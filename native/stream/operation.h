@@ -15,7 +15,7 @@ enum class OpKind : uint8_t {
 const char* name_of(OpKind kind);
 
 // Whether the event log has an operation.
-enum class Logged : uint8_t { no, submitted, when_it_runs };
+enum class Logged : uint8_t { no, submitted, when_it_runs, as_another };
 
 // The data of an operation beyond its 64 bytes.
 struct Extra {

@@ -1,4 +1,7 @@
 // Whether anything of this process can run, for who asks on behalf of a group of ranks.
+#include <algorithm>
+#include <bit>
+
 #include "share/shared_signal.h"
 #include "stream/scheduler.h"
 
@@ -7,7 +10,8 @@ namespace peerlane {
 namespace {
 
 constexpr uint64_t kPutOff = 1'000'000'000;
-constexpr auto kSoon = std::chrono::seconds(2);   // a wait that ends by itself until then is left to it
+constexpr auto kSoon = std::chrono::seconds(2);   // a wait that ends until then is left to its time-out
+constexpr uint64_t kNetNs = static_cast<uint64_t>(Deadline::kNetSeconds) * 1'000'000'000;
 
 uint64_t mixed(uint64_t into, uint64_t value) { return (into ^ value) * 0x9E3779B97F4A7C15; }
 
@@ -19,6 +23,16 @@ bool is_between_ranks(const Notify& notify) {
            !notify.is_recorded();
 }
 
+// The thread that runs the callback, or that would run it after its present one, waits itself.
+bool is_callback_stuck(const Stream& stream, const std::vector<HostWaiter*>& hosts) {
+    const CallbackQueue& queue = *stream.queue.front().callbacks;
+    const bool is_next = stream.callback_thread == std::thread::id{} && !queue.shared && queue.running != 0;
+    const std::thread::id thread = is_next ? queue.server : stream.callback_thread;
+    static_assert(sizeof thread == sizeof(HostWaiter::thread));
+    return std::any_of(hosts.begin(), hosts.end(),
+                       [&](const HostWaiter* host) { return host->thread == std::bit_cast<uint64_t>(thread); });
+}
+
 }  // namespace
 
 uint64_t Scheduler::progress_token(bool others_wait) const {
@@ -27,15 +41,16 @@ uint64_t Scheduler::progress_token(bool others_wait) const {
     const auto soon_ns = static_cast<uint64_t>(soon.time_since_epoch().count());
     uint64_t token = mixed(1, hope_);   // it counts whatever lets a parked stream go on
     for (const HostWaiter* host : hosts_) {
-        if (host->deadline < soon) return 0;
+        if (host->deadline < (host->is_net ? soon : Clock::time_point::max())) return 0;   // the program goes on after it
         token = mixed(token, host->number);
     }
     for (const auto& [id, stream] : streams_) {
         if (stream->active != 0 || stream->job || can_help(*stream)) return 0;
         if (stream->queue.empty()) continue;
-        if (stream->has_deadline && stream->timed_until < soon_ns) return 0;
+        if (stream->has_deadline && (stream->queue.front().timeout_ns < kNetNs || stream->timed_until < soon_ns)) return 0;
         // Under lazy nobody has asked for what is not parked.
         const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
+                              (stream->park == Park::callback && is_callback_stuck(*stream, hosts_)) ||
                               (stream->park == Park::notify && is_between_ranks(*stream->queue.front().notify));
         if (!is_still) return 0;
     }
@@ -46,12 +61,8 @@ NoProgress Scheduler::no_progress(bool others_wait) {
     Lock lock(mutex_);
     NoProgress found{.token = progress_token(others_wait)};
     if (found.token == 0) return found;
-    for (const HostWaiter* host : hosts_) {
-        found.hosts.push_back({host->thread, host->stream});
-        found.is_timed |= host->deadline != Clock::time_point::max();
-    }
+    for (const HostWaiter* host : hosts_) found.hosts.push_back({host->thread, host->stream});
     for (const auto& [id, stream] : streams_) {
-        found.is_timed |= stream->has_deadline;
         if (stream->park != Park::mark && stream->park != Park::notify) continue;
         const Op& op = stream->queue.front();
         const bool is_mark = stream->park == Park::mark;

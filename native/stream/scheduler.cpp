@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "copy/thread_team.h"
+#include "memory/threads.h"
 #include "stream/logged.h"
 
 namespace peerlane {
@@ -141,6 +142,8 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
             // What runs now is one event, and not two.
             const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
             queued.logged = runs_now ? Logged::when_it_runs : log_submitted(stream, op, result.sequence);
+        } else if (log::here.stream != 0 && op.kind == OpKind::notify) [[unlikely]] {
+            queued.logged = log_as_another(stream, result.sequence);
         }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
@@ -246,7 +249,7 @@ void Scheduler::add_worker() {
 }
 
 void Scheduler::serve() {
-    leave_signals_to_others();
+    begin_own_thread();
     Lock lock(mutex_);
     while (true) {
         if (!ready_first_) {

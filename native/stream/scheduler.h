@@ -18,6 +18,9 @@ enum class Outcome : uint8_t { reached, timed_out, interrupted };
 
 struct Deadline {
     Clock::time_point at = Clock::time_point::max();
+    // Of a time-out that is so long that no program goes on after it on purpose: such a wait can be in vain.
+    bool is_net = false;
+    static constexpr double kNetSeconds = 10;
     static Deadline in(double seconds);   // negative: never
 };
 
@@ -62,7 +65,6 @@ struct NoProgress {
         bool is_local;                    // no other process can record it
     };
     uint64_t token = 0;                   // changes when anything happens; 0: an operation can run
-    bool is_timed = false;                // a wait of a thread or of a stream has a deadline
     std::vector<Host> hosts;
     std::vector<Parked> parked;
 };

@@ -47,6 +47,7 @@ struct HostWaiter {
     // Once it has waited for some 100 ms: in the scheduler's list of such threads.
     uint64_t thread = 0, number = 0, stream = 0;   // pthread_self(); unlike all others'; what it waits for at present
     Clock::time_point deadline = Clock::time_point::max();
+    bool is_net = false;                           // the deadline's
     uint64_t refused = 0;                          // it is in vain: by this number it is told why
 };
 

@@ -32,6 +32,7 @@ void store_word(char* at, unsigned width, uint64_t value) {
 bool run_small_op(const Op& op, Refusal& why) {
     try {
         if (op.kind == OpKind::free) {
+            const log::Quiet submitted;   // the log has it already
             Heap::get().retire(op.dst_extent, op.value);
             return true;
         }
@@ -248,7 +249,7 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
         run_small(lock, stream, {.single = true});   // memory goes back whatever happened
         return;
     }
-    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, stream.head());
+    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, stream.head(), op);
     if (op.kind == OpKind::record)
         settle(*op.mark, Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device},
                                         .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
@@ -270,7 +271,7 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, Failu
 
 void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
                      FailurePtr cause) {
-    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, sequence);
+    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, sequence, op);
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
                                         .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
                                         .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});

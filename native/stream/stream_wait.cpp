@@ -21,7 +21,7 @@ constexpr unsigned kMostLooks = 16;                              // at streams t
 Deadline Deadline::in(double seconds) {
     constexpr double kLongest = 1e9;
     if (seconds < 0 || seconds > kLongest) return {};
-    return {Clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9))};
+    return {Clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)), seconds >= kNetSeconds};
 }
 
 // Whom to run so that `stream` gets on: itself, or what it waits for.
@@ -118,6 +118,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     HostWaiter waiter;
     waiter.target = target;
     waiter.deadline = deadline.at;
+    waiter.is_net = deadline.is_net;
     const ListedHost listed{*this, waiter};
     const auto start = Clock::now();
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;

@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "copy/thread_team.h"
 #include "memory/fault_guard.h"
+#include "memory/threads.h"
 #include "share/shared_signal.h"
 #include "stream/scheduler.h"
 
@@ -163,7 +163,7 @@ void Scheduler::wake_waiters(Notify& notify) {
 }
 
 void Scheduler::watch() {
-    leave_signals_to_others();
+    begin_own_thread();
     Lock lock(mutex_);
     uint32_t heard = 0;
     uint64_t next_look = 0;   // a peer that dies between its record and the ring must not hang us

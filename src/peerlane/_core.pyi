@@ -798,9 +798,16 @@ def set_wait_hook(called: Callable[[], None] | None) -> None:
     Call it about ten times a second while threads of the program wait for long.
     """
 
-def no_progress(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+def no_progress(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
     """
-    None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    None if something can run, or a wait ends by itself, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    """
+
+NET_SECONDS: float = 10.0
+
+def foreign_threads(known: Sequence[int], may_watch: bool) -> int | None:
+    """
+    None if a native thread that peerlane did not make, and that is not one of these, may run by itself; else a number that changes when one has run.  `may_watch`: one of them may be the thread of Python's faulthandler.
     """
 
 def put_off_losses() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -119,7 +120,7 @@ class ThreadWait:
 
 @dataclass(frozen=True, slots=True)
 class FailedBefore:
-    """A failed operation whose failure no synchronization had reported when a wait ended in vain.
+    """A failed operation of a stream that was open when a wait ended in vain.
 
     Attributes
     ----------
@@ -131,6 +132,8 @@ class FailedBefore:
         What went wrong.
     submitted_at : str
         The program's line that submitted the operation; empty if it was not noted.
+    was_reported : bool
+        Whether a synchronization had reported the failure to the program.
     """
 
     stream: int
@@ -138,6 +141,7 @@ class FailedBefore:
     kind: str
     why: str
     submitted_at: str = ""
+    was_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,8 @@ class WaitState:
         waits for its own stream; ``"never"``: no submitted operation ends the wait, and all threads wait;
         ``"ranks"``: ranks wait for one another.
     stream : int
-        The id of the stream that was waited for; 0 if the wait was not for a stream.
+        The id of the stream that was waited for; 0 if the wait was not for a stream.  In a deadlock of ranks the
+        first stream that a thread of this process waits for.
     operation : int
         If the wait was for an event's record: the number of that operation in the stream; else 0.
     seconds : float or None
@@ -230,6 +235,24 @@ class WaitState:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryHolder:
+    """Another process that holds memory of a device.
+
+    Attributes
+    ----------
+    pid : int
+    program : str
+        Its command line; empty if it is unknown.
+    nbytes : int
+        The bytes that it holds.
+    """
+
+    pid: int
+    program: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoRoom:
     """A device's memory is used up.
 
@@ -239,28 +262,34 @@ class NoRoom:
         Bytes: requested, free, and of the whole device.
     cause : str
         The same in words, with the processes that hold memory of the device, and without advice.
+    allocations : int
+        How many allocations of the device this process holds.
+    holders : tuple of MemoryHolder
+        Up to three other processes that hold memory of the device, the largest first.
     """
 
     asked: int
     free: int
     capacity: int
     cause: str
+    allocations: int = 0
+    holders: tuple[MemoryHolder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """A range that ends beyond the memory that it starts in, or that starts outside all memory.
+    """A range that ends beyond the memory that it starts in, or that starts in no memory, or in freed memory.
 
     Attributes
     ----------
     role : str
         The operand: ``"dst"``, ``"src"`` or ``"address"``.
     address, size : int
-        The range that was asked for.
+        The range that was asked for; ``size`` is 0 if the call asked for one address.
     start, extent : int
-        Where the memory that it starts in begins, and how many bytes that has; 0 if there is none.
+        Where the allocation that it starts in begins, and how many bytes that has; 0 if there is none.
     allocation : int
-        The number of the allocation; 0 if there is none.
+        The number of that allocation, live or freed; 0 if there is none.
     """
 
     role: str
@@ -295,26 +324,10 @@ class LostProcess:
     Attributes
     ----------
     pid : int
+        0 if it is unknown.
     """
 
     pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class HandleRefused:
-    """A handle whose exporter does not let this process open it.
-
-    Attributes
-    ----------
-    maker, asker : int
-        Pids of the process that exported it, and of the process that asked.
-    status : int
-        The number of the reason in the protocol.
-    """
-
-    maker: int
-    asker: int
-    status: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +340,13 @@ class NotifyRefused:
         The notify's id.
     recorded_instead : int or None
         The number, in the notify's queue, of the record that came in its place.
+    most : int or None
+        If the queue is full: how many records it holds.
     """
 
     notify: int
     recorded_instead: int | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,29 +366,118 @@ class VendorModule:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A refusal of native code whose reason has no record of its own.
+class MeetingWait:
+    """A wait at a rendezvous that did not end as it should.
+
+    Attributes
+    ----------
+    kind : str
+        ``"barrier"``, ``"gather"``, ``"key"`` for `Rendezvous.get`, or ``"rank"`` for a rank that should join a group
+        or make its end of a channel.
+    key : str
+        The name of the barrier, gather or message, or the key.
+    rank, size : int
+        The rank that waited, and the number of ranks.
+    seconds : float or None
+        The time-out of the call; None if it had none.
+    awaited : tuple of int
+        After a time-out: the ranks that had not come, or that could have put the key.
+    lost : int or None
+        The rank that was lost.
+    """
+
+    kind: str
+    key: str
+    rank: int
+    size: int
+    seconds: float | None
+    awaited: tuple[int, ...] = ()
+    lost: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWait:
+    """A wait of a channel that reached its deadline.
+
+    Attributes
+    ----------
+    notify : int
+        The number of the notify in the channel.
+    peer, rank : int
+        The rank that should have recorded it, and the rank that waited.
+    seconds : float
+        The time-out.
+    """
+
+    notify: int
+    peer: int
+    rank: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BadArgument:
+    """An argument with an impossible value.
+
+    Attributes
+    ----------
+    name : str
+        The argument.
+    given : object
+        The value; its ``repr`` if it is neither None, a number, a str, bytes nor a tuple.
+    choices : tuple
+        The valid values; empty if `least`, `most`, `multiple` or `rule` tells them.
+    least, most : int, float or None
+        The smallest and the largest valid value; of a text, the number of its characters.
+    multiple : int or None
+        Valid values are multiples of this.
+    rule : str
+        What else is valid, in words.
+    """
+
+    name: str
+    given: Any
+    choices: tuple[Any, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    multiple: int | None = None
+    rule: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.given, (bool, int, float, str, bytes, tuple, type(None))):
+            object.__setattr__(self, "given", repr(self.given))
+
+
+class Refused(SimpleNamespace):
+    """What was refused, with the facts of its reason as attributes; ``vars()`` has them all.
 
     Attributes
     ----------
     reason : str
-        Native code's name of the reason.
-    role : str
-        The operand: ``"dst"``, ``"src"``, ``"address"``; empty if the refusal is not about one.
-    address, size : int
-        The range that was asked for; 0 if the refusal is not about one.
-    entry : int or None
-        The number of the entry in its list, from 0; None without a list.
-    errno : int
-        The system's error number; 0 if the system did not refuse.
+        The name of the reason.
     """
 
     reason: str
-    role: str
-    address: int
-    size: int
-    entry: int | None
-    errno: int
+
+
+class HandleRefused(Refused):
+    """A handle that its exporter does not let this process open, or that this process does not accept.
+
+    The numbers of some reasons are further attributes.
+
+    Attributes
+    ----------
+    reason : str
+        The name of the reason, for example ``"not_listed"``.
+    maker, asker : int
+        Pids of the process that exported it, and of the process that asked.
+    status : int
+        The number of the reason in the protocol.
+    """
+
+    maker: int
+    asker: int
+    status: int
 
 
 class Error(Exception):
@@ -398,8 +503,7 @@ class Error(Exception):
     missing_address : int or None
         The first address of the range where no memory is: behind the end of an allocation, or in reserved addresses.
     detail : object
-        A record of the facts in the text, for example a `WaitState`; None if the attributes above say all that the
-        text says.
+        A record of the facts in the text: one of the classes above, for example a `WaitState`.
     """
 
     default_fault = Fault.DEVICE_FAULT

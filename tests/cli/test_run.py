@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import peerlane.dialects
-from peerlane.testing.procs import Completed, run_python
+from helpers.prepared import run_python
+from peerlane.testing import procs
+from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
 
@@ -49,12 +51,14 @@ def run(env: dict[str, str], here: Path) -> Run:
 
 
 @pytest.fixture
-def alike(env: dict[str, str], here: Path, run: Run) -> Run:
+def alike(env: dict[str, str], here: Path) -> Run:
     """Return a check that ``python ARGS`` and ``peerlane run ARGS`` write the same and end alike."""
 
     def call(*args: str) -> Completed:
-        expected = run_python(args, timeout=TIMEOUT, env=env, cwd=here)
-        done = run(*args)
+        expected, done = (
+            procs.run_python(words, timeout=TIMEOUT, env=env, cwd=here)
+            for words in (args, ["-m", "peerlane", "run", *args])
+        )
         assert (done.returncode, done.stdout, done.stderr) == (
             expected.returncode,
             expected.stdout,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.prepared import run_python
 from peerlane import dialects
-from peerlane.testing.procs import Completed, run_python
+from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
 

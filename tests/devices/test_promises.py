@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import peerlane as pl
+from helpers.prepared import run_python
 from helpers.promises import Node, filled, untouched
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer
-from peerlane.testing.procs import run_python
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from helpers.documented import programs, says
+from helpers.prepared import run_python
 from peerlane.backend.facts import Caps
 from peerlane.testing import conformance
-from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_schedule
+
 ROOT = Path(__file__).parents[2]
 PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs" / "facts").glob("*.md"))}
 SCANNED = ("src", "native", "tests", "docs", "examples", "scripts")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from helpers.documented import Program, programs, says, shadowed
-from peerlane.testing.procs import Completed, run_python
+from helpers.prepared import run_python
+from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
 

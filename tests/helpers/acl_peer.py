@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import peerlane
+from helpers import prepared
 
 _SECONDS = 60.0
 
@@ -20,8 +19,7 @@ class AclPeer:
     ``peer("rt.malloc", 64, 0)`` returns what the call returned there, ``peer.ok(...)`` its outputs.
     """
 
-    def __init__(self, connection: Connection, process: SpawnProcess) -> None:
-        assert process.pid is not None
+    def __init__(self, connection: Connection, process: prepared.Process) -> None:
         self._connection, self._process, self.pid = connection, process, process.pid
 
     def __call__(self, name: str, *args: object) -> Any:
@@ -49,27 +47,15 @@ class AclPeer:
     def kill(self) -> None:
         """Kill the process, and wait for its end."""
         self._process.kill()
-        self._process.join(_SECONDS)
-        assert self._process.exitcode is not None
 
 
 @contextmanager
 def acl_peer(spec: str, device: int = 0) -> Iterator[AclPeer]:
     """Start another process on the node, with a device set; end it however the test ends."""
-    spawn = get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(there, spec), daemon=True)
-    process.start()
-    there.close()
-    try:
-        peer = AclPeer(here, process)
+    with prepared.serving(__name__, "_serve", spec) as (connection, process):
+        peer = AclPeer(connection, process)
         peer.ok("rt.set_device", device)
         yield peer
-    finally:
-        here.close()
-        process.join(5.0)
-        process.kill()
-        process.join(5.0)
 
 
 def _serve(connection: Connection, spec: str) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from peerlane.testing.procs import Completed, run_python
+from helpers.prepared import run_python
+from peerlane.testing.procs import Completed
 
 _FIRST = re.compile(r"# (?P<name>[\w.]+\.py)(?: - run it with:  (?P<command>\S.*))?\n")
 _PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import peerlane
+from helpers import prepared
 
 _SECONDS = 60.0
 
@@ -23,8 +21,7 @@ class HipPeer:
     of what must work.  Arguments are plain values too; of a copy the kind is left out.
     """
 
-    def __init__(self, connection: Connection, process: SpawnProcess) -> None:
-        assert process.pid is not None
+    def __init__(self, connection: Connection, process: prepared.Process) -> None:
         self._connection, self._process, self.pid = connection, process, process.pid
 
     def __call__(self, name: str, *args: object) -> Any:
@@ -41,31 +38,18 @@ class HipPeer:
     def kill(self) -> None:
         """Kill the process, and wait for its end."""
         self._process.kill()
-        self._process.join(_SECONDS)
-        assert self._process.exitcode is not None
 
 
 @contextmanager
 def hip_peer(spec: str, **variables: str) -> Iterator[HipPeer]:
     """Start another process on the node, with environment variables of its own; end it however the test ends."""
-    spawn = get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(there, spec, variables), daemon=True)
-    process.start()
-    there.close()
-    try:
-        peer = HipPeer(here, process)
+    with prepared.serving(__name__, "_serve", spec, **variables) as (connection, process):
+        peer = HipPeer(connection, process)
         assert peer("hipGetDeviceCount")[0] == "hipSuccess"
         yield peer
-    finally:
-        here.close()
-        process.join(5.0)
-        process.kill()
-        process.join(5.0)
 
 
-def _serve(connection: Connection, spec: str, variables: dict[str, str]) -> None:
-    os.environ.update(variables)
+def _serve(connection: Connection, spec: str) -> None:
     from peerlane.dialects.hip import explain, hip
 
     peerlane.enter_node(spec)

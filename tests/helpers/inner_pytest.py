@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import tempfile
 import textwrap
+import time
+from pathlib import Path
+from typing import IO
 
 import pytest
+
+from helpers import prepared
 
 SECONDS = 120.0
 FILE = "test_it.py"
@@ -19,16 +27,48 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 """
 
 
-def run(pytester: pytest.Pytester, source: str, *words: str) -> pytest.RunResult:
-    """Run a test file; without Hypothesis, which starts slowly, unless ``words`` name a plugin."""
+def run(pytester: pytest.Pytester, source: str, *words: str, anew: bool = False) -> pytest.RunResult:
+    """Run a test file; without Hypothesis, which starts slowly, unless ``words`` name a plugin.
+
+    With ``anew`` a new interpreter runs it, else a process in which pytest and peerlane are imported already.
+    """
     pytester.makepyfile(test_it=textwrap.dedent(source))
     without = [] if "-p" in words else ["-p", "no:hypothesispytest"]
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *without, *words, timeout=SECONDS)
+    words = ("-p", "no:cacheprovider", *without, *words)
+    return pytester.runpytest_subprocess(*words, timeout=SECONDS) if anew else run_here(pytester, *words)
 
 
-def passes(pytester: pytest.Pytester, source: str, *words: str, passed: int = 1) -> pytest.RunResult:
+def run_here(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
+    """Run pytest on the present folder, in a process in which pytest and peerlane are imported already."""
+    args = ["-m", "pytest", f"--basetemp={_new_folder(pytester)}", *words]
+    with (
+        Path(os.devnull).open("rb") as stdin,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        started = time.monotonic()
+        descriptors = {"stdin": stdin.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
+        ended = prepared.start(args, env=os.environ, **descriptors).wait(SECONDS)
+        seconds = time.monotonic() - started
+        lines = [_lines(out), _lines(err)]
+    print("\n".join(each for output in lines for each in output))
+    return pytest.RunResult(ended, *lines, seconds)
+
+
+def _new_folder(pytester: pytest.Pytester) -> Path:
+    return next(path for n in itertools.count() if not (path := pytester.path / f"inner-{n}").exists())
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return file.read().decode(errors="backslashreplace").splitlines()
+
+
+def passes(
+    pytester: pytest.Pytester, source: str, *words: str, passed: int = 1, anew: bool = False
+) -> pytest.RunResult:
     """Run a test file whose tests all pass."""
-    done = run(pytester, source, *words)
+    done = run(pytester, source, *words, anew=anew)
     assert done.ret == 0
     done.assert_outcomes(passed=passed)
     return done

@@ -66,7 +66,7 @@ class Peer:
 
     def begin(self, env: Mapping[str, str], stdin: int, stdout: int) -> Started:
         """Start the process."""
-        return prepared.start(PROGRAM, env=env, stdin=stdin, stdout=stdout)
+        return prepared.start(["-c", PROGRAM], env=env, stdin=stdin, stdout=stdout)
 
     def send(self, code: str) -> None:
         """Start to run code in the process."""

@@ -7,9 +7,9 @@ import ctypes
 import pytest
 
 import peerlane as pl
+from helpers.prepared import run_python
 from helpers.promises import Node, filled, untouched
 from peerlane.errors import Fault
-from peerlane.testing.procs import run_python
 
 
 def test_raw_copy_unknown_address_raises_naming_the_nearest(node: Node) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
+import nanobind
 import pytest
 
 pytestmark = pytest.mark.any_schedule
@@ -28,10 +30,20 @@ def _command(*words: str, seconds: int, **extra: str) -> None:
 
 @cache
 def _build(tree: str) -> Path:
-    """Build a tree; of several workers one builds it, and the others wait at its lock."""
+    """Build a tree; `make soak` builds the last one source by source, which finds missing includes."""
+    batches = "OFF" if tree == "undefined" else "ON"
+    return _made(
+        tree,
+        "-DPEERLANE_NATIVE_TESTS=ON",
+        f"-DPEERLANE_SANITIZE={SANITIZERS[tree]}",
+        f"-DPEERLANE_BATCHES={batches}",
+    )
+
+
+def _made(tree: str, *settings: str) -> Path:
+    """Configure and build a folder; of several workers one builds it, and the others wait at its lock."""
     folder = ROOT / "build" / f"native-{tree}"
     folder.mkdir(parents=True, exist_ok=True)
-    settings = ("-DPEERLANE_NATIVE_TESTS=ON", f"-DPEERLANE_SANITIZE={SANITIZERS[tree]}")
     at_once = str(os.cpu_count() or 1)  # both trees may be built at once, and compilers need memory
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -57,6 +69,13 @@ def test_native_executable_under_sanitizer_passes(tree: str, name: str) -> None:
 @pytest.mark.parametrize("tree", ["address", "thread"])
 def test_native_soak_under_sanitizer_passes(tree: str, name: str) -> None:
     _run(_build(tree), name, SOAK_SECONDS, PEERLANE_SOAK="1")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2 * BUILD_SECONDS)
+def test_module_sources_compiled_alone_build() -> None:
+    settings = ("-DPEERLANE_BATCHES=OFF", f"-DPython_EXECUTABLE={sys.executable}")
+    assert list(_made("alone", *settings, f"-Dnanobind_DIR={nanobind.cmake_dir()}").glob("_core.*"))
 
 
 def _run(build: Path, name: str, seconds: int, **extra: str) -> None:

@@ -180,8 +180,8 @@ void waits_for_abandoned_notifies_end() {
 // A thread that waits for a stream as a program does.
 struct Waiter {
     std::thread thread;
-    explicit Waiter(const StreamPtr& on, double seconds = kPatience)
-        : thread([on, seconds] { (void)engine().synchronize(*on, Deadline::in(seconds), {}); }) {}
+    explicit Waiter(const StreamPtr& on, double seconds = kPatience, bool guard = true)
+        : thread([on, seconds, guard] { (void)engine().synchronize(*on, Deadline::in(seconds, guard), {}); }) {}
     ~Waiter() { thread.join(); }
 };
 
@@ -234,14 +234,14 @@ void waits_without_progress_are_refused_and_the_streams_stay() {
         std::atomic<bool> told{false};
         std::thread host([&] { told = refuses(Why::no_progress, [&] { engine().synchronize(*waits, {}, {}); }); });
         const NoProgress found = until_stuck();
-        CHECK(!found.is_timed && found.hosts.size() == 1 && found.parked.size() == 1 && found.parked[0].is_local);
+        CHECK(found.hosts.size() == 1 && found.parked.size() == 1 && found.parked[0].is_local);
         CHECK(!engine().refuse_waits(found.token + 2, 5) && engine().refuse_waits(found.token, 5));
         host.join();
         CHECK(told && !engine().query(*waits));
     }
     {
         const Waiter waiter(waits);
-        CHECK(until_stuck().is_timed);
+        until_stuck();   // its deadline is a guard
         engine().notify_recorded(*missing);
     }
     finish(*waits);
@@ -289,7 +289,11 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
         const Waiter waiter(waits, 1.0);   // this one ends by itself, too
         for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
     }
-    engine().notify_recorded(*between);
+    {
+        const Waiter waiter(waits, kPatience, false);   // its program goes on after the deadline
+        for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
+        engine().notify_recorded(*between);
+    }
     finish(*waits);
     for (const StreamPtr& on : {waits, other}) close(*on);
     for (Notify* const each : {between, exported, promised}) each->drop();

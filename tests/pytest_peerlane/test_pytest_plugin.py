@@ -443,6 +443,7 @@ def test_plugin_unused_by_test_imports_nothing(pytester: pytest.Pytester) -> Non
         "no:xdist",
         "-p",
         "no:timeout",
+        anew=True,
     )
 
 

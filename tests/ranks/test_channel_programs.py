@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.prepared import run_python
 from peerlane.rendezvous import meet
-from peerlane.testing.procs import run_python
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "channel_ring.py"
 SECONDS = 60.0

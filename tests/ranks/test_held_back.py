@@ -18,7 +18,7 @@ from helpers.rank_peers import ask_all, ranks
 
 SEEDS = 6
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
 
 @contextlib.contextmanager

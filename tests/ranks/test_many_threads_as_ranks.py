@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 SECONDS = 240.0
-RANKS = pytest.mark.parametrize("size", [66, pytest.param(128, marks=pytest.mark.soak)])
+SOAK = pytest.mark.soak
 
 # Under `seeded` a communicator of 128 threads does not end within 240 s.
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(SECONDS + 30)]
@@ -41,7 +41,7 @@ print("fine")
 """
 
 
-@RANKS
+@pytest.mark.parametrize("size", [66, pytest.param(128, marks=SOAK)])
 def test_group_of_many_threads_meets_writes_and_reduces(size: int) -> None:
     done = run_python(["-c", _GROUP, str(size)], timeout=SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
@@ -52,16 +52,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 import peerlane as pl
 from peerlane.dialects import acl, hcomm
-size = int(sys.argv[1])
+size, work = int(sys.argv[1]), sys.argv[2]
 def ok(result):
     *outputs, ret = result if isinstance(result, tuple) else (result,)
     assert ret == 0, (ret, hcomm.explain())
     return outputs[0] if len(outputs) == 1 else outputs
 ok(acl.rt.set_device(0))
 info = ok(hcomm.HcclGetRootInfo())
-def rank(me):
-    ok(acl.rt.set_device(me))
-    comm = ok(hcomm.HcclCommInitRootInfo(size, info, me))
+def reduces(me, comm):
     buffer, _ = ok(hcomm.HcclGetHcclBuffer(comm))
     stream = ok(acl.rt.create_stream())
     ok(acl.rt.memset(buffer, 4, 1, 4))
@@ -71,6 +69,11 @@ def rank(me):
     found = bytearray(4)
     ok(acl.rt.memcpy(pl.as_buffer(found).address, 4, buffer + 64, 4, 2))
     assert int.from_bytes(found, "little") == size * 0x01010101, found
+def rank(me):
+    ok(acl.rt.set_device(me))
+    comm = ok(hcomm.HcclCommInitRootInfo(size, info, me))
+    if work == "reduce":
+        reduces(me, comm)
     ok(hcomm.HcclCommDestroy(comm))
     return me
 with ThreadPoolExecutor(size) as pool:
@@ -79,8 +82,7 @@ print("fine")
 """
 
 
-@RANKS
-def test_hcomm_communicator_of_many_threads_reduces(size: int) -> None:
+def communicate(size: int, work: str) -> None:
     env = {
         **os.environ,
         "PEERLANE_NODE": f"name=many-{os.getpid()},devices={size},memory=1GiB",
@@ -88,5 +90,14 @@ def test_hcomm_communicator_of_many_threads_reduces(size: int) -> None:
         "HCCL_CONNECT_TIMEOUT": "200",
         "HCCL_EXEC_TIMEOUT": "200",
     }
-    done = run_python(["-c", _HCOMM, str(size)], timeout=SECONDS, env=env)
+    done = run_python(["-c", _HCOMM, str(size), work], timeout=SECONDS, env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
+
+
+def test_hcomm_communicator_of_many_threads_is_made() -> None:
+    communicate(66, "nothing")
+
+
+@pytest.mark.parametrize("size", [16, pytest.param(66, marks=SOAK), pytest.param(128, marks=SOAK)])
+def test_hcomm_communicator_of_many_threads_reduces(size: int) -> None:
+    communicate(size, "reduce")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import peerlane as pl
 from helpers.launched import until
-from helpers.peers import PeerError
+from helpers.peers import PeerError, peer
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
@@ -51,6 +51,29 @@ def test_channel_wait_in_a_circle_raises_deadlock() -> None:
         assert ask_all(
             peers, "ch[1 - grp.rank].notify(0); ch[1 - grp.rank].wait(0, timeout=20); result = 1"
         ) == [1, 1]
+
+
+def test_group_bank_for_other_number_of_ranks_raises_bad_handle() -> None:
+    lying = """
+from peerlane.backends.virtual.ranks import VirtualRanks
+offer = VirtualRanks.offer_bank
+VirtualRanks.offer_bank = lambda ranks, source, device, bank, count, *rest: offer(
+    ranks, source, device, bank, count + 1, *rest)
+pl.Group(timeout=2)
+"""
+    node = "name=lying-bank,devices=2"
+    with (
+        RendezvousServer(2) as server,
+        peer(node, **server.environment(0)) as first,
+        peer(node, **server.environment(1)) as second,
+    ):
+        first.send(lying)
+        second.send("pl.Group()")
+        with pytest.raises(PeerError, match="its bank is for 3 ranks, and the group has 2") as told:
+            second.receive()
+        assert told.value.fault == "FALSE_CLAIM"
+        with pytest.raises(PeerError):
+            first.receive()
 
 
 def alone(value: bytes) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.interrupts import INTERRUPTS
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = pytest.mark.any_schedule
 

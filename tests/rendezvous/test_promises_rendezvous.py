@@ -11,9 +11,9 @@ import pytest
 
 import peerlane as pl
 from helpers.launched import until
+from helpers.prepared import run_python
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer
-from peerlane.testing.procs import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 

@@ -25,10 +25,11 @@ import pytest
 import peerlane as pl
 from helpers.interrupts import INTERRUPTS
 from helpers.launched import until
+from helpers.prepared import run_python
 from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, loop
 from peerlane.rendezvous.frames import MAX_VALUE, Operation
 from peerlane.rendezvous.meeting import cost
-from peerlane.testing.procs import run_python
+from peerlane.testing import procs
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
@@ -54,7 +55,7 @@ def raw(server: RendezvousServer) -> socket.socket:
 
 
 def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
-    given = {"version": 2, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
+    given = {"version": 3, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
     head = struct.pack(
         "<4sBBBBIIQI",
         b"PLRV",
@@ -443,7 +444,7 @@ def test_rendezvous_server_million_malformed_frames_leave_it_serving() -> None:
 def test_frame_decoders_random_bytes_decode_or_raise_bad_frame() -> None:
     it = random.Random(4)
     for _ in range(20_000):
-        head = bytearray(b"PLRV\x02" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
+        head = bytearray(b"PLRV\x03" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
         for decode, length in ((frames.decode_request, 28), (frames.decode_answer, frames.ANSWER_BYTES)):
             try:
                 decode(head[:length])
@@ -458,6 +459,7 @@ def test_decode_answer_refusal_without_text_or_with_wrong_rank_raises_bad_frame(
     for status, values, rank in (
         (frames.Status.LOST, [*text, b"\x03\0\0\0"], None),
         (frames.Status.BUSY, [], None),
+        (frames.Status.WAIT_TIMEOUT, text, None),
         (frames.Status.BUSY, text, 3),
         (frames.Status.OK, text, 0),
         (frames.Status.LOST, text, -2),
@@ -487,10 +489,12 @@ def test_rendezvous_foreign_server_answers_raises_invalid_value(tmp_path: Path) 
 
 
 def test_rendezvous_is_not_imported_with_peerlane_and_enters_no_node() -> None:
-    done = run_python(["-c", "import sys, peerlane; print('peerlane.rendezvous' in sys.modules)"], timeout=40)
+    done = procs.run_python(
+        ["-c", "import sys, peerlane; print('peerlane.rendezvous' in sys.modules)"], timeout=40
+    )
     assert done.stdout == "False\n"
     code = "import sys, peerlane.rendezvous, peerlane.backend.registry as r; print(r.is_entered())"
-    assert run_python(["-c", code], timeout=40).stdout == "False\n"
+    assert procs.run_python(["-c", code], timeout=40).stdout == "False\n"
 
 
 def test_rendezvous_close_ends_own_waits_only(server: RendezvousServer) -> None:

@@ -43,10 +43,10 @@ def at_once(lines: list[Rendezvous], work: Callable[[Rendezvous], Any]) -> list[
         return [one.result(200) for one in [pool.submit(work, line) for line in lines]]
 
 
+@pytest.mark.parametrize("rounds", [300, pytest.param(10_000 // RANKS, marks=pytest.mark.soak)])
 def test_rendezvous_server_after_many_rounds_keeps_latest_values_only(
-    server: RendezvousServer, lines: list[Rendezvous]
+    server: RendezvousServer, lines: list[Rendezvous], rounds: int
 ) -> None:
-    rounds = 10_000 // RANKS
 
     def work(line: Rendezvous) -> None:
         for number in range(rounds):

@@ -100,10 +100,11 @@ def test_open_notify_of_unknown_kind_raises_false_claim(spec: str) -> None:
         number = liar.run(
             "from peerlane import _core\n"
             "from peerlane.backend.facts import HandleKind\n"
+            "from peerlane.backends.virtual.handle import VirtualHandle\n"
             "backend = devices[0].backend\n"
             "signal = _core.Signal(backend.ledger)\n"
             "offer = lambda all: backend.offer_signal(HandleKind.NOTIFY, signal, 0, all, notify_kind=7)\n"
-            "h = backend.make_handle(signal, 'user', offer)\n"
+            "h = VirtualHandle._make(signal, 'user', offer)\n"
             "result = int(h)\n"
         )
         text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Notify.open(number))

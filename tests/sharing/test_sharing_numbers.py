@@ -11,8 +11,8 @@ import pytest
 
 import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
+from helpers.prepared import run_python
 from peerlane.backends.virtual.node.census import take_census
-from peerlane.testing.procs import run_python
 
 G = 2 << 20
 SECONDS = 120.0

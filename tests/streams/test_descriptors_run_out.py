@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 PROGRAM = """
 import gc, json, os, resource, sys, peerlane as pl

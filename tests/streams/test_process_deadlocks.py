@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
@@ -53,6 +53,7 @@ try:
     e.sync()
 except pl.Error as error:
     state = told(error).detail
+    assert state.threads[0].stream == t.id
     assert state.notify_in_the_way() == n.id and [each.stream for each in state.streams] == [t.id, s.id]
 s.abort()
 """,
@@ -117,6 +118,66 @@ try:
 except pl.Busy as error:
     assert error.fault is pl.Fault.NOTIFY_DOUBLED
 """,
+    "a stream whose failure was reported": """
+s, t, m, n = d.create_stream(), d.create_stream(), d.create_notify("strict"), d.create_notify()
+s.notify(m)
+s.notify(m)  # here
+s.notify(n)
+try:
+    s.sync()
+except pl.Busy as error:
+    assert error.fault is pl.Fault.NOTIFY_DOUBLED
+t.wait(n)
+try:
+    t.sync()
+except pl.Error as error:
+    (failed,) = told(error).detail.failed
+    assert (failed.stream, failed.operation, failed.submitted_at, failed.was_reported) == (s.id, 2, HERE, True)
+    assert f"stream {s.id} failed before, and a synchronization reported it" in str(error), error
+t.abort()
+""",
+    "a callback that waits": """
+s, t, n, found = d.create_stream(), d.create_stream(), d.create_notify(), []
+def waits():
+    try:
+        s.sync()  # here
+    except pl.Error as error:
+        found.append(told(error))
+s.wait(n)
+t.launch_callback(waits)
+try:
+    t.sync()
+except pl.Error as error:
+    state = told(error).detail
+    assert {each.stream for each in state.threads} == {s.id, t.id}
+    assert f"peerlane callbacks at {HERE} waits for stream {s.id}" in str(error), error
+t.sync(timeout=20)
+assert len(found) == 1
+s.abort()
+""",
+    "NumPy has made its threads": """
+import numpy
+numpy.ones((1000, 1000)) @ numpy.ones((1000, 1000))
+s, n = d.create_stream(), d.create_notify()
+s.wait(n)
+assert len(os.listdir("/proc/self/task")) > threading.active_count(), "NumPy made no thread"
+try:
+    s.sync()
+except pl.Error as error:
+    told(error)
+s.abort()
+""",
+    "faulthandler watches": """
+import faulthandler
+faulthandler.dump_traceback_later(300)
+s, n = d.create_stream(), d.create_notify()
+s.wait(n)
+try:
+    s.sync()
+except pl.Error as error:
+    told(error)
+s.abort()
+""",
     "acl": """
 dialects.install("acl")
 import acl
@@ -142,6 +203,29 @@ n.record()
 assert hip.hipStreamSynchronize(s)[0] == hip.hipError_t.hipSuccess
 """,
 }
+#: Makes a native thread, which Python does not know, and which calls a function of Python in 3 s.
+NATIVE = """
+import ctypes
+Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+class Event(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("signal", ctypes.c_int), ("kind", ctypes.c_int), ("function", Called),
+                ("rest", ctypes.c_byte * 40)]
+libc, timer, function = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p(), Called(lambda _: n.record())
+event = Event(kind=2, function=function)  # SIGEV_THREAD
+assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0
+assert libc.timer_settime(timer, 0, ctypes.byref((ctypes.c_long * 4)(0, 0, 3, 0)), None) == 0
+"""
+#: Makes a native thread that sleeps; the main thread waits for it in a thread that ends after it.
+SLEEPS = """
+import ctypes
+libc, made = ctypes.CDLL(None), ctypes.c_ulong()
+assert libc.pthread_create(ctypes.byref(made), None, libc.sleep, ctypes.c_void_p(3)) == 0
+class Joins(threading.Thread):
+    def run(self):
+        libc.pthread_join(made, None)
+        n.record()
+Joins().start()
+"""
 #: Programs that may still go on: each line records the notify later.
 GOES_ON = {
     "a thread that sleeps": "threading.Thread(target=lambda: (time.sleep(3), n.record())).start()",
@@ -149,6 +233,8 @@ GOES_ON = {
     "a timer": "threading.Timer(3, n.record).start()",
     "a thread that reads": "r, w = os.pipe(); threading.Thread(target=lambda: (os.read(r, 1), n.record())).start();"
     "threading.Timer(3, os.write, (w, b'x')).start()",
+    "a native thread that calls Python": NATIVE,
+    "a thread that waits for a native thread": SLEEPS,
     "a callback": "t.launch_callback(lambda: (time.sleep(3), n.record()))",
     "a handler of a signal": "signal.signal(signal.SIGALRM, lambda *_: n.record()); signal.alarm(3)",
     "queued work": "t.launch_callback(time.sleep, 3); t.notify(n)",
@@ -166,7 +252,7 @@ def _run(code: str, schedule: str) -> float:
     source = HEAD + textwrap.dedent(code)
     line = next((number for number, text in enumerate(source.splitlines(), 1) if "# here" in text), 0)
     source = source.replace("HERE", repr(f"<string>:{line}"))
-    env = {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    env = {**os.environ, "PEERLANE_SCHEDULE": schedule, "OPENBLAS_NUM_THREADS": "2"}
     began = time.monotonic()
     done = run_python(["-c", source], timeout=60, env=env)
     assert done.returncode == 0, done.stderr

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import peerlane as pl
+from helpers.prepared import run_python
 from helpers.promises import WILD, Node, filled, parked, untouched
 from peerlane.errors import Fault
-from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.timeout(60)
 

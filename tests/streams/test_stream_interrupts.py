@@ -7,7 +7,7 @@ import json
 import pytest
 
 from helpers.interrupts import INTERRUPTS
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = pytest.mark.timeout(150)
 

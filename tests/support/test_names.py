@@ -14,6 +14,8 @@ from peerlane import cli
 from peerlane.dialects.hip import hip
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 
 def test_version_is_that_of_package_and_looked_up_late() -> None:
     assert peerlane.__version__ == importlib.metadata.version("peerlane")

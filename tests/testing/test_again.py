@@ -63,7 +63,7 @@ def test_command_of_a_failed_test_run_again_fails_alike(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", "seeded")  # the seed is drawn
-    done = run(pytester, SOURCE, "-p", "helpers.again", *workers)
+    done = run(pytester, SOURCE, "-p", "helpers.again", *workers, anew=True)
     done.assert_outcomes(passed=1, failed=3, errors=1)
     commands = told(done.stdout.str())
     names = [shlex.split(each)[4].partition("::")[2] for each in commands]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Copies, VisibleMemory
-from peerlane.errors import AccessDenied, Fault, Unsupported
+from peerlane.errors import AccessDenied, Fault, Refused, Unsupported
 from peerlane.support import reductions
 
 _PIECE = 1 << 20  # bytes that a reduction reads at a time
@@ -79,7 +79,10 @@ class BackendBase:
 
     def allocate_host(self, nbytes: int) -> VisibleMemory:
         """Refuse: it has no pinned memory."""
-        raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
+        raise Unsupported(
+            f"back-end {self.name} has no pinned host memory (PINNED_HOST)",
+            detail=Refused(reason="lacks", backend=self.name, capability="PINNED_HOST"),
+        )
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         """Return False."""
@@ -105,6 +108,12 @@ class BackendBase:
             raise AccessDenied(
                 f"{self.name}:{ordinal} cannot reach {self.name}:{peer}: {self.why_not(ordinal, peer)}",
                 fault=Fault.PEER_UNREACHABLE,
+                detail=Refused(
+                    reason="unreachable",
+                    device=f"{self.name}:{ordinal}",
+                    peer=f"{self.name}:{peer}",
+                    why=self.why_not(ordinal, peer),
+                ),
             )
 
     def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:

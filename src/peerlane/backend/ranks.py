@@ -6,15 +6,16 @@ objects are opaque: they go back to the back-end that made them, and to no other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-# Objects of packages above this one: a Buffer, a Notify, a Stream, a Device; and the result of `open_handle`.
+# Objects of packages above this one: a Buffer, a Notify, a Stream, a Device, a Handle; the result of `open_handle`.
 Memory: TypeAlias = Any
 Notify: TypeAlias = Any
 Queue: TypeAlias = Any
 Device: TypeAlias = Any
 Offer: TypeAlias = Any
+Handle: TypeAlias = Any
 
 C = TypeVar("C")
 
@@ -162,6 +163,33 @@ class Ranks(Protocol):
         """Return a new bank whose lines are 0; raise ``OutOfMemory``."""
         ...
 
+    def offer_bank(
+        self,
+        source: object,
+        device: Device,
+        bank: OwnBank,
+        count: int,
+        allow: Iterable[int] | str,
+        told: Iterable[object] = (),
+        /,
+    ) -> Handle:
+        """Return the handle of a bank.
+
+        Parameters
+        ----------
+        source : object
+            Kept alive by the handle.
+        device : Device
+        bank : Bank
+        count : int
+            How many notifies, ranks or leases its lines are for; the handle brings it to the processes that open it.
+        allow : iterable of int, or "user"
+            The pids of the processes that may open it.
+        told : iterable of object
+            The objects whose export is reported to observers.
+        """
+        ...
+
     def open_bank(self, offer: Offer, lines: int) -> Bank:
         """Return the bank that another process offers; ``BadHandle`` if it has fewer lines."""
         ...
@@ -205,6 +233,12 @@ class Ranks(Protocol):
         self, channel: OwnChannel, window: Memory | None, incoming: list[Notify], outgoing: list[Notify]
     ) -> None:
         """Set up the fast methods of a new channel; an argument that is None or empty leaves its methods off."""
+        ...
+
+    def log_channel(
+        self, channel: OwnChannel, incoming: list[Notify], outgoing: list[Notify], rank: int, peer: int, /
+    ) -> None:
+        """Tell the event log of a new channel and its notifies, between two ranks."""
         ...
 
     def serve_nothing(self, channel: OwnChannel) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from peerlane.backend.interface import Backend, Factory
 from peerlane.backend.settings import is_file, read_toml
-from peerlane.errors import Busy, Closed, Fault, InvalidValue
+from peerlane.errors import BadArgument, Busy, Closed, Fault, InvalidValue, Refused
 
 VARIABLE = "PEERLANE_NODE"
 DEFAULT = "virtual"
@@ -67,10 +67,15 @@ def register(name: str, factory: Factory) -> None:
             f"register: the name of a back-end is {name!r}; valid are letters, digits, '-' and '_', but not "
             f"{' or '.join(_OWN)}",
             call="register",
+            detail=BadArgument("name", name, rule=f"letters, digits, '-' and '_'; not {' or '.join(_OWN)}"),
         )
     with _lock:
         if name in _entered:
-            raise Busy(f"register: the process is in back-end {name!r}; leave it first", call="register")
+            raise Busy(
+                f"register: the process is in back-end {name!r}; leave it first",
+                call="register",
+                detail=Refused(reason="entered", backend=name),
+            )
         _factories[name] = factory
 
 
@@ -95,6 +100,7 @@ def factory_of(name: str, source: str) -> Factory:
         f"{source}: backend is {name!r}; valid are {', '.join(known())}, and the names that installed packages "
         f"register as entry points of the group {GROUP!r}",
         fault=Fault.BAD_CONFIG,
+        detail=BadArgument("backend", name, choices=known()),
     )
 
 
@@ -113,6 +119,9 @@ def _loaded(name: str, source: str) -> Factory | None:
                 f"{source}: back-end {name!r} cannot be loaded: its entry point {point.value!r} raised "
                 f"{type(error).__name__}: {error}",
                 fault=Fault.BAD_CONFIG,
+                detail=Refused(
+                    reason="not_loaded", backend=name, entry_point=point.value, cause=type(error).__name__
+                ),
             ) from error
         return made
     return None
@@ -235,6 +244,7 @@ def check_time() -> None:
             "the process is ending: its node was left by an exit handler",
             fault=Fault.PROCESS_ENDING,
             call="devices",
+            detail=Refused(reason="process_ending"),
         )
 
 
@@ -246,7 +256,9 @@ def split(spec: str, source: str) -> tuple[str, str]:
     named = [item for item in items if item.partition("=")[0].strip() == "backend"]
     if len(named) > 1:
         raise InvalidValue(
-            f"{source}: 'backend' is given a second time; give it once", fault=Fault.BAD_CONFIG
+            f"{source}: 'backend' is given a second time; give it once",
+            fault=Fault.BAD_CONFIG,
+            detail=Refused(reason="given_twice", setting="backend", source=source),
         )
     if not named:
         return DEFAULT, spec

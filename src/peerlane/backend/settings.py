@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import Fault, InvalidValue, Refused
 from peerlane.support.sizes import UNITS, format_size, meant_size, parse_size
 
 _LONGEST_SHOWN = 60
@@ -140,7 +140,11 @@ def sizes(text: str) -> object:
 
 def bad_config(source: str, problem: str) -> InvalidValue:
     """Return the error for a node written at ``source`` (a path, a variable, a flag)."""
-    return InvalidValue(f"{source}: {problem}", fault=Fault.BAD_CONFIG)
+    return InvalidValue(
+        f"{source}: {problem}",
+        fault=Fault.BAD_CONFIG,
+        detail=Refused(reason="bad_config", source=source, problem=problem),
+    )
 
 
 def shown(value: object) -> str:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from peerlane.errors import Error, InvalidValue
+from peerlane.errors import Error, InvalidValue, Refused
 
 if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer
@@ -113,6 +113,9 @@ class Agreement:
             f"{call}: as {what}, rank {peer} {theirs}, and rank {self._rank} {mine}; all ranks must call the same, "
             "in the same order and with sizes that agree",
             call=call,
+            detail=Refused(
+                reason="calls_differ", place=what, rank=self._rank, did=mine, peer=peer, peer_did=theirs
+            ),
         )
 
     def close(self) -> None:

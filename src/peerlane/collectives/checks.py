@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from peerlane.collectives.folding import Operation
-from peerlane.errors import InvalidValue
+from peerlane.errors import InvalidValue, Refused
 from peerlane.memory.buffer import as_buffer
 from peerlane.support import reductions
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 def check_equal(call: str, one: str, a: Buffer, other: str, b: Buffer) -> None:
     """Refuse buffers of different sizes."""
     if a.size != b.size:
-        raise InvalidValue(f"{call}: {one} has {a.size:,} bytes, {other} has {b.size:,}", call=call)
+        raise InvalidValue(
+            f"{call}: {one} has {a.size:,} bytes, {other} has {b.size:,}",
+            call=call,
+            detail=Refused(reason="sizes_differ", names=(one, other), sizes=(a.size, b.size)),
+        )
 
 
 def check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> None:
@@ -30,6 +34,9 @@ def check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> No
             f"{call}: dst is {dst.size:,} bytes at {dst.address:#x} and src {src.size:,} at {src.address:#x}; they "
             "overlap in another way than a collective in place allows",
             call=call,
+            detail=Refused(
+                reason="overlap", dst=dst.address, dst_size=dst.size, src=src.address, src_size=src.size
+            ),
         )
 
 
@@ -50,5 +57,6 @@ def operation_on(call: str, dtype: npt.DTypeLike, op: str, *ends: Buffer) -> Ope
                 f"{call}: {end.size:,} bytes at {end.address:#x} are not a whole number of elements of {width} "
                 f"bytes at a multiple of {width}",
                 call=call,
+                detail=Refused(reason="no_whole_elements", address=end.address, size=end.size, width=width),
             )
     return Operation(*reductions.names_of(number))

@@ -25,7 +25,7 @@ from peerlane.collectives.reduce_to_root import reduce_to_root
 from peerlane.collectives.scatter import scatter
 from peerlane.collectives.turns import Turns
 from peerlane.devices.device import Device, before_leaving
-from peerlane.errors import Error, InvalidValue
+from peerlane.errors import BadArgument, Error, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.copy import copy
 from peerlane.ranks.arguments import LONGEST_NAME, check_texts, checked_rank
@@ -142,10 +142,16 @@ class Group(Session):
         check_texts(call, notifies=notifies, name=name)
         kind = _KINDS.get(notifies)
         if kind is None:
-            raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}", call=call)
+            raise InvalidValue(
+                f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}",
+                call=call,
+                detail=BadArgument("notifies", notifies, choices=tuple(_KINDS)),
+            )
         if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
             raise InvalidValue(
-                f"{call}: name is {name!r}; valid are 1 to {LONGEST_NAME} printable characters", call=call
+                f"{call}: name is {name!r}; valid are 1 to {LONGEST_NAME} printable characters",
+                call=call,
+                detail=BadArgument("name", name, least=1, most=LONGEST_NAME, rule="printable characters"),
             )
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
@@ -153,7 +159,11 @@ class Group(Session):
         if isinstance(workspace, bool) or not isinstance(workspace, int):
             raise TypeError(f"{call}: workspace must be an int, not {type(workspace).__name__}")
         if workspace < 0:
-            raise InvalidValue(f"{call}: workspace is {workspace}; valid are 0 bytes and more", call=call)
+            raise InvalidValue(
+                f"{call}: workspace is {workspace}; valid are 0 bytes and more",
+                call=call,
+                detail=BadArgument("workspace", workspace, least=0),
+            )
         checked_timeout(call, wait_timeout)
         with contextlib.ExitStack() as undo:
             patience = 1e9 if timeout is None else timeout
@@ -484,7 +494,9 @@ class Group(Session):
         here, there = takes[1][self.rank], gives[1][self.rank]
         if here != there:
             raise InvalidValue(
-                f"{call}: rank {self.rank} sends itself {there:,} bytes and receives {here:,}", call=call
+                f"{call}: rank {self.rank} sends itself {there:,} bytes and receives {here:,}",
+                call=call,
+                detail=Refused(reason="sizes_differ", rank=self.rank, sent=there, received=here),
             )
         self._exchange(call, stream, into, whole, takes, gives, said="all_to_all_v")
 
@@ -561,7 +573,9 @@ class Group(Session):
         self._check(call, stream)
         if algorithm is not None and algorithm not in ALL_REDUCE:
             raise InvalidValue(
-                f"{call}: algorithm is {algorithm!r}; valid are {', '.join(ALL_REDUCE)}", call=call
+                f"{call}: algorithm is {algorithm!r}; valid are {', '.join(ALL_REDUCE)}",
+                call=call,
+                detail=BadArgument("algorithm", algorithm, choices=tuple(ALL_REDUCE)),
             )
         whole = as_target(dst)
         own = whole if src is None else as_buffer(src)
@@ -745,6 +759,9 @@ class Group(Session):
                 f"{call}: the {whole.size:,} bytes of {name} do not divide into {self.size} equal parts; {left} are "
                 "left over",
                 call=call,
+                detail=Refused(
+                    reason="no_equal_parts", name=name, size=whole.size, parts=self.size, left=left
+                ),
             )
         return whole[self.rank * each : (self.rank + 1) * each]
 
@@ -765,7 +782,11 @@ class Group(Session):
     def _checked_other(self, call: str, peer: object) -> int:
         number = checked_rank(call, peer, self.size)
         if number == self.rank:
-            raise InvalidValue(f"{call}: rank {number} is this one; copy instead", call=call)
+            raise InvalidValue(
+                f"{call}: rank {number} is this one; copy instead",
+                call=call,
+                detail=Refused(reason="own_rank", rank=number, size=self.size),
+            )
         return number
 
     def _counts_of(self, call: str, name: str, given: Sequence[int]) -> list[int]:
@@ -774,6 +795,7 @@ class Group(Session):
             raise InvalidValue(
                 f"{call}: {name} is {found}; valid are {self.size} numbers of bytes, each 0 or more",
                 call=call,
+                detail=BadArgument(name, tuple(found), least=0, rule=f"{self.size} numbers of bytes"),
             )
         return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
 from peerlane.diagnostics import losses
-from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue
+from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue, Refused
 from peerlane.ranks.invite import GivenUp
 from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.streams.notify import NotifyKind
@@ -160,6 +160,13 @@ class Channels(dict[int, "Channel"]):
                 f"{self._session.rank} {self._nbytes:,}; give all ranks the same workspace=",
                 fault=Fault.BAD_CONFIG,
                 call="Group",
+                detail=Refused(
+                    reason="workspaces_differ",
+                    rank=self._session.rank,
+                    size=self._nbytes,
+                    peer=peer,
+                    peer_size=made.window.size,
+                ),
             )
 
     def everyone(self) -> list[Channel]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane.backend.facts import Caps, DeviceInfo
 from peerlane.backend.interface import Backend
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
 
 
 def checked_size(nbytes: int, what: str) -> int:
@@ -17,7 +17,11 @@ def checked_size(nbytes: int, what: str) -> int:
         raise TypeError(f"{what}: nbytes must be an int, not {type(nbytes).__name__}")
     value = nbytes.__index__()
     if not 1 <= value < 1 << 63:
-        raise InvalidValue(f"{what}: nbytes is {value:,}; valid are 1 to {(1 << 63) - 1:,}", call=what)
+        raise InvalidValue(
+            f"{what}: nbytes is {value:,}; valid are 1 to {(1 << 63) - 1:,}",
+            call=what,
+            detail=BadArgument("nbytes", value, least=1, most=(1 << 63) - 1),
+        )
     return value
 
 
@@ -111,6 +115,7 @@ def checked_peer(device: DeviceBase, peer: object, call: str) -> int:
             fault=Fault.WRONG_DEVICE,
             call=call,
             device=device.name,
+            detail=Refused(reason="wrong_device", device=device.name, other=peer.name),
         )
     return peer._info.ordinal
 

@@ -12,7 +12,7 @@ from peerlane.backend.interface import Backend
 from peerlane.devices import base
 from peerlane.devices.base import DeviceBase, HostBase, checked_peer, checked_size
 from peerlane.diagnostics import allocations, live_objects, observers
-from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.plain_buffer import plain_buffer
 from peerlane.streams.event import Event
@@ -59,6 +59,7 @@ class Device(DeviceBase):
             f"no device {name!r}; this node has {present[0].name} to {present[-1].name}",
             fault=Fault.INVALID_DEVICE,
             call="Device",
+            detail=BadArgument("name", name, choices=tuple(each.name for each in present)),
         )
 
     @property
@@ -104,6 +105,7 @@ class Device(DeviceBase):
                 "stream",
                 call="Device.allocate",
                 device=self.name,
+                detail=Refused(reason="closed", what=repr(stream)),
             )
         memory = self._backend.allocate(self._info.ordinal, nbytes, bool(peer))
         return self._make_buffer(memory, self, stream)
@@ -148,6 +150,7 @@ class Device(DeviceBase):
             raise InvalidValue(
                 f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}, or a NotifyKind",
                 call="Device.create_notify",
+                detail=BadArgument("kind", kind, choices=tuple(kinds)),
             )
         made: Notify = queues_of(self).create_notify(self, found)
         return made
@@ -189,6 +192,7 @@ class PeerSet(MutableSet[Device]):
                 fault=Fault.PEER_SELF,
                 call="peers.add",
                 device=device.name,
+                detail=Refused(reason="peer_self", device=device.name),
             )
         if not backend.can_access(mine, other):
             raise AccessDenied(
@@ -197,6 +201,9 @@ class PeerSet(MutableSet[Device]):
                 fault=Fault.PEER_UNREACHABLE,
                 call="peers.add",
                 device=device.name,
+                detail=Refused(
+                    reason="unreachable", device=device.name, peer=peer.name, why=backend.why_not(mine, other)
+                ),
             )
         present, most = backend.peers(mine), device._info.max_peers
         if other not in present and len(present) >= most:
@@ -206,6 +213,7 @@ class PeerSet(MutableSet[Device]):
                 fault=Fault.OUT_OF_RESOURCES,
                 call="peers.add",
                 device=device.name,
+                detail=Refused(reason="peers_full", device=device.name, most=len(present)),
             )
         backend.set_peer(mine, other, True)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 
 from peerlane.diagnostics import allocations
 from peerlane.diagnostics.allocations import Record, Sort
-from peerlane.errors import BadAddress, Fault, NoRoom, OutOfMemory
+from peerlane.errors import BadAddress, Error, Fault, MemoryHolder, NoRoom, OutOfMemory, OutOfRange, Refused
 
 _LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # of the live allocations, for the text of an OutOfMemory
 
@@ -18,26 +19,45 @@ def operand(role: str) -> str:
 
 def null(role: str, size: int) -> BadAddress:
     """Return the error for address 0."""
-    return BadAddress(f"{operand(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS)
+    return BadAddress(
+        f"{operand(role)}address is NULL (asked for {size:,} bytes)",
+        fault=Fault.NULL_ADDRESS,
+        detail=Refused(reason="null_address", role=role, address=0, size=size),
+    )
 
 
-def freed(role: str, address: int, record: Record) -> BadAddress:
+def freed(role: str, address: int, size: int, record: Record) -> BadAddress:
     """Return the error for an address in an allocation that has ended."""
     return BadAddress(
         f"{operand(role)}address {address:#x} is in {record}, which was {record.end}; "
         f"use it before it is {record.sort.ended}, or get new memory",
         fault=Fault.FREED_ADDRESS,
         device=record.device,
+        detail=OutOfRange(role, address, size, record.address, record.size, record.id),
     )
 
 
 def unknown(role: str, address: int, size: int, nearest: str) -> BadAddress:
-    """Return the error for a device address outside all allocations; ``nearest`` names the nearest one."""
+    """Return the error for a device address outside all allocations; ``nearest`` names the nearest one.
+
+    ``size`` is 0 if the call asked for one address.
+    """
+    asked = f" (asked for {size:,} bytes)" if size else ""
     return BadAddress(
-        f"{operand(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
-        f"allocated; {nearest}",
+        f"{operand(role)}address {address:#x}{asked} is a device address where nothing is allocated; {nearest}",
         fault=Fault.UNKNOWN_ADDRESS,
+        detail=OutOfRange(role, address, size, 0, 0, 0),
     )
+
+
+def of_operand(error: BadAddress, role: str, size: int) -> Error:
+    """Return an error about an address as that of an operand of a call, which asked for ``size`` bytes there."""
+    if not isinstance(error.detail, OutOfRange):
+        return error
+    asked = "" if error.detail.size else f"; the call asked for {size:,} bytes there"
+    made = error.retold(f"{operand(role)}{error}{asked}")
+    made.detail = replace(error.detail, role=role, size=size)
+    return made
 
 
 def distance(name: object, above: int, size: int) -> str:
@@ -48,31 +68,55 @@ def distance(name: object, above: int, size: int) -> str:
 
 
 def out_of_bounds(
-    role: str, address: int, size: int, base: int, extent: int, name: object, device: str
+    role: str, address: int, size: int, base: int, extent: int, allocation: int, device: str
 ) -> BadAddress:
-    """Return the error for a range that ends beyond ``name``, the ``extent`` bytes at ``base``."""
+    """Return the error for a range that ends beyond its allocation, the ``extent`` bytes at ``base``."""
+    record = allocations.record_of(allocation)
+    name = record or f"the range of {extent:,} bytes at {base:#x}"
     left = base + extent - address
     beyond = BadAddress(
         f"{operand(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
         f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
         fault=Fault.OUT_OF_BOUNDS,
-        device=device,
+        device=record.device if record is not None else device,
+        detail=OutOfRange(role, address, size, base, extent, allocation),
     )
     beyond.missing_address = base + extent
     return beyond
 
 
-def no_room(asked: int, free: int, capacity: int, held: str, device: str) -> OutOfMemory:
-    """Return the error for an allocation beyond the capacity; ``held`` tells which processes hold the rest."""
-    cause = f"{device} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; {held}"
+def no_room(
+    asked: int,
+    free: int,
+    capacity: int,
+    live: int,
+    device: str,
+    others: str = "",
+    holders: tuple[MemoryHolder, ...] = (),
+) -> OutOfMemory:
+    """Return the error for an allocation beyond the capacity.
+
+    Parameters
+    ----------
+    live : int
+        The number of this process's allocations on the device.
+    others : str
+        The other processes that hold memory of the device, as a text.
+    holders : tuple of MemoryHolder
+        The largest of them.
+    """
+    cause = (
+        f"{device} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; "
+        f"{_held(live, device)}{f'; {others}' if others else ''}"
+    )
     return OutOfMemory(
         f"{cause}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
         device=device,
-        detail=NoRoom(asked, free, capacity, cause),
+        detail=NoRoom(asked, free, capacity, cause, live, holders),
     )
 
 
-def held(count: int, device: str) -> str:
+def _held(count: int, device: str) -> str:
     """Return a text with the number of this process's allocations on a device, and the largest."""
     looked_at = allocations.oldest_live(_LOOKED_AT)
     here = [each for each in looked_at if each.device == device and each.sort is Sort.ALLOCATION]

@@ -7,12 +7,13 @@ its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from peerlane import _core
 from peerlane.errors import InvalidValue
@@ -23,8 +24,21 @@ VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
 DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES = 1 << 20
 
+T = TypeVar("T")
+
 active = False  #: whether this process has a log
 KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, by name
+_ACCESS, _POST, _TAKE, _OUTSIDE = (KINDS[each] for each in ("access", "post", "take", "outside"))
+_COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
+_outside: set[tuple[str, int]] = set()
+_meetings: dict[tuple[Any, ...], int] = {}
+_groups: set[int] = set()
+
+#: Their numbers are their places, as in ``native/log/event.h``.
+COLLECTIVES = (
+    *("barrier", "all_gather", "all_reduce", "all_to_all", "reduce_scatter"),
+    *("broadcast", "scatter", "reduce", "gather", "send", "receive"),
+)
 
 
 class Facts(NamedTuple):
@@ -75,10 +89,13 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
 
 
 def begin_as_told() -> None:
-    """Begin a log if ``PEERLANE_LOG`` is set."""
+    """Begin a log if ``PEERLANE_LOG`` is set, with the order that threads and processes make."""
     directory = os.environ.get(VARIABLE)
     if directory:
         begin(directory)
+        from peerlane.diagnostics import host_order  # which a program without a log does not need
+
+        host_order.install()
 
 
 def end() -> None:
@@ -124,6 +141,26 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
+    """Log an access of a channel that is submitted to a stream, and nothing that it is made of."""
+    if active:
+        _core.log_event(_ACCESS, stream=stream.id, sequence=stream.submitted + 1, written=written, read=read)
+    with quiet():
+        yield
+
+
+@contextmanager
+def late_notify(stream: Any, notify: Any) -> Iterator[None]:
+    """Log a notify that is submitted to a stream; its record, which another stream makes in the block, is this notify's."""
+    _core.log_late_notify(stream, notify)
+    try:
+        with quiet():
+            yield
+    finally:
+        _core.log_late_notify(None, None)
+
+
+@contextmanager
 def called_at(site: int) -> Iterator[None]:
     """Log what this thread does in the block as called at a line.
 
@@ -135,6 +172,92 @@ def called_at(site: int) -> Iterator[None]:
     finally:
         if site:
             _core.log_fix(before)
+
+
+def kept(call: Callable[[], T]) -> Callable[[], T]:
+    """Return a call that runs later and is logged as called here; without a log, the call itself."""
+    if not active:
+        return call
+    site = _core.log_site()
+
+    def later() -> T:
+        with called_at(site):
+            return call()
+
+    return later
+
+
+def key_of(*parts: object) -> tuple[int, int]:
+    """Return the key of an order that other processes name by the same parts: str, bytes, int, or tuples of these."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def post(key: tuple[int, int]) -> None:
+    """Let what this thread has done come before what takes the key."""
+    _core.log_event(_POST, a=key[0], b=key[1])
+
+
+def take(key: tuple[int, int], posts: int) -> None:
+    """Let what was done before at least so many posts come before what this thread does; 0: all that are earlier."""
+    _core.log_event(_TAKE, a=key[0], b=key[1], c=posts)
+
+
+def outside(what: str) -> None:
+    """Note, once for each line, that the process can talk to others in a way that the log does not see."""
+    site = _core.log_site()
+    if (what, site) not in _outside:
+        _outside.add((what, site))
+        name(outside=len(_outside), what=what, site=site)
+        _core.log_event(_OUTSIDE, a=len(_outside))
+
+
+@contextmanager
+def meeting(*key: object, rank: int, size: int) -> Iterator[None]:
+    """Log a barrier of ``size`` ranks; the n-th one of this key meets the n-th one of the other ranks."""
+    group = key_of(*key)[0]
+    number = _meetings.get((group, rank), 0) + 1
+    where: dict[str, Any] = {"a": group, "b": number << 16, "d": size << 32 | rank}
+    _core.log_event(_COLLECTIVE, **where)
+    yield
+    _meetings[group, rank] = number  # one that failed does not count
+    _core.log_event(_COLLECTED, **where)
+
+
+def collective(
+    name_of_group: str,
+    key: str,
+    what: str,
+    lane: tuple[str, int] | None,
+    rank: int,
+    size: int,
+    spans: Any,
+    stream: Any,
+) -> dict[str, Any]:
+    """Log the beginning of a collective or a message; return what :func:`collected` needs, for one without a stream."""
+    group = key_of("group", key)[0]
+    if group not in _groups:
+        _groups.add(group)
+        name(group=group, name=name_of_group, rank=rank, size=size)
+    number = _meetings.get((group, rank, lane), 0) + 1
+    _meetings[group, rank, lane] = number
+    written, read, peer = spans
+    where: dict[str, Any] = {
+        "a": group,
+        "b": number << 16 | COLLECTIVES.index(what) << 8,
+        "c": peer,
+        "d": size << 32 | rank,
+    }
+    if stream is not None:
+        where |= {"stream": stream.id, "sequence": stream.submitted + 1}
+    _core.log_event(_COLLECTIVE, written=written, read=read, **where)
+    return where
+
+
+def collected(where: dict[str, Any]) -> None:
+    """Log that a collective is over."""
+    if "stream" not in where:
+        _core.log_event(_COLLECTED, **where)
 
 
 def name(**told: object) -> None:

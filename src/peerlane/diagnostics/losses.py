@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from peerlane.errors import PeerLost
+from peerlane.errors import LostProcess, PeerLost
 from peerlane.support.processes import start_time
 
 
@@ -52,7 +52,7 @@ def note(pid: int, rank: int) -> None:
 
 def lost(pid: int, text: str, *, call: str | None = None, device: str | None = None) -> PeerLost:
     """Return the exception for a lost process that this one waited for, and tell launch."""
-    made = PeerLost(text, call=call, device=device)
+    made = PeerLost(text, call=call, device=device, detail=LostProcess(pid))
     member = _members.get(pid)
     if member is not None:
         made.rank = member.rank

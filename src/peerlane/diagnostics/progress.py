@@ -1,9 +1,9 @@
 """Proves that this process can only wait, and ends its waits with `Deadlock`.
 
-A waiting thread looks.  A deadlock is reported only if it is proved: every thread of the program waits for a stream,
-or for such a thread; no stream has an operation that can run; no wait has a deadline; only this process could make
-the awaited records; no signal handler, callback or other process is left that could; and nothing of this changes for
-a while.
+A waiting thread looks.  A deadlock is reported only if it is proved: every Python thread waits for a stream, or for
+such a thread; every native thread sleeps until another thread of the process wakes it; no stream has an operation
+that can run; no wait has a time-out of less than 10 s; only this process could make the awaited records; no
+signal handler, callback or other process is left that could; and nothing of this changes for a while.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ import signal
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from peerlane import _core
-from peerlane.diagnostics import call_site, wait_state, wait_texts
+from peerlane.diagnostics import call_site, store_waits, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
 STEADY_NS = 500_000_000  # how long nothing must have changed
-SOON_SECONDS = 2.0  # a wait with an earlier deadline ends by its time-out
+SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
 #: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
 #: Modules of test runners: their threads and signal handlers run no code of the program, or end it.
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
 
-_Other: TypeAlias = tuple[int, int, bool]  # a thread, its CPU time, whether its wait has a deadline
+_Other: TypeAlias = tuple[int, int]  # a thread, and its CPU time
 _Parked: TypeAlias = "tuple[int, int, call_site.Place | None, bool, int, bool]"
 
 #: The deadlocks found, by number: text and wait state.
@@ -39,8 +41,14 @@ deadlocks: dict[int, tuple[str, WaitState]] = {}
 #: Looks whether the ranks of this process's groups can go on; returns True if there are such ranks.
 look_at_ranks: Callable[[], bool] | None = None
 
+#: Returns what a failed callback was, and its cause, by its token; the back-end sets it.
+of_callback: Callable[[int], tuple[str, object]] | None = None
+
 WaitBoard = _core.WaitBoard  #: on it the ranks of a group report that they can only wait
 put_off_losses = _core.put_off_losses  #: keeps waits from failing because of a lost peer, for a second
+_reported: deque[tuple[weakref.ref[Any], FailedBefore]] = deque(
+    maxlen=4
+)  # the last failures, with their streams
 _numbers = itertools.count(1)
 _looking = threading.Lock()
 _seen: tuple[int, int] = (0, 0)  # the token of the last look, and the time since which it is the same
@@ -55,8 +63,6 @@ class NoProgress:
         Native code's token.
     token : int
         Changes when anything happens.
-    is_timed : bool
-        Whether a wait of a thread or a stream has a deadline.
     hosts : list of (int, int)
         Threads, each with the stream that it waits for.
     notifies : list
@@ -67,13 +73,15 @@ class NoProgress:
     """
 
     def __init__(
-        self, found: tuple[int, bool, list[tuple[int, int]], list[_Parked]], others: tuple[_Other, ...]
+        self,
+        found: tuple[int, list[tuple[int, int]], list[_Parked]],
+        others: tuple[_Other, ...],
+        foreign: int,
     ) -> None:
-        self.native, self.is_timed, self.hosts, parked = found
-        self.is_timed |= any(is_timed for _, _, is_timed in others)
+        self.native, self.hosts, parked = found
         self.marks = {stream: what for stream, _, _, is_notify, what, _ in parked if not is_notify}
         self.notifies = [each for each in parked if each[3]]
-        self.token = hash((self.native, others))
+        self.token = hash((self.native, others, foreign))
 
     @classmethod
     def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:
@@ -82,14 +90,15 @@ class NoProgress:
         found = _core.no_progress(bool(elsewhere))
         if found is None:
             return None
-        others = _others({*elsewhere, *(thread for thread, _ in found[2])})
-        return cls(found, others) if others is not None else None
+        others = _others({*elsewhere, *(thread for thread, _ in found[1])})
+        if others is None:
+            return None
+        foreign = _core.foreign_threads(_known_to_python(), "faulthandler" in sys.modules)
+        return cls(found, others, foreign) if foreign is not None else None
 
     def threads(self) -> tuple[ThreadWait, ...]:
         """Return the lines at which the program's threads wait for streams."""
-        return tuple(
-            ThreadWait(name_of(thread), place_of(thread), self.root(stream)) for thread, stream in self.hosts
-        )
+        return tuple(ThreadWait(name_of(thread), place_of(thread), stream) for thread, stream in self.hosts)
 
     def end(self, number: int, *, others_wait: bool) -> bool:
         """Let the waits for notifies fail with a kept deadlock; False if something has happened since."""
@@ -113,14 +122,25 @@ def keep(text: str, state: WaitState) -> int:
 
 
 def failed_before() -> tuple[FailedBefore, ...]:
-    """Return the failures of streams that no synchronization has reported."""
-    return tuple(_failed(each) for each in _core.untold())
+    """Return the failures of streams that no synchronization has reported, then the last others of open streams."""
+    untold = [_failed(each) for each in _core.untold()]
+    open_streams = [
+        failed for of, failed in _reported if (stream := of()) is not None and not stream.is_closed
+    ]
+    return tuple(untold + [each for each in open_streams if replace(each, was_reported=False) not in untold])
+
+
+def note_reported(stream: Any, failure: Any) -> None:
+    """Note that a synchronization reports a failure of a stream, whose cancelled records a later wait may need."""
+    _reported.append((weakref.ref(stream), replace(_failed(failure), was_reported=True)))
 
 
 def _failed(failure: Any) -> FailedBefore:
     while failure[5] is not None:  # it was cancelled because of this other failure
         failure = failure[5]
-    error, stream, operation, kind, _, _, _, place = failure[:8]
+    error, stream, operation, kind, token, _, _, place = failure[:8]
+    if kind == "callback" and of_callback is not None:
+        kind, error = of_callback(token)
     return FailedBefore(stream, operation, kind.replace("_", " "), str(error), str(call_site.at(place) or ""))
 
 
@@ -138,7 +158,7 @@ def look() -> None:
 def _look_here() -> None:
     global _seen
     found = NoProgress.now()
-    if found is None or found.is_timed or not all(each[5] for each in found.notifies) or has_handlers():
+    if found is None or not all(each[5] for each in found.notifies) or has_handlers():
         _seen = 0, 0
         return
     now = time.monotonic_ns()
@@ -195,11 +215,18 @@ def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
         if join is None and not (thread is not None and thread.daemon and _is_idle(frame)):
             return None
         timeout = join.f_locals.get("timeout") if join is not None else None
-        if isinstance(timeout, (int, float)) and timeout < SOON_SECONDS:
-            return None  # the thread only polls: it may go on between two looks
-        is_timed = timeout is not None
-        found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident)), is_timed))
+        if isinstance(timeout, (int, float)) and timeout < store_waits.NET_SECONDS:
+            return None
+        found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident))))
     return tuple(found)
+
+
+def _known_to_python() -> list[int]:
+    """Return the kernel's ids of the threads that Python knows.
+
+    The number of a thread's CPU clock has the id; ``Thread.native_id`` is wrong after a fork, or missing.
+    """
+    return [~(time.pthread_getcpuclockid(ident) >> 3) for ident in sys._current_frames()]
 
 
 def _serves(thread: threading.Thread | None, frame: FrameType) -> bool:

@@ -6,10 +6,15 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+from peerlane import _core
 from peerlane.errors import Deadlock
+
+#: A wait with a time-out of so many seconds counts as one without: no program goes on after it on purpose.
+NET_SECONDS: float = _core.NET_SECONDS
 
 #: The (rank, pid) of each process that could end a wait; None while that is unknown, or if other processes could.
 Standing: TypeAlias = "tuple[tuple[int, int], ...] | None"
@@ -35,6 +40,8 @@ class StoreWait:
         Of the monotonic clock.
     peer : int
         The only rank that could end it; -1 if the kind says which ranks could.
+    is_net : bool
+        Whether the time-out is so long that no program goes on after it on purpose: :data:`NET_SECONDS`.
     number : int
         Differs from the number of every other wait.
     standing : Standing
@@ -52,6 +59,7 @@ class StoreWait:
     def __init__(self, line: Any, kind: str, key: str, call: str, deadline: float, peer: int = -1) -> None:
         self.line, self.kind, self.key = line, kind, key
         self.call, self.deadline, self.peer = call, deadline, peer
+        self.is_net = deadline - time.monotonic() >= NET_SECONDS
         self.number = next(_numbers)
         self.standing: Standing = None
         self.sure_ns = self.next_ns = 0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from peerlane import _core
-from peerlane.errors import Busy
+from peerlane.errors import Busy, Refused
 
 #: The most operations that a stream keeps until they are read; older ones are lost.
 KEPT = 1 << 14
@@ -239,6 +239,7 @@ def recording() -> Iterator[Trace]:
             raise Busy(
                 "trace.recording: a trace is being recorded already; end its block first",
                 call="trace.recording",
+                detail=Refused(reason="recording"),
             )
         active = made
     try:

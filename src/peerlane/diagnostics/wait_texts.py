@@ -131,9 +131,10 @@ def ranks(numbers: Sequence[int], word: str = "and") -> str:
 
 
 def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:
-    """Return a text with a failure that no synchronization reported."""
+    """Return a text with an earlier failure."""
     at = f", submitted at {failed.submitted_at}," if failed.submitted_at else ""
+    told = "a synchronization reported it" if failed.was_reported else "nobody synchronized it"
     return (
-        f"{words.stream(failed.stream)} failed before, and nobody synchronized it: operation {failed.operation} "
+        f"{words.stream(failed.stream)} failed before, and {told}: operation {failed.operation} "
         f"({failed.kind}){at} failed: {failed.why}"
     )

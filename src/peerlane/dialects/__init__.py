@@ -16,7 +16,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from peerlane.dialects._shared.hook import FINDER, MODULES, VARIABLE
-from peerlane.errors import Busy, InvalidValue, Unsupported, VendorModule
+from peerlane.errors import BadArgument, Busy, InvalidValue, Refused, Unsupported, VendorModule
 
 __all__ = [
     "Dialect",
@@ -121,7 +121,8 @@ def register(dialect: Dialect) -> None:
     if _DIALECTS.setdefault(dialect.name, dialect) != dialect:
         raise InvalidValue(
             f"dialect {dialect.name!r} is registered already, with other modules or another probe; "
-            f"choose a name besides {', '.join(_DIALECTS)}"
+            f"choose a name besides {', '.join(_DIALECTS)}",
+            detail=Refused(reason="dialect_taken", dialect=dialect.name, registered=tuple(_DIALECTS)),
         )
 
 
@@ -167,7 +168,8 @@ def install(name: str, *, shadow_real: bool = False) -> None:
         if public in sys.modules and sys.modules[public] is not sys.modules.get(serving):
             raise Busy(
                 f"cannot install dialect {name!r}: {public!r} is imported already ({sys.modules[public]!r}); "
-                f"install the dialect before anything imports {public!r}"
+                f"install the dialect before anything imports {public!r}",
+                detail=Refused(reason="imported_already", dialect=name, module=public),
             )
     if not shadow_real:
         _refuse_real(dialect)
@@ -225,7 +227,10 @@ def explanations(name: str) -> str:
 
 def _known(name: str) -> Dialect:
     if name not in _DIALECTS:
-        raise InvalidValue(f"no dialect {name!r}; valid are {', '.join(_DIALECTS)}")
+        raise InvalidValue(
+            f"no dialect {name!r}; valid are {', '.join(_DIALECTS)}",
+            detail=BadArgument("name", name, choices=tuple(_DIALECTS)),
+        )
     return _DIALECTS[name]
 
 

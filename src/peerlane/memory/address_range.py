@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from peerlane.backend.facts import Caps
 from peerlane.devices.base import DeviceBase, checked_size
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks
 from peerlane.memory.physical import Physical
@@ -65,9 +65,14 @@ class AddressRange:
             raise InvalidValue(
                 f"AddressRange: alignment {alignment:,} is not a power of two up to {1 << 30:,}",
                 call="AddressRange",
+                detail=BadArgument("alignment", alignment, least=1, most=1 << 30, rule="a power of two"),
             )
         if not 0 <= address < 1 << 64:
-            raise InvalidValue(f"AddressRange: {address:#x} is not a 64-bit address", call="AddressRange")
+            raise InvalidValue(
+                f"AddressRange: {address:#x} is not a 64-bit address",
+                call="AddressRange",
+                detail=BadArgument("address", address, least=0, most=(1 << 64) - 1),
+            )
         if Caps.PHYSICAL not in device.caps:
             raise lacks("AddressRange", device.backend, Caps.PHYSICAL)
         made: AddressRange = device.backend.reserve(device, nbytes, alignment, address)

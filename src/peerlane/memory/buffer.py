@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.devices.base import DeviceBase, checked_peer
 from peerlane.diagnostics import live_objects
-from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import host_objects
 from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
@@ -212,12 +212,17 @@ class Buffer:
         except TypeError:
             element = dtypes.extension("Buffer.view", dtype)
         if element.hasobject or element.itemsize == 0:
-            raise InvalidValue(f"Buffer.view: {element} is not a type of plain bytes", call="Buffer.view")
+            raise InvalidValue(
+                f"Buffer.view: {element} is not a type of plain bytes",
+                call="Buffer.view",
+                detail=BadArgument("dtype", str(element), rule="a type of plain bytes"),
+            )
         if self.size % element.itemsize:
             raise InvalidValue(
                 f"Buffer.view: {self.size:,} bytes are not a whole number of {element} ({element.itemsize} bytes "
                 f"each); {self.size % element.itemsize} are left over, slice the buffer first",
                 call="Buffer.view",
+                detail=Refused(reason="no_whole_elements", size=self.size, width=element.itemsize),
             )
         flat: npt.NDArray[Any] = np.frombuffer(self._bytes(), dtype=element)
         if live_objects.active:
@@ -231,6 +236,13 @@ class Buffer:
                 f"Buffer.view: shape {shape} does not hold {flat.size:,} elements of {element} "
                 f"({self.size:,} bytes)",
                 call="Buffer.view",
+                detail=Refused(
+                    reason="wrong_shape",
+                    shape=shape,
+                    elements=flat.size,
+                    width=element.itemsize,
+                    size=self.size,
+                ),
             ) from None
 
     def route_to(self, dst: Buffer) -> Route:
@@ -360,7 +372,11 @@ def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int,
     if not isinstance(index, slice):
         raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
     if index.step not in (None, 1):
-        raise InvalidValue(f"{what}: a part must be contiguous; step is {index.step}", call=f"{what}[]")
+        raise InvalidValue(
+            f"{what}: a part must be contiguous; step is {index.step}",
+            call=f"{what}[]",
+            detail=BadArgument("step", index.step, choices=(None, 1)),
+        )
     start = 0 if index.start is None else operator.index(index.start)
     stop = size if index.stop is None else operator.index(index.stop)
     first = start + size if start < 0 else start
@@ -372,6 +388,7 @@ def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int,
             fault=Fault.OUT_OF_BOUNDS,
             call=f"{what}[]",
             device=device.name,
+            detail=Refused(reason="outside", start=start, stop=stop, size=size),
         )
     return first, last
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue, Refused
 from peerlane.memory import buffer as buffers
 from peerlane.memory import dispatch
 from peerlane.memory.plain_buffer import PlainBuffer
@@ -141,6 +141,7 @@ def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | Non
             f"copy_batch: {len(targets):,} destinations and {len(sources):,} sources; give one source for each "
             "destination",
             call="copy_batch",
+            detail=Refused(reason="counts_differ", destinations=len(targets), sources=len(sources)),
         )
     try:
         host.copy_batch(stream, targets, sources)
@@ -191,6 +192,15 @@ def copy_2d(
                 f"copy_2d: {height:,} rows of {width:,} bytes with pitch {pitch:,} need {need:,} bytes; the {name} "
                 f"has {end.size:,}",
                 call="copy_2d",
+                detail=Refused(
+                    reason="too_large",
+                    end=name,
+                    rows=height,
+                    width=width,
+                    pitch=pitch,
+                    needed=need,
+                    size=end.size,
+                ),
             )
     rectangle = (dst, pitches["destination"], src, pitches["source"], width, height)
     if isinstance(dst, PlainBuffer) or isinstance(src, PlainBuffer):
@@ -208,12 +218,18 @@ def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
     if isinstance(value, bytes):
         width, number = len(value), int.from_bytes(value, "little")
         if width not in (1, 2, 4):
-            raise InvalidValue(f"fill: the pattern has {width} bytes; valid are 1, 2 and 4", call="fill")
+            raise InvalidValue(
+                f"fill: the pattern has {width} bytes; valid are 1, 2 and 4",
+                call="fill",
+                detail=BadArgument("width", width, choices=(1, 2, 4)),
+            )
     elif isinstance(value, int):
         width, number = 1, value
         if not 0 <= value <= 255:
             raise InvalidValue(
-                f"fill: {value} is not a byte (0..255); give wider patterns as bytes", call="fill"
+                f"fill: {value} is not a byte (0..255); give wider patterns as bytes",
+                call="fill",
+                detail=BadArgument("value", value, least=0, most=255),
             )
     else:
         raise TypeError(f"fill: the value must be an int of 0..255 or bytes, not {type(value).__name__}")
@@ -222,6 +238,7 @@ def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
             f"fill: {dst.size:,} bytes are not a whole number of {width}-byte patterns; {dst.size % width} are left "
             "over",
             call="fill",
+            detail=Refused(reason="no_whole_elements", size=dst.size, width=width),
         )
     if isinstance(dst, PlainBuffer):
         dispatch.fill(dst, number, width, stream)

@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane.backend import host
 from peerlane.backend.facts import Caps
-from peerlane.errors import BadAddress, Error, Fault, InvalidValue
+from peerlane.errors import BadAddress, Error, Fault, InvalidValue, Refused, SizesDiffer
 from peerlane.memory import dispatch, raw
 from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.plain_buffer import PlainBuffer
@@ -53,11 +53,13 @@ class CopyDescriptor:
             raise InvalidValue(
                 f"CopyDescriptor: the table has {table.size:,} bytes; a header needs {_HEADER.size}",
                 call="CopyDescriptor",
+                detail=Refused(reason="table_too_small", size=table.size, needed=_HEADER.size),
             )
         if table.address % 8:
             raise InvalidValue(
                 f"CopyDescriptor: the table starts at {table.address:#x}, which is not a multiple of 8",
                 call="CopyDescriptor",
+                detail=Refused(reason="misaligned", address=table.address, width=8),
             )
         self._table = table
 
@@ -134,6 +136,12 @@ class CopyDescriptor:
                 f"CopyDescriptor.build: {(len(content) - _HEADER.size) // _ENTRY.size:,} entries need "
                 f"{len(content):,} bytes; the table has {table.size:,}",
                 call="CopyDescriptor.build",
+                detail=Refused(
+                    reason="table_too_small",
+                    size=table.size,
+                    needed=len(content),
+                    entries=(len(content) - _HEADER.size) // _ENTRY.size,
+                ),
             )
         table[: len(content)].copy_from(content)
         return made
@@ -186,7 +194,11 @@ def _entries(
         found = tuple(_iterator(f"{call}: {what} {number} must be {valid}", entry))
         if len(found) != len(names):
             raise InvalidValue(
-                f"{call}: {what} {number} must be {valid}; it has {len(found)} items", call=call
+                f"{call}: {what} {number} must be {valid}; it has {len(found)} items",
+                call=call,
+                detail=Refused(
+                    reason="wrong_length", what=what, entry=number, length=len(found), valid=valid
+                ),
             )
         yield number, found
 
@@ -205,7 +217,9 @@ def _entry(call: str, number: int, dst: Any, src: Any) -> tuple[int, int, int]:
     source, from_address = _end(call, f"source of pair {number}", src)
     if to.size != source.size:
         raise InvalidValue(
-            f"{call}: pair {number} copies {source.size:,} bytes to {to.size:,}; take equal parts", call=call
+            f"{call}: pair {number} copies {source.size:,} bytes to {to.size:,}; take equal parts",
+            call=call,
+            detail=SizesDiffer(source.size, to.size, number),
         )
     return to_address, from_address, to.size
 
@@ -229,4 +243,5 @@ def _end(call: str, name: str, end: Any) -> tuple[Buffer, int]:
         "Host().allocate",
         fault=Fault.UNKNOWN_ADDRESS,
         call=call,
+        detail=Refused(reason="pageable", role=name),
     )

@@ -15,7 +15,7 @@ from peerlane.backend.base import check_reduction
 from peerlane.backend.facts import Caps, Kind
 from peerlane.backend.interface import Backend
 from peerlane.diagnostics import address_errors, allocations
-from peerlane.errors import AccessDenied, BadAddress, Fault, InvalidValue, Unsupported
+from peerlane.errors import AccessDenied, BadAddress, Fault, InvalidValue, Refused, SizesDiffer, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.plain_buffer import PlainBuffer, allocation_of
 from peerlane.streams.callbacks import Operation
@@ -73,6 +73,7 @@ class _Seen:
                 f"the destination of {self._view.nbytes:,} bytes is read-only memory; copy into a bytearray or a "
                 "writable array",
                 fault=Fault.READ_ONLY,
+                detail=Refused(reason="read_only", role="dst", size=self._view.nbytes),
             )
 
     def write(self, at: int, data: memoryview) -> None:
@@ -183,7 +184,7 @@ def copy_batch(dsts: Sequence[Buffer], srcs: Sequence[Buffer], stream: Stream | 
     ends: list[End] = []
     try:
         for number, (dst, src) in enumerate(zip(dsts, srcs, strict=True)):
-            _check_sizes("copy_batch", dst, src, f"pair {number} of the batch: ")
+            _check_sizes("copy_batch", dst, src, number)
             to, origin = _ends_of(dst, src)
             pairs.append((to, origin, src.size))
             ends += (to, origin)
@@ -262,12 +263,14 @@ def _combine(to: End, origin: End, count: int, number: int) -> None:
         to.write(at, combined(mine, other, dtype, op).data)
 
 
-def _check_sizes(call: str, dst: Buffer, src: Buffer, which: str = "") -> None:
+def _check_sizes(call: str, dst: Buffer, src: Buffer, pair: int | None = None) -> None:
     if dst.size != src.size:
+        which = "" if pair is None else f"pair {pair} of the batch: "
         raise InvalidValue(
             f"{call.removesuffix('_batch')}: {which}the source has {src.size:,} bytes, the destination {dst.size:,}; "
             f"take equal parts, for instance [:{min(src.size, dst.size)}]",
             call=call,
+            detail=SizesDiffer(src.size, dst.size, pair),
         )
 
 
@@ -276,19 +279,33 @@ def backend_at(address: int) -> Backend | None:
     return next((each for each in registry.foreign if each.locate(address).kind is not Kind.PAGEABLE), None)
 
 
-def _are_native(*addresses: int) -> bool:
-    return not any(backend_at(address) for address in addresses)
+def _backend_of(role: str, address: int, nbytes: int) -> Backend | None:
+    """Return as ``backend_at``; errors name the operand and its bytes."""
+    try:
+        return backend_at(address)
+    except BadAddress as error:
+        raise address_errors.of_operand(error, role, nbytes) from None
+
+
+def _are_native(dst: int, to_bytes: int, src: int, source_bytes: int) -> bool:
+    return not (_backend_of("dst", dst, to_bytes) or _backend_of("src", src, source_bytes))
 
 
 def _end_at(role: str, address: int, nbytes: int) -> _End:
     """Return the end at an address, whose bytes it keeps; refuse a range that leaves its allocation."""
-    backend = backend_at(address)
+    backend = _backend_of(role, address, nbytes)
     if backend is not None:
         return _foreign_at(role, backend, address, nbytes)
+    if not address:
+        raise address_errors.null(role, nbytes)
     try:
-        return _Pageable(address) if host.locate(address) is None else _Seen(host.memory_at(address, nbytes))
+        is_pageable = host.locate(address) is None
+    except BadAddress:
+        is_pageable = False  # memory_at raises it too, with the number of bytes
+    try:
+        return _Pageable(address) if is_pageable else _Seen(host.memory_at(address, nbytes))
     except BadAddress as error:
-        raise error.retold(f"{address_errors.operand(role)}{error}") from None
+        raise address_errors.of_operand(error, role, nbytes) from None
 
 
 def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Foreign:
@@ -297,13 +314,12 @@ def _foreign_at(role: str, backend: Backend, address: int, nbytes: int) -> _Fore
     if allocation is not None and not allocation.hold():  # closed; queued operations still keep its bytes
         dead = allocations.record_of(place.allocation)
         assert dead is not None
-        raise address_errors.freed(role, address, dead)
+        raise address_errors.freed(role, address, nbytes, dead)
     end = _Foreign(backend, address, allocation)
     if nbytes > place.base + place.size - address:
         end.let_go()
-        name = allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
         raise address_errors.out_of_bounds(
-            role, address, nbytes, place.base, place.size, name, f"{backend.name}:{place.ordinal}"
+            role, address, nbytes, place.base, place.size, place.allocation, f"{backend.name}:{place.ordinal}"
         )
     return end
 
@@ -329,6 +345,7 @@ def _check_route(call: str, dst: int, src: int) -> None:
         fault=Fault.PEER_NOT_ENABLED,
         call=call,
         device=f"{here.name}:{to}",
+        detail=Refused(reason="no_route", source=f"{there.name}:{source}", destination=f"{here.name}:{to}"),
     )
 
 
@@ -338,7 +355,7 @@ def _ends_at(dst: int, to_bytes: int, src: int, source_bytes: int) -> tuple[_End
 
 def copy_at(dst: int, src: int, nbytes: int, stream: Stream | None, direct: bool) -> bool:
     """Copy between addresses; False if native code knows both."""
-    if not nbytes or _are_native(dst, src):
+    if not nbytes or _are_native(dst, nbytes, src, nbytes):
         return False
     if direct:
         _check_route("raw.copy", dst, src)
@@ -358,11 +375,14 @@ def copy_2d_at(
     direct: bool,
 ) -> bool:
     """Copy a rectangle between addresses; False if native code knows both."""
-    if not (width and height) or _are_native(dst, src):
+    if not (width and height):
+        return False
+    to_bytes, source_bytes = ((height - 1) * pitch + width for pitch in (dst_pitch, src_pitch))
+    if _are_native(dst, to_bytes, src, source_bytes):
         return False
     if direct:
         _check_route("raw.copy_2d", dst, src)
-    to, origin = _ends_at(dst, (height - 1) * dst_pitch + width, src, (height - 1) * src_pitch + width)
+    to, origin = _ends_at(dst, to_bytes, src, source_bytes)
     work = partial(_rectangle, to, dst_pitch, origin, src_pitch, width, height)
     _run(stream, "raw.copy_2d", "2D copy", (to, origin), work)
     return True
@@ -370,7 +390,7 @@ def copy_2d_at(
 
 def fill_at(address: int, value: int, width: int, count: int, stream: Stream | None) -> bool:
     """Fill at an address; False if native code knows it."""
-    backend = backend_at(address) if count else None
+    backend = _backend_of("dst", address, width * count) if count else None
     if backend is None:
         return False
     if Caps.FILL not in backend.caps:
@@ -382,9 +402,9 @@ def fill_at(address: int, value: int, width: int, count: int, stream: Stream | N
 
 def reduce_at(dst: int, src: int, count: int, number: int, stream: Stream | None, direct: bool) -> bool:
     """Combine elements at addresses; False if native code knows both."""
-    if not count or _are_native(dst, src):
-        return False
     width = reductions.width_of(number)
+    if not count or _are_native(dst, count * width, src, count * width):
+        return False
     check_reduction(dst, src, count * width, width)
     if direct:
         _check_route("raw.reduce", dst, src)
@@ -403,4 +423,8 @@ def refuse_foreign(call: str, address: int, cap: Caps) -> None:
 def lacks(call: str, backend: Backend, cap: Caps) -> Unsupported:
     """Return the exception for a call whose capability the back-end lacks."""
     has = "|".join(str(each.name) for each in Caps if each in backend.caps) or "none"
-    return Unsupported(f"{call}: needs {cap.name}; back-end {backend.name} has {has}", call=call)
+    return Unsupported(
+        f"{call}: needs {cap.name}; back-end {backend.name} has {has}",
+        call=call,
+        detail=Refused(reason="lacks", backend=backend.name, capability=cap.name),
+    )

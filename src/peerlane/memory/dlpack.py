@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.backend import host
-from peerlane.errors import Error, InvalidValue
+from peerlane.errors import Error, InvalidValue, Refused
 
 _HOST = (1, 3, 11)  # CPU memory; pinned by CUDA, by ROCm
 _DEVICES = {
@@ -47,6 +47,7 @@ def borrow(obj: Any) -> Any:
         raise InvalidValue(
             f"as_buffer: the {type(obj).__name__} gave {capsule!r} where an untaken DLPack capsule is due",
             call="as_buffer",
+            detail=Refused(reason="no_capsule", type=type(obj).__name__, given=type(capsule).__name__),
         )
     if lent.flaw:
         raise _explain(obj, lent)
@@ -62,19 +63,24 @@ def _negated(obj: object) -> InvalidValue:
         f"as_buffer: the {type(obj).__name__} is a view with its negative bit set, so its bytes have the other sign; "
         f"write {type(obj).__name__.lower()}.resolve_neg() instead",
         call="as_buffer",
+        detail=Refused(reason="negated", type=type(obj).__name__),
     )
 
 
 def _unwilling(obj: object, error: Exception) -> InvalidValue:
     name = type(obj).__name__
-    if getattr(obj, "requires_grad", None) is True:
+    needs_detach = getattr(obj, "requires_grad", None) is True
+    if needs_detach:
         text = (
             f"the {name} requires grad, and autograd would not see a copy; write {name.lower()}.detach() instead, a "
             "tensor on the same bytes"
         )
     else:
         text = f"the {name} does not lend its bytes by DLPack: {error}"
-    return InvalidValue(f"as_buffer: {text}", call="as_buffer")
+    reason = "requires_grad" if needs_detach else "not_lent"
+    return InvalidValue(
+        f"as_buffer: {text}", call="as_buffer", detail=Refused(reason=reason, type=name, cause=str(error))
+    )
 
 
 def _elsewhere(obj: object, kind: int, number: object) -> TypeError:
@@ -121,7 +127,13 @@ def _explain(obj: Any, lent: Any) -> Exception:
             text = f"has more bytes than there are addresses: shape {lent.shape} of elements {_type(lent)}"
         case _:
             text = f"describes no array: shape {lent.shape} of elements {_type(lent)}"
-    return InvalidValue(f"as_buffer: the {name} {text}", call="as_buffer")
+    # A tensor of another version has no shape that can be read.
+    facts = {"version": lent.version} if lent.flaw == "version" else {"shape": lent.shape}
+    return InvalidValue(
+        f"as_buffer: the {name} {text}",
+        call="as_buffer",
+        detail=Refused(reason=lent.flaw, type=name, **facts),
+    )
 
 
 def _type(lent: Any) -> str:

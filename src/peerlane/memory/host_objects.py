@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
-from peerlane.errors import InvalidValue
+from peerlane.errors import InvalidValue, Refused
 from peerlane.memory import dlpack
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
             f"as_buffer: the {type(obj).__name__} does not export its bytes: {error}; if it was closed or "
             "released, open it again",
             call="as_buffer",
+            detail=Refused(reason="not_exported", type=type(obj).__name__, cause=str(error)),
         ) from error
     if type(obj) is not bytearray and type(obj) is not bytes:
         _check_plain(obj, view, objects=_holds_objects(view), contiguous=view.c_contiguous)
@@ -77,6 +78,12 @@ def _check_plain(
             f"as_buffer: the {type(obj).__name__} is not contiguous in C order (shape {exporter.shape}, strides "
             f"{exporter.strides}); copy it first, for instance with numpy.ascontiguousarray",
             call="as_buffer",
+            detail=Refused(
+                reason="not_contiguous",
+                type=type(obj).__name__,
+                shape=exporter.shape,
+                strides=exporter.strides,
+            ),
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import Caps, HandleKind
 from peerlane.devices.base import DeviceBase, checked_size
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.open import open_file, open_offer
 from peerlane.support.declared import declared, owed
@@ -74,6 +74,7 @@ class Physical:
                 f"{-(-nbytes // granularity) * granularity:,}",
                 call="Physical",
                 device=device.name,
+                detail=BadArgument("nbytes", nbytes, multiple=granularity),
             )
         made: Physical = device.backend.create_physical(device, nbytes, bool(peer))
         return made

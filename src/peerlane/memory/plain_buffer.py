@@ -11,7 +11,7 @@ from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Backend, Memory, VisibleMemory
 from peerlane.devices.base import HostBase
 from peerlane.diagnostics import allocations, live_objects
-from peerlane.errors import Closed, Unsupported
+from peerlane.errors import Closed, Refused, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.stream import Stream, checked_stream
@@ -142,6 +142,7 @@ class PlainBuffer(Buffer):
             f"({Caps.SHARE.name})",
             call="Buffer.export",
             device=self.device.name,
+            detail=Refused(reason="lacks", backend=self.backend.name, capability=Caps.SHARE.name),
         )
 
     def _bytes(self) -> memoryview:
@@ -154,6 +155,7 @@ class PlainBuffer(Buffer):
                 f"({Caps.HOST_VIEW.name}); copy it to the host",
                 call="Buffer.view",
                 device=self.device.name,
+                detail=Refused(reason="lacks", backend=self.backend.name, capability=Caps.HOST_VIEW.name),
             )
         return memory.host_view()[self._first : self._first + self._size]
 
@@ -165,13 +167,23 @@ class PlainBuffer(Buffer):
             return Closed(
                 f"{self.device.name} is closed: its node was left; ask for its devices again with devices()",
                 device=self.device.name,
+                detail=Refused(reason="left", backend=self.backend.name),
             )
         record = allocations.record_of(self.id)
         if record is None or not record.freed_by:
-            return Closed(f"a part of {record} was used after its own close(); slice the buffer again")
+            return Closed(
+                f"a part of {record} was used after its own close(); slice the buffer again",
+                detail=Refused(reason="part_closed", allocation=self.id),
+            )
         return Closed(
             f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
             device=record.device,
+            detail=Refused(
+                reason="closed",
+                allocation=record.id,
+                freed_by=record.freed_by,
+                freed_at=str(record.freed_at or ""),
+            ),
         )
 
     def __del__(self) -> None:

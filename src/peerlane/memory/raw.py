@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
-from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.diagnostics import address_errors
+from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import dispatch
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
@@ -125,9 +126,17 @@ def fill(address: int, value: int, *, count: int, width: int = 1, stream: Stream
         "raw.fill", address=address, value=value, count=count, width=width
     )
     if width not in (1, 2, 4):
-        raise InvalidValue(f"raw.fill: width is {width}; valid are 1, 2 and 4 bytes", call="raw.fill")
+        raise InvalidValue(
+            f"raw.fill: width is {width}; valid are 1, 2 and 4 bytes",
+            call="raw.fill",
+            detail=BadArgument("width", width, choices=(1, 2, 4)),
+        )
     if value >> 8 * width:
-        raise InvalidValue(f"raw.fill: value {value} does not fit {width} bytes", call="raw.fill")
+        raise InvalidValue(
+            f"raw.fill: value {value} does not fit {width} bytes",
+            call="raw.fill",
+            detail=BadArgument("value", value, least=0, most=(1 << 8 * width) - 1),
+        )
     if registry.foreign and dispatch.fill_at(address, value, width, count, stream):
         return
     if stream is None:
@@ -257,7 +266,9 @@ def wait_value(
     (chosen,) = checked_words("raw.wait_value", mask=bits if mask is None else mask)
     if compare not in _COMPARES:
         raise InvalidValue(
-            f"raw.wait_value: compare is {compare!r}; valid are {', '.join(_COMPARES)}", call="raw.wait_value"
+            f"raw.wait_value: compare is {compare!r}; valid are {', '.join(_COMPARES)}",
+            call="raw.wait_value",
+            detail=BadArgument("compare", compare, choices=tuple(_COMPARES)),
         )
     deadline = in_nanoseconds("raw.wait_value", timeout)
     if registry.foreign:
@@ -274,6 +285,7 @@ def wait_value(
             "with Host().allocate or on a device, or pass pageable=True and keep it until the wait is over",
             fault=Fault.UNKNOWN_ADDRESS,
             call="raw.wait_value",
+            detail=Refused(reason="pageable", role="address", address=address),
         ) from None
 
 
@@ -282,11 +294,23 @@ def _checked_word(call: str, stream: Stream, address: int, value: int, width: in
         raise TypeError(f"{call}: stream must be a Stream, not {type(stream).__name__}")
     address, value, width = checked_words(call, address=address, value=value, width=width)
     if width not in (4, 8):
-        raise InvalidValue(f"{call}: width is {width}; valid are 4 and 8 bytes", call=call)
+        raise InvalidValue(
+            f"{call}: width is {width}; valid are 4 and 8 bytes",
+            call=call,
+            detail=BadArgument("width", width, choices=(4, 8)),
+        )
     if value >> 8 * width:
-        raise InvalidValue(f"{call}: value {value} does not fit {width} bytes", call=call)
+        raise InvalidValue(
+            f"{call}: value {value} does not fit {width} bytes",
+            call=call,
+            detail=BadArgument("value", value, least=0, most=(1 << 8 * width) - 1),
+        )
     if address % width:
-        raise InvalidValue(f"{call}: address {address:#x} is not a multiple of {width}", call=call)
+        raise InvalidValue(
+            f"{call}: address {address:#x} is not a multiple of {width}",
+            call=call,
+            detail=Refused(reason="misaligned", address=address, width=width),
+        )
     return [address, value, width]
 
 
@@ -324,6 +348,7 @@ def launch_descriptor(
         raise InvalidValue(
             f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {LIST_HEADER.size}",
             call="raw.launch_descriptor",
+            detail=BadArgument("nbytes", nbytes, least=LIST_HEADER.size),
         )
     if registry.foreign:
         dispatch.refuse_foreign("raw.launch_descriptor", table, Caps.DESCRIPTOR)
@@ -382,11 +407,14 @@ def view(address: int, nbytes: int) -> memoryview:
     address, nbytes = checked_words("raw.view", address=address, nbytes=nbytes)
     if registry.foreign:
         dispatch.refuse_foreign("raw.view", address, Caps.HOST_VIEW)
+    if not address:
+        raise address_errors.null("address", nbytes)
     if locate(address).kind is Kind.PAGEABLE:
         raise BadAddress(
             f"raw.view: {address:#x} is pageable host memory, which a view could not keep alive; take a "
             "memoryview of the object that it belongs to",
-            fault=Fault.UNKNOWN_ADDRESS if address else Fault.NULL_ADDRESS,
+            fault=Fault.UNKNOWN_ADDRESS,
             call="raw.view",
+            detail=Refused(reason="pageable", role="address", address=address),
         )
     return memoryview(host.memory_at(address, nbytes))

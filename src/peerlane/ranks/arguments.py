@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from peerlane.devices.device import Host
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.wire import MOST_NOTIFIES, Hello
 
@@ -21,7 +21,11 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
     if isinstance(value, (int, str)) or not isinstance(value, Sequence):
         return [value] * count
     if len(value) != count:
-        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
+        raise InvalidValue(
+            f"{call}: {what} has {len(value)} values for {count} channels",
+            call=call,
+            detail=Refused(reason="counts_differ", name=what, values=len(value), channels=count),
+        )
     return value
 
 
@@ -38,7 +42,11 @@ def checked_rank(call: str, peer: object, size: int) -> int:
     """Return ``peer`` if it is a rank of the group."""
     found = as_number(call, "a peer is a rank", peer)
     if not 0 <= found < size:
-        raise InvalidValue(f"{call}: {found} is not a rank of {size}", call=call)
+        raise InvalidValue(
+            f"{call}: {found} is not a rank of {size}",
+            call=call,
+            detail=BadArgument("rank", found, least=0, most=size - 1),
+        )
     return found
 
 
@@ -46,7 +54,11 @@ def checked_count(call: str, notifies: object) -> int:
     """Return ``notifies`` if a channel can have that many."""
     found = as_number(call, "notifies is a number", notifies)
     if not 0 <= found <= MOST_NOTIFIES:
-        raise InvalidValue(f"{call}: notifies is {found}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+        raise InvalidValue(
+            f"{call}: notifies is {found}; valid are 0 to {MOST_NOTIFIES:,}",
+            call=call,
+            detail=BadArgument("notifies", found, least=0, most=MOST_NOTIFIES),
+        )
     return found
 
 
@@ -54,7 +66,9 @@ def checked_name(call: str, name: object) -> str:
     """Return ``name`` if a channel can have it."""
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not (name.isprintable() and name.isascii()):
         raise InvalidValue(
-            f"{call}: name is {name!r}; valid are up to {LONGEST_NAME} printable ASCII characters", call=call
+            f"{call}: name is {name!r}; valid are up to {LONGEST_NAME} printable ASCII characters",
+            call=call,
+            detail=BadArgument("name", name, most=LONGEST_NAME, rule="printable ASCII characters"),
         )
     return name
 
@@ -72,7 +86,9 @@ def check_memory(call: str, buffer: object) -> None:
         raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
     if isinstance(buffer.device, Host):
         raise InvalidValue(
-            f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call
+            f"{call}: {buffer!r} is host memory, and peers reach device memory only",
+            call=call,
+            detail=Refused(reason="host_memory", address=buffer.address, size=buffer.size),
         )
     buffer.address  # noqa: B018 - raises if it is closed
 
@@ -85,10 +101,26 @@ def check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
             "PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
             call="Group",
+            detail=Refused(
+                reason="ranks_differ",
+                name="node",
+                rank=mine,
+                value=hello.node,
+                peer=rank,
+                peer_value=said.node,
+            ),
         )
     if said.mode != hello.mode:
         raise InvalidValue(
             f"Group: rank {rank} has notifies={said.mode!r}, rank {mine} {hello.mode!r}; they must be the same",
             fault=Fault.BAD_CONFIG,
             call="Group",
+            detail=Refused(
+                reason="ranks_differ",
+                name="notifies",
+                rank=mine,
+                value=hello.mode,
+                peer=rank,
+                peer_value=said.mode,
+            ),
         )

@@ -11,7 +11,19 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from peerlane.backend.facts import Route
-from peerlane.errors import BadAddress, Busy, Closed, Error, Fault, InvalidValue
+from peerlane.diagnostics import event_log
+from peerlane.errors import (
+    BadAddress,
+    BadArgument,
+    Busy,
+    ChannelWait,
+    Closed,
+    Error,
+    Fault,
+    InvalidValue,
+    Refused,
+    WaitTimeout,
+)
 from peerlane.memory import buffer as buffers
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer
@@ -94,6 +106,8 @@ class Channel:
             ranks.serve(made, None, made._incoming, [])
         else:
             ranks.serve(made, made.window, made._incoming, made._outgoing)
+        if event_log.active:
+            ranks.log_channel(made, end.lines, answer.notifies, end.session.rank, end.peer)
         return made
 
     @property
@@ -375,7 +389,11 @@ class Channel:
         line = self._line(call, index, self._incoming)
         checked_stream(call, stream)
         if stream is not None:
-            stream.wait(line, timeout=timeout)
+            try:
+                stream.wait(line, timeout=timeout)
+            except (InvalidValue, TypeError):
+                checked_timeout(call, timeout)  # raises in the name of this call
+                raise
             return
         waiter = self._borrowed_waiter()
         try:
@@ -385,6 +403,8 @@ class Channel:
             waiter.abort(close=True)  # interrupted: the stream still waits, and would consume a record
             if isinstance(error, Error) and error.failed_operation is not None:
                 raise self._of_wait(call, operator.index(index), error) from error.__cause__
+            if isinstance(error, (InvalidValue, TypeError)):
+                checked_timeout(call, timeout)  # as above
             raise
         with self._lock:
             self._waiters.append(waiter)
@@ -488,6 +508,7 @@ class Channel:
                 fault=Fault.NOTIFY_LEFT,
                 call="Channel.close",
                 device=self.group.device.name,
+                detail=Refused(reason="notify_left", peer=self.peer, notifies=tuple(left)),
             )
 
     def __enter__(self) -> Channel:
@@ -523,7 +544,9 @@ class Channel:
     def _loose_stream(self, call: str, stream: Stream | None) -> Stream:
         if stream is not None:
             raise InvalidValue(
-                f"{call}: nonblocking operations are in no stream; leave one of the two out", call=call
+                f"{call}: nonblocking operations are in no stream; leave one of the two out",
+                call=call,
+                detail=Refused(reason="nonblocking_on_stream"),
             )
         self._check_open(call)
         with self._lock:
@@ -539,6 +562,7 @@ class Channel:
                 f"Channel.{verb}: rank {self.peer} offered no memory with the tag {tag!r}; it offered "
                 f"{', '.join(map(repr, self.memories))}; memory that is registered later is for later channels",
                 call=f"Channel.{verb}",
+                detail=BadArgument("tag", tag, choices=tuple(self.memories)),
             )
         return found
 
@@ -551,6 +575,9 @@ class Channel:
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
                 device=self.group.device.name,
+                detail=Refused(
+                    reason="outside", rank=self.peer, first=first, nbytes=nbytes, size=memory.size
+                ),
             )
         return first
 
@@ -561,6 +588,8 @@ class Channel:
         site = f"; called at {failed.site}" if failed.site is not None else ""
         made = error.retold(f"{call}: {failed.why} [{line}{site}]")
         made.call = call
+        if isinstance(made, WaitTimeout):
+            made.detail = ChannelWait(index, self.peer, self.group.rank, made.detail.seconds)
         return made
 
     def _borrowed_waiter(self) -> Stream:
@@ -586,7 +615,11 @@ class Channel:
             return lines[number]
         whose = "this end" if lines is self._incoming else f"the end of rank {self.peer}"
         known = f"valid are 0 to {len(lines) - 1}" if lines else "it has none"
-        raise InvalidValue(f"{call}: {number} is not a notify of {whose}; {known}", call=call)
+        raise InvalidValue(
+            f"{call}: {number} is not a notify of {whose}; {known}",
+            call=call,
+            detail=BadArgument("notify", number, least=0, most=len(lines) - 1),
+        )
 
     def _delivery(self, stream: Stream) -> Delivery:
         with self._lock:
@@ -605,7 +638,12 @@ class Channel:
     def _check_open(self, call: str) -> None:
         self.group._check_open(call)
         if self._is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.group.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed",
+                call=call,
+                device=self.group.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
 
 
 def is_busy(channel: Channel) -> bool:
@@ -629,11 +667,14 @@ def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
             f"{call}: blocks have shape {found.shape} and type {found.dtype}; valid is (n, 3), of integers: first "
             "byte of the destination, first byte of the source, bytes",
             call=call,
+            detail=BadArgument("blocks", tuple(found.shape), rule="shape (n, 3), of integers"),
         )
     if found.dtype.kind == "i" and found.size and int(found.min()) < 0:
         entry = int(np.argmin(found.min(axis=1)))
         raise InvalidValue(
-            f"{call}: block {entry} is {found[entry].tolist()}; no number may be negative", call=call
+            f"{call}: block {entry} is {found[entry].tolist()}; no number may be negative",
+            call=call,
+            detail=Refused(reason="negative", entry=int(entry), block=tuple(found[entry].tolist())),
         )
     return np.ascontiguousarray(found, np.uint64)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from peerlane.diagnostics import observers
 from peerlane.diagnostics import wait_state as streams_wait
-from peerlane.errors import BadHandle, Fault
+from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
-from peerlane.ranks.bank import offer_bank, open_bank
+from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.late_delivery import HeldBack
 from peerlane.ranks.lending import WINDOW, lent_by
@@ -103,7 +103,7 @@ class End:
         session = self.session
         told = self.lines if bank is self._bank else ()
         allow = [session.members[self.peer].pid]
-        handle = offer_bank(self, session.device, bank, count, allow=allow, told=told)
+        handle = session.device.backend.ranks.offer_bank(self, session.device, bank, count, allow, told)
         self._handles.append(handle)
         return bytes(handle).decode()
 
@@ -148,6 +148,7 @@ class End:
                 f"{call}: rank {self.peer} of this process has closed its end",
                 fault=Fault.STALE_HANDLE,
                 call=call,
+                detail=Refused(reason="peer_closed", rank=self.peer),
             )
         return found
 
@@ -163,6 +164,7 @@ class End:
             f"{call}: the message of rank {self.peer} is impossible: {why}",
             fault=Fault.FALSE_CLAIM,
             call=call,
+            detail=Refused(reason="false_claim", rank=self.peer, why=str(why)),
         )
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics import losses
-from peerlane.errors import Error, PeerLost, WaitTimeout
+from peerlane.errors import Error, MeetingWait, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
 from peerlane.ranks.deadlock.wait_state import Coming
 
@@ -54,6 +54,7 @@ class Conversation:
         """
         session = self._session
         key = self._key(word, peer)
+        seconds = max(0.0, deadline - time.monotonic())
         with detect.waiting_for(Coming(session, call, key, peer, deadline)):
             while True:
                 session._check_open(call)  # another thread may have closed it
@@ -67,8 +68,14 @@ class Conversation:
                         raise losses.lost(session.members[peer].pid, text, call=call) from None
                     is_late = isinstance(error, WaitTimeout)
                     if left <= _LOOK or not is_late:
-                        why = "it has not made its end in the time given" if is_late else error
-                        raise error.retold(f"{call}: rank {peer} did not come: {why}") from None
+                        why = f"it has not made its end within {seconds:.3g} s" if is_late else error
+                        made = error.retold(f"{call}: rank {peer} did not come: {why}")
+                        made.call = call
+                        if is_late:
+                            made.detail = MeetingWait(
+                                "rank", word, session.rank, session.size, seconds, awaited=(peer,)
+                            )
+                        raise made from None
 
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.devices.device import devices
 from peerlane.diagnostics import losses
-from peerlane.errors import InvalidValue
+from peerlane.errors import InvalidValue, Refused
 from peerlane.ranks.arguments import check_agree
 from peerlane.ranks.membership import Membership
 from peerlane.ranks.session import Member
@@ -43,7 +43,10 @@ def join(session: Session, conversation: Conversation) -> None:
         check_agree(session.rank, hello, rank, said)
         hellos.append(said)
         if said.device >= len(present):
-            raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
+            raise InvalidValue(
+                f"Group: rank {rank} says device {said.device}, which this node lacks",
+                detail=Refused(reason="no_such_device", rank=rank, device=said.device),
+            )
         members.append(Member(rank, said.pid, present[said.device]))
         losses.note(said.pid, rank)
         session._open_route(present[said.device])

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlane.devices.device import Host
+from peerlane.diagnostics import event_log
 from peerlane.errors import Closed, Error
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer, as_buffer
@@ -192,6 +193,10 @@ class Delivery:
 
     def write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
         """Take the bytes when the stream reaches the operation, and write them some time later."""
+        with event_log.late(stream, [target[at : at + source.size]], [source]):
+            self._write(stream, target, at, source)
+
+    def _write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
         late = self._held.room(source.size) if self._held is not None else source.size
         if late < source.size:
             at_once = source.size - late
@@ -205,6 +210,12 @@ class Delivery:
     def reduce(self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str) -> None:
         """Combine the bytes with those of the target; late, as :meth:`write`."""
         number = reductions.number_of("reduce", dtype, op)
+        with event_log.late(stream, [target], [source]):
+            self._reduce(stream, target, source, dtype, op, number)
+
+    def _reduce(
+        self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str, number: int
+    ) -> None:
         entry = self._take(_REDUCE | number << 8, target, 0, source.size, source.size)
         with self._given(stream, source, entry, 1 if entry is None else 3) as (on, given):
             if (
@@ -219,6 +230,15 @@ class Delivery:
         if not len(table):
             self._ranks.copy_blocks(stream, target, source, table)
             return
+        theirs, own = [], []
+        if event_log.active:
+            for there, here, size in table.tolist():
+                theirs.append(target[there : there + size])
+                own.append(source[here : here + size])
+        with event_log.late(stream, theirs, own):
+            self._write_blocks(stream, target, source, table)
+
+    def _write_blocks(self, stream: Stream, target: Buffer, source: Buffer, table: Any) -> None:
         entry = self._take(_BLOCKS, target, 0, source.size, table.nbytes, len(table))
         if entry is not None:
             copy.copy(entry.before, table)
@@ -273,6 +293,10 @@ class Delivery:
 
     def notify(self, stream: Stream, line: Notify, index: int) -> None:
         """Record a notify after all earlier writes have arrived."""
+        with event_log.late_notify(stream, line):
+            self._notify(stream, line, index)
+
+    def _notify(self, stream: Stream, line: Notify, index: int) -> None:
         if self._held is None:
             self._follow(stream, 1)
             self._ranks.record_on(self.stream, line)
@@ -287,4 +311,5 @@ class Delivery:
 
     def settle(self, stream: Stream) -> None:
         """Let the stream wait until all its writes and records have arrived."""
-        stream.wait(self.stream)
+        with event_log.quiet():
+            stream.wait(self.stream)

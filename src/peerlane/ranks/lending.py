@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.backend.ranks import Lent
 from peerlane.devices.device import Device, before_leaving
-from peerlane.errors import BadHandle, Fault
+from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
-from peerlane.ranks.bank import offer_bank, open_bank
+from peerlane.ranks.bank import open_bank
 from peerlane.sharing.handle import EVERYONE, Handle
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Words:
         # The line that was free longest is used next, so that the reason of an end stays readable for long.
         self.free = deque(range(_LINES))
         self._numbers = itertools.count(1)
-        self.handle = offer_bank(self, device, self._bank, _LINES, allow=allow)
+        self.handle = device.backend.ranks.offer_bank(self, device, self._bank, _LINES, allow)
 
     def lease(self) -> tuple[Lease, Terms]:
         line, number = self.free.popleft(), next(self._numbers)
@@ -226,6 +226,7 @@ def borrow(
                 f"{call}: the message of {name.whose} is impossible: its leases have {lines:,} lines, not {_LINES:,}",
                 fault=Fault.FALSE_CLAIM,
                 call=call,
+                detail=Refused(reason="false_claim", who=name.whose, lines=lines, valid=_LINES),
             )
 
     try:

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from peerlane.errors import Closed
-from peerlane.ranks.bank import offer_bank, open_bank
+from peerlane.diagnostics import event_log
+from peerlane.errors import BadHandle, Closed, Fault
+from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind
 
 if TYPE_CHECKING:
@@ -60,15 +61,25 @@ class Membership:
         """Open the bank of rank 0, in another process or in this one."""
         if hellos[rank].pid == hellos[0].pid and text in _here:
             return cls(device, hellos, rank, _here[text])
+
+        def check(count: int) -> None:
+            if count != len(hellos):
+                raise BadHandle(
+                    f"Group: the message of rank 0 is impossible: its bank is for {count:,} ranks, and the group has "
+                    f"{len(hellos):,}",
+                    fault=Fault.FALSE_CLAIM,
+                    call="Group",
+                )
+
         lines = device.backend.ranks.lines_of_board(len(hellos))
-        return cls(device, hellos, rank, open_bank("Group", device, text, lines, seconds))
+        return cls(device, hellos, rank, open_bank("Group", device, text, lines, seconds, check))
 
     @contextlib.contextmanager
     def offered(self, device: Device, hellos: Sequence[Hello]) -> Iterator[str]:
         """Let the other ranks open it during the block; yield the text that they need."""
         pids = sorted({hello.pid for hello in hellos} - {hellos[0].pid})
         told = self._lines.values()
-        with offer_bank(self, device, self._bank, len(hellos), allow=pids, told=told) as handle:
+        with self._ranks.offer_bank(self, device, self._bank, len(hellos), pids, told) as handle:
             text = bytes(handle).decode()
             _here[text] = self._bank
             try:
@@ -82,7 +93,7 @@ class Membership:
 
     def close(self) -> None:
         """Record that this rank leaves."""
-        with contextlib.suppress(Closed):  # the node was left before
+        with contextlib.suppress(Closed), event_log.quiet():  # suppressed: the node was left before
             self._ranks.record(self._line(self._rank))
 
     def _line(self, rank: int) -> Notify:

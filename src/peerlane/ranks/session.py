@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend.facts import Caps
 from peerlane.devices.device import Device, devices
-from peerlane.errors import Closed, Fault, InvalidValue, OutOfMemory, Unsupported
+from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import check_memory, check_texts
 from peerlane.ranks.lending import WINDOW, Loan, Memories, borrow, lent_by
@@ -79,6 +79,7 @@ class Session:
                 f"Group: {self.device.name} cannot be shared between ranks; use devices of back-end 'virtual'",
                 call="Group",
                 device=self.device.name,
+                detail=Refused(reason="not_shareable", device=self.device.name),
             )
         self._pid, self._is_closed = os.getpid(), False
         self.members, self._membership = (), None
@@ -97,7 +98,12 @@ class Session:
     def _check_open(self, call: str) -> None:
         self.device.backend.ranks.check_usable()
         if self.is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed",
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
 
     def register(self, buffer: Buffer, tag: str) -> None:
         """Offer a buffer to peers under a tag, over channels that are made from now on.
@@ -119,13 +125,18 @@ class Session:
         check_memory(call, buffer)
         check_texts(call, tag=tag)
         if not 1 <= len(tag) <= MAX_TAG:
-            raise InvalidValue(f"{call}: the tag is {tag!r}; valid are 1 to {MAX_TAG} characters", call=call)
+            raise InvalidValue(
+                f"{call}: the tag is {tag!r}; valid are 1 to {MAX_TAG} characters",
+                call=call,
+                detail=BadArgument("tag", tag, least=1, most=MAX_TAG, rule="characters"),
+            )
         with self._lock:
             if tag in self._registered:
                 raise InvalidValue(
                     f"{call}: the tag {tag!r} is taken by {self._registered[tag].buffer!r}; choose another one, or "
                     "deregister that first",
                     call=call,
+                    detail=Refused(reason="tag_taken", tag=tag),
                 )
             self._registered[tag] = Loan(buffer)
 
@@ -145,7 +156,13 @@ class Session:
         with self._lock:
             if tag == WINDOW or tag not in self._registered:
                 known = ", ".join(repr(each) for each in self._registered if each != WINDOW) or "none"
-                raise InvalidValue(f"{call}: no buffer has the tag {tag!r}; registered: {known}", call=call)
+                raise InvalidValue(
+                    f"{call}: no buffer has the tag {tag!r}; registered: {known}",
+                    call=call,
+                    detail=BadArgument(
+                        "tag", tag, choices=tuple(each for each in self._registered if each != WINDOW)
+                    ),
+                )
             loan = self._registered.pop(tag)
         loan.take_back()
 
@@ -173,6 +190,7 @@ class Session:
                     f"Group: the window {window!r} is not on {self.device.name}, this rank's device; pass device=",
                     fault=Fault.WRONG_DEVICE,
                     call="Group",
+                    detail=Refused(reason="wrong_device", device=self.device.name, window=repr(window)),
                 )
             return window
         if isinstance(window, bool) or not isinstance(window, int):

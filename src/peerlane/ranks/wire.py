@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from peerlane.errors import BadHandle, Fault
+from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.ranks.lending import LONGEST_HANDLE, Terms
 
 PROTOCOL = 3
@@ -58,6 +58,7 @@ class Hello:
                 "version of peerlane in all ranks",
                 fault=Fault.HANDLE_VERSION,
                 call=call,
+                detail=Refused(reason="other_version", rank=rank, version=protocol, own_version=PROTOCOL),
             )
         return cls(
             PROTOCOL,
@@ -174,4 +175,5 @@ def _no_words(call: str, rank: int, name: str) -> BadHandle:
         "or of another version of peerlane",
         fault=Fault.FALSE_CLAIM,
         call=call,
+        detail=Refused(reason="false_claim", rank=rank, name=name),
     )

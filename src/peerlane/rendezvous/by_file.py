@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from peerlane.errors import WaitTimeout
+from peerlane.errors import Refused, WaitTimeout
 from peerlane.support.processes import parent_of, start_time
 from peerlane.support.runtime_directory import runtime_directory
 
@@ -68,6 +68,7 @@ class MeetingFile:
                     f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on "
                     "one machine, by one user? Else pass rendezvous='tcp://host:port' to all",
                     call=call,
+                    detail=Refused(reason="wait_timeout", ranks=(0,), seconds=timeout),
                 )
             time.sleep(_STEP)
 

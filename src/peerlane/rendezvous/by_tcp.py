@@ -9,7 +9,7 @@ import struct
 import time
 from urllib.parse import urlsplit
 
-from peerlane.errors import BadHandle, Busy, Error, Fault, InvalidValue, WaitTimeout
+from peerlane.errors import BadArgument, BadHandle, Busy, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.support.timeouts import SLICE_SECONDS
 
 _HELLO = struct.Struct("<8sII")  # magic, rank, size
@@ -30,7 +30,9 @@ def parse(call: str, address: str) -> tuple[str, int]:
     rest = parts.path or parts.query or parts.fragment or parts.username or parts.password
     if parts.scheme != "tcp" or not parts.hostname or not port or rest:
         raise InvalidValue(
-            f"{call}: the rendezvous is {address[:200]!r}; valid is tcp://host:port", call=call
+            f"{call}: the rendezvous is {address[:200]!r}; valid is tcp://host:port",
+            call=call,
+            detail=BadArgument("rendezvous", address, rule="tcp://host:port"),
         )
     return parts.hostname, port
 
@@ -58,6 +60,13 @@ def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: fl
                     f"{call}: rank{'s' if len(missing) > 1 else ''} {_named(missing)} of {size} did not come to "
                     f"tcp://{host}:{port} within {timeout:g} s",
                     call=call,
+                    detail=Refused(
+                        reason="wait_timeout",
+                        ranks=tuple(sorted(missing)),
+                        size=size,
+                        seconds=timeout,
+                        address=f"tcp://{host}:{port}",
+                    ),
                 )
             listener.settimeout(min(left, SLICE_SECONDS))
             with contextlib.suppress(OSError), listener.accept()[0] as line:
@@ -75,11 +84,17 @@ def _answer(
         return  # not one of the ranks: any process may connect
     if says != size:
         raise InvalidValue(
-            f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}", call=call
+            f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}",
+            call=call,
+            detail=Refused(reason="sizes_differ", rank=rank, says=says, size=size),
         )
     if rank not in missing:
         known = f"came twice; give each process a rank of its own, 0 to {size - 1}"
-        raise InvalidValue(f"{call}: rank {rank} {known}", call=call)
+        raise InvalidValue(
+            f"{call}: rank {rank} {known}",
+            call=call,
+            detail=Refused(reason="rank_taken", rank=rank, size=size),
+        )
     line.sendall(_ANSWER.pack(_MAGIC, len(message)) + message)
     missing.discard(rank)
 
@@ -108,7 +123,11 @@ def ask(call: str, host: str, port: int, rank: int, size: int, timeout: float) -
             reason = error.strerror or str(error)
         time.sleep(min(_STEP, max(left, 0.0)))
     raise WaitTimeout(
-        f"{call}: rank 0 did not answer at tcp://{host}:{port} within {timeout:g} s ({reason})", call=call
+        f"{call}: rank 0 did not answer at tcp://{host}:{port} within {timeout:g} s ({reason})",
+        call=call,
+        detail=Refused(
+            reason="wait_timeout", ranks=(0,), seconds=timeout, address=f"tcp://{host}:{port}", cause=reason
+        ),
     )
 
 
@@ -120,6 +139,7 @@ def _told(call: str, host: str, port: int, head: bytes, line: socket.socket, dea
             f"{call}: the process that answers at tcp://{host}:{port} is not a rank 0 of this version of peerlane",
             fault=Fault.HANDLE_VERSION,
             call=call,
+            detail=Refused(reason="not_rank_0", address=f"tcp://{host}:{port}"),
         )
     return body
 
@@ -154,6 +174,7 @@ def _listen(call: str, host: str, port: int) -> socket.socket:
             f"{call}: rank 0 cannot listen at tcp://{host}:{port}: {error.strerror or error}; choose a free port of "
             "this machine",
             call=call,
+            detail=Refused(reason="no_listener", address=f"tcp://{host}:{port}", errno=error.errno),
         ) from None
 
 

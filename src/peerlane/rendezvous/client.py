@@ -8,12 +8,22 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from peerlane.diagnostics import store_waits
+from peerlane.diagnostics import event_log, store_waits
 from peerlane.diagnostics.store_waits import StoreWait
-from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTimeout
+from peerlane.errors import (
+    BadArgument,
+    Closed,
+    Error,
+    Fault,
+    InvalidValue,
+    MeetingWait,
+    PeerLost,
+    Refused,
+    WaitTimeout,
+)
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
 from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
@@ -58,7 +68,9 @@ class Rendezvous:
                 raise TypeError(f"Rendezvous: {name} must be an int, not {type(value).__name__}")
         if not 1 <= size <= MAX_SIZE or not 0 <= rank < size:
             raise InvalidValue(
-                f"Rendezvous: rank is {rank} of {size}; valid are sizes of 1 to {MAX_SIZE:,} and ranks from 0"
+                f"Rendezvous: rank is {rank} of {size}; valid are sizes of 1 to {MAX_SIZE:,} and ranks from 0",
+                call="Rendezvous",
+                detail=Refused(reason="bad_rank", rank=rank, size=size, most=MAX_SIZE),
             )
         self._address = Path(address)
         self._rank = rank
@@ -87,6 +99,7 @@ class Rendezvous:
                 "set what RendezvousServer.environment returns",
                 fault=Fault.BAD_CONFIG,
                 call=call,
+                detail=Refused(reason="not_set", variables=tuple(missing)),
             )
         for name in ("RANK", "WORLD_SIZE"):
             if not (values[name].isascii() and values[name].isdigit() and len(values[name]) < 10):
@@ -94,6 +107,7 @@ class Rendezvous:
                     f"{call}: {name} is {values[name][:40]!r}; valid are whole numbers",
                     fault=Fault.BAD_CONFIG,
                     call=call,
+                    detail=BadArgument(name, values[name], rule="a whole number"),
                 )
         return cls(values["PEERLANE_RENDEZVOUS"], int(values["RANK"]), int(values["WORLD_SIZE"]))
 
@@ -249,7 +263,11 @@ class Rendezvous:
         return f"<Rendezvous of rank {self._rank} of {self._size} at {self._address}{state}>"
 
     def _closed(self, call: str) -> Closed:
-        return Closed(f"{call}: rank {self._rank} has closed this rendezvous", call=call)
+        return Closed(
+            f"{call}: rank {self._rank} has closed this rendezvous",
+            call=call,
+            detail=Refused(reason="closed", what=repr(self)),
+        )
 
     def _ask(
         self,
@@ -267,8 +285,32 @@ class Rendezvous:
             raise TypeError(f"{call}: value must be bytes, not {type(value).__name__}")
         if len(value) > MAX_VALUE:
             raise InvalidValue(
-                f"{call}: the value has {len(value):,} bytes; {MAX_VALUE:,} is the most", call=call
+                f"{call}: the value has {len(value):,} bytes; {MAX_VALUE:,} is the most",
+                call=call,
+                detail=Refused(reason="too_long", size=len(value), most=MAX_VALUE),
             )
+        if event_log.active:
+            with self._logged(operation, key):
+                return self._exchanged(call, operation, key, encoded, value, timeout)
+        return self._exchanged(call, operation, key, encoded, value, timeout)
+
+    @contextlib.contextmanager
+    def _logged(self, operation: Operation, key: str) -> Iterator[None]:
+        """Log the order that a call makes."""
+        where = "rendezvous", self.address, key
+        if operation is Operation.PUT:
+            event_log.post(event_log.key_of(*where))
+        if operation in (Operation.BARRIER, Operation.GATHER):
+            with event_log.meeting(*where, operation.name, rank=self._rank, size=self._size):
+                yield
+            return
+        yield
+        if operation is Operation.GET:
+            event_log.take(event_log.key_of(*where), 1)
+
+    def _exchanged(
+        self, call: str, operation: Operation, key: str, encoded: bytes, value: bytes, timeout: float | None
+    ) -> list[bytes]:
         waits = operation in _WAITING
         seconds = checked_timeout(call, timeout)
         head = frames.encode_request(
@@ -276,11 +318,17 @@ class Rendezvous:
         )
         limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
         if not waits:
-            return _exchange(_Line(call, self._address, limit), head, value)
-        deadline = math.inf if seconds < 0 else time.monotonic() + seconds
+            said = Refused(
+                operation=operation.name.lower(), key=key, nbytes=len(value), rank=self._rank, size=self._size
+            )
+            return _exchange(_Line(call, self._address, limit, asked=said), head, value)
+        asked = MeetingWait(
+            _WAITING[operation], key, self._rank, self._size, None if seconds < 0 else seconds
+        )
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
-                return _exchange(_Line(call, self._address, limit, wait), head, value)
+                return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
             except (PeerLost, WaitTimeout) as error:
                 # A slice of a longer wait may end before the launcher has the report of a deadlock.
                 is_slice = isinstance(error, WaitTimeout) and time.monotonic() < wait.deadline
@@ -303,7 +351,10 @@ def tell_stuck(line: Rendezvous, report: Report) -> Reply:
     try:
         return decode_reply(found)
     except BadFrame as error:
-        raise InvalidValue(f"{call}: {line.address} does not answer with a reply: {error}") from None
+        raise InvalidValue(
+            f"{call}: {line.address} does not answer with a reply: {error}",
+            detail=Refused(reason="bad_reply", address=str(line.address), why=str(error)),
+        ) from None
 
 
 def clear(line: Rendezvous, folder: str) -> None:
@@ -323,13 +374,24 @@ def _exchange(line: _Line, head: bytes, value: bytes) -> list[bytes]:
         with line:
             return line.ask(head, value)
     except BadFrame as error:
-        raise InvalidValue(f"{line.call}: {line.address} does not answer with a frame: {error}") from None
+        raise InvalidValue(
+            f"{line.call}: {line.address} does not answer with a frame: {error}",
+            detail=Refused(reason="bad_reply", address=str(line.address), why=str(error)),
+        ) from None
 
 
 class _Line:
     """A connection to the server; it fails when the server dies or does not answer in time."""
 
-    def __init__(self, call: str, address: Path, limit: float | None, wait: StoreWait | None = None) -> None:
+    def __init__(
+        self,
+        call: str,
+        address: Path,
+        limit: float | None,
+        wait: StoreWait | None = None,
+        asked: MeetingWait | Refused | None = None,
+    ) -> None:
+        self._asked = asked
         self.call = call
         self.address = address
         self._waits_for = wait
@@ -374,7 +436,7 @@ class _Line:
         lengths = frames.decode_lengths(self._receive(4 * answer.count))
         values = [bytes(self._receive(length)) for length in lengths]
         if answer.status is not Status.OK:
-            raise frames.as_error(answer, self.call, values[0])
+            raise frames.as_error(answer, self.call, values, self._asked)
         return values
 
     def _send(self, content: bytes) -> None:
@@ -421,6 +483,7 @@ class _Line:
                 f"{self.call}: the server at {self.address} did not answer within {self._limit:g} s; is it "
                 "stopped?",
                 call=self.call,
+                detail=Refused(reason="no_answer", address=str(self.address), seconds=self._limit),
             )
 
     def _nobody(self, error: OSError | None) -> Error:
@@ -429,6 +492,11 @@ class _Line:
             f"{self.call}: nobody serves the rendezvous at {self.address}{reason}; its process has ended or "
             "closed it",
             call=self.call,
+            detail=Refused(
+                reason="no_server",
+                address=str(self.address),
+                errno=error.errno if error is not None else None,
+            ),
         )
 
 
@@ -438,7 +506,15 @@ def _checked_key(call: str, key: str) -> bytes:
     try:
         encoded = key.encode()
     except UnicodeEncodeError:
-        raise InvalidValue(f"{call}: the key {key[:60]!r} is not valid text", call=call) from None
+        raise InvalidValue(
+            f"{call}: the key {key[:60]!r} is not valid text",
+            call=call,
+            detail=BadArgument("key", key, rule="text that UTF-8 can encode"),
+        ) from None
     if len(encoded) > MAX_KEY:
-        raise InvalidValue(f"{call}: the key has {len(encoded)} bytes; {MAX_KEY} is the most", call=call)
+        raise InvalidValue(
+            f"{call}: the key has {len(encoded)} bytes; {MAX_KEY} is the most",
+            call=call,
+            detail=BadArgument("key", key, most=MAX_KEY, rule="bytes of UTF-8"),
+        )
     return encoded

@@ -4,7 +4,8 @@
              length of the value; the key; the value
     answer   magic, version, status, 0, count of values, lost rank (-1: none); count lengths; the values
 
-The value of DELETE holds keys; the key of CLEAR is a folder.  An answer that is not OK has one value, its text.
+The value of DELETE holds keys; the key of CLEAR is a folder.  An answer that is not OK has one value, its text; one
+of status WAIT_TIMEOUT has a second: the ranks that could have ended the wait, 4 bytes each.
 
 Lengths are checked before the bytes behind them are stored.  A decoder accepts any bytes: it returns a frame or
 raises `BadFrame`.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerlane.errors import (
     AccessDenied,
@@ -23,8 +24,10 @@ from peerlane.errors import (
     Error,
     Fault,
     InvalidValue,
+    MeetingWait,
     OutOfMemory,
     PeerLost,
+    Refused,
     WaitTimeout,
 )
 
@@ -35,7 +38,7 @@ MAX_SIZE = 1 << 16
 MAX_REPORT = 1 << 16  # bytes of the report of a stuck process
 
 _MAGIC = b"PLRV"
-_VERSION = 2
+_VERSION = 3
 _REQUEST = struct.Struct("<4sBBBBIIQI")
 _ANSWER = struct.Struct("<4sBBHIi")
 _NONE_LOST = -1
@@ -66,7 +69,10 @@ class Operation(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """The result of a request; all but OK come with a text, and LOST also with the number of the rank."""
+    """The result of a request; all but OK come with a text.
+
+    LOST also comes with the number of the rank, WAIT_TIMEOUT with those of the ranks that could have ended the wait.
+    """
 
     OK = 0
     INVALID = 1
@@ -192,8 +198,11 @@ def decode_answer(header: bytes | bytearray) -> Answer:
         raise BadFrame(f"there is no status {status}, or its reserved bytes are set")
     if count > MAX_SIZE:
         raise BadFrame(f"{count} values are too many; {MAX_SIZE} is the most")
-    if status != Status.OK and count != 1:
-        raise BadFrame(f"a refusal has {count} values; it has one, its text")
+    due = 2 if status == Status.WAIT_TIMEOUT else 1
+    if status != Status.OK and count != due:
+        raise BadFrame(
+            f"a refusal of status {status} has {count} values; it has {due}, the first is its text"
+        )
     if lost != _NONE_LOST and not (status == Status.LOST and 0 <= lost < MAX_SIZE):
         raise BadFrame(f"rank {lost} cannot be lost by status {status}")
     return Answer(Status(status), count, None if lost == _NONE_LOST else lost)
@@ -207,12 +216,41 @@ def decode_lengths(table: bytes | bytearray) -> tuple[int, ...]:
     return lengths
 
 
-def as_error(answer: Answer, call: str, text: bytes) -> Error:
-    """Return the exception for an answer that is not OK."""
+def encode_ranks(ranks: Sequence[int]) -> bytes:
+    """Return the second value of a time-out."""
+    return struct.pack(f"<{len(ranks)}I", *ranks)
+
+
+def as_error(
+    answer: Answer, call: str, values: Sequence[bytes], asked: MeetingWait | Refused | None
+) -> Error:
+    """Return the exception for an answer that is not OK; ``asked`` has what is known of the request."""
     kind, fault = _ERRORS[answer.status]
-    made = kind(f"{call}: {text.decode(errors='replace')}", fault=fault, call=call)
+    text = values[0].decode(errors="replace")
+    detail: MeetingWait | Refused
+    if isinstance(asked, MeetingWait) and answer.status is Status.WAIT_TIMEOUT:
+        detail = replace(asked, awaited=_ranks(values[1]))
+        text += "" if asked.seconds is None else f" within {asked.seconds:g} s"
+    elif isinstance(asked, MeetingWait) and answer.status is Status.LOST:
+        detail = replace(asked, lost=answer.lost)
+    else:
+        detail = Refused(reason=answer.status.name.lower(), **({} if asked is None else _named(asked)))
+    made = kind(f"{call}: {text}", fault=fault, call=call, detail=detail)
     made.rank = answer.lost
     return made
+
+
+def _named(asked: MeetingWait | Refused) -> dict[str, object]:
+    if isinstance(asked, Refused):
+        return vars(asked)
+    return {"key": asked.key, "rank": asked.rank, "size": asked.size}
+
+
+def _ranks(value: bytes) -> tuple[int, ...]:
+    found = struct.unpack(f"<{len(value) // 4}I", value) if len(value) % 4 == 0 else (MAX_SIZE,)
+    if any(rank >= MAX_SIZE for rank in found):
+        raise BadFrame("a time-out has numbers that no ranks have")
+    return found
 
 
 def _check_version(magic: bytes, version: int) -> None:

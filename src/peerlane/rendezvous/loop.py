@@ -73,9 +73,9 @@ class Connection:
     def on_deadline(self) -> None:
         """Answer a wait that has timed out, and say what is missing; drop a peer that makes no progress."""
         if self.is_waiting:
-            text = self._loop.why_waiting(self)
+            text, awaited = self._loop.why_waiting(self)
             self._loop.withdraw(self)
-            self.answer(Status.WAIT_TIMEOUT, [text.encode()])
+            self.answer(Status.WAIT_TIMEOUT, [text.encode(), frames.encode_ranks(awaited)])
         else:
             self.close()
 
@@ -313,9 +313,9 @@ class Loop:
         """End the wait of a connection whose peer has gone."""
         self.meeting.withdraw(connection)
 
-    def why_waiting(self, connection: Connection) -> str:
-        """Return a text with what a connection still waits for."""
-        return self.meeting.missing(connection)
+    def why_waiting(self, connection: Connection) -> tuple[str, list[int]]:
+        """Return a text with what a connection still waits for, and the ranks that could end the wait."""
+        return self.meeting.missing(connection), self.meeting.awaited(connection)
 
     def reserve(self, request: Request) -> int | None:
         """Charge the rank of a request for its value; return the charged bytes, None if it has no room left."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from peerlane.errors import BadHandle, Error, Fault, InvalidValue, Unsupported, WaitTimeout
+from peerlane.errors import BadHandle, Error, Fault, InvalidValue, Refused, Unsupported, WaitTimeout
 from peerlane.rendezvous import by_file, by_tcp
 from peerlane.rendezvous.client import Rendezvous
 from peerlane.rendezvous.server import RendezvousServer
@@ -171,7 +171,8 @@ def _told(environ: Mapping[str, str], *, needs_all: bool = True) -> _Told | None
         if needs_all and here.isdigit() and int(here) != int(values[1]):
             raise Unsupported(
                 f"Group: {local_size} is {here} and {size} is {values[1]}: the ranks are on several machines, and a "
-                "group is of one"
+                "group is of one",
+                detail=Refused(reason="several_machines", size=int(values[1]), local_size=int(here)),
             )
         number = int(local) if local.isdigit() and len(local) < 8 else int(values[0])
         found = tuple(environ.get(each, "") for each in job)
@@ -190,6 +191,7 @@ def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, st
             "program with `peerlane launch -n N`, torchrun or mpirun",
             fault=Fault.BAD_CONFIG,
             call=call,
+            detail=Refused(reason="not_told", rank=rank, size=size),
         )
     found_rank = rank if rank is not None else told.rank if told else 0
     found_size = size if size is not None else told.size if told else 0
@@ -197,6 +199,7 @@ def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, st
         raise InvalidValue(
             f"{call}: rank is {found_rank} of {found_size}; valid are sizes of 1 to 1,024 and ranks from 0",
             call=call,
+            detail=Refused(reason="bad_rank", rank=found_rank, size=found_size, most=1024),
         )
     local = told.local_rank if told else found_rank
     return _Told(found_rank, found_size, local, *((told.job, told.variable) if told else ((),)))
@@ -208,6 +211,7 @@ def _check_same(call: str, rank: int | None, size: int | None, has_rank: int, ha
             f"{call}: rank {rank} of {size} was asked for, and the rendezvous is that of rank {has_rank} of "
             f"{has_size}",
             call=call,
+            detail=Refused(reason="ranks_differ", rank=rank, size=size, has_rank=has_rank, has_size=has_size),
         )
 
 
@@ -240,6 +244,7 @@ def _by_exchange(call: str, me: _Told, exchange: Exchange) -> Meeting:
             raise InvalidValue(
                 f"{call}: exchange returned {said}, and must return the bytes of all {me.size} ranks, in their order",
                 call=call,
+                detail=Refused(reason="wrong_exchange", returned=said, ranks=me.size),
             )
         return Meeting(Rendezvous(_address(call, found[0]), me.rank, me.size), me.local_rank, server=server)
     except BaseException:
@@ -300,4 +305,5 @@ def _address(call: str, found: object) -> str:
         f"{call}: rank 0's message is not the address of a rendezvous of this version of peerlane",
         fault=Fault.HANDLE_VERSION,
         call=call,
+        detail=Refused(reason="no_address"),
     )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from peerlane.errors import Closed, Error, Fault, InvalidValue
+from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.frames import MAX_SIZE
 from peerlane.rendezvous.loop import Loop
@@ -62,7 +62,10 @@ class RendezvousServer:
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"RendezvousServer: size must be an int, not {type(size).__name__}")
         if not 1 <= size <= MAX_SIZE:
-            raise InvalidValue(f"RendezvousServer: size is {size}; valid are 1 to {MAX_SIZE:,}")
+            raise InvalidValue(
+                f"RendezvousServer: size is {size}; valid are 1 to {MAX_SIZE:,}",
+                detail=BadArgument("size", size, least=1, most=MAX_SIZE),
+            )
         self.size = size
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
@@ -88,7 +91,10 @@ class RendezvousServer:
         """
         with self._lock:
             if self._is_closing:
-                raise Closed(f"RendezvousServer.start: the rendezvous at {self.address} was closed")
+                raise Closed(
+                    f"RendezvousServer.start: the rendezvous at {self.address} was closed",
+                    detail=Refused(reason="closed", what=repr(self)),
+                )
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._loop.serve, name="peerlane-rendezvous", daemon=True
@@ -185,7 +191,10 @@ class RendezvousServer:
 
     def _check_rank(self, call: str, rank: int) -> None:
         if not 0 <= rank < self.size:
-            raise InvalidValue(f"{call}: rank is {rank}; valid are 0 to {self.size - 1}")
+            raise InvalidValue(
+                f"{call}: rank is {rank}; valid are 0 to {self.size - 1}",
+                detail=BadArgument("rank", rank, least=0, most=self.size - 1),
+            )
 
 
 def serve_launcher(
@@ -223,6 +232,7 @@ def _listen(path: Path) -> socket.socket:
             f"cannot make the socket of a rendezvous at {path}: {error.strerror}; make room there, or set "
             "PEERLANE_RUNTIME_DIR to another directory",
             fault=Fault.OUT_OF_RESOURCES,
+            detail=Refused(reason="no_socket", path=str(path), errno=error.errno),
         ) from error
     return listener
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableSet
 from typing import TypeAlias
 
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.declared import owed
 
 Allow: TypeAlias = "Iterable[int] | str"
@@ -132,12 +132,20 @@ def checked_pid(call: str, pid: object) -> int:
     if isinstance(pid, bool) or not isinstance(pid, int):
         raise TypeError(f"{call}: a pid must be an int, not {type(pid).__name__}")
     if not 0 < pid < 1 << 31:
-        raise InvalidValue(f"{call}: {pid} is not a pid; valid are 1 to {(1 << 31) - 1:,}", call=call)
+        raise InvalidValue(
+            f"{call}: {pid} is not a pid; valid are 1 to {(1 << 31) - 1:,}",
+            call=call,
+            detail=BadArgument("pid", pid, least=1, most=(1 << 31) - 1),
+        )
     return pid
 
 
 def checked_rights(call: str, rights: object) -> int:
     """Return native code's number for the rights of other processes."""
     if rights not in ("r", "rw"):
-        raise InvalidValue(f"{call}: rights is {rights!r}; valid are 'r' and 'rw'", call=call)
+        raise InvalidValue(
+            f"{call}: rights is {rights!r}; valid are 'r' and 'rw'",
+            call=call,
+            detail=BadArgument("rights", rights, choices=("r", "rw")),
+        )
     return 1 if rights == "r" else 3

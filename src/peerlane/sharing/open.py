@@ -7,7 +7,7 @@ from typing import Any
 from peerlane.backend import registry
 from peerlane.backend.facts import Caps, HandleKind
 from peerlane.devices.base import DeviceBase, devices_of
-from peerlane.errors import AccessDenied, BadHandle, Fault, Unsupported
+from peerlane.errors import AccessDenied, BadArgument, BadHandle, Fault, Refused, Unsupported
 from peerlane.sharing.handle import Handle
 from peerlane.support.timeouts import checked_timeout
 
@@ -44,7 +44,11 @@ def open_file(call: str, fd: object, device: DeviceBase | None) -> tuple[Any, An
     if isinstance(fd, bool) or not isinstance(fd, int):
         raise TypeError(f"{call}: a descriptor is an int, not {type(fd).__name__}")
     if not 0 <= fd < 1 << 31:
-        raise BadHandle(f"{call}: {fd} is not a descriptor; valid are 0 to {(1 << 31) - 1:,}", call=call)
+        raise BadHandle(
+            f"{call}: {fd} is not a descriptor; valid are 0 to {(1 << 31) - 1:,}",
+            call=call,
+            detail=BadArgument("fd", fd, least=0, most=(1 << 31) - 1),
+        )
     present = _sharing(call)
     return _checked_offer(call, present[0].backend.open_file(fd), device, present)
 
@@ -53,7 +57,11 @@ def _sharing(call: str) -> tuple[Any, ...]:
     """Return the devices of the process's node; Unsupported if its back-end cannot share memory."""
     backend = registry.current()
     if Caps.SHARE not in backend.caps:
-        raise Unsupported(f"{call}: needs {Caps.SHARE.name}, which back-end {backend.name} lacks", call=call)
+        raise Unsupported(
+            f"{call}: needs {Caps.SHARE.name}, which back-end {backend.name} lacks",
+            call=call,
+            detail=Refused(reason="lacks", backend=backend.name, capability=Caps.SHARE.name),
+        )
     return devices_of(backend)
 
 
@@ -73,6 +81,7 @@ def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, 
             f"{call}: the process that made the handle claims device {offer.device}, which this node lacks",
             fault=Fault.FALSE_CLAIM,
             call=call,
+            detail=Refused(reason="false_claim", device=offer.device),
         )
     home = present[offer.device]
     if not offer.size:
@@ -80,6 +89,7 @@ def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, 
             f"{call}: the process that made the handle claims memory of 0 bytes",
             fault=Fault.FALSE_CLAIM,
             call=call,
+            detail=Refused(reason="false_claim", size=0),
         )
     if offer.size > home.total_bytes:  # a false size would use up the device's capacity
         raise BadHandle(
@@ -87,6 +97,9 @@ def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, 
             f"{home.total_bytes:,}",
             fault=Fault.FALSE_CLAIM,
             call=call,
+            detail=Refused(
+                reason="false_claim", size=offer.size, capacity=home.total_bytes, device=home.name
+            ),
         )
     if device is not None and device is not home and not device.can_access(home):
         raise AccessDenied(
@@ -94,5 +107,8 @@ def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, 
             fault=Fault.PEER_UNREACHABLE,
             call=call,
             device=device.name,
+            detail=Refused(
+                reason="unreachable", device=device.name, peer=home.name, why=device.why_not(home)
+            ),
         )
     return home

@@ -86,6 +86,12 @@ def raised(token: int) -> str:
     return f"{name} raised {described(error) if error is not None else 'an exception, too many failures ago'}"
 
 
+def facts(token: int) -> dict[str, str]:
+    """Return the callback's name and its exception as text; both are empty if too many others have failed since."""
+    name, error = _failed.get(token, ("", None))
+    return {"callback": str(name), "raised": described(error) if error is not None else ""}
+
+
 def refused_operation(token: int) -> tuple[str, Error] | None:
     """Return the kind of the operation that a back-end refused, and the refusal; None if it was a callback."""
     function, error = _failed.get(token, ("", None))

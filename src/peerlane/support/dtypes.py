@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from peerlane.errors import Unsupported
+from peerlane.errors import Refused, Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,7 @@ def extension(call: str, dtype: Any) -> np.dtype[Any]:
                 f"{call}: NumPy has {name} only with the package ml_dtypes, which is not installed; install it (pip "
                 "install ml_dtypes), or take the bytes as uint8",
                 call=call,
+                detail=Refused(reason="not_installed", name=name, package="ml_dtypes"),
             ) from None
         found = None
     if not (isinstance(found, type) and issubclass(found, np.generic)):

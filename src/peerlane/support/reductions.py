@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue, Refused
 from peerlane.support import dtypes
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
     if not isinstance(op, str):
         raise TypeError(f"{call}: op must be a str, not {type(op).__name__}")
     if op not in _OPERATIONS:
-        raise InvalidValue(f"{call}: op is {op!r}; valid are {', '.join(_OPERATIONS)}", call=call)
+        raise InvalidValue(
+            f"{call}: op is {op!r}; valid are {', '.join(_OPERATIONS)}",
+            call=call,
+            detail=BadArgument("op", op, choices=tuple(_OPERATIONS)),
+        )
     return _NUMBERS[_name(call, dtype), op]
 
 
@@ -77,30 +81,37 @@ def _name(call: str, dtype: Any) -> str:
 
 def _no_type(call: str, dtype: str) -> InvalidValue:
     return InvalidValue(
-        f"{call}: dtype is {dtype!r}; valid are {', '.join(_TYPES)}, in this machine's byte order", call=call
+        f"{call}: dtype is {dtype!r}; valid are {', '.join(_TYPES)}, in this machine's byte order",
+        call=call,
+        detail=BadArgument("dtype", dtype, choices=tuple(_TYPES)),
     )
 
 
 def misaligned(role: str, address: int, width: int) -> InvalidValue:
     """Return the exception for an address that is not a multiple of an element's size."""
     end = "destination" if role == "dst" else "source"
-    return _refused(f"the {end} address {address:#x} is not a multiple of {width}, the bytes of an element")
+    return _refused(
+        f"the {end} address {address:#x} is not a multiple of {width}, the bytes of an element",
+        Refused(reason="misaligned", role=role, address=address, width=width),
+    )
 
 
 def partly_overlapping(address: int, other: int, size: int) -> InvalidValue:
     """Return the exception for source and destination that overlap and are not the same."""
     return _refused(
         f"{size:,} bytes at {address:#x} and as many at {other:#x} overlap and are not the same; use one address "
-        "for both, or copy one of them away first"
+        "for both, or copy one of them away first",
+        Refused(reason="partly_overlapping", dst=address, src=other, size=size),
     )
 
 
 def no_whole_elements(size: int, width: int) -> InvalidValue:
     """Return the exception for a size that is not a whole number of elements."""
     return _refused(
-        f"{size:,} bytes are not a whole number of elements of {width} bytes; {size % width} are left over"
+        f"{size:,} bytes are not a whole number of elements of {width} bytes; {size % width} are left over",
+        Refused(reason="no_whole_elements", size=size, width=width),
     )
 
 
-def _refused(text: str) -> InvalidValue:
-    return InvalidValue(f"reduce: {text}", call="reduce")
+def _refused(text: str, detail: Refused) -> InvalidValue:
+    return InvalidValue(f"reduce: {text}", call="reduce", detail=detail)

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from peerlane.errors import AccessDenied, Fault, InvalidValue
+from peerlane.errors import AccessDenied, BadArgument, Fault, InvalidValue, Refused
 
 _VARIABLE = "PEERLANE_RUNTIME_DIR"
 
@@ -64,6 +64,7 @@ def _chosen(environ: Mapping[str, str]) -> Path:
                 f"{_VARIABLE}={own!r} is relative, so processes started in other directories would not meet; "
                 f"give an absolute path, for example {str(Path.cwd() / own)!r}",
                 fault=Fault.BAD_CONFIG,
+                detail=BadArgument(_VARIABLE, own, rule="an absolute path"),
             )
         return Path(own)
     session = environ.get("XDG_RUNTIME_DIR")
@@ -105,4 +106,5 @@ def _denied(path: Path, problem: str, remedy: str) -> AccessDenied:
     return AccessDenied(
         f"the runtime directory {path} {problem}; {remedy}, or set {_VARIABLE} to another directory",
         fault=Fault.BAD_CONFIG,
+        detail=Refused(reason="bad_directory", path=str(path), problem=problem),
     )

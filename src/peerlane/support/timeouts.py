@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue
 
 FOREVER = -1.0
 SLICE_SECONDS = 0.1  # the longest sleep in Python: a signal that comes just before a sleep does not end it
@@ -30,7 +30,9 @@ def checked_timeout(call: str, timeout: float | None) -> float:
         seconds = math.inf if timeout > 0 else -math.inf
     if math.isnan(seconds) or seconds < 0:
         raise InvalidValue(
-            f"{call}: timeout is {timeout}; valid are seconds from 0 on, or None to wait for ever", call=call
+            f"{call}: timeout is {timeout}; valid are seconds from 0 on, or None to wait for ever",
+            call=call,
+            detail=BadArgument("timeout", seconds, least=0, rule="or None"),
         )
     return seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue
 
 _WORD = 1 << 64
 
@@ -23,9 +23,16 @@ def checked_words(call: str, **values: object) -> list[int]:
             raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
         number = operator.index(value)  # type: ignore[arg-type]  # it has __index__
         if not 0 <= number < _WORD:
-            raise InvalidValue(f"{call}: {name} is {number}; valid are 0 to 2**64 - 1", call=call)
+            raise InvalidValue(
+                f"{call}: {name} is {number}; valid are 0 to 2**64 - 1",
+                call=call,
+                detail=BadArgument(name, number, least=0, most=(1 << 64) - 1),
+            )
         found.append(number)
     return found
+
+
+_PITCHES = {"destination": "dst_pitch", "source": "src_pitch"}
 
 
 def checked_pitch(name: str, pitch: int, width: int) -> int:
@@ -33,6 +40,8 @@ def checked_pitch(name: str, pitch: int, width: int) -> int:
     (number,) = checked_words("copy_2d", **{f"{name} pitch": pitch})
     if number < width:
         raise InvalidValue(
-            f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}", call="copy_2d"
+            f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}",
+            call="copy_2d",
+            detail=BadArgument(_PITCHES[name], number, least=width),
         )
     return number

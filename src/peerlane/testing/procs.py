@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
 SETTLE_SECONDS = 2.0
 KILL_SECONDS = 5.0
@@ -75,17 +75,68 @@ def run_python(
         and the output so far.
     """
     command = [sys.executable, *args]
+
+    def begin(stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+        )
+
+    return run_in_session(command, begin, timeout=timeout, input=input)
+
+
+class Child(Protocol):
+    """A child that is the first process of its session."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def wait(self, timeout: float, /) -> int:
+        """Wait for its end; return the exit code, or minus the signal that ended it.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            It still runs.
+        """
+
+
+def run_in_session(
+    command: Sequence[str],
+    begin: Callable[[int, int, int], Child],
+    *,
+    timeout: float,
+    input: str | None = None,
+) -> Completed:
+    """Do what ``run_python`` does with a child that ``begin`` starts.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The words that name the child in an error.
+    begin : callable
+        Starts the child in its own session, with these descriptors as its input, output and error output.
+    timeout : float
+        The seconds that the child may take.
+    input : str, optional
+        The child's standard input; by default empty.
+
+    Raises
+    ------
+    AssertionError
+        The child ran longer than ``timeout``, or left processes behind.
+    """
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         stdin.write((input or "").encode())
         stdin.seek(0)
         started = time.monotonic()
         # Files, because a survivor that holds a pipe open would keep this call reading until the deadline.
-        start = _Start(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True)
-        fault = ""
+        start = _Start(begin, stdin.fileno(), out.fileno(), err.fileno())
+        fault, code = "", 0
         left: dict[int, str] = {}
         try:
             process = start.process()
-            process.wait(timeout)
+            code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             fault = f"did not end within {timeout:g} s"
         else:
@@ -94,13 +145,13 @@ def run_python(
             seconds = time.monotonic() - started
             if (begun := start.begun()) is not None:
                 left = _kill_session(begun.pid)
-                begun.wait(KILL_SECONDS)
-        done = Completed(process.returncode, _text(out), _text(err), seconds)
+                code = begun.wait(KILL_SECONDS)
+        done = Completed(code, _text(out), _text(err), seconds)
     if left and not fault:
         fault = f"ended with {done.returncode} and left processes behind"
     if fault:
         raise AssertionError(
-            f"{command} {fault}; killed: {left or 'nothing'}\n"
+            f"{list(command)} {fault}; killed: {left or 'nothing'}\n"
             f"--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
         )
     return done
@@ -109,23 +160,23 @@ def run_python(
 class _Start:
     """Starts a child in a thread, so that no signal handler, which may raise, runs between the fork and the pid."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._asked, self._found = False, Future[subprocess.Popen[bytes]]()
-        self._thread = threading.Thread(target=self._run, args=args, kwargs=kwargs)
+    def __init__(self, begin: Callable[[int, int, int], Child], *descriptors: int) -> None:
+        self._asked, self._found = False, Future[Child]()
+        self._thread = threading.Thread(target=self._run, args=(begin, *descriptors))
 
-    def _run(self, *args: Any, **kwargs: Any) -> None:
+    def _run(self, begin: Callable[[int, int, int], Child], *descriptors: int) -> None:
         try:
-            self._found.set_result(subprocess.Popen(*args, **kwargs))
+            self._found.set_result(begin(*descriptors))
         except BaseException as error:  # noqa: BLE001 - raised where it was asked for
             self._found.set_exception(error)
 
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Child:
         """Start the child; an error of its start is raised here."""
         self._asked = True
         self._thread.start()
         return self._found.result()
 
-    def begun(self) -> subprocess.Popen[bytes] | None:
+    def begun(self) -> Child | None:
         """Return the child if it exists, also after an interrupted start."""
         if not self._asked or self._found.exception(KILL_SECONDS) is not None:
             return None

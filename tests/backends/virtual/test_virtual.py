@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.prepared import run_python
 from peerlane.backend.interface import VisibleMemory
 from peerlane.backends.virtual.backend import VirtualBackend
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.errors import BadAddress, Fault
 from peerlane.testing.conformance import BackendConformance, noise
-from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
+from helpers.prepared import run_python
 from helpers.safetensors_files import model, packed, small_model
 from peerlane.cli import demo, main
 from peerlane.cli.demo import concurrent, source, transfer
-from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launched import Run, Start
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 from pathlib import Path
@@ -39,8 +40,15 @@ def culprit(done: Completed, code: int = 1) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("order", ["late", "early", "neither"])
+@pytest.mark.parametrize(
+    ("ranks", "order"),
+    [
+        *itertools.product((2, 3), ("late", "early", "neither")),
+        (8, "neither"),
+        pytest.param(8, "late", marks=pytest.mark.soak),
+        pytest.param(8, "early", marks=pytest.mark.soak),
+    ],
+)
 def test_launch_rank_raises_in_its_group_is_named(ranks: int, order: str, rounds: int, run: Run) -> None:
     hurries = {"late": ("late()", "early()"), "early": ("early()", "late()"), "neither": ("pass", "pass")}
     first, others = hurries[order]

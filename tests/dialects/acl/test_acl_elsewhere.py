@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 pytestmark = pytest.mark.any_schedule
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from peerlane.testing.procs import Completed, run_python
+from helpers.prepared import run_python
+from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
 

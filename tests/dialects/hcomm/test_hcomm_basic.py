@@ -14,10 +14,10 @@ import pytest
 
 from helpers.hcomm_ranks import CPU_TS, ROCE, WAIT, code, in_threads, ok
 from helpers.peers import peer
+from helpers.prepared import run_python
 from helpers.rank_peers import ask_all
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
-from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.timeout(120)
 

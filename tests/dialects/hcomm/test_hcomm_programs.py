@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from helpers.prepared import run_python
 from peerlane import dialects
-from peerlane.testing.procs import Completed, run_python
+from peerlane.rendezvous import RendezvousServer
+from peerlane.testing.procs import Completed
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SCHEDULES = ("eager", "lazy", "seeded:5")
-SECONDS = 90.0
+SECONDS, RANKS = 90.0, 3
 Run = Callable[..., Completed]
 
 HEAD = """\
@@ -232,20 +235,45 @@ print(ret, time.monotonic() - start < 5, "rank 1" in text, flush=True)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def env(tmp_path: Path) -> dict[str, str]:
     clean = {
         name: value for name, value in os.environ.items() if "PEERLANE" not in name and "HCCL" not in name
     }
-    env = {**clean, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime"), "HCCL_CONNECT_TIMEOUT": "60"}
+    return {**clean, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime"), "HCCL_CONNECT_TIMEOUT": "60"}
 
+
+@pytest.fixture
+def run(tmp_path: Path, env: dict[str, str]) -> Run:
     def call(*words: str, **variables: str) -> Completed:
         return run_python(["-m", "peerlane", *words], timeout=SECONDS, env={**env, **variables}, cwd=tmp_path)
 
     return call
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.fixture
+def prints(env: dict[str, str]) -> Callable[..., list[str]]:
+    """Return a function that runs a program in each of three ranks, and returns what they printed.
+
+    No launcher starts them, so they save the imports.
+    """
+
+    def call(program: str, **variables: str) -> list[str]:
+        installed = f"from peerlane.dialects import install\ninstall('acl'); install('hcomm')\n{program}"
+        node = f"name=hcomm-{os.getpid()},devices=2"
+        with RendezvousServer(RANKS) as server, ThreadPoolExecutor(RANKS) as pool:
+
+            def rank(number: int) -> str:
+                ours = {**env, "PEERLANE_NODE": node, **server.environment(number), **variables}
+                done = run_python(["-c", installed], timeout=SECONDS, env=ours)
+                assert (done.returncode, done.stderr) == (0, "")
+                return done.stdout
+
+            return list(pool.map(rank, range(RANKS)))
+
+    return call
+
+
+@pytest.mark.parametrize(("ranks", "schedule"), [(2, "eager"), (3, "lazy"), (3, "seeded:5")])
 def test_hcomm_example_write_on_thread_verifies_bytes(run: Run, ranks: int, schedule: str) -> None:
     program = str(EXAMPLES / "hcomm_write_on_thread.py")
     done = run("launch", "-n", str(ranks), "--devices", "3", program, PEERLANE_SCHEDULE=schedule)
@@ -286,12 +314,9 @@ def test_hcomm_comm_destroy_during_barrier_ends_it_with_6(run: Run, tmp_path: Pa
 
 @pytest.mark.parametrize("program", [WINDOWS, TEAMS], ids=["symmetric windows", "teams"])
 def test_hcomm_windows_and_teams_of_three_processes_move_bytes(
-    run: Run, tmp_path: Path, program: str
+    prints: Callable[..., list[str]], program: str
 ) -> None:
-    (tmp_path / "program.py").write_text(program)
-    done = run("launch", "-n", "3", "--devices", "2", "program.py")
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"[{rank}] every byte" for rank in range(3)]
+    assert prints(program) == ["every byte\n"] * RANKS
 
 
 def test_hcomm_all_reduce_killed_rank_returns_507057_and_names_it(run: Run, tmp_path: Path) -> None:
@@ -316,13 +341,9 @@ def test_hcomm_example_write_on_thread_too_little_memory_exits_with_message(run:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_hcomm_write_on_thread_between_three_processes_moves_every_byte(
-    run: Run, tmp_path: Path, schedule: str
+    prints: Callable[..., list[str]], schedule: str
 ) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    variables = {"PEERLANE_SCHEDULE": schedule, "HCCL_BUFFSIZE": "1"}
-    done = run("launch", "-n", "3", "--devices", "2", "program.py", **variables)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"[{rank}] every byte" for rank in range(3)]
+    assert prints(PROGRAM, PEERLANE_SCHEDULE=schedule, HCCL_BUFFSIZE="1") == ["every byte\n"] * RANKS
 
 
 @pytest.mark.parametrize(("engine", "ret"), [(0, 21), (1, 507057)])

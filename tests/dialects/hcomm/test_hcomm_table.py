@@ -101,7 +101,7 @@ def test_hcomm_table_calls_every_call_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name].parameters])
-def test_hcomm_table_calls_wrong_types_raise_type_error(world: World, hcomm: ModuleType, name: str) -> None:
+def test_hcomm_table_calls_wrong_types_raise_type_error(hcomm: ModuleType, name: str) -> None:
     call, declared = getattr(hcomm, name), TABLE[name]
     most = len(declared.parameters)
     for args in ((1,) * (most + 1), ()):

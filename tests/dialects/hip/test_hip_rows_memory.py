@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from helpers.hip_memory import BEGIN, G, code, hip_peer, mapped, ok, properties, read, spec
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 Enter = Callable[..., ModuleType]
 

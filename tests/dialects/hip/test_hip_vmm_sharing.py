@@ -14,7 +14,7 @@ import pytest
 
 from helpers.hip_memory import BEGIN, G, code, descriptions, hip_peer, ok, properties, read, spec, write
 from helpers.peers import Peer
-from peerlane.testing.procs import run_python
+from helpers.prepared import run_python
 
 Enter = Callable[..., ModuleType]
 INVALID = "hipErrorInvalidValue"

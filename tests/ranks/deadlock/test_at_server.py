@@ -15,6 +15,8 @@ from peerlane.ranks.deadlock import at_server
 from peerlane.rendezvous import client
 from peerlane.rendezvous.stuck import Reply
 
+pytestmark = pytest.mark.any_schedule
+
 
 @pytest.mark.parametrize(("standing", "least", "most"), [(None, 0.15, 0.2), (((1, 7),), 0.3, 0.35)])
 def test_ask_request_between_two_slices_is_repeated_in_another_phase(

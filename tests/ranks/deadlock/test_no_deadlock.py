@@ -83,6 +83,46 @@ except pl.WaitTimeout:
         assert ask_all(peers, code) == [1, 1]
 
 
+@pytest.mark.parametrize(
+    "waits", ["ch[1].wait(0, timeout=3.5)", "r.barrier(timeout=3.5)", "grp.channel(1, timeout=3.5)"]
+)
+def test_mutual_waits_one_with_timeout_goes_on_after_it(waits: str) -> None:
+    with ranks(2) as peers:
+        peers[0].run("from peerlane.rendezvous import Rendezvous; r = Rendezvous.from_environment()")
+        peers[0].send(f"""
+try:
+    {waits}
+except pl.WaitTimeout:
+    ch[1].notify(1); result = 1
+""")
+        peers[1].send("ch[0].wait(1); result = 1")
+        assert [each.receive() for each in peers] == [1, 1]
+
+
+def test_group_made_with_timeout_goes_on_after_it() -> None:
+    with ranks(2) as peers:
+        peers[0].send("""
+try:
+    pl.Group(name="second", timeout=3.5)
+except pl.WaitTimeout:
+    ch[1].notify(1); result = 1
+""")
+        peers[1].send("ch[0].wait(1); result = 1")
+        assert [each.receive() for each in peers] == [1, 1]
+
+
+def test_join_with_timeout_goes_on_after_it() -> None:
+    with ranks(2) as peers:
+        peers[0].send("""
+import threading
+thread = threading.Thread(target=ch[1].wait, args=[0]); thread.start()
+thread.join(3.5)
+ch[1].notify(1); thread.join(); result = 1
+""")
+        peers[1].send("ch[0].wait(1); ch[0].notify(0); result = 1")
+        assert [each.receive() for each in peers] == [1, 1]
+
+
 def test_waits_in_turns_end_without_deadlock() -> None:
     """At any time all ranks but one wait; while a record is under way, often all of them do."""
     with ranks(3) as peers:

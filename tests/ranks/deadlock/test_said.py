@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerlane.errors import FailedBefore, RankWait, ThreadWait
 from peerlane.ranks.deadlock.said import decode, encode
 
+pytestmark = pytest.mark.any_schedule
+
 WAIT = RankWait(
-    3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 5),), 5, 2, "a.py:6"
+    3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 6),), 5, 2, "a.py:6"
 )
 BARRIER = RankWait(
     0,
@@ -22,7 +25,7 @@ BARRIER = RankWait(
     kind="barrier",
     awaited=(1, 2),
 )
-FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3")
+FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3", was_reported=True)
 
 
 def test_board_records_encoded_are_decoded() -> None:

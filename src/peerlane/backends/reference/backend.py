@@ -16,7 +16,7 @@ from peerlane.backend.base import BackendBase
 from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
 from peerlane.backend.settings import integer, read, sizes
 from peerlane.diagnostics import address_errors, allocations
-from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
+from peerlane.errors import BadAddress, BadArgument, Closed, Fault, InvalidValue, OutOfRange, Refused
 
 # No host address is so high, and none is given out twice, so that an old address never points at new memory.
 _FIRST, _LAST = 1 << 60, 1 << 61
@@ -104,13 +104,16 @@ class ReferenceBackend(BackendBase):
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> ReferenceMemory:
         if nbytes < 1:
-            raise InvalidValue(f"{self.name}:{ordinal} cannot allocate {nbytes:,} bytes; the least is 1")
+            raise InvalidValue(
+                f"{self.name}:{ordinal} cannot allocate {nbytes:,} bytes; the least is 1",
+                detail=BadArgument("nbytes", nbytes, least=1),
+            )
         with _lock:
             free = self.free_bytes(ordinal)
             if nbytes > free:
                 device = f"{self.name}:{ordinal}"
-                held = address_errors.held(len(self._on(ordinal)), device)
-                raise address_errors.no_room(nbytes, free, self.settings.memory[ordinal], held, device)
+                live = len(self._on(ordinal))
+                raise address_errors.no_room(nbytes, free, self.settings.memory[ordinal], live, device)
             memory = ReferenceMemory(self, ordinal, nbytes)
             self._live[memory.address] = memory
             return memory
@@ -130,7 +133,7 @@ class ReferenceBackend(BackendBase):
     def locate(self, address: int) -> Location:
         if not _FIRST <= address < _LAST:
             return Location(Kind.PAGEABLE, -1, address, 0, 0)
-        memory = self._memory_at("", address, 1)
+        memory = self._memory_at("address", address, 0)
         return Location(Kind.DEVICE, memory.ordinal, memory.address, memory.size, memory.allocation)
 
     # Peers: every device reaches every other one
@@ -190,13 +193,9 @@ class ReferenceBackend(BackendBase):
         memory = self._memory_at(role, address, nbytes)
         first = address - memory.address
         if nbytes > memory.size - first:
-            name = (
-                allocations.live_record(memory.allocation)
-                or f"the {memory.size:,} bytes at {memory.address:#x}"
-            )
             device = f"{self.name}:{memory.ordinal}"
             raise address_errors.out_of_bounds(
-                role, address, nbytes, memory.address, memory.size, name, device
+                role, address, nbytes, memory.address, memory.size, memory.allocation, device
             )
         return memory.bytes[first : first + nbytes]
 
@@ -217,10 +216,11 @@ class ReferenceBackend(BackendBase):
                 f"{address_errors.operand(role)}address {address:#x} (asked for {nbytes:,} bytes) is not one of "
                 f"back-end {self.name}; its memory and that of the host are copied with read and write",
                 fault=Fault.UNKNOWN_ADDRESS,
+                detail=OutOfRange(role, address, nbytes, 0, 0, 0),
             )
         dead = allocations.freed_at(address)
         if dead is not None:
-            return address_errors.freed(role, address, dead)
+            return address_errors.freed(role, address, nbytes, dead)
         near = [self._live[base] for base in bases[max(below, 0) : below + 2] if base in self._live]
         if not near:
             return address_errors.unknown(role, address, nbytes, "there is no live allocation")
@@ -238,7 +238,8 @@ class ReferenceBackend(BackendBase):
     def _check_open(self) -> None:
         if self.is_closed:
             raise Closed(
-                f"this process has left its node of back-end {self.name}; ask for its devices again with devices()"
+                f"this process has left its node of back-end {self.name}; ask for its devices again with devices()",
+                detail=Refused(reason="left", backend=self.name),
             )
 
 

@@ -14,7 +14,16 @@ from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.shown import show_as
 from peerlane.devices.base import checked_peer, checked_size
 from peerlane.diagnostics import allocations, live_objects
-from peerlane.errors import AccessDenied, BadAddress, Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.errors import (
+    AccessDenied,
+    BadAddress,
+    BadArgument,
+    Closed,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    Refused,
+)
 from peerlane.memory.address_range import Access, AddressRange
 from peerlane.memory.buffer import checked_part
 from peerlane.memory.physical import Physical
@@ -69,6 +78,13 @@ class VirtualAddressRange(AddressRange):
                 f"at most {physical.size:,} bytes",
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
+                detail=BadArgument(
+                    "size",
+                    size,
+                    least=self.device.granularity,
+                    most=physical.size,
+                    multiple=self.device.granularity,
+                ),
             )
         return size
 
@@ -89,6 +105,9 @@ class VirtualAddressRange(AddressRange):
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
                 device=self.device.name,
+                detail=Refused(
+                    reason="does_not_fit", at=at, size=span, extent=self.size, multiple=granularity
+                ),
             )
         others = _rights(call, access) if isinstance(access, str) else 0
         if access is None:
@@ -157,6 +176,7 @@ class VirtualAddressRange(AddressRange):
                 fault=Fault.OUT_OF_RESOURCES,
                 call=call,
                 device=self.device.name,
+                detail=Refused(reason="cannot_grow", asked=nbytes, size=self.size, most=place.most),
             )
         allocations.grown(place)
 
@@ -201,7 +221,12 @@ class VirtualAddressRange(AddressRange):
 
     def _open(self, call: str) -> _core.Reservation:
         if self.is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed",
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
         return self._place
 
     def _only_read(self, call: str, at: int) -> AccessDenied:
@@ -210,6 +235,7 @@ class VirtualAddressRange(AddressRange):
             fault=Fault.READ_ONLY,
             call=call,
             device=self.device.name,
+            detail=Refused(reason="shared_read_only", at=at, choices=("r", "none")),
         )
 
     def _checked_offset(self, call: str, at: int) -> int:
@@ -220,6 +246,7 @@ class VirtualAddressRange(AddressRange):
                 f"{call}: offset {at:,} is outside the range's {self.size:,} bytes",
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
+                detail=BadArgument("at", at, least=0, most=self.size - 1),
             )
         return at
 
@@ -255,7 +282,9 @@ class VirtualAddressRange(AddressRange):
 def _rights(call: str, name: object) -> int:
     if not isinstance(name, str) or name not in _RIGHTS:
         raise InvalidValue(
-            f"{call}: access is {name!r}; valid are {', '.join(map(repr, _RIGHTS))}", call=call
+            f"{call}: access is {name!r}; valid are {', '.join(map(repr, _RIGHTS))}",
+            call=call,
+            detail=BadArgument("access", name, choices=tuple(_RIGHTS)),
         )
     return _RIGHTS[name]
 

@@ -16,7 +16,6 @@ from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.address_range import VirtualAddressRange
 from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.event import VirtualEvent
-from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.node import files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
@@ -27,12 +26,16 @@ from peerlane.backends.virtual.queues import Queues
 from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import (
     AccessDenied,
+    BadArgument,
     BadHandle,
     Closed,
     Fault,
+    HandleRefused,
     InvalidValue,
+    MemoryHolder,
     OutOfMemory,
     PeerLost,
+    Refused,
     Unsupported,
 )
 from peerlane.support import reductions
@@ -155,18 +158,21 @@ class VirtualBackend(Queues):
         _core.forget_lost()
         return _core.free_bytes(self._numbers[ordinal])
 
-    def told_others(self, number: int) -> str:
-        """Return a text with the other processes that hold memory of a device, given by its native number."""
+    def other_holders(self, number: int) -> tuple[str, tuple[MemoryHolder, ...]]:
+        """Return the other processes that hold memory of a device, given by its native number; see the census."""
         ordinal = self._ordinals.get(number)
         if ordinal is None or len(self._state.processes()) < 2:
-            return ""
-        from peerlane.backends.virtual.node.census import told_others
+            return "", ()
+        from peerlane.backends.virtual.node.census import other_holders
 
-        return told_others(self._state.path.parent, self.config.name, ordinal)
+        return other_holders(self._state.path.parent, self.config.name, ordinal)
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
         if nbytes < 1:
-            raise InvalidValue(f"virtual:{ordinal} cannot allocate {nbytes:,} bytes; the least is 1")
+            raise InvalidValue(
+                f"virtual:{ordinal} cannot allocate {nbytes:,} bytes; the least is 1",
+                detail=BadArgument("nbytes", nbytes, least=1),
+            )
         return self._with_room(ordinal, lambda number: VirtualMemory(number, nbytes, peer))
 
     def make_buffer(self, memory: Any, device: Any, stream: Any) -> VirtualBuffer:
@@ -213,8 +219,6 @@ class VirtualBackend(Queues):
 
     def open_notify(self, offer: _core.Offer, device: Any) -> VirtualNotify:
         return VirtualNotify._adopt(offer, device)
-
-    make_handle = staticmethod(VirtualHandle._make)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
@@ -266,6 +270,12 @@ class VirtualBackend(Queues):
                 "the process that made the handle is in another pid namespace than this one, where pids cannot be "
                 "compared; run both in one container",
                 fault=Fault.FOREIGN_NAMESPACE,
+                detail=HandleRefused(
+                    reason="foreign_namespace",
+                    maker=fields.pid or 0,
+                    asker=self._pid,
+                    status=10,  # Status::foreign_namespace of native code
+                ),
             )
         has_served = fields.slot in self._makers
         owner = self._owner_of(fields)
@@ -283,7 +293,8 @@ class VirtualBackend(Queues):
                 self._makers.pop(fields.slot, None)
                 raise BadHandle(
                     f"process {owner[0]}, which has the slot that the number names, gives no handles; pass on "
-                    "int(handle) unchanged"
+                    "int(handle) unchanged",
+                    detail=Refused(reason="no_handles", maker=owner[0]),
                 ) from None
             if fresh is None or fresh == owner:
                 raise
@@ -446,7 +457,8 @@ class VirtualBackend(Queues):
             self.join()
         if self.is_closed:
             raise Closed(
-                f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
+                f"this process has left node {self.config.name!r}; ask for its devices again with devices()",
+                detail=Refused(reason="left", node=self.config.name),
             )
 
 
@@ -464,6 +476,7 @@ def refuse_other_window(config: NodeConfig) -> None:
     if _window and _window[0] != config.window_bytes:
         raise Unsupported(
             f"node {config.name!r} asks for window_bytes={config.window_bytes:,}, but this process reserved its "
-            f"address windows with {_window[0]:,} and keeps them; use the same, or a process of its own"
+            f"address windows with {_window[0]:,} and keeps them; use the same, or a process of its own",
+            detail=BadArgument("window_bytes", config.window_bytes, choices=(_window[0],)),
         )
     _window[:] = [config.window_bytes]

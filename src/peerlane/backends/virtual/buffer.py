@@ -14,7 +14,7 @@ from peerlane.backends.virtual.shown import show_as
 from peerlane.devices.base import DeviceBase, devices_of
 from peerlane.devices.device import Host
 from peerlane.diagnostics import allocations, live_objects, observers
-from peerlane.errors import Busy, Closed, Unsupported
+from peerlane.errors import Busy, Closed, Refused, Unsupported
 from peerlane.memory import buffer as neutral
 from peerlane.memory.buffer import Buffer, route_between
 from peerlane.sharing.handle import Allow, Handle, checked_rights
@@ -91,6 +91,7 @@ class VirtualBuffer(_core.Memory, Buffer):
             raise Unsupported(
                 f"{call}: {self!r} is host memory, and only device memory can be shared; copy it to a device",
                 call=call,
+                detail=Refused(reason="host_memory", address=self.address, size=self.size),
             )
         wanted = checked_rights(call, rights)
         try:

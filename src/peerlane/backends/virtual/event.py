@@ -12,7 +12,7 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
-from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
+from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Refused, Unsupported, WaitTimeout
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.event import Event
@@ -176,6 +176,7 @@ class VirtualEvent(Event):
                 "behind the wait",
                 call="Event.fileno",
                 device=self.device.name,
+                detail=Refused(reason="foreign_event", event=self.id),
             )
         return self._recorded("Event.fileno").fileno()
 
@@ -209,7 +210,11 @@ class VirtualEvent(Event):
         if not is_over:
             raise self._not_ready()
         if self._signal.has_failed(number):
-            raise Cancelled(f"{self!r}: the record of another process was cancelled", call=call)
+            raise Cancelled(
+                f"{self!r}: the record of another process was cancelled",
+                call=call,
+                detail=Refused(reason="cancelled_elsewhere", event=self.id),
+            )
         return self._signal.time_ns(number)
 
     def _foreign_end(self, number: int) -> tuple[bool, int]:
@@ -236,6 +241,7 @@ class VirtualEvent(Event):
                 "has not reached the record",
                 call="Event.sync",
                 device=self.device.name,
+                detail=Refused(reason="wait_timeout", event=self.id, seconds=timeout),
             ) from None
         finally:
             stream.close(wait=False)
@@ -246,11 +252,17 @@ class VirtualEvent(Event):
             fault=Fault.NOT_READY,
             call="Event.time_ns",
             device=self.device.name,
+            detail=Refused(reason="not_ready", event=self.id),
         )
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:
-            raise Closed(f"{call}: {self!r} was closed; record another", call=call, device=self.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed; record another",
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
 
     def _recorded(self, call: str) -> _core.Mark:
         self._check_open(call)
@@ -261,6 +273,7 @@ class VirtualEvent(Event):
                 fault=Fault.NOT_RECORDED,
                 call=call,
                 device=self.device.name,
+                detail=Refused(reason="not_recorded", event=self.id),
             )
         return self._mark
 

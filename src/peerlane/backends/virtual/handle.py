@@ -9,7 +9,7 @@ from peerlane import _core
 from peerlane.backends.virtual.node import handles
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, observers
-from peerlane.errors import Closed, InvalidValue
+from peerlane.errors import BadArgument, Closed, InvalidValue, Refused
 from peerlane.sharing.handle import EVERYONE, Allow, AllowList, Handle, checked_pid
 
 
@@ -33,6 +33,7 @@ class VirtualAllowList(AllowList):
                 f"Handle.allow.add: the handle was exported with allow={EVERYONE!r}, so every process of this user "
                 "may open it; export with a list of pids to choose them",
                 call="Handle.allow.add",
+                detail=Refused(reason="open_to_all", allow=EVERYONE),
             )
         if not _core.allow(*self._handle._ticket, pid, _core.start_time(pid)):
             raise self._handle._over("Handle.allow.add")
@@ -88,7 +89,9 @@ class VirtualHandle(Handle):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
         if not everyone and isinstance(allow, (str, bytes)):
             raise InvalidValue(
-                f"export: allow is {allow!r}; valid are a list of pids and {EVERYONE!r}", call="export"
+                f"export: allow is {allow!r}; valid are a list of pids and {EVERYONE!r}",
+                call="export",
+                detail=BadArgument("allow", allow, choices=(EVERYONE,), rule="a list of pids"),
             )
         pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
         made = cls.__new__(cls)
@@ -150,7 +153,9 @@ class VirtualHandle(Handle):
 
     def _over(self, call: str) -> Closed:
         return Closed(
-            f"{call}: {self!r} is no longer valid: it was closed, or the exported object was freed", call=call
+            f"{call}: {self!r} is no longer valid: it was closed, or the exported object was freed",
+            call=call,
+            detail=Refused(reason="closed", what=repr(self)),
         )
 
     def __int__(self) -> int:

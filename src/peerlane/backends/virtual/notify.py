@@ -10,7 +10,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, observers
-from peerlane.errors import BadHandle, Closed, Fault
+from peerlane.errors import BadArgument, BadHandle, Closed, Fault, Refused
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.notify import Notify, NotifyKind
@@ -42,6 +42,7 @@ class VirtualNotify(_core.Notify, Notify):
                 f"the handle stands for a notify of kind {offer.notify_kind}; the kinds are "
                 f"{', '.join(map(str, known))}",
                 fault=Fault.FALSE_CLAIM,
+                detail=BadArgument("notify_kind", offer.notify_kind, choices=tuple(known)),
             )
         return cls._make(device, known[offer.notify_kind], offer.signal(device.backend.ledger))
 
@@ -121,7 +122,12 @@ class VirtualNotify(_core.Notify, Notify):
 
     def _check_open(self, call: str) -> None:
         if self.is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed",
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{self.recorded:,} recorded, {self.consumed:,} consumed"

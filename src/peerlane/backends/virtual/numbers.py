@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane.devices.base import DeviceBase
-from peerlane.errors import Closed
+from peerlane.errors import Closed, Refused
 
 #: The host; streams of devices whose back-end has no queues run there.
 HOST = 0
@@ -19,5 +19,6 @@ def number_of(device: DeviceBase) -> int:
         raise Closed(
             f"{device.name} is closed: its node was left; ask for its devices again with devices()",
             device=device.name,
+            detail=Refused(reason="left", backend=backend.name),
         )
     return HOST

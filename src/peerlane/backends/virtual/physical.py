@@ -10,7 +10,7 @@ from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.shown import show_as
 from peerlane.diagnostics import live_objects, observers
-from peerlane.errors import AccessDenied, Closed, Fault, Unsupported
+from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, Refused, Unsupported
 from peerlane.memory.physical import Physical
 from peerlane.sharing.handle import Allow, Handle, checked_rights
 
@@ -52,6 +52,7 @@ class VirtualPhysical(Physical):
                 "ask it for a handle",
                 call="Physical.export",
                 device=self.device.name,
+                detail=Refused(reason="imported", size=self.size),
             )
         part = (0, self.size)
         return VirtualHandle._make(
@@ -69,6 +70,7 @@ class VirtualPhysical(Physical):
                 fault=Fault.READ_ONLY,
                 call=call,
                 device=self.device.name,
+                detail=BadArgument("rights", rights, choices=("r",)),
             )
         made = block.export_file(read_only)
         if observers.active:
@@ -92,7 +94,12 @@ class VirtualPhysical(Physical):
 
     def _open(self, call: str) -> _core.Block:
         if self.is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed",
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
         return self._block
 
     def __enter__(self) -> Physical:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerlane import _core
+from peerlane.backend.facts import HandleKind
 from peerlane.backend.ranks import Lent
+from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.diagnostics import event_log, trace
+from peerlane.diagnostics import trace
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
     from peerlane.devices.device import Device
+    from peerlane.sharing.handle import Allow
     from peerlane.streams.stream import Stream
 
 C = TypeVar("C")
@@ -37,6 +40,7 @@ class VirtualRanks:
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)
     abandon = staticmethod(_core.Notify._abandon)
+    log_channel = staticmethod(_core.ChannelEnd._log)
     serve_nothing = staticmethod(_core.ChannelEnd._serve_nothing)
     put = staticmethod(_core.put)
     get = staticmethod(_core.get)
@@ -53,6 +57,23 @@ class VirtualRanks:
 
     def create_bank(self, lines: int) -> _core.Signal:
         return _core.Signal(self._ledger(), lines)
+
+    def offer_bank(
+        self,
+        source: object,
+        device: Device,
+        bank: _core.Signal,
+        count: int,
+        allow: Allow,
+        told: Iterable[object] = (),
+        /,
+    ) -> VirtualHandle:
+        def offer(everyone: bool) -> Any:
+            return device.backend.offer_signal(
+                HandleKind.NOTIFIES, bank, device.ordinal, everyone, count=count
+            )
+
+        return VirtualHandle._make(source, allow, offer, told=told)
 
     def open_bank(self, offer: _core.Offer, lines: int) -> _core.Signal:
         return offer.signal(self._ledger(), lines)
@@ -87,9 +108,6 @@ class VirtualRanks:
     ) -> None:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)
-        if event_log.active:
-            made: Any = channel
-            channel._log(made._incoming, made._outgoing, made.group.rank, made.peer)
 
     def lease_in(self, bank: _core.Signal, line: int, number: int) -> _core.Lease:
         return _core.Lease(bank, line, number)

@@ -14,8 +14,8 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
-from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
+from peerlane.diagnostics import live_objects, observers, progress, trace, wait_state, wait_texts
+from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
@@ -41,6 +41,7 @@ class VirtualStream(_core.Stream, Stream):
             raise InvalidValue(
                 f"create_stream: on_error is {on_error!r}; valid are 'stop' and 'continue'",
                 call="create_stream",
+                detail=BadArgument("on_error", on_error, choices=("stop", "continue")),
             )
         made = cls.__new__(cls)
         _core.Stream.__init__(made, number_of(device), _ON_ERROR[on_error], group, legacy)
@@ -60,7 +61,9 @@ class VirtualStream(_core.Stream, Stream):
     def on_error(self, value: str) -> None:
         if not isinstance(value, str) or value not in _ON_ERROR:
             raise InvalidValue(
-                f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
+                f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'",
+                call="Stream.on_error",
+                detail=BadArgument("on_error", value, choices=("stop", "continue")),
             )
         self._set_stops(_ON_ERROR[value])
         self._on_error = value
@@ -92,6 +95,13 @@ class VirtualStream(_core.Stream, Stream):
                 fault=Fault.WRONG_DEVICE,
                 call="Stream.record",
                 device=self.device.name,
+                detail=Refused(
+                    reason="wrong_device",
+                    event=event.id,
+                    event_device=event.device.name,
+                    stream=self.id,
+                    stream_device=self.device.name,
+                ),
             )
         event._mark = self._record_mark()
         event._publish(self)
@@ -169,7 +179,11 @@ class VirtualStream(_core.Stream, Stream):
 
     def __enter__(self) -> Stream:
         if self.is_closed:
-            raise Closed(f"stream {self.id} on {self.device.name} was closed", device=self.device.name)
+            raise Closed(
+                f"stream {self.id} on {self.device.name} was closed",
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self), stream=self.id),
+            )
         _core.check_usable()
         return self
 
@@ -184,6 +198,7 @@ class VirtualStream(_core.Stream, Stream):
     def _report(self) -> None:
         failure = self._take_failure()
         if failure is not None:
+            progress.note_reported(self, failure)
             raise stream_messages.as_error(failure)
 
     def __repr__(self) -> str:
@@ -269,7 +284,12 @@ class VirtualStreamGroup(StreamGroup):
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+            raise Closed(
+                f"{call}: {self!r} was closed",
+                call=call,
+                device=self.device.name,
+                detail=Refused(reason="closed", what=repr(self)),
+            )
         number_of(self.device)  # raises if the node was left
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ import peerlane
 from peerlane import Buffer, Device, Host, Stream
 from peerlane.diagnostics import allocations, call_site, live_objects
 from peerlane.diagnostics.addresses import AddressDescription, look
-from peerlane.errors import Error, Fault, InvalidValue
+from peerlane.errors import BadArgument, Error, Fault, InvalidValue
 from peerlane.memory import raw
 
 _ENDED = 4096
@@ -233,6 +233,7 @@ class Machine:
             raise InvalidValue(
                 f"there is no device {ordinal}; this node has {len(present)}, numbered 0 to {len(present) - 1}",
                 fault=Fault.INVALID_DEVICE,
+                detail=BadArgument("device", ordinal, least=0, most=len(present) - 1),
             )
         return present[ordinal]
 

@@ -22,7 +22,7 @@ from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._visible import VARIABLE, visible
-from peerlane.errors import Error, Fault, InvalidValue, NoRoom
+from peerlane.errors import BadArgument, Error, Fault, InvalidValue, NoRoom
 from peerlane.streams import callbacks
 from peerlane.support.sizes import UNITS, format_size
 
@@ -122,7 +122,11 @@ class AclMachine(Machine):
             return shown[ordinal]
         if len(shown) == len(self.devices()):
             return super().device(ordinal)
-        raise InvalidValue(f"there is no device {ordinal}; {self.told_visible()}", fault=Fault.INVALID_DEVICE)
+        raise InvalidValue(
+            f"there is no device {ordinal}; {self.told_visible()}",
+            fault=Fault.INVALID_DEVICE,
+            detail=BadArgument("device", ordinal, least=0, most=len(self.visible()) - 1),
+        )
 
     def told_visible(self) -> str:
         """Say how many devices the program sees, and why not more."""

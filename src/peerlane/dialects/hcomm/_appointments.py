@@ -9,7 +9,7 @@ import time
 from peerlane import Device
 from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm._settings import Settings
-from peerlane.errors import PeerLost, WaitTimeout
+from peerlane.errors import PeerLost, Refused, WaitTimeout
 from peerlane.rendezvous import RendezvousServer
 from peerlane.rendezvous.by_file import MeetingFile
 
@@ -106,7 +106,9 @@ class Appointment:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise WaitTimeout(
-                        f"{call}: an earlier call that meets the same ranks is not over", call=call
+                        f"{call}: an earlier call that meets the same ranks is not over",
+                        call=call,
+                        detail=Refused(reason="wait_timeout", rank=self.rank),
                     )
                 _changed.wait(left)
 
@@ -119,13 +121,15 @@ class Appointment:
                 return message
             if time.monotonic() >= deadline:
                 raise WaitTimeout(
-                    f"{call}: the rank at which the others meet did not come in time", call=call
+                    f"{call}: the rank at which the others meet did not come in time",
+                    call=call,
+                    detail=Refused(reason="wait_timeout", ranks=(0,)),
                 )
             time.sleep(_STEP)
 
     def _check_wanted(self, call: str) -> None:
         if self._is_given_up:
-            raise PeerLost(f"{call}: it was given up", call=call)
+            raise PeerLost(f"{call}: it was given up", call=call, detail=Refused(reason="given_up"))
 
     def _leave(self) -> None:
         with _changed:

@@ -59,7 +59,7 @@ def settings_of(config: HcclCommConfig | None) -> Settings:
     return Settings(
         name,
         2 * megabytes * _MIB,
-        _environment("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT, 1, 7200),
+        connect_timeout(),
         seconds or None,
         notifies_kind(),
     )

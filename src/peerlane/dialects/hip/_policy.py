@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import BadArgument, Fault, InvalidValue
 
 VERSION_VARIABLE = "PEERLANE_HIP_VERSION"
 VARIABLE = "PEERLANE_HIP_POLICY"
@@ -60,7 +60,9 @@ class Policy:
         named = os.environ.get(VERSION_VARIABLE) or next(iter(VERSIONS))
         if named not in VERSIONS:
             raise InvalidValue(
-                f"{VERSION_VARIABLE} is {named!r}; valid are {', '.join(VERSIONS)}", fault=Fault.BAD_CONFIG
+                f"{VERSION_VARIABLE} is {named!r}; valid are {', '.join(VERSIONS)}",
+                fault=Fault.BAD_CONFIG,
+                detail=BadArgument(VERSION_VARIABLE, named, choices=tuple(VERSIONS)),
             )
         chosen = {name: values[0] for name, values in self.CHOICES.items()}
         for each in filter(None, (part.strip() for part in os.environ.get(VARIABLE, "").split(","))):
@@ -68,7 +70,9 @@ class Policy:
             if value not in self.CHOICES.get(name, ()):
                 valid = [f"{name}={one}" for name, values in self.CHOICES.items() for one in values]
                 raise InvalidValue(
-                    f"{VARIABLE} has {each!r}; valid are {', '.join(valid)}", fault=Fault.BAD_CONFIG
+                    f"{VARIABLE} has {each!r}; valid are {', '.join(valid)}",
+                    fault=Fault.BAD_CONFIG,
+                    detail=BadArgument(VARIABLE, each, choices=tuple(valid)),
                 )
             chosen[name] = value
         vars(self).update(chosen, version=VERSIONS[named])

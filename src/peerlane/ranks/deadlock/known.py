@@ -86,7 +86,8 @@ def head(ranks: Sequence[int], of: str) -> str:
 def lines(rank: int, pid: int, said: Sequence[Said]) -> list[str]:
     """Return the lines of the text about one rank."""
     name = f"rank {rank} (process {pid})"
-    return [f"  {name}: {_in_words(each)}" for each in said] or [f"  {name}"]
+    none = "no thread waits as this rank, and it has not closed its group"
+    return [f"  {name}: {_in_words(each)}" for each in said] or [f"  {name}: {none}"]
 
 
 def _in_words(said: Said) -> str:
@@ -97,8 +98,10 @@ def _in_words(said: Said) -> str:
 
 def state(said: Sequence[Said]) -> WaitState:
     """Return the records of ranks as a `WaitState`."""
+    own = [each for each in said if isinstance(each, RankWait) and each.pid == os.getpid()]
     return WaitState(
         "ranks",
+        next((thread.stream for each in own for thread in each.threads if thread.stream), 0),
         ranks=tuple(each for each in said if isinstance(each, RankWait)),
         failed=tuple(each for each in said if isinstance(each, FailedBefore)),
     )

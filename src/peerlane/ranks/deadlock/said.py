@@ -32,8 +32,9 @@ def encode(records: Iterable[RankWait | FailedBefore], room: int) -> bytes:
 def _fields(record: RankWait | FailedBefore) -> list[Any]:
     if isinstance(record, FailedBefore):
         why = record.why[:_LONGEST]
-        return ["failed", record.stream, record.operation, record.kind, why, record.submitted_at]
-    threads = [[each.thread, each.place] for each in record.threads[:4]]
+        at = record.submitted_at
+        return ["failed", record.stream, record.operation, record.kind, why, at, record.was_reported]
+    threads = [[each.thread, each.place, each.stream] for each in record.threads[:4]]
     numbers = record.peer, record.stream, record.operation
     words = record.kind, record.what, record.group, record.call, record.submitted_at
     return ["waits", *words, *numbers, threads, record.awaited[:_MOST_AWAITED]]
@@ -54,10 +55,10 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
     except (ValueError, RecursionError):
         return None
     match fields:
-        case ["failed", int(stream), int(operation), str(kind), str(why), str(place)] if _are(
-            stream, operation
+        case ["failed", int(stream), int(operation), str(kind), str(why), str(place), bool(was_reported)] if (
+            _are(stream, operation)
         ):
-            return FailedBefore(stream, operation, _word(kind), _word(why), _word(place))
+            return FailedBefore(stream, operation, _word(kind), _word(why), _word(place), was_reported)
         case [
             "waits",
             str(kind),
@@ -77,7 +78,7 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
                 _word(what),
                 peer,
                 _word(group),
-                _threads(threads, stream),
+                _threads(threads),
                 stream,
                 operation,
                 _word(place),
@@ -88,11 +89,11 @@ def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
     return None
 
 
-def _threads(threads: Sequence[object], stream: int) -> tuple[ThreadWait, ...]:
+def _threads(threads: Sequence[object]) -> tuple[ThreadWait, ...]:
     found = []
     for each in threads[:4]:
         match each:
-            case [str(name), str(place)]:
+            case [str(name), str(place), int(stream)] if _are(stream):
                 found.append(ThreadWait(_word(name), _word(place), stream))
     return tuple(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -83,7 +84,7 @@ class Waits:
         """Return the waits of this process, None if a thread or stream of it may go on."""
         before, now = time.monotonic_ns(), time.monotonic()
         store = dict(store_waits.waiting)
-        if any(each.deadline < now + progress.SOON_SECONDS for each in store.values()):
+        if any(_ends(each, now) for each in store.values()):
             return None
         found = progress.NoProgress.now(store)
         if found is None or progress.has_handlers():
@@ -203,11 +204,16 @@ class Waits:
             streams_wait.notify_names.get(notify, f"notify {notify} of this process"),
             who.peer if who else -1,
             who.group.rpartition(".")[0] if who and who.group != key else "",
-            tuple(each for each in self._found.threads() if each.stream == stream),
+            tuple(each for each in self._found.threads() if self._found.root(each.stream) == stream),
             stream,
             operation,
             str(call_site.at(place) or ""),
         )
+
+
+def _ends(wait: StoreWait, now: float) -> bool:
+    """Tell whether the program may go on after a wait's time-out, or the time-out is near."""
+    return wait.deadline < (now + progress.SOON_SECONDS if wait.is_net else math.inf)
 
 
 def _of_store(rank: int, thread: int, wait: StoreWait, ranks: Iterable[int | None]) -> RankWait:

@@ -24,7 +24,9 @@ from peerlane.errors import (
     Error,
     Fault,
     InvalidValue,
+    MemoryHolder,
     OutOfMemory,
+    Refused,
     Unsupported,
 )
 
@@ -51,7 +53,7 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
         if record.sort is allocations.Sort.IMPORTED:
             freed = None  # the allocation that was there before is not the cause
     if freed is not None:
-        return address_errors.freed(role, address, freed)
+        return address_errors.freed(role, address, size, freed)
     return address_errors.unknown(role, address, size, _nearest_text(address))
 
 
@@ -62,6 +64,7 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
         "AddressRange.map",
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
+        detail=Refused(reason="not_mapped", role=role, address=address, device=device),
     )
     hole.missing_address = address
     return hole
@@ -69,6 +72,8 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
 
 def label(number: int) -> str:
     """Return the name of a device, given by its native number."""
+    if not number:
+        return "host"
     node = registry.entered_as("virtual")
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
@@ -80,10 +85,9 @@ def explain(why: str, of: Any) -> BaseException:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
-            name = (
-                allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
+            return address_errors.out_of_bounds(
+                role, address, size, of.start, of.extent, of.allocation, label(device)
             )
-            return address_errors.out_of_bounds(role, address, size, of.start, of.extent, name, label(device))
         case "host_fault":
             return _host_fault(role, address, size, of.fault_address, of.errno)
         case "out_of_memory":
@@ -164,22 +168,24 @@ def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
         return OutOfMemory(
             f"the host has no address range for {asked:,} bytes of pinned memory", device=where
         )
-    held = address_errors.held(_core.live_allocations(device), where)
-    return address_errors.no_room(asked, free, capacity, f"{held}{_held_by_others(device)}", where)
+    live = _core.live_allocations(device)
+    return address_errors.no_room(asked, free, capacity, live, where, *_other_holders(device))
 
 
-def _held_by_others(device: int) -> str:
-    """Return a text with the other processes that hold memory of a device; empty if that is unknown."""
+def _other_holders(device: int) -> tuple[str, tuple[MemoryHolder, ...]]:
+    """Return the other processes that hold memory of a device, as text and records; empty if that is unknown."""
     try:
         node = registry.entered_as("virtual")
-        told = node.told_others(device) if node else ""
+        return node.other_holders(device) if node else ("", ())
     except Exception:  # noqa: BLE001 - a bad node file or /proc must not hide the refusal itself
-        return ""
-    return f"; {told}" if told else ""
+        return "", ()
 
 
 def _left(device: int) -> Error:
-    return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
+    return Closed(
+        f"{label(device)} is closed: its node was left; ask for its devices again with devices()",
+        detail=Refused(reason="left", device=label(device)),
+    )
 
 
 def _closed(allocation: int) -> Error:
@@ -187,7 +193,10 @@ def _closed(allocation: int) -> Error:
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); make another with as_buffer")
     if allocations.live_record(allocation) is not None:
-        return Closed(f"a part of {record} was used after its own close(); slice the buffer again")
+        return Closed(
+            f"a part of {record} was used after its own close(); slice the buffer again",
+            detail=Refused(reason="part_closed", allocation=allocation),
+        )
     if record is None:
         return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
     remedy = "you may have left its `with` block too early"
@@ -195,7 +204,12 @@ def _closed(allocation: int) -> Error:
         remedy = (
             "a node's memory ends with the node: ask for devices again with devices(), and allocate again"
         )
-    return Closed(f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device)
+    freed = Refused(
+        reason="closed", allocation=allocation, freed_by=record.freed_by, freed_at=str(record.freed_at or "")
+    )
+    return Closed(
+        f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device, detail=freed
+    )
 
 
 def _no_route(why: str, device: int, other: int) -> Error:

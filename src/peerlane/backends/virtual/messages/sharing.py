@@ -16,6 +16,7 @@ from peerlane.errors import (
     Closed,
     Error,
     Fault,
+    HandleRefused,
     InvalidValue,
     OutOfMemory,
     Unsupported,
@@ -25,109 +26,135 @@ from peerlane.errors import (
 #: The memory that this process borrows, by the number of the lease.
 lent: dict[int, Lent] = {}
 _TAKEN_BACK, _FREED = 1, 2
+#: What every refusal has, and that of a handle does not use.
+_COMMON = frozenset(("role", "address", "size", "errno", "entry", "device", "other_device"))
 
 _KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify", 5: "the notifies of a channel"}
 
-#: By native status: the exception, its fault, and its text, which takes the numbers that come with the status.
-_REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
+#: By native status: its name, the exception, its fault, and its text, which takes the numbers that come with it.
+_REFUSED: dict[int, tuple[str, type[Error], Fault, str]] = {
     1: (
+        "malformed",
         BadHandle,
         Fault.FALSE_CLAIM,
         "process {maker} could not read the request: it is not a request of peerlane",
     ),
     2: (
+        "version",
         BadHandle,
         Fault.HANDLE_VERSION,
         "process {maker} speaks version {maker_version} of the protocol, this one {own_version}; use "
         "one version of peerlane in all processes",
     ),
     3: (
+        "other_node",
         BadHandle,
         Fault.NODE_MISMATCH,
         "process {maker} is in another node than this one; give both the same PEERLANE_NODE",
     ),
     4: (
+        "unknown",
         BadHandle,
         Fault.BAD_HANDLE,
         "process {maker} never made this handle; pass on int(handle) or bytes(handle) unchanged",
     ),
     5: (
+        "stale",
         BadHandle,
         Fault.STALE_HANDLE,
         "the handle is no longer valid: process {maker} closed it, left the node since, or freed the "
         "exported object before any process had opened it; export again",
     ),
     6: (
+        "not_listed",
         AccessDenied,
         Fault.NOT_LISTED,
         "process {maker} does not let process {asker} open the handle: call "
         "handle.allow.add({asker}) there first",
     ),
     7: (
+        "pid_reused",
         AccessDenied,
         Fault.PID_REUSED,
         "process {maker} listed pid {asker} when another process had it (start time "
         "{listed}, this one {started}); call handle.allow.add({asker}) again there",
     ),
     8: (
+        "listed_early",
         AccessDenied,
         Fault.LISTED_EARLY,
         "process {maker} listed pid {asker} before there was such a process; call "
         "handle.allow.add({asker}) there once this one has started",
     ),
     9: (
+        "other_user",
         AccessDenied,
         Fault.OTHER_USER,
         "process {maker} belongs to user {maker_user} and serves only that one; this is user {asker_user}",
     ),
     10: (
+        "foreign_namespace",
         AccessDenied,
         Fault.FOREIGN_NAMESPACE,
         "process {maker} and this one are in different pid namespaces, where pids "
         "cannot be compared; run both in one container",
     ),
     11: (
+        "own_process",
         AccessDenied,
         Fault.OWN_HANDLE,
         "the handle was made by this very process; use what it was exported from",
     ),
-    12: (BadHandle, Fault.WRONG_KIND, "the handle stands for {exported_kind}, not for {wanted_kind}"),
+    12: (
+        "wrong_kind",
+        BadHandle,
+        Fault.WRONG_KIND,
+        "the handle stands for {exported_kind}, not for {wanted_kind}",
+    ),
     13: (
+        "too_many",
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
         "process {maker} serves at most {most:,} connections at a time, and has as many; close some",
     ),
     14: (
+        "exhausted",
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
         "process {maker} has no file descriptor left ({maker_errno}); raise its `ulimit -n`",
     ),
     15: (
+        "too_many_of_process",
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
         "process {maker} serves at most {most:,} connections of one process, and this one has as many; close some",
     ),
     32: (
+        "bad_answer",
         BadHandle,
         Fault.FALSE_CLAIM,
         "process {maker} answered with bytes that are not an answer; it may be broken or hostile",
     ),
     33: (
+        "false_size",
         BadHandle,
         Fault.FALSE_CLAIM,
         "process {maker} claims {claimed_bytes:,} bytes, and its descriptor has {bytes_there:,}",
     ),
     34: (
+        "no_seals",
         BadHandle,
         Fault.FALSE_CLAIM,
         "process {maker} sent memory that it could truncate while it is used (seals {seals:#x})",
     ),
     35: (
+        "false_rights",
         BadHandle,
         Fault.FALSE_CLAIM,
         "process {maker} claims other rights ({claimed_rights}) than its descriptor has (mode {mode:#o})",
     ),
     36: (
+        "too_many_members",
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
         "{most:,} processes have the event or notify, the most that can; close it in one of them",
@@ -227,16 +254,21 @@ def explain(why: str, of: Any) -> Error:
 
 
 def _handle(of: Any) -> Error:
-    kind, fault, text = _REFUSED.get(
-        of.status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
+    name, kind, fault, text = _REFUSED.get(
+        of.status, ("refused", BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
     )
-    words = {**vars(of)}
-    for name in ("exported_kind", "wanted_kind"):
-        if name in words:
-            words[name] = _KINDS.get(words[name], f"something else ({words[name]})")
+    asker = of.asker or os.getpid()  # unknown if the exporter has not answered
+    facts = {name: value for name, value in vars(of).items() if name not in _COMMON}
+    if fault is not Fault.PID_REUSED:
+        del facts["started"], facts["listed"]
+    detail = HandleRefused(reason=name, **facts | {"asker": asker})
+    words = {**vars(of), "asker": asker}
+    for each in ("exported_kind", "wanted_kind"):
+        if each in words:
+            words[each] = _KINDS.get(words[each], f"something else ({words[each]})")
     if "maker_errno" in words:
         words["maker_errno"] = os.strerror(of.maker_errno)
-    return kind(text.format_map(words), fault=fault)
+    return kind(text.format_map(words), fault=fault, detail=detail)
 
 
 def _lease_ended(number: int, reason: int, device: str) -> Closed:

@@ -19,11 +19,9 @@ from peerlane.errors import (
     DeviceFault,
     Error,
     Fault,
-    HandleRefused,
     InvalidValue,
     LostProcess,
     NotifyRefused,
-    OutOfRange,
     Refused,
     SizesDiffer,
     WaitTimeout,
@@ -97,12 +95,26 @@ def as_error(failure: Failure) -> Error:
         made: Error = Cancelled(
             f"{failed} was cancelled, because an earlier one failed: {first}{failed.told()}",
             device=error.device,
+            detail=Refused(
+                reason="failed_before",
+                stream=stream,
+                operation=operation,
+                failed=first.operation,
+                why=first.detail,
+            ),
         )
         made.__cause__ = first
     else:
         made = error.retold(f"{failed}: {failed.why}{failed.told()}")
         if error.fault is Fault.CALLBACK_FAILED:
             made.__cause__ = callbacks.exception(token)
+            made.detail = Refused(reason="callback_failed", **callbacks.facts(token))
+        elif error.fault is Fault.WAIT_TIMEOUT and isinstance(error.detail, Refused):
+            notify, address = ends[6], ends[0]
+            awaited = {"notify": notify} if notify else {"address": address}
+            made.detail = Refused(**vars(error.detail) | awaited)
+    if made.device is None:
+        made.device = failed.device
     made.operation = operation
     made.failed_operation = failed
     return made
@@ -217,25 +229,69 @@ def explain(why: str, **facts: Any) -> BaseException:
         found = found.retold(f"entry {of.entry - 1}: {found}")
     if found.detail is None:
         found.detail = _detail(why, of)
+    if of.entry and isinstance(found.detail, Refused):
+        found.detail.entry = of.entry - 1
     return found
 
 
+#: By reason: the facts, by the names that native code gives them, that its `Refused` has.
+_FACTS: dict[str, tuple[str, ...]] = {
+    "host_fault": ("role", "address", "size", "fault_address", "errno"),
+    "device_fault": ("size",),
+    "out_of_memory": ("size",),
+    "system_memory": ("size", "errno"),
+    "descriptors": ("role", "size", "errno"),
+    "handles_full": ("most",),
+    "address_space": ("size", "errno"),
+    "overflow": ("role", "address", "size"),
+    "pitch_overflow": ("role", "rows", "pitch"),
+    "closed": ("allocation",),
+    "read_only": ("role", "address", "size"),
+    "overlap": ("address", "size"),
+    "no_route": ("other_device",),
+    "not_peer_memory": ("other_device",),
+    "node_file": ("errno",),
+    "stream_closed": ("stream", "made", "closed"),
+    "bad_descriptor": ("field", "found", "most"),
+    "no_access": ("role", "address", "size", "other_device"),
+    "imported": ("address", "size"),
+    "imported_read_only": ("address", "size"),
+    "no_block": ("address", "size"),
+    "seam": ("address", "size"),
+    "in_use": ("allocation", "address", "size"),
+    "shared_blocks": ("most",),
+    "lease_ended": ("lease", "end"),
+}
+
+
 def _detail(why: str, of: Any) -> Any:
-    entry = of.entry - 1 if of.entry else None
     match why:
-        case "out_of_bounds" | "unknown_address":
-            return OutOfRange(of.role, of.address, of.size, of.start, of.extent, of.allocation)
         case "size_mismatch":
-            return SizesDiffer(of.size, of.other_size, entry)
+            return SizesDiffer(of.size, of.other_size, of.entry - 1 if of.entry else None)
         case "peer_lost" | "waits_for_lost" | "handle_timeout":
             return LostProcess(of.pid)
-        case "handle":
-            return HandleRefused(of.maker, of.asker, of.status)
-        case "notify_doubled" | "notifies_full":
+        case "notify_doubled":
             return NotifyRefused(of.notify)
+        case "notifies_full":
+            return NotifyRefused(of.notify, most=of.most)
         case "notify_order":
             return NotifyRefused(of.notify, of.other)
-    return Refused(why, of.role, of.address, of.size, entry, of.errno)
+        case "wait_timeout":
+            return Refused(reason=why, seconds=_seconds(of))
+    found = Refused(reason=why, **{name: getattr(of, name) for name in _FACTS.get(why, ())})
+    if of.device:
+        found.device = memory_messages.label(of.device)
+    if "other_device" in vars(found):
+        found.other_device = memory_messages.label(of.other_device)
+    for name in ("made", "closed"):
+        if name in vars(found):
+            setattr(found, name, str(call_site.at(getattr(of, name)) or ""))
+    return found
+
+
+def _seconds(of: Any) -> float:
+    # Native code has 1 ns for 0 s: 0 means no deadline.
+    return 0.0 if of.timeout_ns == 1 else of.timeout_ns / 1e9
 
 
 def _explained(why: str, of: Any) -> BaseException:
@@ -267,18 +323,15 @@ def _explained(why: str, of: Any) -> BaseException:
                 device=where,
             )
         case "wait_timeout":
-            seconds = (
-                0 if of.timeout_ns == 1 else of.timeout_ns / 1e9
-            )  # native code has 1 ns for 0 s: 0 means no deadline
             return WaitTimeout(
-                f"the record or value that it waits for did not come within {seconds:g} s", device=where
+                f"the record or value that it waits for did not come within {_seconds(of):g} s", device=where
             )
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "bad_descriptor":
             wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
             at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"
-            return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
+            return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR)
         case "notify_doubled":
             return Busy(
                 f"{_notify(of.notify)} is strict and was recorded again before its last record was consumed",
@@ -312,4 +365,9 @@ def _explained(why: str, of: Any) -> BaseException:
 _NO_WORDS = "a deadlock: everything waits, and nothing can run"
 
 
+def _of_callback(token: int) -> tuple[str, object]:
+    return callbacks.refused_operation(token) or ("callback", callbacks.raised(token))
+
+
+progress.of_callback = _of_callback
 _core.set_refusal_hook(explain)

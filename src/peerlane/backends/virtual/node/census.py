@@ -32,7 +32,7 @@ from peerlane.backends.virtual.node.node_file import (
     socket_name,
 )
 from peerlane.backends.virtual.node.profiles import MAX_DEVICES
-from peerlane.errors import Error
+from peerlane.errors import Error, MemoryHolder
 
 _SHOWN_PIDS = 6
 _SHOWN_HOLDERS, _LONGEST_COMMAND = 3, 80
@@ -132,8 +132,8 @@ def take_census(directory: Path, name: str) -> Census:
         os.close(fd)
 
 
-def told_others(directory: Path, name: str, device: int) -> str:
-    """Return a text with the other processes that hold memory of a device, the largest first; empty for none."""
+def other_holders(directory: Path, name: str, device: int) -> tuple[str, tuple[MemoryHolder, ...]]:
+    """Return the other processes that hold memory of a device, the largest first: a text, and up to three records."""
     others = [
         (each.own.get(device, 0) + each.shared.get(device, 0), each)
         for each in take_census(directory, name).holders
@@ -141,18 +141,24 @@ def told_others(directory: Path, name: str, device: int) -> str:
     ]
     held = sorted(((nbytes, each) for nbytes, each in others if nbytes), key=lambda pair: -pair[0])
     if not held:
-        return ""
+        return "", ()
     shown = ", ".join(f"{_named(each)} {nbytes:,} bytes" for nbytes, each in held[:_SHOWN_HOLDERS])
     more = f" and {len(held) - _SHOWN_HOLDERS:,} more" if len(held) > _SHOWN_HOLDERS else ""
-    return (
+    text = (
         f"other processes of node {name!r} hold the rest: {shown}{more} (`peerlane ps` shows them; "
         "with another name=... in PEERLANE_NODE you get a node of your own)"
     )
+    largest = held[:_SHOWN_HOLDERS]
+    return text, tuple(MemoryHolder(each.pid, _printable(each.command), nbytes) for nbytes, each in largest)
+
+
+def _printable(command: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in command)
 
 
 def _named(holder: Holder) -> str:
     where = " of another pid namespace" if holder.state == FOREIGN else ""
-    command = "".join(letter if letter.isprintable() else "?" for letter in holder.command)
+    command = _printable(holder.command)
     program = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."
     return f"process {holder.pid}{where}{f' ({program})' if program else ''}"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import node_hash
-from peerlane.errors import BadHandle, Fault, OutOfMemory
+from peerlane.errors import BadHandle, Fault, OutOfMemory, Refused
 
 # From Linux's fcntl.h; Python's module lacks some of them in some versions.
 _GET_SEALS = 1034
@@ -80,9 +80,11 @@ def look_at(fd: int, config: NodeConfig) -> MemoryFile:
             raise OutOfMemory(
                 f"descriptor {fd} cannot be duplicated: {error.strerror}; raise `ulimit -n`",
                 fault=Fault.OUT_OF_RESOURCES,
+                detail=Refused(reason="descriptors", descriptor=fd, errno=error.errno),
             ) from None
         raise BadHandle(
-            f"descriptor {fd} is not open in this process; keep it until it is imported"
+            f"descriptor {fd} is not open in this process; keep it until it is imported",
+            detail=Refused(reason="not_open", descriptor=fd),
         ) from None
     try:
         return _look_at(fd, own, config)
@@ -102,7 +104,8 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
     if seals < 0 or found is None or facts.st_dev != _file_system():
         raise BadHandle(
             f"descriptor {fd} is not device memory: it is {name or 'a file without a name'}; pass the descriptor "
-            "that export_fd returned"
+            "that export_fd returned",
+            detail=Refused(reason="not_device_memory", descriptor=fd, name=name),
         )
     node, device, peer, block = found.groups()
     if int(node, 16) != node_hash(config):
@@ -110,6 +113,9 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
             f"descriptor {fd} is memory of another node ({node}); this process is in node {config.name!r} "
             f"({node_hash(config):016x}): give both processes the same PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
+            detail=Refused(
+                reason="other_node", descriptor=fd, node=int(node, 16), own_node=node_hash(config)
+            ),
         )
     mode = fcntl.fcntl(own, fcntl.F_GETFL)
     access = mode & os.O_ACCMODE
@@ -126,6 +132,15 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
         raise BadHandle(
             f"descriptor {fd} is not what its name claims: {cause}; the process that made it is broken or hostile",
             fault=Fault.FALSE_CLAIM,
+            detail=Refused(
+                reason="false_claim",
+                descriptor=fd,
+                seals=seals,
+                needed_seals=_NEEDED,
+                mode=mode,
+                size=facts.st_size,
+                multiple=granularity,
+            ),
         )
     return MemoryFile(own, int(device), int(block, 16), facts.st_size, access == os.O_RDONLY, peer == "1")
 

@@ -22,7 +22,7 @@ import zlib
 from dataclasses import dataclass
 
 from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.errors import BadHandle, Fault, PeerLost
+from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
 
 TEXT_LENGTH = 64
 VERSION = 1
@@ -115,7 +115,8 @@ def maker_lost(pid: int | None, reason: str = "") -> PeerLost:
     who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
     return PeerLost(
         f"{who} has ended or left the node{reason}; memory that was opened before stays, and no handle of it can "
-        "be opened any more"
+        "be opened any more",
+        detail=LostProcess(pid or 0),
     )
 
 
@@ -150,11 +151,15 @@ def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> Handl
 def _from_int(handle: int) -> HandleFields:
     if not 0 < handle < 1 << _INT_BITS:
         shown = hex(handle) if abs(handle) < 1 << 128 else f"a number of {handle.bit_length():,} bits"
-        raise BadHandle(f"{shown} is not a handle: a handle as an int lies between 1 and 2**{_INT_BITS} - 1")
+        raise BadHandle(
+            f"{shown} is not a handle: a handle as an int lies between 1 and 2**{_INT_BITS} - 1",
+            detail=BadArgument("handle", shown, least=1, most=(1 << _INT_BITS) - 1),
+        )
     nonce = handle & ((1 << NONCE_BITS) - 1)
     if nonce == 0:
         raise BadHandle(
-            f"{handle:#x} is not a handle: its lowest {NONCE_BITS} bits are 0, and those of a handle never are"
+            f"{handle:#x} is not a handle: its lowest {NONCE_BITS} bits are 0, and those of a handle never are",
+            detail=BadArgument("handle", handle, rule=f"its lowest {NONCE_BITS} bits are not all 0"),
         )
     return HandleFields(
         tag=handle >> _LOW_TAG,
@@ -170,23 +175,27 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
         text = handle.encode("ascii") if isinstance(handle, str) else bytes(handle)
     except UnicodeEncodeError as error:
         raise BadHandle(
-            f"this is not a handle: character {error.start + 1} is {handle[error.start]!r}"
+            f"this is not a handle: character {error.start + 1} is {handle[error.start]!r}",
+            detail=Refused(reason="wrong_character", at=error.start, found=handle[error.start]),
         ) from None
     if len(text) != TEXT_LENGTH:
         raise BadHandle(
-            f"this is not a handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}"
+            f"this is not a handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}",
+            detail=Refused(reason="wrong_length", length=len(text), valid=TEXT_LENGTH),
         )
     foreign = text.translate(None, _ALPHABET)
     if foreign:
         at = text.index(foreign[:1])
         raise BadHandle(
-            f"this is not a handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'"
+            f"this is not a handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'",
+            detail=Refused(reason="wrong_character", at=at, found=foreign[:1].decode("latin-1")),
         )
     raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
     magic, version, kind, node, place, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
     if magic != _MAGIC:
         raise BadHandle(
-            f"this is not a handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'"
+            f"this is not a handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'",
+            detail=Refused(reason="wrong_start", found=text[:4].decode(), valid="UEw"),
         )
     # Before the checksum, which another version may have elsewhere.
     if version != VERSION:
@@ -195,15 +204,18 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
             f"this handle is of version {version}, written by {age} peerlane; this one reads version {VERSION}: "
             "use the same release in all processes",
             fault=Fault.HANDLE_VERSION,
+            detail=Refused(reason="other_version", version=version, own_version=VERSION),
         )
     found = zlib.crc32(raw[:_CHECKED])
     if found != checksum:
         raise BadHandle(
-            f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {found:#010x}"
+            f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {found:#010x}",
+            detail=Refused(reason="wrong_checksum", checksum=checksum, valid=found),
         )
     if place >> SLOT_BITS + INDEX_BITS or not nonce & ((1 << NONCE_BITS) - 1):
         raise BadHandle(
-            "this handle was not made by peerlane: its checksum is right, but its fields are impossible"
+            "this handle was not made by peerlane: its checksum is right, but its fields are impossible",
+            detail=Refused(reason="impossible_fields", place=place, nonce=nonce),
         )
     return HandleFields(
         tag=node_tag(node),
@@ -228,9 +240,13 @@ def _check_node(fields: HandleFields, config: NodeConfig) -> None:
             f"bits of the node's handles are {node_tag(ours):#04x}, and those of this number {fields.tag:#04x}; pass "
             "int(handle) unchanged, and give both processes the same PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
+            detail=Refused(
+                reason="other_node", handle=encode_int(fields), tag=fields.tag, own_tag=node_tag(ours)
+            ),
         )
     raise BadHandle(
         f"this handle belongs to another node ({fields.node:#018x}); this process is in node {config.name!r} "
         f"({ours:#018x}): give both processes the same PEERLANE_NODE",
         fault=Fault.NODE_MISMATCH,
+        detail=Refused(reason="other_node", node=fields.node, own_node=ours),
     )

@@ -13,7 +13,7 @@ import random
 import sys
 
 from peerlane import _core
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import BadArgument, Fault, InvalidValue
 
 VARIABLE = "PEERLANE_SCHEDULE"
 NAMES = ("eager", "lazy", "seeded")
@@ -35,6 +35,7 @@ def parse(text: str, source: str) -> tuple[str, int | None]:
         raise InvalidValue(
             f"{source}: schedule is {text!r}; valid are eager, lazy, seeded and seeded:SEED",
             fault=Fault.BAD_CONFIG,
+            detail=BadArgument("schedule", text, choices=("eager", "lazy", "seeded"), rule="or seeded:SEED"),
         )
     if not colon:
         return name, None
@@ -42,6 +43,7 @@ def parse(text: str, source: str) -> tuple[str, int | None]:
         raise InvalidValue(
             f"{source}: the seed of the schedule is {given!r}; valid are 0 to 2**64 - 1",
             fault=Fault.BAD_CONFIG,
+            detail=BadArgument("seed", given, least=0, most=(1 << 64) - 1),
         )
     return name, int(given)
 

@@ -34,7 +34,7 @@ from peerlane.backends.virtual.node.node_file import (
     socket_name,
 )
 from peerlane.backends.virtual.node.profiles import MAX_DEVICES
-from peerlane.errors import Error, Fault, InvalidValue, OutOfMemory, WaitTimeout
+from peerlane.errors import Error, Fault, InvalidValue, OutOfMemory, Refused, WaitTimeout
 from peerlane.support.runtime_directory import existing_runtime_directory, runtime_directory
 
 _LOCK_SECONDS = 5.0
@@ -187,6 +187,7 @@ class NodeState:
                 f"node {self._config.name!r} has {SLOTS} live processes, the most that a node can have; "
                 "end some, or give this one another node name",
                 fault=Fault.OUT_OF_RESOURCES,
+                detail=Refused(reason="slots", node=self._config.name, most=SLOTS),
             )
         fields = SLOT.pack(owner_of(self._pid), pid_namespace())
         # Allocate the pages before native code counts in them: a full directory must be an error, not a SIGBUS.
@@ -309,6 +310,7 @@ def _refuse_shape(config: NodeConfig, others: str | None) -> None:
             f"processes have [{others}]; use the same shape, or give one of the two another name (name=... in "
             "PEERLANE_NODE)",
             fault=Fault.NODE_MISMATCH,
+            detail=Refused(reason="other_shape", node=config.name, own_shape=config.describe(), shape=others),
         )
 
 
@@ -350,6 +352,7 @@ def _no_file(config: NodeConfig, path: Path, error: OSError) -> Error:
         f"cannot open the state of node {config.name!r} at {path}: {error.strerror}; make room there, or set "
         "PEERLANE_RUNTIME_DIR to a directory of your own",
         fault=Fault.OUT_OF_RESOURCES,
+        detail=Refused(reason="no_node_file", node=config.name, path=str(path), errno=error.errno),
     )
 
 
@@ -370,7 +373,8 @@ def _locked(fd: int, config: NodeConfig, path: Path) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise WaitTimeout(
                     f"the state of node {config.name!r} ({path}) stayed locked for {_LOCK_SECONDS:g} s; a process "
-                    "of this node is stopped: resume or end it"
+                    "of this node is stopped: resume or end it",
+                    detail=Refused(reason="locked", node=config.name, path=str(path), seconds=_LOCK_SECONDS),
                 ) from None
             time.sleep(0.001)
     try:

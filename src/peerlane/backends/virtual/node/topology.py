@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import BadArgument, Fault, InvalidValue
 
 
 class LinkKind(enum.Enum):
@@ -117,4 +117,5 @@ class Topology:
                     f"device {device} does not exist: this node has {self.devices}, numbered "
                     f"0 to {self.devices - 1}",
                     fault=Fault.INVALID_DEVICE,
+                    detail=BadArgument("device", device, least=0, most=self.devices - 1),
                 )
