@@ -5,7 +5,6 @@ namespace peerlane::check {
 
 namespace {
 
-constexpr uint32_t kMask = ~Cell::kUnwritten;
 
 }  // namespace
 
@@ -96,7 +95,7 @@ void Analysis::compact() {
     };
     for (auto& [id, block] : blocks_)
         block->shadow.each(0, Shadow::kEnd, [&](const Cell& cell, uint64_t, uint64_t) {
-            keep(cell.write & kMask);
+            keep(cell.write & Cell::kAccess);
             each_reader(cell.read, keep);
         });
     uint64_t live = 0, oldest_left = 0, cells = 0;
@@ -158,7 +157,7 @@ void Analysis::compact() {
     renamed[kOld] = kOld;
     for (auto& [id, block] : blocks_)
         block->shadow.change_all([&](Cell& cell) {
-            const uint32_t wrote = cell.write & kMask;
+            const uint32_t wrote = cell.write & Cell::kAccess;
             cell.write = renamed[wrote] | (cell.write & Cell::kUnwritten);
             cell.read = rename_read(cell.read);
         });

@@ -10,7 +10,6 @@ using log::Span;
 
 namespace {
 
-constexpr uint32_t kMask = ~Cell::kUnwritten;
 
 bool is_op(const Event& event, OpKind op) { return event.head.kind == Kind::access && event.head.op == static_cast<uint8_t>(op); }
 
@@ -170,7 +169,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         each_range(span, rows ? rows + i : nullptr, [&](uint64_t low, uint64_t high) {
             bytes += high - low;
             block.shadow.update(low, high, [&](Cell& cell, uint64_t from, uint64_t to) {
-                const uint32_t wrote = cell.write & kMask;
+                const uint32_t wrote = cell.write & Cell::kAccess;
                 if (wrote > kOld && !comes_before(wrote, past, reader, also_reader)) race(wrote, true, read_access, false, block, from, to, past);
                 if (cell.write & Cell::kUnwritten) {
                     missing += to - from;
@@ -201,7 +200,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
             uint64_t missing = 0;
             uint32_t passed_by = 0;
             block.shadow.update(low, high, [&](Cell& cell, uint64_t from, uint64_t to) {
-                const uint32_t wrote = cell.write & kMask;
+                const uint32_t wrote = cell.write & Cell::kAccess;
                 if (cell.write & Cell::kUnwritten) {
                     missing += to - from;
                     passed_by = wrote;
@@ -268,7 +267,7 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         }
     };
     block.shadow.each(low, high, [&](const Cell& cell, uint64_t from, uint64_t to) {
-        look(cell.write & kMask, true, from, to);
+        look(cell.write & Cell::kAccess, true, from, to);
         each_reader(cell.read, [&](uint32_t read) { look(read, false, from, to); });
     });
 }
@@ -398,7 +397,7 @@ void Analysis::acquire_word(uint32_t log, const Span& span, Past& past, const Pl
     std::vector<uint32_t> writers;
     each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
         block_of(log, id).shadow.each(low, std::min(high, low + 64), [&](const Cell& cell, uint64_t, uint64_t) {
-            if ((cell.write & kMask) > kOld) writers.push_back(cell.write & kMask);
+            if ((cell.write & Cell::kAccess) > kOld) writers.push_back(cell.write & Cell::kAccess);
         });
     });
     for (const uint32_t writer : writers) {

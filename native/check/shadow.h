@@ -13,6 +13,7 @@ namespace peerlane::check {
 // The bytes from `first` up to the next cell.
 struct Cell {
     static constexpr uint32_t kUnwritten = uint32_t{1} << 31;   // of `write`: what lies there was never written
+    static constexpr uint32_t kAccess = ~kUnwritten;   // the access's number
     static constexpr uint32_t kSet = uint32_t{1} << 31;         // of `read`: the number of a set of accesses
 
     uint64_t first;

@@ -32,8 +32,8 @@ class Order:
     """An order between threads or processes that peerlane cannot see, declared for ``peerlane check``.
 
     What a thread does before :meth:`post` comes before what another thread does after the :meth:`take` of the same
-    key, whichever process it is in.  Declare only an order that the program really makes, for example by a socket or by
-    ``multiprocessing.Queue``: a false one hides races.  Without a log it does nothing.
+    key, whichever process it is in.  Declare only an order that the program really makes, for example by a socket or
+    by ``multiprocessing.Queue``: a false one hides races.  Without a log it does nothing.
 
     As a context it is for a lock: all blocks of a key come one after the other.
 
