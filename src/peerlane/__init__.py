@@ -11,6 +11,7 @@ from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, 
 from peerlane.diagnostics import event_log as _event_log
 from peerlane.diagnostics import trace
 from peerlane.diagnostics.observers import Observer, set_observer
+from peerlane.diagnostics.order import Order as order
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -103,6 +104,7 @@ __all__ = [
     "enter_node",
     "fill",
     "leave_node",
+    "order",
     "raw",
     "reduce",
     "set_observer",

@@ -7,8 +7,6 @@ its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,6 +103,15 @@ def end() -> None:
     _core.log_end()
 
 
+def discard() -> None:
+    """End the log and delete its files, as a process that only starts others does."""
+    found = facts()
+    end()
+    if found is not None:
+        for suffix in (".log", ".names"):
+            found.path.with_suffix(suffix).unlink(missing_ok=True)
+
+
 def facts() -> Facts | None:
     """Return what is known of the log of this process, None if there is none."""
     path, *numbers = _core.log_facts()
@@ -151,7 +158,7 @@ def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[N
 
 @contextmanager
 def late_notify(stream: Any, notify: Any) -> Iterator[None]:
-    """Log a notify that is submitted to a stream; its record, which another stream makes in the block, is this notify's."""
+    """Log a notify that is submitted to a stream; what another stream records in the block is its record."""
     _core.log_late_notify(stream, notify)
     try:
         with quiet():
@@ -189,6 +196,8 @@ def kept(call: Callable[[], T]) -> Callable[[], T]:
 
 def key_of(*parts: object) -> tuple[int, int]:
     """Return the key of an order that other processes name by the same parts: str, bytes, int, or tuples of these."""
+    import hashlib  # which a program without a log does not need
+
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 
@@ -234,7 +243,7 @@ def collective(
     spans: Any,
     stream: Any,
 ) -> dict[str, Any]:
-    """Log the beginning of a collective or a message; return what :func:`collected` needs, for one without a stream."""
+    """Log the beginning of a collective or a message; return what :func:`collected` needs."""
     group = key_of("group", key)[0]
     if group not in _groups:
         _groups.add(group)
@@ -262,4 +271,6 @@ def collected(where: dict[str, Any]) -> None:
 
 def name(**told: object) -> None:
     """Add an object to the file with the names."""
+    import json  # which a program without a log does not need
+
     _core.log_name(json.dumps(told))

@@ -14,6 +14,7 @@ import sys
 from peerlane.cli.node_options import node_from
 from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.stdout import BrokenOutput
+from peerlane.diagnostics import event_log
 
 from . import front
 
@@ -43,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, start the ranks, and return the exit code of the one that failed."""
     if sys.stdout is None:
         raise BrokenOutput("it is closed")
+    event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
     set_up_program(args)
     return front.launch(args.ranks, _words(args.form, *sys.argv), args.grace)
