@@ -43,6 +43,10 @@ from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, StreamGroup
 
 _event_log.begin_as_told()
+if _event_log.active:
+    from peerlane.diagnostics import host_order as _host_order  # which a program without a log does not need
+
+    _host_order.install()
 
 
 class _Doc(str):

@@ -87,13 +87,10 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
 
 
 def begin_as_told() -> None:
-    """Begin a log if ``PEERLANE_LOG`` is set, with the order that threads and processes make."""
+    """Begin a log if ``PEERLANE_LOG`` is set."""
     directory = os.environ.get(VARIABLE)
     if directory:
         begin(directory)
-        from peerlane.diagnostics import host_order  # which a program without a log does not need
-
-        host_order.install()
 
 
 def end() -> None:
