@@ -29,7 +29,7 @@ uint64_t clock_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-thread_local constinit uint32_t thread_number = 0;
+[[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t thread_number = 0;
 
 uint32_t kernel_thread() {
     if (thread_number == 0) [[unlikely]] thread_number = static_cast<uint32_t>(syscall(SYS_gettid));

@@ -24,16 +24,13 @@ struct Here {
     uint64_t channel = 0;   // that they belong to
     uint64_t stream = 0, sequence = 0;   // what a quiet notify is logged as; stream 0: as nothing
 };
-inline thread_local constinit Here here;
+// Small, and asked for with each event: it has its place in the block that threads begin with.
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit Here here;
 
 inline bool wanted() { return is_on.load(std::memory_order_relaxed) && here.quiet == 0; }
 
-// The number of the program's line that is calling; set by who knows of lines.
+// The number of the program's line that is calling, 0: not known; set by who knows of lines.
 inline uint32_t (*find_site)() = nullptr;
-// Before a call that may be logged.
-inline void note_site() {
-    if (wanted() && find_site) [[unlikely]] here.site = here.fixed ? here.fixed : find_site();
-}
 
 class Quiet {
   public:

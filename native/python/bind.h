@@ -108,7 +108,13 @@ void tell_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::
                    std::initializer_list<const peerlane::Operand*> read);
 void tell_view(const peerlane::Memory& memory, bool opened);
 
-// The event log.  What is over when the call returns, and held still; with the GIL, if the log is wanted.
+// The event log.  A number for the program's line that is calling, and its callers; 0: there is none.  With the GIL.
+uint32_t log_site();
+// Before a call that may be logged.
+inline void note_site() {
+    if (peerlane::log::wanted()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
+}
+// What is over when the call returns, and held still; with the GIL, if the log is wanted.
 void log_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
                   std::initializer_list<const peerlane::Operand*> read);
 void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,

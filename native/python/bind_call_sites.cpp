@@ -1,7 +1,7 @@
 // Where the program called: the innermost frame outside peerlane, and the numbers that operations keep of it.
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <string_view>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
@@ -15,8 +15,7 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr char kPackage[] = "peerlane";
-constexpr size_t kPackageLength = sizeof kPackage - 1;
+constexpr std::string_view kPackage = "peerlane";
 constexpr uint64_t kSites = 4096;
 
 struct CallSite {
@@ -32,43 +31,47 @@ std::array<CallSite, kSites>& table() {
     return made;
 }
 
-bool is_ours(nb::handle globals, bool beyond_contexts) {
-    static PyObject* const key = PyUnicode_InternFromString("__name__");
-    PyObject* const name = PyDict_GetItemWithError(globals.ptr(), key);
-    if (!name || !PyUnicode_Check(name)) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_ssize_t length;
-    const char* const text = PyUnicode_AsUTF8AndSize(name, &length);
-    if (!text) {
-        PyErr_Clear();
-        return false;
-    }
-    if (std::strncmp(text, kPackage, kPackageLength) == 0 && (text[kPackageLength] == 0 || text[kPackageLength] == '.')) return true;
-    return beyond_contexts && std::strcmp(text, "contextlib") == 0;
-}
-
 #if PY_VERSION_HEX >= 0x030B0000
 nb::object globals_of(PyFrameObject* frame) { return nb::steal(PyFrame_GetGlobals(frame)); }
 #else
 nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals); }
 #endif
 
-}  // namespace
+// The name of the module that a frame runs; empty if it has none.
+std::string_view module_of(PyFrameObject* frame) {
+    static PyObject* const key = PyUnicode_InternFromString("__name__");
+    PyObject* const name = PyDict_GetItemWithError(globals_of(frame).ptr(), key);   // the frame holds its globals
+    Py_ssize_t length = 0;
+    const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
+    if (text) return {text, static_cast<size_t>(length)};
+    PyErr_Clear();
+    return {};
+}
 
-nb::object innermost_frame(bool beyond_contexts) {
+bool is_ours(std::string_view module) {
+    return module.starts_with(kPackage) && (module.size() == kPackage.size() || module[kPackage.size()] == '.');
+}
+
+// The innermost frame outside peerlane; null: everything on this thread's stack is ours.
+nb::object innermost() {
     auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
     while (frame.is_valid()) {
         auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-        if (!is_ours(globals_of(raw), beyond_contexts)) break;
+        if (!is_ours(module_of(raw))) break;
         frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
     }
     return frame;
 }
 
+}  // namespace
+
+bool is_ours_or_contexts(PyFrameObject* frame) {
+    const std::string_view module = module_of(frame);
+    return is_ours(module) || module == "contextlib";
+}
+
 uint64_t call_site() {
-    const nb::object frame = innermost_frame();
+    const nb::object frame = innermost();
     if (!frame.is_valid()) return 0;
     auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
@@ -97,7 +100,7 @@ void bind_call_sites(nb::module_& m) {
     m.def(
         "call_site",
         [] {
-            const nb::object frame = innermost_frame();
+            const nb::object frame = innermost();
             if (!frame.is_valid()) return nb::object(nb::none());
             auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
             return nb::object(nb::make_tuple(nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw))), offset_of(raw)));

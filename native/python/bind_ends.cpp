@@ -363,7 +363,7 @@ void bind_ends(nb::module_& m) {
                     return lines.empty() ? 0 : place_of(*held(lines[0]).shared).bank;
                 };
                 const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
-                log::note_site();
+                note_site();
                 log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = bank(theirs), .d = uint64_t{rank} << 32 | peer});
                 for (const nb::object& line : ours) log_notify_made(*held(line).shared, true, 0);
             },

@@ -36,13 +36,35 @@ struct SiteHash {
     }
 };
 struct Site {
+    SiteKey key;
     uint32_t number = 0;
     uint64_t log = 0;   // which one has its name
 };
-// Their code objects are held as long as the process lives.
+// All sites.  Their code objects are held as long as the process lives.
 std::unordered_map<SiteKey, Site, SiteHash>& sites() {
     static auto& made = *new std::unordered_map<SiteKey, Site, SiteHash>;
     return made;
+}
+// Those that were seen last, by their hash.
+std::array<Site, 1 << 12>& recent_sites() {
+    static auto& made = *new std::array<Site, 1 << 12>;
+    return made;
+}
+
+// Code that was seen last, and whether it is peerlane's: to ask costs more than all else here.
+struct KnownCode {
+    PyObject* code = nullptr;   // strong
+    bool is_ours = false;
+};
+bool is_own_frame(PyFrameObject* frame, PyObject* code) {
+    static auto& known = *new std::array<KnownCode, 1 << 10>;
+    KnownCode& found = known[reinterpret_cast<uintptr_t>(code) / 64 % known.size()];
+    if (found.code == code) [[likely]] return found.is_ours;
+    const nb::error_scope raised;   // objects go while exceptions pass
+    const bool is_ours = is_ours_or_contexts(frame);
+    const nb::object old = nb::steal(std::exchange(found.code, Py_NewRef(code)));   // its end may come here again
+    found.is_ours = is_ours;
+    return is_ours;
 }
 
 std::string text_of(PyObject* object) {
@@ -71,41 +93,42 @@ void write_site(const SiteKey& key, uint32_t number) {
     log::write_name(line + "]}");
 }
 
-// Of the program's line that is calling.
-uint32_t site_here() {
-    const nb::error_scope raised;   // objects go while exceptions pass
-    SiteKey key;
-    nb::object frame = innermost_frame(true);
-    if (!frame.is_valid()) return 0;
-    const size_t most = sites().size() < kMostSites ? kFrames : 1;
-    for (size_t i = 0; i < most && frame.is_valid(); ++i) {
-        auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-        auto* const code = reinterpret_cast<PyObject*>(PyFrame_GetCode(raw));
-        key.codes[i] = code;
-        Py_DECREF(code);   // its frame holds it
-        key.offsets[i] = offset_of(raw);
-        if (i + 1 < most) frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
-    }
-    const uint64_t now = log::number.load(std::memory_order_relaxed);
+uint32_t find_new_site(const SiteKey& key) {
+    const nb::error_scope raised;
     Site& site = sites()[key];
-    if (site.log == now) [[likely]] return site.number;
+    const uint64_t now = log::number.load(std::memory_order_relaxed);
     if (site.number == 0) {
         for (PyObject* code : key.codes) Py_XINCREF(code);
+        site.key = key;
         site.number = static_cast<uint32_t>(sites().size());
     }
-    site.log = now;
-    write_site(key, site.number);
+    if (site.log != now) {
+        site.log = now;
+        write_site(key, site.number);
+    }
+    recent_sites()[SiteHash{}(key) % recent_sites().size()] = site;
     return site.number;
 }
 
-uint32_t find_site() {
-    if (PyGILState_Check() == 0) return 0;
-    try {
-        return site_here();
-    } catch (const std::exception&) {
-        return 0;
+class Frame {
+  public:
+    explicit Frame(PyFrameObject* frame) : frame_(frame) {}
+    ~Frame() { Py_XDECREF(frame_); }
+    Frame(const Frame&) = delete;
+    explicit operator bool() const { return frame_ != nullptr; }
+    PyFrameObject* get() const { return frame_; }
+    PyObject* code() const {   // as long as the frame lives
+        auto* const code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame_));
+        Py_DECREF(code);
+        return code;
     }
-}
+    void go_back() { Py_DECREF(std::exchange(frame_, PyFrame_GetBack(frame_))); }
+
+  private:
+    PyFrameObject* frame_;
+};
+
+uint32_t find_site_if_possible() { return PyGILState_Check() ? log_site() : 0; }
 
 void add_operand(log::Spans& spans, const Operand& operand, bool written) { add_span(spans, operand.host(), operand.size, written); }
 
@@ -116,7 +139,7 @@ void write_access(OpKind kind, const log::Spans& spans) {
 template <class Work>
 void or_dropped(const Work& work) noexcept {
     try {
-        log::note_site();
+        note_site();
         work();
     } catch (const std::exception&) {
         log::drop();
@@ -124,6 +147,27 @@ void or_dropped(const Work& work) noexcept {
 }
 
 }  // namespace
+
+uint32_t log_site() {
+    try {
+        Frame frame(PyThreadState_GetFrame(PyThreadState_Get()));
+        while (frame && is_own_frame(frame.get(), frame.code())) frame.go_back();
+        if (!frame) return 0;
+        SiteKey key;
+        const size_t most = sites().size() < kMostSites ? kFrames : 1;
+        for (size_t i = 0; i < most && frame; ++i) {
+            key.codes[i] = frame.code();
+            key.offsets[i] = offset_of(frame.get());
+            if (i + 1 < most) frame.go_back();
+        }
+        const Site& recent = recent_sites()[SiteHash{}(key) % recent_sites().size()];
+        if (recent.number != 0 && recent.log == log::number.load(std::memory_order_relaxed) && recent.key == key) [[likely]]
+            return recent.number;
+        return find_new_site(key);
+    } catch (const std::exception&) {
+        return 0;
+    }
+}
 
 void log_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
     or_dropped([&] {
@@ -195,7 +239,7 @@ nb::tuple as_tuple(const log::Record& record) {
 }  // namespace
 
 void bind_log(nb::module_& m) {
-    log::find_site = find_site;
+    log::find_site = find_site_if_possible;
     m.def(
         "log_begin",
         [](const std::string& directory, uint64_t capacity, int rank) {
@@ -224,7 +268,7 @@ void bind_log(nb::module_& m) {
         nb::sig("def log_facts() -> tuple[str, int, int, int]"), "(path, bytes written, events dropped, capacity); the path is empty if there is no log.");
     m.def("log_settle", [] { log::settle(); }, "Let a reader see the newest event.");
     m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
-    m.def("log_site", [] { return log::wanted() ? find_site() : 0; }, "The number of the program's line that is calling.");
+    m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
@@ -259,7 +303,7 @@ void bind_log(nb::module_& m) {
         [](const StreamHandle* stream, const HeldNotify* notify) {
             log::here.stream = log::here.sequence = 0;
             if (!stream || !notify || !log::wanted()) return;
-            log::note_site();
+            note_site();
             const auto [bank, line] = place_of(*notify->shared);
             const uint64_t sequence = stream->stream->submitted.load(std::memory_order_relaxed) + 1;
             log::write({.kind = log::Kind::notify, .op = static_cast<uint8_t>(OpKind::notify), .stream = stream->stream->id,

@@ -44,7 +44,7 @@ void bind_mappings(nb::module_& m) {
         .def(
             "__init__",
             [](BlockHandle* self, uint32_t device, uint64_t size, bool peer, const std::string& name) {
-                log::note_site();
+                note_site();
                 const GilReleased gil;
                 Block* const made = Heap::get().create_physical(device, size, peer, name);
                 new (self) BlockHandle(made);

@@ -325,7 +325,7 @@ void bind_memory(nb::module_& m) {
         .def(
             "__init__",
             [](Memory* self, uint32_t device, uint64_t size, bool peer) {
-                log::note_site();
+                note_site();
                 const GilReleased gil;
                 new (self) Memory(Memory::allocate(device, size, peer));
             },
@@ -381,7 +381,7 @@ void bind_memory(nb::module_& m) {
         .def(
             "close",
             [](Memory& self) {
-                log::note_site();
+                note_site();
                 const GilReleased gil;
                 self.close();
             },

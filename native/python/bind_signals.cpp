@@ -84,7 +84,7 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
 
 // Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
 void record_now(Notify& notify) {
-    log::note_site();
+    note_site();
     Seen seen{.kind = OpKind::notify, .notify = notify.id};
     uint64_t started = 0;
     if (is_observed()) [[unlikely]] {
@@ -106,7 +106,7 @@ std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle
 
 static void log_lease(log::Kind kind, const Lease& lease, const Memory* memory) {
     if (!log::wanted()) return;
-    log::note_site();
+    note_site();
     log::Spans spans;
     if (memory) {
         const Range held = memory->pin();
@@ -314,7 +314,7 @@ void bind_signals(nb::module_& m) {
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("_reset", [](const HeldNotify& self) {
-            log::note_site();
+            note_site();
             Scheduler::get().reset(*self.shared);
         });
 }

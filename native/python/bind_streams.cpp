@@ -60,7 +60,7 @@ void told(const StreamHandle& self, const Op& op, const Submitted& done) {
 // The operation holds what it names until it is over.
 template <class Shared>
 void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
-    log::note_site();
+    note_site();
     shared.hold();
     Submitted done;
     try {
@@ -87,7 +87,7 @@ void warn_of_lost() {
 }  // namespace
 
 static StreamPtr create_stream(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy) {
-    log::note_site();
+    note_site();
     return Scheduler::get().create(device, stops, std::move(group), legacy);
 }
 
@@ -193,7 +193,7 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_record_mark",
             [](const StreamHandle& self) {
-                log::note_site();
+                note_site();
                 Submitted done;
                 Mark* mark = scheduler().record(*self.stream, &done);
                 auto* held = new HeldMark{mark};
@@ -204,7 +204,7 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
-                log::note_site();
+                note_site();
                 const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
                 told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
                 return done.sequence;
@@ -239,7 +239,7 @@ static void bind_stream(nb::module_& m) {
                 op.value = id;
                 Seen seen{.stream = self.stream->id, .kind = op.kind};
                 if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
-                log::note_site();
+                note_site();
                 try {
                     const Submitted done = scheduler().submit(*self.stream, op);
                     seen.order = done.order;

@@ -41,7 +41,7 @@ bool may_fail(const Op& op, nb::handle keep) {
 // On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
 Submitted queue(const StreamHandle& stream, Op& op, nb::handle keep) {
     op.keep = keep.ptr();
-    log::note_site();
+    note_site();
     const uint64_t site = may_fail(op, keep) ? call_site() : 0;
     const Submitted done = Scheduler::get().submit(*stream.stream, op, site);
     // Nobody gives it back without the GIL, so it is in time here.

@@ -2,9 +2,8 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
-// The innermost frame outside peerlane, and outside `contextlib` if `beyond_contexts`; null: there is none on this thread's
-// stack.
-nanobind::object innermost_frame(bool beyond_contexts = false);
+// Whether a frame runs code of peerlane, or of `contextlib`, which calls it.  Without an error set before or afterwards.
+bool is_ours_or_contexts(PyFrameObject* frame);
 // Of the instruction that it runs, in bytes.
 #if PY_VERSION_HEX >= 0x030B0000
 inline int offset_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }

@@ -11,6 +11,7 @@ from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, 
 from peerlane.diagnostics import event_log as _event_log
 from peerlane.diagnostics import trace
 from peerlane.diagnostics.observers import Observer, set_observer
+from peerlane.diagnostics.order import Order as order
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -42,6 +43,10 @@ from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, StreamGroup
 
 _event_log.begin_as_told()
+if _event_log.active:
+    from peerlane.diagnostics import host_order as _host_order  # which a program without a log does not need
+
+    _host_order.install()
 
 
 class _Doc(str):
@@ -103,6 +108,7 @@ __all__ = [
     "enter_node",
     "fill",
     "leave_node",
+    "order",
     "raw",
     "reduce",
     "set_observer",

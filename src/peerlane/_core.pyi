@@ -769,7 +769,7 @@ class ChannelEnd:
     def _log(self, incoming: Sequence[Notify], outgoing: Sequence[Notify], rank: int, peer: int) -> None:
         """Log that it was made, with its lines."""
 
-CHANNEL_VERBS: tuple = ...
+CHANNEL_VERBS: tuple[str, ...]
 
 class QuickMethod:
     """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
@@ -954,7 +954,8 @@ def log_begin(directory: str, capacity: int, rank: int) -> bool:
     Begin the log of this process there; False if there is one.  OSError if it cannot be made.
     """
 
-LOG_KINDS: dict = ...
+LOG_KINDS: dict[str, int]
+"""The numbers of the kinds of events in a log, by name."""
 
 LOG_OPS: tuple = ...
 
@@ -985,6 +986,11 @@ def log_hush(on: bool) -> None:
 
 def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ...) -> None:
     """Write an event of the calling thread."""
+
+def log_late_notify(stream: Stream | None, notify: Notify | None) -> None:
+    """
+    Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.
+    """
 
 class LogReader:
     """Reads the events of a log, also of one that is being written."""

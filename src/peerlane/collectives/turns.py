@@ -93,7 +93,7 @@ class Turns:
         session = self._session
         spans = logged.touched(algorithm, session.rank, what)
         kind = logged.kind_of(algorithm)
-        place = session.name, session._key, kind, lane, session.rank, session.size
+        place = session.name, self._invitations.group, kind, lane, session.rank, session.size
         where = event_log.collective(*place, spans, stream)
         with event_log.quiet():
             yield

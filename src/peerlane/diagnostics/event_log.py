@@ -7,8 +7,6 @@ its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -92,13 +90,10 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
 
 
 def begin_as_told() -> None:
-    """Begin a log if ``PEERLANE_LOG`` is set, with the order that threads and processes make."""
+    """Begin a log if ``PEERLANE_LOG`` is set."""
     directory = os.environ.get(VARIABLE)
     if directory:
         begin(directory)
-        from peerlane.diagnostics import host_order  # which a program without a log does not need
-
-        host_order.install()
 
 
 def end() -> None:
@@ -106,6 +101,15 @@ def end() -> None:
     global active
     active = False
     _core.log_end()
+
+
+def discard() -> None:
+    """End the log and delete its files, as a process that only starts others does."""
+    found = facts()
+    end()
+    if found is not None:
+        for suffix in (".log", ".names"):
+            found.path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def facts() -> Facts | None:
@@ -160,7 +164,7 @@ def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[N
 
 @contextmanager
 def late_notify(stream: Any, notify: Any) -> Iterator[None]:
-    """Log a notify that a stream is given; the record that another stream makes in the block is this notify's."""
+    """Log a notify that is submitted to a stream; what another stream records in the block is its record."""
     _core.log_late_notify(stream, notify)
     try:
         with quiet():
@@ -198,6 +202,8 @@ def kept(call: Callable[[], T]) -> Callable[[], T]:
 
 def key_of(*parts: object) -> tuple[int, int]:
     """Return the key of an order that other processes name by the same parts: str, bytes, int, or tuples of these."""
+    import hashlib  # which a program without a log does not need
+
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 
@@ -243,7 +249,7 @@ def collective(
     spans: Any,
     stream: Any,
 ) -> dict[str, Any]:
-    """Log the beginning of a collective or a message; return what :func:`collected` needs, if it has no stream."""
+    """Log the beginning of a collective or a message; return what :func:`collected` needs."""
     group = key_of("group", key)[0]
     if group not in _groups:
         _groups.add(group)
@@ -271,4 +277,6 @@ def collected(where: dict[str, Any]) -> None:
 
 def name(**told: object) -> None:
     """Add an object to the file with the names."""
+    import json  # which a program without a log does not need
+
     _core.log_name(json.dumps(told))

@@ -1,8 +1,8 @@
 """The order that threads and processes make outside of device memory, for the event log.
 
-While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of
-them (conditions, events, semaphores, barriers, queues, executors), and child processes.  For the rest there is
-:class:`Order`.  Objects that were made before the log began tell nothing.
+While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
+(conditions, events, semaphores, barriers, queues, executors), and child processes.  Objects that were made before the
+log began tell nothing.
 """
 
 from __future__ import annotations
@@ -16,75 +16,13 @@ import os
 import queue
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 from peerlane.diagnostics import event_log
 from peerlane.diagnostics.event_log import key_of, post, take
 
-Key = str | bytes | int | tuple["Key", ...]
-
 _numbers = itertools.count(1)
 _installed = False
-
-
-class Order:
-    """An order between threads or processes that peerlane cannot see, declared for ``peerlane check``.
-
-    What a thread does before :meth:`post` comes before what another thread does after the :meth:`take` of the same
-    key, whichever process it is in.  Declare only an order that the program really makes, for example by a socket or
-    by ``multiprocessing.Queue``: a false one hides races.  Without a log it does nothing.
-
-    As a context it is for a lock: all blocks of a key come one after the other.
-
-    Parameters
-    ----------
-    key : str, bytes, int or tuple of these
-        For messages, have a key for each message.
-
-    Examples
-    --------
-    >>> pl.order(("block", 7)).post()  # before the sender's send
-    >>> pl.order(("block", 7)).take()  # behind the receiver's recv
-    """
-
-    __slots__ = ("_key",)
-
-    def __init__(self, key: Key) -> None:
-        self._key = key_of("order", _checked(key))
-
-    def post(self) -> None:
-        """Declare that what this thread has done comes before what others do after they take it."""
-        if event_log.active:
-            post(self._key)
-
-    def take(self, posts: int = 1) -> None:
-        """Declare that what others did before they posted comes before what this thread does from now on.
-
-        Parameters
-        ----------
-        posts : int
-            How many posts of the key have certainly been made; 0 for all that were made earlier by time.
-        """
-        if event_log.active:
-            take(self._key, posts)
-
-    def __enter__(self) -> Order:
-        self.take(0)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.post()
-
-
-def _checked(key: Key) -> Key:
-    if isinstance(key, tuple):
-        return tuple(map(_checked, key))
-    if isinstance(key, bool) or not isinstance(key, str | bytes | int):
-        raise TypeError(f"order: a key is a str, bytes, an int or a tuple of these, not {type(key).__name__}")
-    return key
 
 
 class _Lock:
@@ -144,8 +82,13 @@ class _RLock(_Lock):
 
 
 def _is_own(depth: int) -> bool:
-    name = sys._getframe(depth + 1).f_globals.get("__name__", "")
-    return isinstance(name, str) and name.partition(".")[0] == "peerlane"
+    """Tell whether peerlane calls, or ``threading`` for a lock of all threads, which says nothing of any two."""
+    frame = sys._getframe(depth + 1)
+    name = frame.f_globals.get("__name__", "")
+    return isinstance(name, str) and (
+        name.partition(".")[0] == "peerlane"
+        or (name == "threading" and frame.f_code.co_name == "_after_fork")
+    )
 
 
 def install() -> None:
@@ -169,7 +112,7 @@ def _follow_locks() -> None:
     def rlock() -> Any:
         return make_rlock() if not event_log.active or _is_own(1) else _RLock(make_rlock())
 
-    threading.Lock, threading.RLock = lock, rlock  # type: ignore[misc, assignment]  # they are functions there, too
+    threading.Lock, threading.RLock = lock, rlock  # type: ignore[assignment]  # they are functions there, too
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined, misc]  # made of a lock, as the one in C is not
 
 

@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if sys.stdout is None:
         raise BrokenOutput("it is closed")
     check_file("--trace", args.trace)
+    event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
     with counted(args), told("peerlane launch", _say):
         set_up_program(args)
