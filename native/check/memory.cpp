@@ -194,7 +194,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         if (id == 0) continue;
         const Span& span = spans[i];
         Block& block = block_of(log, id);
-        if (write_access == 0) write_access = new_access(log, event, owner, number);
+        if (write_access == 0) write_access = owner == reader && read_access != 0 ? read_access : new_access(log, event, owner, number);
         const uint32_t state = write_access | (all_unwritten ? Cell::kUnwritten : 0);
         each_range(span, rows ? rows + i : nullptr, [&](uint64_t low, uint64_t high) {
             uint64_t missing = 0;

@@ -91,7 +91,7 @@ NB_MODULE(_check, m) {
                     if (finding.count != 0) all.append(as_dict(finding));
                 return all;
             },
-            "Return what was found so far.")
+            nb::sig("def findings(self) -> list[dict[str, typing.Any]]"), "Return what was found so far.")
         .def(
             "facts",
             [](const Analysis& self, uint32_t log) {
@@ -105,7 +105,8 @@ NB_MODULE(_check, m) {
                 made["problem"] = facts.problem;
                 return made;
             },
-            "log"_a, "Return what is known of a log; `problem` is not empty if it could not be read to its end.")
+            "log"_a, nb::sig("def facts(self, log: int) -> dict[str, typing.Any]"),
+            "Return what is known of a log; `problem` is not empty if it could not be read to its end.")
         .def(
             "stats",
             [](const Analysis& self) {
@@ -122,5 +123,5 @@ NB_MODULE(_check, m) {
                 made["compactions"] = stats.compactions;
                 return made;
             },
-            "Return counts: of events, of what was dropped or forgotten, and of what is kept.");
+            nb::sig("def stats(self) -> dict[str, int]"), "Return counts: of events, of what was dropped or forgotten, and of what is kept.");
 }

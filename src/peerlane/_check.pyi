@@ -1,5 +1,6 @@
 """The analysis of event logs (docs/design/checker.md), as plain data."""
 
+from typing import Any
 
 
 class Analysis:
@@ -28,15 +29,15 @@ class Analysis:
     def finish(self) -> None:
         """Read the rest of all logs, whose processes have ended."""
 
-    def findings(self) -> list:
+    def findings(self) -> list[dict[str, Any]]:
         """Return what was found so far."""
 
-    def facts(self, log: int) -> dict:
+    def facts(self, log: int) -> dict[str, Any]:
         """
         Return what is known of a log; `problem` is not empty if it could not be read to its end.
         """
 
-    def stats(self) -> dict:
+    def stats(self) -> dict[str, int]:
         """
         Return counts: of events, of what was dropped or forgotten, and of what is kept.
         """

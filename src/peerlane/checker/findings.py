@@ -246,10 +246,16 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             )
         case "answer":
             stream = f" on {first.actor}" if first.data["stream"] else ""
-            return (
+            answer = (
                 f"a wait of {second.owner} for a notify that {first.owner} records{stream} after {first.line}; the "
                 f"wait must come before {second.line}"
             )
+            if first.data["access"] == "read" and second.data["channel"]:
+                answer += (
+                    f". If {first.line} is to read what {second.line} writes: a wait of {first.owner} for a notify "
+                    f"that {second.owner} records after {second.line}, before {first.line}"
+                )
+            return answer
         case "fence":
             return f"a fence of the channel by {first.owner}, {between}"
         case "consumption":
