@@ -211,6 +211,9 @@ void bind_log(nb::module_& m) {
     nb::dict kinds;
     for (size_t i = 0; i < std::size(log::kKindNames); ++i) kinds[log::kKindNames[i]] = i;
     m.attr("LOG_KINDS") = kinds;
+    nb::list ops;
+    for (int op = 0; op <= static_cast<int>(OpKind::wait_value); ++op) ops.append(name_of(static_cast<OpKind>(op)));
+    m.attr("LOG_OPS") = nb::tuple(ops);
     m.def("log_end", [] { log::end(); }, "End it: the process leaves in an orderly way.");
     m.def(
         "log_facts",
@@ -280,17 +283,22 @@ void bind_log(nb::module_& m) {
             "path"_a, "may_give_back"_a = false)
         .def(
             "take",
-            [](log::Reader& self, bool also_open) {
+            [](log::Reader& self, bool also_open, uint64_t most) {
                 nb::list found;
                 try {
                     self.look();
-                    while (const log::Record* const record = self.next(also_open)) found.append(as_tuple(*record));
+                    while (nb::len(found) < most) {
+                        const log::Record* const record = self.next(also_open);
+                        if (!record) break;
+                        found.append(as_tuple(*record));
+                    }
                 } catch (const log::BadLog& error) {
                     throw nb::value_error(error.what());
                 }
                 return found;
             },
-            "also_open"_a = false, nb::sig("def take(self, also_open: bool = False) -> list[typing.Any]"),
+            "also_open"_a = false, "most"_a = UINT64_MAX,
+            nb::sig("def take(self, also_open: bool = False, most: int = ...) -> list[typing.Any]"),
             "(kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, rows) of the events since the last call.")
         .def("give_back", &log::Reader::give_back)
         .def_prop_ro("dropped", &log::Reader::dropped)

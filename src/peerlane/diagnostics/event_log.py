@@ -41,6 +41,9 @@ COLLECTIVES = (
 )
 
 
+READ, WRITTEN, UNKNOWN = range(3)  #: how the host touches bytes
+
+
 class Facts(NamedTuple):
     """The log of this process.
 
@@ -130,6 +133,11 @@ def _number(variable: str, otherwise: int) -> int:
     return int(found) if found.isdecimal() else otherwise
 
 
+def host_access(access: int, address: int, nbytes: int) -> None:
+    """Log that the host reads or writes bytes at an address of its own, now: :data:`READ`, ... says how."""
+    _core.log_host_access(access, address, nbytes)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Log nothing that this thread does in the block."""
@@ -142,16 +150,17 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
-    """Log an access of a channel that is submitted to a stream, and nothing that it is made of."""
+    """Log an access of a channel that is given to a stream (None: to no stream), and nothing that it is made of."""
     if active:
-        _core.log_event(_ACCESS, stream=stream.id, sequence=stream.submitted + 1, written=written, read=read)
+        where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
+        _core.log_event(_ACCESS, **where, written=written, read=read)
     with quiet():
         yield
 
 
 @contextmanager
 def late_notify(stream: Any, notify: Any) -> Iterator[None]:
-    """Log a notify that is submitted to a stream; its record, which another stream makes in the block, is this notify's."""
+    """Log a notify that a stream is given; the record that another stream makes in the block is this notify's."""
     _core.log_late_notify(stream, notify)
     try:
         with quiet():
@@ -234,7 +243,7 @@ def collective(
     spans: Any,
     stream: Any,
 ) -> dict[str, Any]:
-    """Log the beginning of a collective or a message; return what :func:`collected` needs, for one without a stream."""
+    """Log the beginning of a collective or a message; return what :func:`collected` needs, if it has no stream."""
     group = key_of("group", key)[0]
     if group not in _groups:
         _groups.add(group)
