@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak bench stubs reference clean
+.PHONY: demo test soak check-score bench stubs reference clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -33,6 +33,10 @@ test: $(VENV)/installed-test
 # The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.
 soak: $(VENV)/installed-test
 	$(RUN) -m pytest -m soak -o timeout=3600 -s
+
+# What `peerlane check` finds of the races in tests/checker/race_cases.
+check-score: $(VENV)/installed-test
+	PYTHONPATH=tests $(RUN) -m checker.race_cases.score
 
 bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json

@@ -12,6 +12,7 @@ namespace {
 // `size` is what decides whether the GIL is given away: below, the work is shorter than taking it back.
 template <class Work>
 void released(uint64_t size, const Work& work) {
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     if (size <= kBrief) {
         work(Poll{});
         return;

@@ -130,6 +130,36 @@ void bind_signals(nb::module_& m) {
         .def("discard", [](const HeldBackHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
     m.attr("HELD_LINES") = HeldBack::kLines;
     m.attr("HELD_ENTRIES") = HeldBack::kEntries;
+    m.attr("HELD_HEADER") = sizeof(HeldBack::Header);
+    nb::class_<UndeliveredHandle>(m, "Undelivered", "What brings what lies in a held area.")
+        .def(
+            "__init__",
+            [](UndeliveredHandle* self, const HeldBackHandle& from, nb::sequence memories, bool receives) {
+                std::vector<Memory> copied;
+                for (nb::handle each : memories) {
+                    const auto& memory = nb::cast<const Memory&>(each);
+                    copied.emplace_back(memory, 0, memory.size());
+                }
+                new (self) UndeliveredHandle{from.area, std::make_shared<Undelivered>(from.area, std::move(copied))};
+                if (!receives) return;
+                Undelivered::attend(self->by);
+                Scheduler::get().attend();
+            },
+            "held"_a, "memories"_a, "receives"_a,
+            nb::sig("def __init__(self, held: HeldBack, memories: collections.abc.Sequence[Memory], receives: bool) -> None"),
+            "To memories that the sender was offered; `receives`: they are this process's.")
+        .def("bring_all", [](const UndeliveredHandle& self) { self.by->bring_all(); }, nb::call_guard<GilReleased>(),
+             "Bring all that is staged.")
+        .def(
+            "step",
+            [](const UndeliveredHandle& self, int step, uint64_t argument) {
+                if (step < static_cast<int>(Notify::Step::stage) || step > static_cast<int>(Notify::Step::fence))
+                    throw nb::value_error("not a step");
+                if (step == static_cast<int>(Notify::Step::stage) && argument >= HeldBack::kEntries) throw nb::index_error("no such entry");
+                return new HeldNotify{Notify::step(static_cast<Notify::Step>(step), self.area, self.by, argument)};
+            },
+            "step"_a, "argument"_a, nb::rv_policy::take_ownership,
+            "What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.");
     nb::class_<MembersHandle>(m, "Members", "The processes of a group.");
     nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
         .def(
@@ -152,19 +182,8 @@ void bind_signals(nb::module_& m) {
             "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
         .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
              "Waits here end too when one of a group's processes is lost.")
-        .def(
-            "expect",
-            [](const SignalHandle& self, const HeldBackHandle& from, nb::sequence memories) {
-                std::vector<Memory> copied;
-                for (nb::handle each : memories) {
-                    const auto& memory = nb::cast<const Memory&>(each);
-                    copied.emplace_back(memory, 0, memory.size());
-                }
-                self.signal->expect(std::make_shared<Undelivered>(from.area, std::move(copied)));
-            },
-            "held"_a, "memories"_a, nb::sig("def expect(self, held: HeldBack, memories: collections.abc.Sequence[Memory]) -> None"),
-            "Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one "
-            "brings it.")
+        .def("expect", [](const SignalHandle& self, const UndeliveredHandle& from) { self.signal->expect(from.by); }, "undelivered"_a,
+             "Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(
@@ -262,12 +281,12 @@ void bind_signals(nb::module_& m) {
             "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
         .def(
             "__init__",
-            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry) {
-                if (!line.shared->shared() || line.shared->kind != NotifyKind::binary) throw nb::value_error("not a line of a bank");
+            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry, bool staged) {
+                if (!line.shared->shared() || (!staged && line.shared->kind != NotifyKind::binary)) throw nb::value_error("not a line of a bank");
                 if (entry >= HeldBack::kEntries) throw nb::index_error("no such entry");
-                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry)};
+                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry, staged)};
             },
-            "line"_a, "held"_a, "entry"_a, "A record of a line of a bank that is held back.")
+            "line"_a, "held"_a, "entry"_a, "staged"_a, "A record of a line of a bank, as an entry of a held area.")
         .def(
             "_share",
             [](const HeldNotify& self, const LedgerHandle& ledger) {

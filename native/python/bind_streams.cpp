@@ -351,8 +351,13 @@ void bind_streams(nb::module_& m) {
     bind_stream(m);
     m.def(
         "configure_schedule",
-        [](int schedule, uint64_t seed) { scheduler().configure(static_cast<Schedule>(schedule), seed); }, "schedule"_a,
-        "seed"_a, "`schedule`: 0 eager, 1 lazy, 2 seeded.");
+        [](int schedule, uint64_t seed, const std::optional<std::vector<uint64_t>>& changes) {
+            Draws draws{.seed = seed, .has_priorities = changes.has_value()};
+            if (changes) draws.changes = *changes;
+            scheduler().configure(static_cast<Schedule>(schedule), std::move(draws));
+        },
+        "schedule"_a, "seed"_a, "changes"_a.none() = nb::none(),
+        "`schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.");
     m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def(

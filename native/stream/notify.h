@@ -60,6 +60,7 @@ class SignalPage {
 class Completions;
 class HeldBack;
 class SharedSignal;
+class Undelivered;
 
 // One use of a line by this process.
 struct Notify {
@@ -71,9 +72,12 @@ struct Notify {
     // Notify `number` of a completion queue.
     static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
 
-    // A record of `line`, of a bank, as entry `entry` of the held-back area: a process that takes the entry over can tell
-    // whether the record was made.
-    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry);
+    // A record of `line`, of a bank, as entry `entry` of the held-back area.  `staged`: who consumes it brings what was staged
+    // before.  Else a process that takes the entry over can tell whether the record was made.
+    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry, bool staged = false);
+    // A step of a channel's late delivery, in stream order: to stage an entry, to bring all of a source, or a fence.
+    enum class Step : uint8_t { none, record, record_staged, stage, bring, fence };
+    static Notify* step(Step step, std::shared_ptr<HeldBack> in, std::shared_ptr<Undelivered> by, uint64_t argument);
 
     // In a forked child: forget the parent's lines; false: the parent had notifies.
     static bool begin_anew();
@@ -128,8 +132,12 @@ struct Notify {
     const std::shared_ptr<Completions> queue_;
     std::shared_ptr<SharedSignal> shared_;
     std::atomic<SharedSignal*> used_{nullptr};
+    uint64_t record_line(bool& wake);
+    uint64_t make_step(bool& wake);
     std::shared_ptr<HeldBack> held_in_;   // null: its records are not held back
+    std::shared_ptr<Undelivered> brings_;
     uint64_t held_as_ = 0;
+    Step step_ = Step::none;
 };
 
 // The refusals of a record, and of a wait that met another notify's record.

@@ -55,10 +55,11 @@ bool Scheduler::begin_anew() {
     return true;
 }
 
-void Scheduler::configure(Schedule schedule, uint64_t seed) {
+void Scheduler::configure(Schedule schedule, Draws draws) {
     Lock lock(mutex_);
     schedule_.store(schedule, std::memory_order_relaxed);
-    random_.seed(seed);
+    random_.seed(draws.seed);
+    Turns::configure(std::move(draws));
     background_ = all_demanded_ = false;
     able_.clear();
     for (auto& [id, stream] : streams_) make_ready(*stream);
@@ -97,6 +98,7 @@ void Scheduler::refuse_unusable(const Stream& stream) const {
 
 Submitted Scheduler::submit(Stream& stream, const Op& op, uint64_t site) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
     refuse_unusable(stream);
     return push(lock, stream, op, site);
@@ -172,6 +174,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
 
 Mark* Scheduler::record(Stream& stream, Submitted* done) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     auto* mark = new Mark;
     Lock lock(mutex_);
     try {
@@ -191,6 +194,7 @@ Mark* Scheduler::record(Stream& stream, Submitted* done) {
 
 Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site, uint64_t only) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
     refuse_unusable(stream);
     mark.hold();
@@ -323,6 +327,7 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
 
 uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     const bool is_shared = notify.shared() != nullptr;   // it stays so
     Lock lock(mutex_, std::defer_lock);
     if (!is_shared) lock.lock();   // it may be about to be shared

@@ -197,6 +197,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     std::unique_ptr<Job> job;
     bool ready = false;                        // in the scheduler's queue
     StreamPtr ready_next;
+    uint64_t fallen = 0;                       // seeded with priorities: where it fell to; 0: it did not
     uint64_t demanded = 0;                     // lazy: run up to here
 
     Park park = Park::none;

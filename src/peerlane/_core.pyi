@@ -430,7 +430,25 @@ class HeldBack:
 
 HELD_LINES: int = 524288
 
-HELD_ENTRIES: int = 1024
+HELD_ENTRIES: int = 4096
+
+HELD_HEADER: int = 64
+
+class Undelivered:
+    """What brings what lies in a held area."""
+
+    def __init__(self, held: HeldBack, memories: Sequence[Memory], receives: bool) -> None:
+        """
+        To memories that the sender was offered; `receives`: they are this process's.
+        """
+
+    def bring_all(self) -> None:
+        """Bring all that is staged."""
+
+    def step(self, step: int, argument: int) -> Notify:
+        """
+        What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
+        """
 
 class Members:
     """The processes of a group."""
@@ -452,9 +470,9 @@ class Signal:
     def belong_to(self, members: Members) -> None:
         """Waits here end too when one of a group's processes is lost."""
 
-    def expect(self, held: HeldBack, memories: Sequence[Memory]) -> None:
+    def expect(self, undelivered: Undelivered) -> None:
         """
-        Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one brings it.
+        Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.
         """
 
     def issue(self) -> int:
@@ -537,8 +555,8 @@ class Notify:
         """One of those of a queue."""
 
     @overload
-    def __init__(self, line: Notify, held: HeldBack, entry: int) -> None:
-        """A record of a line of a bank that is held back."""
+    def __init__(self, line: Notify, held: HeldBack, entry: int, staged: bool) -> None:
+        """A record of a line of a bank, as an entry of a held area."""
 
     @property
     def id(self) -> int: ...
@@ -670,8 +688,10 @@ class Stream:
     def _free(self, memory: Memory) -> None:
         """Free an allocation when what was submitted by now is over."""
 
-def configure_schedule(schedule: int, seed: int) -> None:
-    """`schedule`: 0 eager, 1 lazy, 2 seeded."""
+def configure_schedule(schedule: int, seed: int, changes: Sequence[int] | None = None) -> None:
+    """
+    `schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.
+    """
 
 def close_streams(device: int) -> None:
     """Abort and close the streams of a device."""
@@ -805,6 +825,60 @@ def line_of(code: types.CodeType, offset: int) -> int:
 
 def is_readable(address: int) -> bool:
     """Whether the host can read the byte there."""
+
+class Turns:
+    """A rank's part in its group's turns."""
+
+    def __init__(self, bank: Signal, members: Members, rank: int) -> None: ...
+
+    def join(self, seconds: float) -> None:
+        """The calling thread is this rank from now on; wait for the others."""
+
+    def decline(self) -> None:
+        """Take no turns."""
+
+    def leave(self) -> None:
+        """Take no turns any more."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def why(self) -> tuple[int, int]:
+        """
+        Why the run may not repeat, 0 if it does, and the rank that it is about.
+        """
+
+def takes_turns() -> bool:
+    """Whether the calling thread is a rank that takes turns."""
+
+def turn_point() -> None:
+    """Let another rank go first."""
+
+def turn_blocked() -> None:
+    """Let others go first, as this rank has nothing to do."""
+
+def go_outside() -> None:
+    """Wait for what no turn brings."""
+
+def come_back() -> None:
+    """Take turns again."""
+
+def go_inside() -> None:
+    """Wait for an answer of another process, with the turn."""
+
+def come_out() -> None: ...
+
+def plan_faults(faults: Sequence[tuple[int, bool, int]]) -> None:
+    """
+    At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps) something happens to this process.
+    """
+
+def counted_events() -> int:
+    """How many logged events were counted since faults were planned."""
+
+def own_steps() -> int:
+    """How many steps the seed has drawn outside of groups."""
 
 def set_wait_hook(called: Callable[[], None] | None) -> None:
     """

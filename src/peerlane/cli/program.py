@@ -8,6 +8,7 @@ import sys
 
 from peerlane.dialects import install, registered
 
+from .faults import add_fault_argument, variables_of
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -27,6 +28,7 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use virtual devices even where the vendor's own module finds real ones",
     )
+    add_fault_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
@@ -52,7 +54,7 @@ def set_up_node(args: argparse.Namespace) -> None:
 
 
 def set_up_program(args: argparse.Namespace) -> None:
-    """Set the node and the dialects, for this process and its children, and ``sys.argv`` to the program's words.
+    """Set the node, the faults and the dialects, for this process and its children, and ``sys.argv``.
 
     Raises
     ------
@@ -62,6 +64,7 @@ def set_up_program(args: argparse.Namespace) -> None:
         The vendor's own module is there and finds a device.
     """
     set_up_node(args)
+    os.environ.update(variables_of(args))
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)

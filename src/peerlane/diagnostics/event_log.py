@@ -150,16 +150,17 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
-    """Log an access of a channel that is submitted to a stream, and nothing that it is made of."""
+    """Log an access of a channel that is given to a stream (None: to no stream), and nothing that it is made of."""
     if active:
-        _core.log_event(_ACCESS, stream=stream.id, sequence=stream.submitted + 1, written=written, read=read)
+        where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
+        _core.log_event(_ACCESS, **where, written=written, read=read)
     with quiet():
         yield
 
 
 @contextmanager
 def late_notify(stream: Any, notify: Any) -> Iterator[None]:
-    """Log a notify that is submitted to a stream; its record, which another stream makes in the block, is this notify's."""
+    """Log a notify that a stream is given; the record that another stream makes in the block is this notify's."""
     _core.log_late_notify(stream, notify)
     try:
         with quiet():
@@ -242,7 +243,7 @@ def collective(
     spans: Any,
     stream: Any,
 ) -> dict[str, Any]:
-    """Log the beginning of a collective or a message; return what :func:`collected` needs, for one without a stream."""
+    """Log the beginning of a collective or a message; return what :func:`collected` needs, if it has no stream."""
     group = key_of("group", key)[0]
     if group not in _groups:
         _groups.add(group)

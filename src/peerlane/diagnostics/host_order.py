@@ -1,8 +1,8 @@
 """The order that threads and processes make outside of device memory, for the event log.
 
-While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
-(conditions, events, semaphores, barriers, queues, executors), and child processes.  For the rest there is :class:`Order`.
-Objects that were made before the log began tell nothing.
+While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of
+them (conditions, events, semaphores, barriers, queues, executors), and child processes.  For the rest there is
+:class:`Order`.  Objects that were made before the log began tell nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _installed = False
 class Order:
     """An order between threads or processes that peerlane cannot see, declared for ``peerlane check``.
 
-    What a thread does before :meth:`post` comes before what another thread does after the :meth:`take` of the same key,
-    whichever process it is in.  Declare only an order that the program really makes, for example by a socket or by
+    What a thread does before :meth:`post` comes before what another thread does after the :meth:`take` of the same
+    key, whichever process it is in.  Declare only an order that the program really makes, for example by a socket or by
     ``multiprocessing.Queue``: a false one hides races.  Without a log it does nothing.
 
     As a context it is for a lock: all blocks of a key come one after the other.

@@ -39,6 +39,8 @@ class Membership:
         The watched processes, whose loss ends waits.
     board : WaitBoard
         On it the ranks report what they wait for while no operation of theirs can run.
+    turns : Turns
+        The rank's turns, which some schedules have the ranks take.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Membership:
         others = [(other, hello.pid, hello.start) for other, hello in enumerate(hellos) if hello.pid != own]
         self.members = self._ranks.watch(self._bank, others)
         self.board = self._ranks.board(self._bank, rank)
+        self.turns = self._ranks.turns(self._bank, self.members, rank)
 
     @classmethod
     def open(

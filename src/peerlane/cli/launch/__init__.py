@@ -16,9 +16,11 @@ from pathlib import Path
 
 from peerlane.checker.chrome_trace import write_trace
 from peerlane.checker.timeline import read_timeline
+from peerlane.cli.faults import counted
 from peerlane.cli.node_options import node_from
 from peerlane.cli.outputs import check_file, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_program
+from peerlane.cli.schedules import told
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics import event_log
 
@@ -63,16 +65,21 @@ def run(args: argparse.Namespace) -> int:
         raise BrokenOutput("it is closed")
     check_file("--trace", args.trace)
     node_from(args)  # ranks share memory, which only virtual devices do
-    set_up_program(args)
-    words = _words(args.form, *sys.argv)
-    if args.trace is None:
-        return front.launch(args.ranks, words, args.grace)
-    with tempfile.TemporaryDirectory(prefix="peerlane-trace-", ignore_cleanup_errors=True) as folder:
-        os.environ[event_log.VARIABLE] = folder
-        code = front.launch(args.ranks, words, args.grace)
-        with unwritable("--trace", args.trace):
-            write_trace(Path(args.trace), read_timeline(Path(folder)))
-    return code
+    with counted(args), told("peerlane launch", _say):
+        set_up_program(args)
+        words = _words(args.form, *sys.argv)
+        if args.trace is None:
+            return front.launch(args.ranks, words, args.grace)
+        with tempfile.TemporaryDirectory(prefix="peerlane-trace-", ignore_cleanup_errors=True) as folder:
+            os.environ[event_log.VARIABLE] = folder
+            code = front.launch(args.ranks, words, args.grace)
+            with unwritable("--trace", args.trace):
+                write_trace(Path(args.trace), read_timeline(Path(folder)))
+        return code
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _words(form: str | None, program: str, *more: str) -> list[str]:
