@@ -10,8 +10,6 @@ using log::Span;
 
 namespace {
 
-constexpr uint32_t kMask = ~Cell::kUnwritten;
-
 bool is_op(const Event& event, OpKind op) { return event.head.kind == Kind::access && event.head.op == static_cast<uint8_t>(op); }
 
 // A copy takes 'unwritten' along.

@@ -21,6 +21,7 @@ struct Cell {
 
     bool has_state_of(const Cell& other) const { return write == other.write && read == other.read; }
 };
+constexpr uint32_t kMask = ~Cell::kUnwritten;   // the event in `write`
 
 // A tree of three levels: a map of nodes, each of which has chunks, each of which has neighbouring cells.
 class Shadow {
