@@ -337,6 +337,7 @@ class Analysis {
     Step synchronize(Thread& thread, const Event& event, bool give_up);
     void cancel(uint32_t log, const Event& event);
     void post(Thread& thread, const Event& event);
+    static Pair post_key(uint32_t log, const Event& event);
     Step take(Thread& thread, const Event& event, bool give_up);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;

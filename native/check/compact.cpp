@@ -3,11 +3,6 @@
 
 namespace peerlane::check {
 
-namespace {
-
-
-}  // namespace
-
 Stats Analysis::stats() const {
     Stats now{.events = events_, .forgotten = forgotten_, .unexplained = unexplained_, .accesses = accesses_.size(),
               .actors = actors_.size() - free_actors_.size(), .compactions = compactions_};

@@ -10,7 +10,6 @@ using log::Span;
 
 namespace {
 
-
 bool is_op(const Event& event, OpKind op) { return event.head.kind == Kind::access && event.head.op == static_cast<uint8_t>(op); }
 
 // A copy takes 'unwritten' along.

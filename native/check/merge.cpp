@@ -223,7 +223,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         allocated(log, event);
         return Step::taken;
     case Kind::forget:
-        keys_.erase({event.a(), event.b()});
+        keys_.erase(post_key(log, event));
         return Step::taken;
     case Kind::notified: {
         Stream& stream = stream_of(log, head.stream);

@@ -449,8 +449,14 @@ void Analysis::cancel(uint32_t log, const Event& event) {
     advance(stream, 0, false);
 }
 
+// The numbers of locks and threads are those of one process; other keys are hashes, and belong to the node.
+Pair Analysis::post_key(uint32_t log, const Event& event) {
+    constexpr uint64_t kKindsOfProcess = 3;
+    return event.a() < kKindsOfProcess ? Pair{uint64_t{log} * kKindsOfProcess + event.a(), event.b()} : Pair{event.a(), event.b()};
+}
+
 void Analysis::post(Thread& thread, const Event& event) {
-    Key& key = keys_[{event.a(), event.b()}];
+    Key& key = keys_[post_key(thread.log, event)];
     const Place place = place_of(thread.log, event, false);
     key.all.join(give(thread), edge(place, place));
     key.used = events_;
@@ -460,7 +466,7 @@ void Analysis::post(Thread& thread, const Event& event) {
 
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
     const Place place = place_of(thread.log, event, false);
-    const auto found = keys_.find({event.a(), event.b()});
+    const auto found = keys_.find(post_key(thread.log, event));
     if (found == keys_.end() || found->second.count < event.c()) {
         if (event.c() == 0 && found == keys_.end()) return Step::taken;
         if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
@@ -469,7 +475,10 @@ Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) 
     }
     Key& key = found->second;
     key.used = events_;
-    if (event.c() == 0) return Step::taken;
+    if (event.c() == 0) {   // of a lock: all who had it before
+        learn(thread, key.all, edge(place, place), event.head.time_ns);
+        return Step::taken;
+    }
     const auto at = std::lower_bound(key.posts.begin(), key.posts.end(), event.c(),
                                      [](const auto& post, uint64_t wanted) { return post.first < wanted; });
     learn(thread, at == key.posts.end() ? key.all : at->second, edge(place, place), event.head.time_ns);

@@ -31,7 +31,7 @@ uint64_t clock_ns() {
 
 [[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t thread_number = 0;
 
-uint32_t kernel_thread() {
+uint32_t logging_thread() {
     if (thread_number == 0) [[unlikely]] thread_number = static_cast<uint32_t>(syscall(SYS_gettid));
     return thread_number;
 }
@@ -96,7 +96,7 @@ class Log {
         const uint64_t bytes = sizeof(Head) + words * sizeof(uint64_t) + uint64_t{spans} * (sizeof(Span) + (rows ? sizeof(Rows) : 0));
         const uint64_t length = (bytes + kUnit - 1) / kUnit * kUnit;
         const uint64_t now = clock_ns();
-        const uint32_t thread = kernel_thread();
+        const uint32_t thread = logging_thread();
         if (may_grow_ && event.kind == Kind::access && grow(event, spans, thread)) return;
         may_grow_ = false;
         if (length / kUnit > UINT32_MAX || (missing_ != 0 && !write_gap()) || !make_room(length)) [[unlikely]] {

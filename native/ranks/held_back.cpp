@@ -15,13 +15,13 @@ namespace {
 constexpr uint64_t kPatience = 2'000'000'000, kBetweenLooks = 10'000'000;
 constexpr unsigned kSpins = 200;
 
-uint64_t own_id() {
+uint64_t this_holder() {
     return static_cast<uint32_t>(getpid()) | static_cast<uint64_t>(static_cast<uint32_t>(gettid())) << 32;
 }
 
 }  // namespace
 
-HeldBack::Lock::Lock(const HeldBack& area) : word_(area.header().lock), me_(own_id()) {
+HeldBack::Lock::Lock(const HeldBack& area) : word_(area.header().lock), me_(this_holder()) {
     const uint64_t start = now_ns();
     uint64_t next_look = start + kBetweenLooks;
     for (unsigned spins = 0;; ++spins) {

@@ -172,13 +172,16 @@ def sections_one_after_the_other(w: World) -> None:
 @case("hybrid-008", race="local")
 def sections_at_once(w: World) -> None:
     if w.rank == 0:
+        begun = threading.Barrier(2, timeout=DEADLINE)  # else one thread of the pool may do both
         with ThreadPoolExecutor(2) as pool:
 
             def first() -> None:
+                begun.wait()
                 w.to[1].read(w.own[:4], nonblocking=True)  # first
                 w.to[1].drain()
 
             def second() -> None:
+                begun.wait()
                 w.note(w.own.view()[0])  # second
 
             done = [pool.submit(first), pool.submit(second)]
@@ -360,12 +363,18 @@ def sections_at_once_with_barrier_and_store(w: World) -> None:
         w.to[1].drain()
         w.group.barrier()
     else:
+        begun = threading.Barrier(2, timeout=DEADLINE)
         with ThreadPoolExecutor(2) as pool:
 
+            def first() -> None:
+                begun.wait()
+                w.group.barrier()
+
             def second() -> None:
+                begun.wait()
                 w.window.view()[0] = 42  # second
 
-            done = [pool.submit(w.group.barrier), pool.submit(second)]
+            done = [pool.submit(first), pool.submit(second)]
         for each in done:
             each.result()
 
