@@ -21,6 +21,7 @@ using namespace peerlane;
 namespace {
 
 constexpr uint64_t kBetweenLooks = 80'000'000, kRarest = 400'000'000, kShareOfTime = 200;   // half a percent of a core
+constexpr uint64_t kLongestTurn = 60'000'000'000;   // of another rank
 
 PyObject* hook = nullptr;   // strong; set and called with the GIL
 std::atomic<bool> has_hook{false};
@@ -106,7 +107,9 @@ void bind_turns(nb::module_& m) {
         "turn_blocked",
         [] {
             Turns::point();
-            if (Turns::is_mine()) (void)Turns::blocked(now_ns() + 100'000'000);
+            if (!Turns::is_mine() || Turns::blocked(now_ns() + kBetweenLooks)) return;
+            const uint64_t limit = now_ns() + kLongestTurn;
+            while (!Turns::await_turn(now_ns() + kBetweenLooks) && now_ns() < limit) check_signals();
         },
         "Let others go first, as this rank has nothing to do.");
     m.def("go_outside", [] { Turns::go_outside(Scheduler::get().has_queued()); }, "Wait for what no turn brings.");

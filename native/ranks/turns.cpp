@@ -22,6 +22,7 @@ constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until 
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
 constexpr uint64_t kStragglers = 2'000 * kMilli;  // for ranks that have not come back from the rendezvous
+constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process
 constexpr unsigned kIdlePause = 200;              // microseconds
 
 Turns::Hooks hooks{};
@@ -40,6 +41,7 @@ Known& known() {
 struct OfThread {
     std::shared_ptr<Turns> turns;
     bool serves = false;
+    unsigned suspended = 0;
     ~OfThread() {
         if (turns && !serves) turns->leave();
     }
@@ -119,7 +121,7 @@ namespace {
 
 Turns* current() {
     OfThread& mine = of_thread;
-    return mine.turns && !mine.serves ? mine.turns.get() : nullptr;
+    return mine.turns && !mine.serves && mine.suspended == 0 ? mine.turns.get() : nullptr;
 }
 
 }  // namespace
@@ -135,6 +137,7 @@ bool Turns::has_turn() {
 }
 
 void Turns::give_to(uint64_t holder) {
+    header().beat_ns.store(now_ns(), std::memory_order_relaxed);
     header().holder.store(holder, std::memory_order_release);
     if (holder != 0 && holder <= ranks_ && holder - 1 != rank_) line(static_cast<uint32_t>(holder - 1)).bell.ring();
 }
@@ -197,8 +200,15 @@ void Turns::rescue(bool has_waited) {
     uint64_t holder = header().holder.load(std::memory_order_acquire);
     if (holder == rank_ + 1 || state(rank_) != in) return;
     if (holder != 0) {
-        if (holder <= ranks_ && !is_gone(static_cast<uint32_t>(holder - 1))) return;
-        if (holder <= ranks_) line(static_cast<uint32_t>(holder - 1)).state.store(left, std::memory_order_release);
+        const auto rank = static_cast<uint32_t>(holder - 1);
+        const uint64_t beat = header().beat_ns.load(std::memory_order_relaxed), now = now_ns();
+        const bool is_stopped = beat < now && now - beat > kStopped;
+        if (holder <= ranks_ && !is_stopped && !is_gone(rank)) return;
+        if (holder <= ranks_) {
+            uint64_t before = in;
+            line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
+            if (is_stopped && before == in) mark_here(slept, rank);
+        }
     } else {
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
             const State each = state(rank);
@@ -373,6 +383,7 @@ void Turns::look_at_clock() {
     std::lock_guard lock(mutex_);
     const uint64_t now = now_ns();
     if (!joined_) return;
+    if (holds()) header().beat_ns.store(now, std::memory_order_relaxed);
     stood_since_ = stands_since(now);
     const uint64_t patience = inside_.load(std::memory_order_relaxed) != 0 ? kInside * kStanding : kStanding;
     if (now - stood_since_ < patience || is_running(tid_)) return;
@@ -381,11 +392,17 @@ void Turns::look_at_clock() {
     give_to(draw());
 }
 
-Turns::As::As(const std::shared_ptr<Turns>& turns) { of_thread = {turns, true}; }
+Turns::As::As(const std::shared_ptr<Turns>& turns) {
+    of_thread.turns = turns;
+    of_thread.serves = true;
+}
 Turns::As::~As() {
     of_thread.turns = nullptr;
     of_thread.serves = false;
 }
+
+Turns::Suspended::Suspended() { ++of_thread.suspended; }
+Turns::Suspended::~Suspended() { --of_thread.suspended; }
 
 uint64_t Turns::next_step() {
     const OfThread& mine = of_thread;

@@ -86,6 +86,12 @@ class Turns {
         As(const As&) = delete;
     };
 
+    struct Suspended {                        // what the calling thread does meanwhile is no step of the program
+        Suspended();
+        ~Suspended();
+        Suspended(const Suspended&) = delete;
+    };
+
     // The next step's number: of the calling thread's group, or of the process.
     static uint64_t next_step();
     uint64_t steps() const;
@@ -114,6 +120,7 @@ class Turns {
     struct Header {   // in the second half of rank 0's line
         Word holder;     // the rank, plus one; 0: nobody, all are outside
         Word steps, progress, idle, why;
+        Word beat_ns;    // the holder's process said that it lives
     };
 
     Line& line(uint32_t rank) const { return *reinterpret_cast<Line*>(&bank_->line(first_ + rank)); }

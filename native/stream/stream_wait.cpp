@@ -153,7 +153,11 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
             next_poll = now + kPollPeriod;
             listed.add();
             lock.unlock();
-            const bool stop = poll.ask && poll.ask(poll.context);
+            bool stop;
+            {
+                const Turns::Suspended looks;
+                stop = poll.ask && poll.ask(poll.context);
+            }
             lock.lock();
             if (stop) return Outcome::interrupted;
             continue;

@@ -74,3 +74,103 @@ def test_seeded_four_processes_same_seed_gives_same_bytes(schedule: str, tmp_pat
 
 def test_seeded_other_seeds_give_other_bytes(tmp_path: Path) -> None:
     assert len({tuple(_run(_RACES, f"seeded:{seed}", tmp_path)[0]) for seed in range(5)}) > 1
+
+
+_MORE = """
+import os, signal, sys, threading, time
+import numpy as np
+import peerlane as pl
+
+rank = int(os.environ["RANK"])
+with pl.Group(window=4096) as group:
+    channel = group.channel(1 - rank)
+    {more}
+    channel.notify(0)
+    channel.wait(0, timeout=30)
+    print("saw", rank)
+"""
+
+
+def test_seeded_rank_that_sleeps_is_told_and_holds_nobody_up(tmp_path: Path) -> None:
+    program = _MORE.replace("{more}", "if rank == 1: time.sleep(0.5)")
+    seen, lines = _run(program, "seeded:3", tmp_path, 2)
+    assert seen == ["0", "1"]
+    assert _reasons(lines) == {"rank 1 slept or waited outside of peerlane for 0.1 s, and gave up its turn"}
+
+
+def test_seeded_rank_that_computes_keeps_its_turn(tmp_path: Path) -> None:
+    program = _MORE.replace(
+        "{more}", "end = time.thread_time() + 0.3\n    while time.thread_time() < end: pass"
+    )
+    seen, lines = _run(program, "seeded:3", tmp_path, 2)
+    assert (seen, _reasons(lines)) == (["0", "1"], set())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_seeded_rank_is_killed_the_other_is_told(seed: int, tmp_path: Path) -> None:
+    script = tmp_path / "dies.py"
+    script.write_text(_MORE.replace("{more}", "if rank == 0: os.kill(os.getpid(), signal.SIGKILL)"))
+    command = [sys.executable, "-m", "peerlane", "launch", "-n", "2", str(script)]
+    environ = os.environ | {"PEERLANE_SCHEDULE": f"seeded:{seed}"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 128 + 9
+    assert "rank 0" in done.stderr
+
+
+def test_seeded_without_a_seed_launch_draws_one_for_all_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "says.py"
+    script.write_text("import os; print('saw', os.environ['PEERLANE_SCHEDULE'])")
+    command = [sys.executable, "-m", "peerlane", "launch", "-n", "2", str(script)]
+    environ = os.environ | {"PEERLANE_SCHEDULE": "seeded"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    (said,) = {line.partition("saw ")[2] for line in done.stdout.splitlines()}
+    assert said.startswith("seeded:")
+    assert f"repeat it with PEERLANE_SCHEDULE={said}" in done.stderr
+
+
+_THREADS = """
+import hashlib, sys, threading
+import numpy as np
+import peerlane as pl
+from peerlane.rendezvous import RendezvousServer
+
+said = {}
+
+def run(rank, address):
+    line = pl.rendezvous.Rendezvous(address, rank, 3)
+    with pl.Group(rank=rank, size=3, rendezvous=line, window=4096, notifies="fifo") as group:
+        seen = hashlib.sha256()
+        others = [each for each in range(3) if each != rank]
+        channels = group.channels(others)
+        s = group.device.create_stream()
+        for turn in range(5):
+            for channel in channels:
+                channel.write(np.full(256, 16 * rank + turn, np.uint8), notify=0, stream=s)
+            for channel in channels:
+                channel.wait(0, timeout=30)
+                seen.update(bytes(group.window.view()[:256]))
+        said[rank] = seen.hexdigest()[:16]
+    line.close()
+
+with RendezvousServer(3) as server:
+    threads = [threading.Thread(target=run, args=(rank, server.address)) for rank in range(3)]
+    for each in threads: each.start()
+    for each in threads: each.join()
+print(sorted(said.items()))
+"""
+
+
+def test_seeded_threads_as_ranks_same_seed_gives_same_bytes(tmp_path: Path) -> None:
+    script = tmp_path / "threads.py"
+    script.write_text(_THREADS)
+
+    def seen(seed: int) -> str:
+        environ = os.environ | {"PEERLANE_SCHEDULE": f"seeded:{seed}"}
+        command = [sys.executable, str(script)]
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    first = seen(1)
+    assert first.count("(") == 3
+    assert [seen(1) for _ in range(4)] == [first] * 4
