@@ -143,8 +143,8 @@ def test_files_have_the_findings_a_page_and_a_trace(check: Check, tmp_path: Path
     found = json.loads((tmp_path / "f.json").read_text())
     assert list(found)[:2] == ["version", "exit"]
     assert (found["version"], found["exit"], found["complete"]) == (1, 3, True)
-    (race,) = (each for each in found["findings"] if each["certain"])
-    assert (race["kind"], [site["line"] for site in race["sites"]]) == ("race", [10, 15])
+    (race,) = (each for each in found["findings"] if each["kind"] == "race")
+    assert (race["certain"], [site["line"] for site in race["sites"]]) == (True, [10, 15])
     assert flaws_of(tmp_path / "f.trace") == []
     trace = json.loads((tmp_path / "f.trace").read_text())["traceEvents"]
     assert {each["cat"] for each in trace if each["ph"] == "s"} == {"notify", "arrival"}
