@@ -261,9 +261,8 @@ def test_schedules_of_a_right_program_find_nothing(check: Check) -> None:
 
 
 def test_rank_that_is_killed_is_told_by_what_its_log_still_says(check: Check, tmp_path: Path) -> None:
-    text = RANKS.replace(
-        "            stream.sync()\n", "            stream.sync(); os.kill(os.getpid(), 9)\n"
-    )
+    text = RANKS.replace("stream.sync()", "stream.sync(); channel.wait(1); os.kill(os.getpid(), 9)")
+    text = text.replace("in (0, 7))", "in (0, 7)); channel.notify(1)")
     (tmp_path / "killed.py").write_text("import os\n" + text)
     done = check("-n", "2", "--devices", "2", "killed.py")
     assert done.returncode == 128 + signal.SIGKILL
