@@ -986,6 +986,11 @@ def log_hush(on: bool) -> None:
 def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ...) -> None:
     """Write an event of the calling thread."""
 
+def log_late_notify(stream: Stream | None, notify: Notify | None) -> None:
+    """
+    Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.
+    """
+
 class LogReader:
     """Reads the events of a log, also of one that is being written."""
 
