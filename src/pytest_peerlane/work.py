@@ -295,7 +295,9 @@ class Work:
             if report.when == "teardown" and self._note:
                 report.sections.append(("peerlane: left behind, seen at teardown", self._note))
             if report.when == "teardown" and self._findings:
-                report.sections.append(("peerlane: findings of the checker", self._findings))
+                report.sections.append(
+                    ("peerlane: findings of the checker, seen at teardown", self._findings)
+                )
         return report
 
     def pytest_unconfigure(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.launched import until
 from helpers.trace_format import flaws_of
 from peerlane.testing.procs import Completed, run_python
 
@@ -143,8 +144,8 @@ def test_files_have_the_findings_a_page_and_a_trace(check: Check, tmp_path: Path
     found = json.loads((tmp_path / "f.json").read_text())
     assert list(found)[:2] == ["version", "exit"]
     assert (found["version"], found["exit"], found["complete"]) == (1, 3, True)
-    (race,) = (each for each in found["findings"] if each["certain"])
-    assert (race["kind"], [site["line"] for site in race["sites"]]) == ("race", [10, 15])
+    (race,) = (each for each in found["findings"] if each["kind"] == "race")
+    assert (race["certain"], [site["line"] for site in race["sites"]]) == (True, [10, 15])
     assert flaws_of(tmp_path / "f.trace") == []
     trace = json.loads((tmp_path / "f.trace").read_text())["traceEvents"]
     assert {each["cat"] for each in trace if each["ph"] == "s"} == {"notify", "arrival"}
@@ -173,6 +174,8 @@ def test_launch_writes_a_trace_of_all_ranks(check: Check, tmp_path: Path) -> Non
         ("--html", ".", "right.py"),
         ("--devices", "0", "right.py"),
         ("--no-such-option", "right.py"),
+        ("--schedules", "0", "right.py"),
+        ("--fault", "kill:rank=1", "right.py"),
     ],
 )
 def test_bad_usage_ends_with_2_and_runs_nothing(check: Check, words: tuple[str, ...]) -> None:
@@ -221,6 +224,56 @@ def test_end_of_check_ends_the_program(check: Check, tmp_path: Path) -> None:
         process.wait(20)
         assert process.stdout.read() == ""  # the pipe closes with the program
     os.close(program)
+
+
+def test_process_that_outlives_the_check_can_start_others(check: Check, tmp_path: Path) -> None:
+    text = "import os, subprocess, sys, pathlib\n" + RIGHT.replace(
+        "sys.exit",
+        """while pathlib.Path(os.environ["PEERLANE_LOG"]).exists():
+    pass
+done = subprocess.run([sys.executable, "-c", "import peerlane; peerlane.devices()[0].allocate(8)"], timeout=60)
+pathlib.Path("done").write_text(str(done.returncode))
+sys.exit""",
+    )
+    (tmp_path / "late.py").write_text(text)
+    words = "[sys.executable, 'late.py'], stdout=-3, stderr=-3, start_new_session=True"
+    starter = f"import subprocess, sys; subprocess.Popen({words})"
+    assert check("-c", starter).returncode == 0
+    until(lambda: (tmp_path / "done").exists(), 30)
+    assert (tmp_path / "done").read_text() == "0"
+
+
+@pytest.mark.parametrize("schedules", [3])
+def test_schedules_stop_at_the_first_that_fails_and_tell_how_to_repeat_it(
+    check: Check, schedules: int
+) -> None:
+    done = check("--schedules", str(schedules), "--json", "f.json", "race.py")
+    assert done.returncode == 3
+    assert done.stdout.count("seen") == 1
+    (repeated,) = re.findall(r"^  (PEERLANE_SCHEDULE=seeded:\S+) peerlane check race.py$", done.stderr, re.M)
+    assert json.loads(Path("f.json").read_text())["schedule"] == repeated.partition("=")[2]
+
+
+def test_schedules_of_a_right_program_find_nothing(check: Check) -> None:
+    done = check("--schedules", "2", "right.py")
+    assert (done.returncode, done.stdout) == (0, "seen 3\nseen 3\n")
+    assert done.stderr.endswith("peerlane check: no findings under 2 schedules\n")
+
+
+def test_rank_that_is_killed_is_told_by_what_its_log_still_says(check: Check, tmp_path: Path) -> None:
+    text = RANKS.replace("stream.sync()", "stream.sync(); channel.wait(1); os.kill(os.getpid(), 9)")
+    text = text.replace("in (0, 7))", "in (0, 7)); channel.notify(1)")
+    (tmp_path / "killed.py").write_text("import os\n" + text)
+    done = check("-n", "2", "--devices", "2", "killed.py")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "race (certain): " in done.stderr
+    assert "rank 0, stream 1: Channel.write at killed.py:11" in done.stderr
+
+
+def test_faults_reach_the_program(check: Check) -> None:
+    fault = "delay:rank=0,op=2,ms=1"
+    done = check("--fault", fault, "-c", "import os; print(os.environ['PEERLANE_FAULT'])")
+    assert done.stdout == f"{fault}\n"
 
 
 def test_environment_of_the_log_is_replaced(

@@ -13,6 +13,9 @@ Style: TypeAlias = Callable[[str, str], str]
 
 WIDTH = 100
 
+#: Verbs that say how they touch memory, or do not touch it.
+_SAY_ALL = frozenset(("allocation", "deregister", "free", "notify", "Channel.notify", "wait for a notify"))
+_RUNNERS = ("_pytest", "pluggy")
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
 _COLOURS = {"certain": "1;31", "uncertain": "1;33", "place": "36", "missing": "1", "clean": "32"}
@@ -139,12 +142,17 @@ def distinct_sites(finding: Finding) -> list[Mapping[str, Any]]:
 
 def what_of(site: Mapping[str, Any]) -> str:
     """Return what a line did: ``Channel.write (write)``."""
-    return f"{site['verb']} ({site['access']})" if site["access"] not in site["verb"] else str(site["verb"])
+    is_told = site["access"] in site["verb"] or site["verb"] in _SAY_ALL
+    return str(site["verb"]) if is_told else f"{site['verb']} ({site['access']})"
 
 
 def callers_of(site: Mapping[str, Any]) -> list[Sequence[Any]]:
     """Return the frames that led to a line, without those of peerlane, which runs the program."""
-    return [each for each in site.get("callers", ()) if not str(each[0]).startswith(_OWN)][:3]
+    return [each for each in site.get("callers", ()) if not _is_of_runner(str(each[0]))][:3]
+
+
+def _is_of_runner(file: str) -> bool:
+    return file.startswith((_OWN, "<frozen ")) or any(f"{os.sep}{name}{os.sep}" in file for name in _RUNNERS)
 
 
 def actor_of(site: Mapping[str, Any]) -> str:

@@ -92,7 +92,7 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
 def begin_as_told() -> None:
     """Begin a log if ``PEERLANE_LOG`` is set."""
     directory = os.environ.get(VARIABLE)
-    if directory:
+    if directory and Path(directory).is_dir():  # else who wanted it has ended, and this process lives on
         begin(directory)
 
 

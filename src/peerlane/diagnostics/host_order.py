@@ -72,6 +72,11 @@ class _RLock(_Lock):
         owned: bool = self._lock._is_owned()
         return owned
 
+    # What multiprocessing's resource tracker asks of its lock.
+    def _recursion_count(self) -> int:
+        count: int = self._lock._recursion_count()
+        return count
+
     def _release_save(self) -> Any:
         post(self._key)
         return self._lock._release_save()

@@ -24,6 +24,7 @@ _PASSED_ON = frozenset(
         *(signal.SIGTSTP, signal.SIGCONT),
     )
 )
+_ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
 _SI_KERNEL = 0x80  # the terminal sent it, to the program too
 _PR_SET_PDEATHSIG = 1
 
@@ -40,11 +41,14 @@ class Outcome:
         What the checker found, as ``docs/design/checker.md`` has it, without the exit code.
     logs : Path
         The folder with the logs of all processes.
+    is_interrupted : bool
+        Whether a signal came that was to end the program.
     """
 
     code: int
     report: dict[str, Any]
     logs: Path
+    is_interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,14 @@ class Wanted:
             with _signals_held() as before:
                 pid = _start(processes.python_command(self.words), environment, before)
                 checker = Checker(folder, give_back=not self.keep)
+                came: set[int] = set()
                 while (status := _ended(pid)) is None:
                     checker.poll()
-                    _pass_on(pid)
+                    came.add(_pass_on(pid))
             code = os.waitstatus_to_exitcode(status)
-            yield Outcome(code if code >= 0 else 128 - code, checker.finish(), Path(folder))
+            yield Outcome(
+                code if code >= 0 else 128 - code, checker.finish(), Path(folder), bool(came & _ENDING)
+            )
 
 
 @contextmanager
@@ -125,12 +132,13 @@ def _ended(pid: int) -> int | None:
     return status if found else None
 
 
-def _pass_on(pid: int) -> None:
-    """Wait a moment for the program's end, and send it the signals that come."""
+def _pass_on(pid: int) -> int:
+    """Wait a moment for the program's end, and send it the signal that comes; return that one, or 0."""
     seen = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], _POLL_SECONDS)
     if seen is None or seen.si_signo == signal.SIGCHLD:
-        return
+        return 0
     if seen.si_code != _SI_KERNEL:
         os.kill(pid, seen.si_signo)
     if seen.si_signo == signal.SIGTSTP:
         os.kill(os.getpid(), signal.SIGSTOP)
+    return seen.si_signo
