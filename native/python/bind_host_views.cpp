@@ -26,7 +26,7 @@ struct HostRow {
 void log_host_rows(HostAccess access, const HostRow* rows, size_t count) noexcept {
     if (!log::wanted()) return;
     try {
-        log::note_site();
+        note_site();
         log::Spans spans;
         const bool is_plain = std::all_of(rows, rows + count, [](const HostRow& row) { return row.height == 1; });
         for (const HostRow* row = rows; row != rows + count; ++row) {
