@@ -32,12 +32,15 @@ def _run(folder: Path, program: str, mutant: Mutant, mode: str) -> Checked:
     return checked(f"mutated.{program}", mode, ranks=RANKS[program], path=folder)
 
 
-def _is_named(done: Checked, program: str) -> bool:
-    """Tell whether a certain finding names two lines of the program."""
-    return any(
-        finding["certain"] and all(Path(site["file"]).name == f"{program}.py" for site in finding["sites"])
-        for finding in done.findings
-    )
+def _named_by(done: Checked, program: str) -> str:
+    """Tell what names lines of the program: a certain finding, or the report of the deadlock in which it ended."""
+    for finding in done.findings:
+        if finding["certain"] and all(
+            Path(site["file"]).name == f"{program}.py" for site in finding["sites"]
+        ):
+            return "finding"
+    is_hung = done.code not in (0, 3) and "deadlock" in done.output
+    return "deadlock" if is_hung and f"submitted at {program}.py:" in done.output else ""
 
 
 @pytest.mark.parametrize("mode", ["at once", "batch"])
@@ -53,7 +56,7 @@ def test_check_of_a_dropped_wait_in_point_to_point_names_lines_of_the_program(
 ) -> None:
     for number, mutant in enumerate(each for each in _mutants("p2p") if "dropped" in each.mistake):
         done = _run(tmp_path / str(number), "p2p", mutant, mode)
-        assert _is_named(done, "p2p"), f"{mutant.mistake}:\n{done.output}"
+        assert _named_by(done, "p2p") == "finding", f"{mutant.mistake}:\n{done.output}"
 
 
 @pytest.mark.soak
@@ -65,10 +68,14 @@ def test_check_names_each_mistake_in_each_order(tmp_path: Path, mode: str) -> No
     def run(number: int) -> str:
         program, mutant = made[number]
         done = _run(tmp_path / str(number), program, mutant, mode)
-        is_right = _is_named(done, program) != ((program, mutant.mistake) in HARMLESS)
-        return "" if is_right else f"{program} {mutant.mistake}: exit code {done.code}\n{told(done.findings)}"
+        named = _named_by(done, program)
+        if bool(named) != ((program, mutant.mistake) in HARMLESS):
+            return named
+        return f"{program} {mutant.mistake}: exit code {done.code}\n{told(done.findings)}"
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        wrong = [each for each in pool.map(run, range(len(made))) if each]
-    print(f"{len(made)} mistakes, {mode}: {len(made) - len(wrong)} named or known to be harmless")
+        told_by = list(pool.map(run, range(len(made))))
+    counts = {each: told_by.count(each) for each in ("finding", "deadlock", "")}
+    print(f"{len(made)} mistakes, {mode}, by what named them ('': harmless): {counts}")
+    wrong = [each for each in told_by if each not in counts]
     assert not wrong, "\n".join(wrong)
