@@ -16,6 +16,8 @@
 #include <system_error>
 #include <utility>
 
+#include "ranks/faults.h"
+
 namespace peerlane::log {
 
 namespace {
@@ -319,6 +321,7 @@ void Spans::add(const Span& span, const Rows& rows) {
 }
 
 void write(const Event& event) noexcept {
+    note_event();
     Log& log = Log::get();
     std::lock_guard lock(log.mutex);
     if (is_on.load(std::memory_order_relaxed)) log.write(event);
@@ -330,7 +333,7 @@ void drop() noexcept {
     log.drop();
 }
 
-Writing::Writing() : lock_(Log::get().mutex) {}
+Writing::Writing() : lock_((note_event(), Log::get().mutex)) {}
 
 void Writing::write(const Event& event) noexcept {
     if (is_on.load(std::memory_order_relaxed)) Log::get().write(event);

@@ -82,7 +82,7 @@ class Writing {
     void write(const Event& event) noexcept;
 
   private:
-    std::lock_guard<std::mutex> lock_;
+    std::unique_lock<std::mutex> lock_;
 };
 
 constexpr uint64_t kRoom = uint64_t{1} << 20;   // how much is reserved on the disk at once

@@ -27,3 +27,6 @@ peerlane._core.CHANNEL_VERBS:
 peerlane._core.LOG_KINDS:
     LOG_KINDS: dict[str, int]
     """The numbers of the kinds of events in a log, by name."""
+
+peerlane._core.LOG_OPS:
+    LOG_OPS: tuple[str, ...] = ...

@@ -957,7 +957,7 @@ def log_begin(directory: str, capacity: int, rank: int) -> bool:
 LOG_KINDS: dict[str, int]
 """The numbers of the kinds of events in a log, by name."""
 
-LOG_OPS: tuple = ...
+LOG_OPS: tuple[str, ...] = ...
 
 def log_end() -> None:
     """End it: the process leaves in an orderly way."""

@@ -23,6 +23,8 @@ from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from peerlane.diagnostics import event_log
+
 from .faults import counted
 from .program import add_program_arguments, set_up_program
 
@@ -50,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, then run the program in this process."""
     with counted(args):
         set_up_program(args)
+        if args.fault:
+            event_log.begin_as_told()  # this process was there before the log was asked for
         sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
         main = ModuleType("__main__")
         vars(main)["__builtins__"] = builtins
