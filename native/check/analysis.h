@@ -288,6 +288,13 @@ class Analysis {
         std::vector<log::Span> spans;
     };
 
+    // A loose operation, whose notify, the next operation of its stream, brings it alone.
+    struct LooseWrite {
+        static constexpr uint64_t kOwn = 1;   // the id of an actor that is of one operation only
+        uint64_t sequence = 0, channel = 0;
+        uint32_t first = 0, end = 0;         // its accesses
+        std::vector<std::pair<Actor, uint64_t>> brought;   // once the notify has come
+    };
     struct Log {
         log::Reader reader;
         const bool may_give_back;
@@ -303,6 +310,7 @@ class Analysis {
         std::unordered_set<uint64_t> incoming;                     // banks
         std::unordered_map<uint64_t, Lease> leases;
         uint32_t last_origins[2] = {0, 0};   // which the next accesses often have too
+        std::unordered_map<uint64_t, LooseWrite> loose_writes;     // by stream: the last one
     };
     enum class Step : uint8_t { taken, blocked };
 
@@ -327,6 +335,7 @@ class Analysis {
     uint32_t edge(const Place& from, const Place& to);
     void submit(uint32_t log, const Event& event);
     void submit_loose(uint32_t log, const Event& event, const Past& giver);
+    void bring_loose(uint32_t log, const Event& notify);
     void learn_all(Thread& thread, const Place& place);
     bool advance(Stream& stream, uint64_t over, bool give_up, int depth = 0);
     bool is_ready(Stream& stream, Item& item, bool must, bool give_up, int depth);

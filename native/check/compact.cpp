@@ -156,6 +156,8 @@ void Analysis::compact() {
             cell.write = renamed[wrote] | (cell.write & Cell::kUnwritten);
             cell.read = rename_read(cell.read);
         });
+    for (auto& log : logs_)
+        for (auto& [stream, write] : log->loose_writes) write.first = write.end = 0;   // the accesses have other numbers
     sets_.swap(sets);
     last_set_ = {};
     forget_actors(is_used);
@@ -217,6 +219,10 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
                 ++each;
             }
     }
+    for (Actor actor = 1; actor < actors_.size(); ++actor) {
+        const ActorState& state = actors_[actor];
+        if ((state.role == Role::loose || state.role == Role::loose_delivery) && state.id == LooseWrite::kOwn) let_go(actor);
+    }
     if (!any) return;
     std::unordered_map<const void*, Clock> filtered;   // versions stay shared
     std::vector<Clock> held;                           // no identity is used twice meanwhile
@@ -244,6 +250,9 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
             std::erase_if(channel.sent, [&](const Sent& sent) { return has_gone[sent.actor]; });
             std::erase_if(channel.fenced, [&](const Fence& fence) { return has_gone[fence.actor]; });
         }
+    for (auto& log : logs_)
+        for (auto& [stream, write] : log->loose_writes)
+            std::erase_if(write.brought, [&](const auto& brought) { return has_gone[brought.first]; });
     for (Actor actor = 1; actor < has_gone.size(); ++actor)
         if (has_gone[actor]) {
             actors_[actor] = ActorState{.role = Role::thread, .log = 0};

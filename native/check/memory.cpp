@@ -93,7 +93,12 @@ bool Analysis::comes_before(uint32_t access, const Past& past, Actor actor, Acto
         const Role role = actors_[by].role;
         if (role != Role::loose && role != Role::loose_delivery) return true;
     }
-    return past.sure.of(by) >= before.number;
+    if (past.sure.of(by) >= before.number) return true;
+    const ActorState& state = actors_[by];
+    if (state.role != Role::loose && state.role != Role::loose_delivery) return false;
+    const auto channel = logs_[state.log]->channels.find(state.channel);
+    if (channel == logs_[state.log]->channels.end()) return false;
+    return past.sure.of(state.role == Role::loose ? channel->second.loose : channel->second.loose_delivery) >= before.number;
 }
 
 // The readers of which `access` is one: those that come before it need not be kept.

@@ -62,6 +62,9 @@ Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor act
     };
     if (event.d() != 0) {
         if (Channel* const channel = channel_of(log, event.d())) bring(*channel);
+        const auto loose = logs_[log]->loose_writes.find(event.head.stream);
+        if (event.head.stream != 0 && loose != logs_[log]->loose_writes.end() && loose->second.sequence == event.head.sequence)
+            for (const auto& [own, number] : loose->second.brought) record.past.set(own, number, 0);
         return record;
     }
     auto& here = *logs_[log];

@@ -195,7 +195,34 @@ void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver)
     const bool fetches = event.head.flags & log::kFetch;
     const uint64_t number = channel->fences + 1;
     actors_[channel->loose].newest = actors_[channel->loose_delivery].newest = number;
+    const auto first = static_cast<uint32_t>(accesses_.size());
     touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, giver);
+    auto& writes = logs_[log]->loose_writes;
+    if (event.head.stream != 0 && (writes.size() < kMostActors || writes.contains(event.head.stream)))
+        writes[event.head.stream] = {event.head.sequence, event.a(), first, static_cast<uint32_t>(accesses_.size()), {}};
+}
+
+// Its accesses become those of actors of their own, which the notify knows; a fence of the channel still brings them.
+void Analysis::bring_loose(uint32_t log, const Event& notify) {
+    const auto found = logs_[log]->loose_writes.find(notify.head.stream);
+    if (found == logs_[log]->loose_writes.end()) return;
+    LooseWrite& write = found->second;
+    if (write.channel != notify.d() || write.sequence + 1 != notify.head.sequence || write.end > accesses_.size() || !write.brought.empty()) return;
+    Actor made[2] = {0, 0};
+    for (uint32_t i = write.first; i < write.end; ++i) {
+        Origin origin = origins_[accesses_[i].origin];
+        const Role role = actors_[origin.actor].role;
+        if (role != Role::loose && role != Role::loose_delivery) continue;
+        Actor& own = made[role == Role::loose_delivery];
+        if (own == 0) {
+            own = new_actor(role, log, LooseWrite::kOwn, write.channel);
+            actors_[own].newest = accesses_[i].number;
+            write.brought.emplace_back(own, accesses_[i].number);
+        }
+        origin.actor = own;
+        accesses_[i].origin = origin_of(log, origin);
+    }
+    write.sequence = notify.head.sequence;
 }
 
 void Analysis::submit(uint32_t log, const Event& event) {
@@ -207,6 +234,7 @@ void Analysis::submit(uint32_t log, const Event& event) {
     }
     Stream& stream = stream_of(log, head.stream);
     if (head.sequence <= stream.submitted) return;   // no order of a log: each number is given once
+    if (head.kind == Kind::notify) bring_loose(log, event);
     const Past& giver = give(thread);
     std::vector<Dependency> after;
     switch (head.kind) {
