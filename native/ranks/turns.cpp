@@ -19,6 +19,7 @@ namespace {
 constexpr uint64_t kMilli = 1'000'000;
 constexpr uint64_t kSpin = 30'000, kSlice = 20 * kMilli, kBetweenSignals = 100 * kMilli;
 constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until it gives up its turn
+constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gives up its turn, whatever it does
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
 constexpr uint64_t kStragglers = 2'000 * kMilli;  // for ranks that have not come back from the rendezvous
@@ -373,11 +374,12 @@ void Turns::look_at_clock() {
     const auto stands_since = [this](uint64_t now) {
         timespec spent{};
         clockid_t clock;
-        if (state(rank_) != in || !holds() || pthread_getcpuclockid(thread_, &clock) != 0) return now;
+        if (state(rank_) != in || !holds() || pthread_getcpuclockid(thread_, &clock) != 0) return stepped_at_ = now;
         clock_gettime(clock, &spent);
         const uint64_t spent_ns = static_cast<uint64_t>(spent.tv_sec) * 1000 * kMilli + static_cast<uint64_t>(spent.tv_nsec);
         const uint64_t step = header().steps.load(std::memory_order_relaxed);
-        if (std::exchange(clock_, spent_ns) != spent_ns || std::exchange(clock_step_, step) != step) return now;
+        if (std::exchange(clock_step_, step) != step) stepped_at_ = now;
+        if (std::exchange(clock_, spent_ns) != spent_ns || stepped_at_ == now) return now;
         return stood_since_;
     };
     std::lock_guard lock(mutex_);
@@ -386,7 +388,8 @@ void Turns::look_at_clock() {
     if (holds()) header().beat_ns.store(now, std::memory_order_relaxed);
     stood_since_ = stands_since(now);
     const uint64_t patience = inside_.load(std::memory_order_relaxed) != 0 ? kInside * kStanding : kStanding;
-    if (now - stood_since_ < patience || is_running(tid_)) return;
+    const bool sleeps = now - stood_since_ >= patience && !is_running(tid_);
+    if (!sleeps && now - stepped_at_ < kPolling) return;   // it may poll for what another rank's step brings
     line(rank_).state.store(away, std::memory_order_release);
     mark_here(slept, rank_);
     give_to(draw());

@@ -36,7 +36,7 @@ class Turns {
     // Why a run may not repeat; the first reason counts.
     enum Why : uint64_t {
         repeats,
-        slept,        // a rank slept or waited outside of peerlane, and gave up its turn
+        slept,        // a rank slept, waited or polled outside of peerlane, and gave up its turn
         rested,       // a program that made no call for 1 s had its queued operations run
         took_long,    // a rank did not get its turn in time
         came_early,   // a rank came back from a wait at the rendezvous while others had turns
@@ -147,7 +147,7 @@ class Turns {
     pthread_t thread_{};
     int32_t tid_ = 0;
     std::atomic<uint32_t> inside_{0};
-    uint64_t clock_ = 0, clock_step_ = 0, stood_since_ = 0;
+    uint64_t clock_ = 0, clock_step_ = 0, stood_since_ = 0, stepped_at_ = 0;
 };
 
 }  // namespace peerlane

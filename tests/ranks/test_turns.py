@@ -95,7 +95,9 @@ def test_seeded_rank_that_sleeps_is_told_and_holds_nobody_up(tmp_path: Path) -> 
     program = _MORE.replace("{more}", "if rank == 1: time.sleep(0.5)")
     seen, lines = _run(program, "seeded:3", tmp_path, 2)
     assert seen == ["0", "1"]
-    assert _reasons(lines) == {"rank 1 slept or waited outside of peerlane for 0.1 s, and gave up its turn"}
+    assert _reasons(lines) == {
+        "rank 1 slept or waited outside of peerlane for 0.1 s, or polled there for 2 s, and gave up its turn"
+    }
 
 
 def test_seeded_rank_that_computes_keeps_its_turn(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from peerlane import _core
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.sizes import parse_size
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
@@ -128,6 +128,7 @@ def default_capacity() -> int:
         raise InvalidValue(
             f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB or more; 64MiB keep about 500,000 events",
             call="event_log.begin",
+            detail=BadArgument(SIZE_VARIABLE, given, least=_LEAST_BYTES),
         )
     return size
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics import event_log
-from peerlane.errors import BadHandle, Closed, Fault
+from peerlane.errors import BadHandle, Closed, Fault, Refused
 from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind
 
@@ -72,6 +72,7 @@ class Membership:
                     f"{len(hellos):,}",
                     fault=Fault.FALSE_CLAIM,
                     call="Group",
+                    detail=Refused(reason="false_claim", size=count, valid=len(hellos)),
                 )
 
         lines = device.backend.ranks.lines_of_board(len(hellos))

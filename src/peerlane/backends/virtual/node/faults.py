@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from peerlane import _core
-from peerlane.errors import Fault, InvalidValue
+from peerlane.errors import BadArgument, Fault, InvalidValue
 
 VARIABLE = "PEERLANE_FAULT"  # faults as --fault takes them, with semicolons between them
 
@@ -51,13 +51,18 @@ def parse(text: str, source: str, size: int) -> Planned:
     words = [word.partition("=") for word in rest.split(",")]
     given = {name: number for name, _, number in words}
     if names is None or len(words) != len(names) or set(given) != set(names):
-        raise InvalidValue(f"{source}: {text!r} is not a fault; {_VALID}", fault=Fault.BAD_CONFIG)
+        raise InvalidValue(
+            f"{source}: {text!r} is not a fault; {_VALID}",
+            fault=Fault.BAD_CONFIG,
+            detail=BadArgument("fault", text, rule=_VALID),
+        )
     for name, number in given.items():
         least = 1 if name == "op" else 0
         if not _is_number(number) or not least <= int(number) <= _MOST[name]:
             raise InvalidValue(
                 f"{source}: {name} of {text!r} is {number!r}; valid are {least} to {_MOST[name]}",
                 fault=Fault.BAD_CONFIG,
+                detail=BadArgument(name, number, least=least, most=_MOST[name]),
             )
     return Planned(int(given["rank"]), int(given["op"]), int(given["ms"]) if kind == "delay" else None)
 

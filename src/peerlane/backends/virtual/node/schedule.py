@@ -29,7 +29,7 @@ _SEEDS = range(1 << 64)
 _MOST_CHANGES = 1000
 _WHYS = (
     "",
-    "rank {} slept or waited outside of peerlane for 0.1 s, and gave up its turn",
+    "rank {} slept or waited outside of peerlane for 0.1 s, or polled there for 2 s, and gave up its turn",
     "rank {} made no call for 1 s, so its queued operations were run",
     "rank {} did not get its turn within 60 s",
     "rank {} came back from the rendezvous while others had turns",
@@ -97,6 +97,9 @@ def parse(text: str, source: str) -> Schedule:
             f"{source}: the steps of the schedule are {changes!r}; valid are at most {_MOST_CHANGES:,} numbers from "
             "1 on, each above the one before, with commas between them",
             fault=Fault.BAD_CONFIG,
+            detail=BadArgument(
+                "steps", changes, least=1, rule="each above the one before, with commas between them"
+            ),
         )
     return Schedule(name, int(seed), tuple(steps))
 
