@@ -73,7 +73,7 @@ std::optional<uint64_t> number(nb::handle value) {
 
 // Seconds, or None for ever.
 bool is_timeout(nb::handle value) {
-    if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr()) >= 0;
+    if (PyFloat_CheckExact(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr()) >= 0;
     return value.is_none() || number(value);
 }
 

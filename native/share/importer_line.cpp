@@ -18,7 +18,7 @@ namespace peerlane {
 
 namespace {
 
-constexpr int kPollMilliseconds = 100;          // milliseconds between two looks at signals and at who died
+constexpr int kPollMilliseconds = 100;   // between two looks at signals and at who died
 constexpr int kDialAgain = 2;        // milliseconds
 constexpr int kLastWords = 100;      // milliseconds: a dying process closes its sockets before it counts as dead
 
