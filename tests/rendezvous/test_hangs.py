@@ -108,6 +108,37 @@ def test_hear_other_rank_never_asks_says_all_know_after_patience() -> None:
     assert ranks.say(1, waits[1], 100, 1600).all_know
 
 
+def condemned_pair() -> tuple[Ranks, list[list[Wait]]]:
+    """Return two ranks that wait in vain, of which only rank 1 has heard it, and went on after its patience."""
+    ranks, waits = stuck_pair()
+    for now in (100, 700):
+        for rank in range(2):
+            ranks.say(rank, waits[rank], 100, now)
+    assert ranks.say(1, waits[1], 100, 1600).all_know
+    return ranks, waits
+
+
+def test_hear_rank_that_was_silent_since_the_verdict_is_told_later() -> None:
+    ranks, waits = condemned_pair()
+    assert not ranks.say(1, waits[1], 6000, 8000).in_vain  # it waits anew
+    found = ranks.say(0, waits[0], 100, 8001)
+    assert [each.text for each in found.in_vain] == ["rank 0", "rank 1"] and found.all_know
+    assert not ranks.say(0, waits[0], 8002, 8003).in_vain
+
+
+def test_hear_rank_whose_peer_ended_after_the_verdict_is_told() -> None:
+    ranks, waits = condemned_pair()
+    ranks.hangs._seen.pop(1)
+    found = ranks.say(0, waits[0], 100, 1601)
+    assert found.standings == (((1, ALIVE[1]),),) and found.in_vain and found.all_know
+
+
+def test_hear_rank_whose_request_was_answered_after_the_verdict_is_not_told() -> None:
+    ranks, waits = condemned_pair()
+    ranks.asked = [each for each in ranks.asked if each.rank != 0]
+    assert ranks.say(0, waits[0], 100, 1601) == Reply((None,))
+
+
 def test_hear_request_that_does_not_wait_gives_no_verdict() -> None:
     ranks, waits = stuck_pair()
     ranks.asked.pop()

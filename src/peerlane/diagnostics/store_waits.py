@@ -66,6 +66,9 @@ class StoreWait:
         self.in_vain: Deadlock | None = None
         self.is_over = False
 
+    def check(self) -> None:
+        """Raise an error if the wait must end for a reason that the server does not know."""
+
 
 #: The present waits, by thread.
 waiting: dict[int, StoreWait] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from peerlane.diagnostics import losses
 from peerlane.errors import Error, MeetingWait, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
-from peerlane.ranks.deadlock.wait_state import Coming
+from peerlane.ranks.deadlock.wait_state import Coming, PeerHasLeft
 
 if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Begun
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _AT_MEETING = frozenset(("hello", "membership", "watching"))  # the messages before there is a session
 _NO_FOLDER = "\x1f"  # stands for a slash in the name of a channel, which cannot have this character
-_LOOK = 0.3  # seconds between two checks that an awaited rank has not left
 
 
 class Conversation:
@@ -52,30 +51,28 @@ class Conversation:
         Deadlock
             The ranks wait for one another.
         """
-        session = self._session
-        key = self._key(word, peer)
+        session, line = self._session, self._session._meeting.line
+        coming = Coming(session, call, self._key(word, peer), peer, deadline)
         seconds = max(0.0, deadline - time.monotonic())
-        with detect.waiting_for(Coming(session, call, key, peer, deadline)):
-            while True:
-                session._check_open(call)  # another thread may have closed it
-                left = max(0.0, deadline - time.monotonic())
-                has_left = session._membership is not None and session._membership.has_left(peer)
-                try:
-                    return session._meeting.line.get(key, timeout=0 if has_left else min(left, _LOOK))
-                except (WaitTimeout, PeerLost) as error:
-                    if has_left:
-                        text = f"{call}: rank {peer} did not come: it has closed its group"
-                        raise losses.lost(session.members[peer].pid, text, call=call) from None
-                    is_late = isinstance(error, WaitTimeout)
-                    if left <= _LOOK or not is_late:
-                        why = f"it has not made its end within {seconds:.3g} s" if is_late else error
-                        made = error.retold(f"{call}: rank {peer} did not come: {why}")
-                        made.call = call
-                        if is_late:
-                            made.detail = MeetingWait(
-                                "rank", word, session.rank, session.size, seconds, awaited=(peer,)
-                            )
-                        raise made from None
+        with detect.waiting_for(coming):
+            try:
+                coming.check()
+                return line.get(coming.key, timeout=seconds)
+            except PeerHasLeft:
+                with contextlib.suppress(WaitTimeout, PeerLost):  # the message may have come before
+                    return line.get(coming.key, timeout=0)
+                text = f"{call}: rank {peer} did not come: it has closed its group"
+                raise losses.lost(session.members[peer].pid, text, call=call) from None
+            except (WaitTimeout, PeerLost) as error:
+                is_late = isinstance(error, WaitTimeout)
+                why = f"it has not made its end within {seconds:.3g} s" if is_late else error
+                made = error.retold(f"{call}: rank {peer} did not come: {why}")
+                made.call = call
+                if is_late:
+                    made.detail = MeetingWait(
+                        "rank", word, session.rank, session.size, seconds, awaited=(peer,)
+                    )
+                raise made from None
 
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank."""

@@ -307,10 +307,8 @@ class Rendezvous:
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
                 return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
-            except (PeerLost, WaitTimeout) as error:
-                # A slice of a longer wait may end before the launcher has the report of a deadlock.
-                is_slice = isinstance(error, WaitTimeout) and time.monotonic() < wait.deadline
-                if wait.in_vain is None or is_slice:
+            except (PeerLost, WaitTimeout):
+                if wait.in_vain is None:
                     raise
                 raise wait.in_vain from None
 

@@ -39,11 +39,18 @@ class _Verdict:
     told: set[int] = field(default_factory=set)  # pids of processes that have heard it
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Stuck:
     report: Report
+    standings: tuple[Standing, ...]
     pids: frozenset[int]  # processes that could let it go on
-    verdict: _Verdict | None = None
+
+
+@dataclass(frozen=True)
+class _Condemned:
+    since_ns: int  # of its report
+    standings: tuple[Standing, ...]
+    verdict: _Verdict
 
 
 class Hangs:
@@ -66,6 +73,7 @@ class Hangs:
         self._meeting, self._requests = meeting, requests
         self._seen: dict[int, set[int]] = {}  # pids, by the rank that the processes act as
         self._stuck: dict[tuple[int, int], _Stuck] = {}  # by pid and rank
+        self._condemned: dict[tuple[int, int], _Condemned] = {}
 
     def note(self, rank: int, pid: int) -> None:
         """Note that a process acts as a rank."""
@@ -87,23 +95,23 @@ class Hangs:
             Nanoseconds of the monotonic clock.
         """
         requests = {(each.operation, each.key): each for each in self._requests(pid) if each.rank == rank}
+        waiters = [requests.get((each.operation, each.key)) for each in report.waits]
         standings = tuple(
-            self._standing(pid, each, requests.get((each.operation, each.key))) for each in report.waits
+            self._standing(pid, wait, waiter) for wait, waiter in zip(report.waits, waiters, strict=True)
         )
         key = pid, rank
-        if not report.since_ns or not report.since_ns <= report.until_ns <= now or None in standings:
-            self._stuck.pop(key, None)
+        self._stuck.pop(key, None)
+        if 0 < report.since_ns <= report.until_ns <= now and None not in standings:
+            pids = {other for each in standings for _, other in each or ()}
+            self._stuck[key] = _Stuck(report, standings, frozenset(pids.union(report.pids)))
+            self._forget(now)
+            if not self._is_condemned(key) and self._are_in_vain(pid, STEADY_NS, now):
+                self._condemn(now)
+        told = self._condemned.get(key)
+        if told is None or told.since_ns != report.since_ns or None in waiters:
             return Reply(standings)
-        pids = {other for each in standings for _, other in each or ()}
-        before = self._stuck.get(key)
-        verdict = before.verdict if before and before.report.since_ns == report.since_ns else None
-        self._stuck[key] = mine = _Stuck(report, frozenset(pids.union(report.pids)), verdict)
-        self._forget(now)
-        if mine.verdict is None and self._are_in_vain(pid, STEADY_NS, now):
-            self._condemn(now)
-        if mine.verdict is None:
-            return Reply(standings)
-        return Reply(standings, mine.verdict.parties, self._all_know(mine.verdict, pid, now))
+        # The others may have heard it and ended; the verdict was right while they waited, and this one waits still.
+        return Reply(told.standings, told.verdict.parties, self._all_know(told.verdict, pid, now))
 
     def _standing(self, asking: int, wait: Wait, waiter: Waiter | None) -> Standing:
         if waiter is None:
@@ -160,11 +168,16 @@ class Hangs:
         are_all = all(each.rank in found for each in self._requests(pid))
         return list(found.values()) if are_all else []
 
+    def _is_condemned(self, key: tuple[int, int]) -> bool:
+        told = self._condemned.get(key)
+        return told is not None and told.since_ns == self._stuck[key].report.since_ns
+
     def _condemn(self, now: int) -> None:
+        self._condemned = {key: each for key, each in self._condemned.items() if _lives(key[0])}
         keys = sorted(
             (rank, pid)
-            for (pid, rank), each in self._stuck.items()
-            if each.verdict is None and self._are_in_vain(pid, 0, now)
+            for pid, rank in self._stuck
+            if not self._is_condemned((pid, rank)) and self._are_in_vain(pid, 0, now)
         )[:MAX_PROCESSES]
         parties = []
         for number, (rank, pid) in enumerate(keys):
@@ -172,7 +185,8 @@ class Hangs:
             parties.append(Party(rank, pid, report.since_ns, report.text if number < _MOST_TEXTS else ""))
         verdict = _Verdict(tuple(parties), now)
         for rank, pid in keys:
-            self._stuck[pid, rank].verdict = verdict
+            stuck = self._stuck[pid, rank]
+            self._condemned[pid, rank] = _Condemned(stuck.report.since_ns, stuck.standings, verdict)
 
     def _all_know(self, verdict: _Verdict, pid: int, now: int) -> bool:
         verdict.told.add(pid)

@@ -50,9 +50,6 @@ def ask(waits: Waits, since: int) -> bool:
         each.standing = standing
         if standing is not None:
             each.sure_ns = waits.before_ns
-    if None in reply.standings:
-        # The request may have been between two slices of its wait: ask in another phase, not again and again there.
-        mine.next_ns = now + interval_ns(line.size) * 3 // 5
     if not reply.in_vain:
         return False
     mine.next_ns = 0

@@ -58,7 +58,8 @@ def waiting_for(coming: wait_state.Coming) -> Iterator[None]:
 
 
 def _look_from_rendezvous(wait: store_waits.StoreWait) -> None:
-    """Look, and end the wait of this thread if it is in vain; the rendezvous client calls this while it waits."""
+    """End the wait of this thread if it must end or is in vain; the rendezvous client calls this while it waits."""
+    wait.check()
     if not wait.is_over:
         progress.look()
     if wait.is_over and wait.in_vain is not None:

@@ -34,6 +34,10 @@ class Awaited(NamedTuple):
 awaited: dict[int, Awaited] = {}
 
 
+class PeerHasLeft(Exception):
+    """The peer whose message a thread waits for has closed its group."""
+
+
 class Coming(StoreWait):
     """A thread's wait, at the rendezvous, for a message of a peer in its group.
 
@@ -50,6 +54,15 @@ class Coming(StoreWait):
     def __init__(self, group: Session, call: str, key: str, peer: int, deadline: float) -> None:
         super().__init__(group._meeting.line, "key", key, call, deadline, peer)
         self.group = group
+        self._is_told = False
+
+    def check(self) -> None:
+        """Raise an error if the group is closed, `PeerHasLeft` once if the peer has closed its group."""
+        self.group._check_open(self.call)  # another thread may have closed it
+        membership = self.group._membership
+        if not self._is_told and membership is not None and membership.has_left(self.peer):
+            self._is_told = True
+            raise PeerHasLeft
 
 
 class Waits:

@@ -1,0 +1,69 @@
+"""Messages of a group's ranks: how a rank waits for one."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import peerlane as pl
+from peerlane.diagnostics import store_waits
+from peerlane.ranks.conversation import Conversation
+
+pytestmark = pytest.mark.any_schedule
+
+
+class Line:
+    """A rendezvous at which a message never comes."""
+
+    rank, size, address = 0, 2, "here"
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    def get(self, _key: str, *, timeout: float) -> bytes:
+        """Note the request; look once, as the client does while a request waits."""
+        self.asked.append(timeout)
+        assert store_waits.while_waiting is not None
+        store_waits.while_waiting(next(iter(store_waits.waiting.values())))
+        raise pl.WaitTimeout("nobody has put it")
+
+
+class Left:
+    """The membership of a group that every other rank has closed."""
+
+    def has_left(self, _rank: int) -> bool:
+        """Return True."""
+        return True
+
+
+def session_at(line: Line, membership: Left | None = None) -> Any:
+    """Return a session of two ranks, as rank 0."""
+    return SimpleNamespace(
+        _meeting=SimpleNamespace(line=line),
+        _key="g.0",
+        _membership=membership,
+        _check_open=lambda _call: None,
+        members=[SimpleNamespace(pid=0)] * 2,
+        name="g",
+        rank=0,
+        size=2,
+    )
+
+
+def test_hear_message_that_never_comes_is_one_request_of_whole_timeout() -> None:
+    """Between two requests the server does not know that this rank waits, and would name no deadlock."""
+    line = Line()
+    with pytest.raises(pl.WaitTimeout, match="rank 1 did not come: it has not made its end within 1 s"):
+        Conversation(session_at(line)).hear("Group", "hello", 1, time.monotonic() + 1)
+    (timeout,) = line.asked
+    assert timeout == pytest.approx(1, abs=0.1)
+
+
+def test_hear_peer_that_has_left_asks_once_for_what_it_said_before() -> None:
+    line = Line()
+    with pytest.raises(pl.PeerLost, match="rank 1 did not come: it has closed its group"):
+        Conversation(session_at(line, Left())).hear("Group.channel", "invite.1", 1, time.monotonic() + 60)
+    assert line.asked == [0]
