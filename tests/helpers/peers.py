@@ -72,11 +72,15 @@ class Peer:
         """Start to run code in the process."""
         self._to.write(json.dumps(code).encode() + b"\n")
 
-    def receive(self, seconds: float = SECONDS) -> Any:
-        """Return the ``result`` of the code that was sent last."""
+    def has_answered(self, seconds: float) -> bool:
+        """Tell whether the code that was sent last ends within so many seconds."""
         poll = select.poll()  # select() cannot wait for descriptors above 1,023
         poll.register(self._from, select.POLLIN)
-        if not poll.poll(seconds * 1000):
+        return bool(poll.poll(seconds * 1000))
+
+    def receive(self, seconds: float = SECONDS) -> Any:
+        """Return the ``result`` of the code that was sent last."""
+        if not self.has_answered(seconds):
             raise AssertionError(f"process {self.pid} did not answer within {seconds:g} s")
         line = self._from.readline()
         assert line, f"process {self.pid} ended with {self._child.wait(SECONDS)}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 
 from helpers.peers import Peer, peer
 from peerlane.rendezvous import RendezvousServer
 
+QUIET = 3.5  # seconds in which a deadlock would have been told
 _numbers = itertools.count()
 
 
@@ -18,6 +20,16 @@ def ask_all(peers: Sequence[Peer], code: str) -> list[object]:
     for each in peers:
         each.send(code)
     return [each.receive() for each in peers]
+
+
+def wait_on(peers: Sequence[Peer], codes: Sequence[str]) -> None:
+    """Let the processes run their code, whose waits are without time-out; check that all of them wait on."""
+    for each, code in zip(peers, codes, strict=True):
+        each.send(code)
+    until = time.monotonic() + QUIET
+    for each in peers:
+        if each.has_answered(max(0.0, until - time.monotonic())):
+            raise AssertionError(f"a wait has ended: {each.receive()}")
 
 
 @contextlib.contextmanager
