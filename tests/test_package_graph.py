@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "peerlane"
 
 # From the ground up: a package imports itself and those above it in this list.  The longest name counts.
 ORDER = (
-    ("errors", "_interpreter"),
+    ("support.records", "_interpreter"),
+    ("errors",),
     ("support",),
     ("backend",),
     ("diagnostics",),
