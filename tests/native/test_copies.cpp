@@ -1,5 +1,6 @@
 #include "copy/copy_engine.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -15,7 +16,10 @@ uint64_t address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
 std::vector<char> noise(std::mt19937_64& random, uint64_t size) {
     std::vector<char> bytes(size);
-    for (uint64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(random() >> 11);
+    for (uint64_t i = 0; i < size; i += 8) {
+        const uint64_t drawn = random();
+        memcpy(&bytes[i], &drawn, std::min<uint64_t>(8, size - i));
+    }
     return bytes;
 }
 
