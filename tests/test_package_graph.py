@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.any_schedule  # it reads sources
+
 PACKAGE = Path(__file__).parents[1] / "src" / "peerlane"
 
 # From the ground up: a package imports itself and those above it in this list.  The longest name counts.
