@@ -1,15 +1,16 @@
 """The exceptions, and the faults that each dialect maps to its vendor's codes.
 
 ``docs/errors.md`` says what holds after a raise: one sentence for each fault, each with a test.
-This module imports nothing else of the package: all other parts, the native module included, depend on it.
+This module imports the decorator of records alone: all other parts, the native module included, depend on it.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+
+from peerlane.support.records import dataclass
 
 
 class Fault(enum.Enum):

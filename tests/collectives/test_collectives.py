@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,18 @@ def here(node: Node) -> Iterator[None]:
     until(lambda: not [each for each in threading.enumerate() if each.name.startswith("peerlane-rendezvous")])
 
 
+@lru_cache(16)
 def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Return a rank's elements as bytes; floats are such that the order of sums and products matters."""
+    """Return a rank's elements as bytes; floats are such that the order of sums and products matters.
+
+    Every rank draws those of all ranks; the array that they get is the same, and read-only.
+    """
+    made = drawn(dtype, nbytes, rank, seed)
+    made.flags.writeable = False
+    return made
+
+
+def drawn(dtype: str, nbytes: int, rank: int, seed: int) -> np.ndarray[Any, Any]:
     random = np.random.default_rng((seed, rank, nbytes))
     if dtype == "bfloat16":
         return (
@@ -62,6 +73,14 @@ def folded(parts: list[np.ndarray[Any, Any]], dtype: str, op: str) -> np.ndarray
         with np.errstate(all="ignore"):
             function(result.view(dtype), part.view(dtype), out=result.view(dtype))
     return result
+
+
+@lru_cache(4)
+def reduced(dtype: str, nbytes: int, size: int, op: str) -> np.ndarray[Any, Any]:
+    """Return the bytes of all ranks combined; the array is the same for each rank."""
+    made = folded([values(dtype, nbytes, rank) for rank in range(size)], dtype, op)
+    made.flags.writeable = False
+    return made
 
 
 def device_bytes(group: pl.Group, content: np.ndarray[Any, Any]) -> pl.Buffer:
@@ -93,16 +112,15 @@ def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **op
 def test_all_reduce_by_each_algorithm_gives_same_bits(size: int, algorithm: str, kind: str) -> None:
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
         for nbytes in BYTES:
-            parts = [values("float32", nbytes, rank) for rank in range(size)]
-            want = folded(parts, "float32", "sum")
+            own, want = values("float32", nbytes, group.rank), reduced("float32", nbytes, size, "sum")
             in_place, apart = (
-                device_bytes(group, parts[group.rank]),
+                device_bytes(group, own),
                 device_bytes(group, np.zeros(nbytes, np.uint8)),
             )
             host = np.zeros(nbytes, np.uint8)
             group.all_reduce(in_place, dtype="float32", algorithm=algorithm, stream=stream)
-            group.all_reduce(apart, parts[group.rank], dtype="float32", algorithm=algorithm, stream=stream)
-            group.all_reduce(host, parts[group.rank], dtype="float32", algorithm=algorithm, stream=stream)
+            group.all_reduce(apart, own, dtype="float32", algorithm=algorithm, stream=stream)
+            group.all_reduce(host, own, dtype="float32", algorithm=algorithm, stream=stream)
             done(stream)
             for got in (in_place.view(), apart.view(), host):
                 assert np.array_equal(got, want), (nbytes, algorithm)
@@ -113,9 +131,7 @@ def test_all_reduce_by_each_algorithm_gives_same_bits(size: int, algorithm: str,
 def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], **options: Any) -> None:
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
         for dtype, op in itertools.product(types, OPERATIONS):
-            parts = [values(dtype, nbytes, rank) for rank in range(size)]
-            want = folded(parts, dtype, op)
-            own = parts[group.rank]
+            own, want = values(dtype, nbytes, group.rank), reduced(dtype, nbytes, size, op)
             for algorithm in (None, *ALGORITHMS):
                 got = np.zeros(nbytes, np.uint8)
                 group.all_reduce(got, own, dtype=dtype, op=op, algorithm=algorithm, stream=stream)

@@ -1,10 +1,12 @@
-// The whole test framework: CHECK, a refusal catcher, and a seed that is printed.
+// The whole test framework: CHECK, a refusal catcher, a seed that is printed, and the tests by their names.
 #pragma once
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <random>
+#include <string>
 
 #include "memory/refusal.h"
 
@@ -55,3 +57,14 @@ inline int scaled(int usual, int soak) { return std::getenv("PEERLANE_SOAK") ? s
 
 // TSan refuses windows beyond 1 TiB.
 inline constexpr uint64_t kTestWindow = uint64_t{512} << 30;
+
+inline std::map<std::string, int (*)(int, char**)>& native_tests() {
+    static std::map<std::string, int (*)(int, char**)> all;
+    return all;
+}
+
+// What follows is the body of a test; `argv` begins with its name.
+#define NATIVE_TEST(name)                                                             \
+    static int name(int argc, char** argv);                                           \
+    static const bool name##_is_listed = native_tests().emplace(#name, name).second;  \
+    static int name([[maybe_unused]] int argc, [[maybe_unused]] char** argv)

@@ -165,6 +165,7 @@ int export_lines(const std::vector<std::string>& words) {
 }
 
 int play(int argc, char** argv, std::map<std::string, Role> roles, const std::function<void()>& tests) {
+    test_of_this_process = argv[0];
     roles.emplace("importer", import_lines);
     roles.emplace("exporter", export_lines);
     if (argc > 1) return roles.at(argv[1])({argv + 2, argv + argc});

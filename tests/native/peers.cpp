@@ -10,6 +10,8 @@ extern char** environ;
 
 namespace peers {
 
+std::string test_of_this_process;
+
 bool comes_true(const std::function<bool()>& condition, double seconds) {
     const auto start = steady_clock::now();
     while (!condition()) {
@@ -32,7 +34,7 @@ Child::Child(const std::string& role, const std::vector<std::string>& words) {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    std::vector<std::string> all{"peer", role};
+    std::vector<std::string> all{"peer", test_of_this_process, role};
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     for (std::string& word : all) argv.push_back(word.data());

@@ -41,6 +41,8 @@ inline double seconds_since(steady_clock::time_point start) {
 bool comes_true(const std::function<bool()>& condition, double seconds = kPatience);
 int descriptors_open();
 
+extern std::string test_of_this_process;   // a child takes a role of the same test
+
 class Child {
   public:
     Child(const std::string& role, const std::vector<std::string>& words = {});

@@ -6,7 +6,7 @@
 
 using namespace peerlane;
 
-int main() {
+NATIVE_TEST(test_address_space) {
     auto random = seeded("test_address_space");
     AddressSpace space;
     space.open(kTestWindow);

@@ -269,6 +269,6 @@ void all_of_it() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+NATIVE_TEST(test_broker) {
     return play(argc, argv, {}, all_of_it);
 }

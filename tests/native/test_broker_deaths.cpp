@@ -209,6 +209,6 @@ void all_of_it() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+NATIVE_TEST(test_broker_deaths) {
     return play(argc, argv, {{"filtered_exporter", filtered_exporter}, {"filtered_importer", filtered_importer}}, all_of_it);
 }

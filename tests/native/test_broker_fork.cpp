@@ -109,6 +109,6 @@ void all_of_it() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+NATIVE_TEST(test_broker_fork) {
     return play(argc, argv, {{"early", early}}, all_of_it);
 }

@@ -226,6 +226,6 @@ void all_of_it() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+NATIVE_TEST(test_broker_refusals) {
     return play(argc, argv, {{"stranger", stranger}, {"apart", apart}}, all_of_it);
 }

@@ -121,7 +121,7 @@ void random_words_in_the_page_do_no_harm(std::mt19937_64& random) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_completions) {
     auto random = seeded("test_completions");
     RUN(order());
     RUN(pushes_and_pops_of_threads_lose_nothing(static_cast<uint32_t>(scaled(20'000, 1'000'000))));

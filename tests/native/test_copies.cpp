@@ -1,5 +1,6 @@
 #include "copy/copy_engine.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -15,7 +16,10 @@ uint64_t address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
 std::vector<char> noise(std::mt19937_64& random, uint64_t size) {
     std::vector<char> bytes(size);
-    for (uint64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(random() >> 11);
+    for (uint64_t i = 0; i < size; i += 8) {
+        const uint64_t drawn = random();
+        memcpy(&bytes[i], &drawn, std::min<uint64_t>(8, size - i));
+    }
     return bytes;
 }
 
@@ -35,7 +39,7 @@ void moves_every_length_at_every_alignment(StreamCopy moved_by, std::mt19937_64&
     const auto source = noise(random, 200000);
     std::vector<char> target(200000);
     const auto moves = [&](size_t to, size_t from, size_t n) {
-        std::fill(target.begin(), target.begin() + static_cast<ptrdiff_t>(to + n + 1), 0);
+        memset(target.data(), 0, to + n + 1);
         moved_by(target.data() + to, source.data() + from, n);
         store_fence();
         CHECK(memcmp(target.data() + to, source.data() + from, n) == 0);
@@ -149,7 +153,7 @@ void a_poll_stops_a_long_copy(uint32_t device) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_copies) {
     auto random = seeded("test_copies");
     Heap::get().configure({.window_bytes = kTestWindow});
     const uint32_t a = device_of(uint64_t{1} << 40), b = device_of(uint64_t{1} << 40);

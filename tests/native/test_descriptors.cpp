@@ -208,7 +208,7 @@ void rewritten_while_it_is_read() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_descriptors) {
     auto random = seeded("test_descriptors");
     open_heap();
     device = new_device();

@@ -65,7 +65,7 @@ void a_device_address_is_explained() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_faults) {
     struct sigaction before {};
     before.sa_sigaction = earlier;
     before.sa_flags = SA_SIGINFO;

@@ -92,7 +92,7 @@ void all_at_once() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_faults_in_streams) {
     auto random = seeded("test_faults_in_streams");
     open_heap();
     device = new_device();

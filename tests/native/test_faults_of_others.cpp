@@ -169,7 +169,7 @@ void a_thousand_changes_of_handlers_are_survived() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_faults_of_others) {
     forbidden();
     a_repairing_handler_is_called_every_time();
     a_jumping_handler_is_called_every_time();

@@ -60,7 +60,7 @@ void the_child_works(uint32_t device) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_fork_anew) {
     auto random = seeded("test_fork_anew");
     CHECK(exited_with(status_of_child([] { CHECK(begin_anew() && !Heap::is_made()); }), 0));
     open_heap();

@@ -212,7 +212,7 @@ void a_forked_child_is_refused_and_holds_nothing() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_heap) {
     auto random = seeded("test_heap");
     Heap::get().configure({.window_bytes = kTestWindow});
     every_size_is_bounded_exactly();

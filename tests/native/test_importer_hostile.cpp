@@ -290,6 +290,6 @@ void all_of_it() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+NATIVE_TEST(test_importer_hostile) {
     return play(argc, argv, {}, all_of_it);
 }

@@ -58,7 +58,7 @@ void set_owner(int fd, const LedgerLayout& layout, uint64_t slot, uint64_t owner
 // A process that listed a block has died; a process that imports it races with a process that lists another block.
 void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
     Ledger importer(fd, layout, 0), lister(fd, layout, 2);
-    const int rounds = scaled(3000, 300000);
+    const int rounds = scaled(1000, 300000);
     for (int round = 0; round < rounds; ++round) {
         const uint64_t old_id = 1000 + round * 2, new_id = old_id + 1;
         set_owner(fd, layout, 1, 1);
@@ -129,7 +129,7 @@ void nobody_writes_into_a_slot_given_back(int fd, const LedgerLayout& layout) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_ledger) {
     const LedgerLayout layout{2, 4};
     const int fd = memfd_create("ledger", MFD_CLOEXEC);
     CHECK(refuses(Why::system_memory, [&] { Ledger(fd, layout, 0); }));

@@ -279,7 +279,7 @@ void a_block_that_only_others_hold_is_told_once(uint32_t device) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_mappings) {
     auto random = seeded("test_mappings");
     Heap::get().configure({.window_bytes = kTestWindow});
     const uint32_t a = device_of(uint64_t{1} << 40), b = device_of(uint64_t{1} << 40);

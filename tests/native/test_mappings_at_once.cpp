@@ -123,7 +123,7 @@ int blocks_open() {
 
 // A child that keeps a descriptor keeps its parent's memory.
 void forks_meet_the_ends_of_blocks(uint32_t device) {
-    for (int round = 0; round < 300; ++round) {
+    for (int round = 0, rounds = scaled(100, 300); round < rounds; ++round) {
         std::vector<Block*> blocks;
         for (int i = 0; i < 100; ++i) blocks.push_back(create_block(4096, device));
         std::atomic<bool> started{false};
@@ -145,12 +145,12 @@ void forks_meet_the_ends_of_blocks(uint32_t device) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_mappings_at_once) {
     Heap& heap = Heap::get();
     heap.configure({.window_bytes = kTestWindow, .cache_bytes = 0});
     const uint32_t device = heap.add_device({.capacity = uint64_t{1} << 40}, nullptr, 0);
-    RUN(what_moves_is_alive(device, true, uint64_t{1} << 20, 100));
-    RUN(what_moves_is_alive(device, false, 256, 1000));
+    RUN(what_moves_is_alive(device, true, uint64_t{1} << 20, scaled(40, 100)));
+    RUN(what_moves_is_alive(device, false, 256, scaled(300, 1000)));
     RUN(bytes_outlive_a_mapping(device));
     RUN(forks_meet_the_ends_of_blocks(device));
     return 0;

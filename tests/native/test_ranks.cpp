@@ -325,7 +325,7 @@ void records_race_with_looks(const std::shared_ptr<Ledger>& ledger) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_ranks) {
     open_heap();
     device = new_device();
     auto random = seeded("test_ranks");

@@ -157,7 +157,7 @@ void a_process_that_cannot_be_looked_at_lives(const std::shared_ptr<Ledger>& led
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_shared_signals) {
     open_heap();
     device = new_device();
     auto random = seeded("test_shared_signals");

@@ -211,7 +211,7 @@ void aborted_while_they_run(std::mt19937_64& random) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_stream_callbacks) {
     auto random = seeded("test_stream_callbacks");
     open_heap();
     device = new_device();

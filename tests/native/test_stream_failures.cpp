@@ -307,7 +307,7 @@ void closing_a_device() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_stream_failures) {
     auto random = seeded("test_stream_failures");
     open_heap();
     device = new_device();

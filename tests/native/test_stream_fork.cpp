@@ -79,7 +79,7 @@ void the_child_is_refused() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_stream_fork) {
     auto random = seeded("test_stream_fork");
     open_heap();
     device = new_device();

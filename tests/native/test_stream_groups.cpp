@@ -129,7 +129,7 @@ void many_members() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_stream_groups) {
     auto random = seeded("test_stream_groups");
     open_heap();
     device = new_device();

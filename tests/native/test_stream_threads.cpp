@@ -224,7 +224,7 @@ size_t threads_of_process() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_stream_threads) {
     auto random = seeded("test_stream_threads");
     open_heap();
     device = new_device();

@@ -258,7 +258,7 @@ void traces_are_handed_over() {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_streams) {
     auto random = seeded("test_streams");
     open_heap();
     first_device = new_device();

@@ -9,7 +9,7 @@
 
 using namespace peerlane;
 
-int main() {
+NATIVE_TEST(test_threads) {
     auto random = seeded("test_threads");
     Heap& heap = Heap::get();
     heap.configure({.window_bytes = kTestWindow, .cache_bytes = 8 * kGranule});

@@ -172,7 +172,7 @@ void readers_see_whole_spells(const std::shared_ptr<Ledger>& ledger) {
 
 }  // namespace
 
-int main() {
+NATIVE_TEST(test_wait_boards) {
     Heap::get().configure({.window_bytes = kTestWindow});
     auto random = seeded("test_wait_boards");
     const std::shared_ptr<Ledger> ledger = new_ledger();

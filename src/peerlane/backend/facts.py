@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from peerlane.support.records import dataclass
 
 
 class Caps(enum.Flag):

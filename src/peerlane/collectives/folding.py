@@ -6,10 +6,10 @@ The result of n ranks is ``(((a0 OP a1) OP a2) OP ...) OP an``, as :func:`peerla
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peerlane.memory.copy import copy, reduce
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer

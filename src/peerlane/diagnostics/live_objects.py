@@ -18,11 +18,12 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from peerlane.diagnostics import allocations, call_site
 from peerlane.diagnostics.call_site import Site
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -66,7 +67,7 @@ def in_bytes(nbytes: int) -> str:
 Source = Callable[[], Iterable[Living]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Noted:
     reference: weakref.ref[Any]
     site: Site | None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from peerlane.errors import LostProcess, PeerLost
 from peerlane.support.processes import start_time
+from peerlane.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

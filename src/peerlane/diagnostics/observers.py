@@ -11,12 +11,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from peerlane import _core
 from peerlane.diagnostics import call_site
+from peerlane.support.records import dataclass
 
 active = False  #: whether an observer is set
 

@@ -14,7 +14,6 @@ import weakref
 from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Protocol, cast
 
 from peerlane import _core
 from peerlane.errors import Busy, Refused
+from peerlane.support.records import dataclass
 
 #: The most operations that a stream keeps until they are read; older ones are lost.
 KEPT = 1 << 14

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from peerlane.diagnostics import observers
@@ -17,6 +16,7 @@ from peerlane.ranks.late_delivery import HeldBack
 from peerlane.ranks.lending import WINDOW, lent_by
 from peerlane.ranks.wire import Invitation, Shared
 from peerlane.streams.notify import Notify, NotifyKind
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank

@@ -10,7 +10,6 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.backend.ranks import Lent
@@ -19,6 +18,7 @@ from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.bank import open_bank
 from peerlane.sharing.handle import EVERYONE, Handle
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank, Lease

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend.facts import Caps
@@ -15,6 +14,7 @@ from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import check_memory, check_texts
 from peerlane.ranks.lending import WINDOW, Loan, Memories, borrow, lent_by
 from peerlane.ranks.wire import MAX_TAG, Shared
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.ranks.lending import LONGEST_HANDLE, Terms
+from peerlane.support.records import dataclass
 
 PROTOCOL = 3
 MOST_NOTIFIES = 1024

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from peerlane.diagnostics.store_waits import Standing
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, BadFrame, Operation
+from peerlane.support.records import dataclass
 
 MAX_TEXT = 1700  # characters
 MAX_WAITS = 64

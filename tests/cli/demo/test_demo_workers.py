@@ -22,7 +22,9 @@ from peerlane.cli.children import Child
 from peerlane.cli.demo import residence, transfer, worker, workers
 from peerlane.testing import procs
 
-LARGE_BYTES = 256 << 20
+# The demo works on as many bytes for more than a second after its workers hold them.
+HELD_BYTES = 128 << 20
+READ_BYTES = 16 << 20
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
@@ -217,19 +219,19 @@ Demo = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Demo]:
-    """Return a function that starts the demo on large weights in its own session, which the test's end kills."""
+    """Return a function that starts the demo in its own session, which the test's end kills."""
     weights = tmp_path / "large.safetensors"
-    header = json.dumps(
-        {"t": {"dtype": "U8", "shape": [LARGE_BYTES], "data_offsets": [0, LARGE_BYTES]}}
-    ).encode()
-    weights.write_bytes(packed(header))
-    os.truncate(weights, 8 + len(header) + LARGE_BYTES)
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     command = [sys.executable, "-m", "peerlane", "demo", "--workers", "2", "--weights", str(weights)]
     with contextlib.ExitStack() as stack:
 
-        def call() -> subprocess.Popen[str]:
+        def call(nbytes: int) -> subprocess.Popen[str]:
+            header = json.dumps(
+                {"t": {"dtype": "U8", "shape": [nbytes], "data_offsets": [0, nbytes]}}
+            ).encode()
+            weights.write_bytes(packed(header))
+            os.truncate(weights, 8 + len(header) + nbytes)
             demo = subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
@@ -270,7 +272,7 @@ def assert_nothing_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("holding", [False, True])
 def test_demo_worker_killed_is_named_and_nothing_is_left(tmp_path: Path, start: Demo, holding: bool) -> None:
-    demo = start()
+    demo = start(HELD_BYTES if holding else READ_BYTES)
     first, _ = workers_of(demo, holding=holding)
     os.kill(first, signal.SIGKILL)
     out, err = demo.communicate(timeout=60)
@@ -281,7 +283,7 @@ def test_demo_worker_killed_is_named_and_nothing_is_left(tmp_path: Path, start: 
 
 @pytest.mark.parametrize("holding", [False, True])
 def test_demo_ctrl_c_ends_its_workers(tmp_path: Path, start: Demo, holding: bool) -> None:
-    demo = start()
+    demo = start(HELD_BYTES if holding else READ_BYTES)
     workers_of(demo, holding=holding)
     began = time.monotonic()
     os.killpg(demo.pid, signal.SIGINT)
@@ -292,7 +294,7 @@ def test_demo_ctrl_c_ends_its_workers(tmp_path: Path, start: Demo, holding: bool
 
 
 def test_demo_owner_killed_its_workers_end(start: Demo) -> None:
-    demo = start()
+    demo = start(HELD_BYTES)
     workers_of(demo, holding=True)
     demo.kill()
     assert procs.await_session_end(demo.pid, 30) == {}

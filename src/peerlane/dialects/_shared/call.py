@@ -19,11 +19,11 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args
 
 from peerlane.errors import Error, Fault
+from peerlane.support.records import dataclass
 from peerlane.support.spelling import no_attribute
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
@@ -86,6 +86,12 @@ class Check:
             look(value)
 
 
+@functools.lru_cache(1)
+def _signature_of(body: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature; each declaration asks for that of its body several times, and to make it is slow."""
+    return inspect.signature(body, eval_str=True)
+
+
 Steps: TypeAlias = "tuple[tuple[int, Callable[[Any], Any]], ...]"
 
 
@@ -101,7 +107,7 @@ def steps_of(body: Callable[..., Any], checks: Iterable[Check] = (), first: Iter
     first : iterable of str
         The parameters whose annotations come before the others'.
     """
-    declared = inspect.signature(body, eval_str=True).parameters
+    declared = _signature_of(body).parameters
     names = list(declared)
     beside = ((name, each) for each in checks for name in each.names)
     inside = (
@@ -226,7 +232,7 @@ class _Parameters:
     def of(
         cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()
     ) -> _Parameters:
-        declared = inspect.signature(body, eval_str=True).parameters.values()
+        declared = _signature_of(body).parameters.values()
         names = tuple(each.name for each in declared)
         parsers = tuple(get_args(each.annotation)[1] for each in declared)
         required = sum(each.default is each.empty for each in declared)
@@ -280,22 +286,27 @@ class Declared:
         Name, type, and whether it must be given.
     returns : str
         The type of the return value, the code included.
-    facts : mapping of str to str
-        ``Gives``, ``Refuses`` and ``Basis`` of its docstring.
     area : str
         The subject of the module that declares it.
+    text : str
+        Its docstring.
     """
 
     name: str
     area: str
     parameters: tuple[tuple[str, str, bool], ...]
     returns: str
-    facts: Mapping[str, str]
+    text: str
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """``Gives``, ``Refuses`` and ``Basis`` of the docstring."""
+        return {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.cleandoc(self.text))}
 
     @classmethod
     def of(cls, name: str, body: Callable[..., Any], outputs: int | None) -> Declared:
         """Read a body; ``outputs`` is None for a call that answers without a code."""
-        declared = inspect.signature(body, eval_str=True)
+        declared = _signature_of(body)
         parameters = tuple(
             (each.name, _shown_type(each.annotation), each.default is each.empty)
             for each in declared.parameters.values()
@@ -314,12 +325,9 @@ class Declared:
     def documented(
         cls, name: str, body: Callable[..., Any], parameters: tuple[tuple[str, str, bool], ...], returns: str
     ) -> Declared:
-        """Take the facts from the docstring of a body, and the area from its module's."""
-        facts = {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.getdoc(body) or "")}
+        """Take the text from the docstring of a body, and the area from its module's."""
         area = (sys.modules[body.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
-        return cls(
-            name, area.partition(" (facts/")[0].rstrip("."), parameters, returns, MappingProxyType(facts)
-        )
+        return cls(name, area.partition(" (facts/")[0].rstrip("."), parameters, returns, body.__doc__ or "")
 
 
 def _positional(body: Callable[..., Any]) -> inspect.Signature:
@@ -327,7 +335,7 @@ def _positional(body: Callable[..., Any]) -> inspect.Signature:
     return inspect.Signature(
         [
             inspect.Parameter(each.name, inspect.Parameter.POSITIONAL_ONLY, default=each.default)
-            for each in inspect.signature(body).parameters.values()
+            for each in _signature_of(body).parameters.values()
         ]
     )
 

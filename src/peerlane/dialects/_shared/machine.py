@@ -9,7 +9,6 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
@@ -18,6 +17,7 @@ from peerlane.diagnostics import allocations, call_site, live_objects
 from peerlane.diagnostics.addresses import AddressDescription, look
 from peerlane.errors import BadArgument, Error, Fault, InvalidValue
 from peerlane.memory import raw
+from peerlane.support.records import dataclass
 
 _ENDED = 4096
 _FIRST_HANDLE = 1 << 62

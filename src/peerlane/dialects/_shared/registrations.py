@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from peerlane.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

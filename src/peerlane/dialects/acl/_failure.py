@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
@@ -14,6 +13,7 @@ from peerlane.dialects.acl._codes import FAULTS, Code
 from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, when_one_fails
 from peerlane.errors import Error
+from peerlane.support.records import dataclass
 
 _LEVEL = one_of("level", (0,), "pass 0, the level of threads: there is no other", code=Code.INVALID_PARAM)
 _FIRST_INFO = 1 << 61

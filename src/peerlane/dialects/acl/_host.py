@@ -6,9 +6,8 @@ import ctypes
 import math
 import os
 import warnings
-from typing import Any
-
-import numpy as np
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from peerlane import Kind
 from peerlane.diagnostics.addresses import is_mapped
@@ -18,10 +17,10 @@ from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, Fault
 from peerlane.memory import raw
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _END = 1 << 64
-_TYPES: dict[int, np.dtype[Any]] = {
-    int(np.dtype(code).num): np.dtype(code) for code in np.typecodes["All"] if code not in "OSUV"
-}
 _CALLER = 3  # warn, body, wrapper, caller
 _PIECE = 16 << 20
 _LIBC = ctypes.CDLL(None)
@@ -49,6 +48,8 @@ def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
     Refuses: `ValueError`
     Basis: S; C for device addresses
     """
+    import numpy as np
+
     try:
         machine.check_fork()
     except Error:
@@ -91,6 +92,8 @@ def numpy_contiguous_to_ptr(array: Object) -> tuple[int, Any]:
     Refuses: `ValueError`
     Basis: S
     """
+    import numpy as np
+
     contiguous = np.require(_array("acl.util.numpy_contiguous_to_ptr", array), requirements="C")
     return int(contiguous.ctypes.data), contiguous
 
@@ -107,7 +110,7 @@ def ptr_to_numpy(ptr: Address, shape: Object, npy_type: Int32) -> Any:
     """
     call = "acl.util.ptr_to_numpy"
     lengths = _lengths(call, shape)
-    dtype = _TYPES.get(npy_type)
+    dtype = _types().get(npy_type)
     if dtype is None:
         raise ValueError(
             f"{call}: {npy_type} is not a numpy type number of plain numbers; see numpy.dtype(...).num"
@@ -137,7 +140,17 @@ def _lengths(call: str, shape: object) -> tuple[int, ...]:
     raise ValueError(f"{call}: the shape must be a tuple of ints from 0 on, not {shape!r}")
 
 
+@cache
+def _types() -> dict[int, np.dtype[Any]]:
+    """Return NumPy's types of plain numbers by their numbers."""
+    import numpy as np
+
+    return {int(np.dtype(code).num): np.dtype(code) for code in np.typecodes["All"] if code not in "OSUV"}
+
+
 def _array_on(ptr: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     if not size:
         return np.empty(shape, dtype)
     place = raw.locate(ptr)
@@ -195,6 +208,8 @@ def _of_forked(call: str, ptr: int, size: int) -> bytes:
 
 
 def _array(call: str, value: object) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     if not isinstance(value, np.ndarray):
         raise ValueError(f"{call}: needs a numpy.ndarray, not {type(value).__name__}")
     return value

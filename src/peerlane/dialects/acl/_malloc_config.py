@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal, type_name
 from peerlane.dialects.acl._codes import Code
+from peerlane.support.records import dataclass
 
 _MODULE, _DEVICE, _SAME_ADDRESS = 1, 2, 3
 _KNOWN = (_MODULE, _DEVICE, _SAME_ADDRESS)

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from peerlane.dialects._shared.call import (
     Address,
     Int32,
@@ -74,6 +72,8 @@ def float16_to_float(value: Half) -> float:
     Gives: bare float
     Basis: S
     """
+    import numpy as np
+
     return float(np.uint16(value).view(np.float16))
 
 
@@ -84,6 +84,8 @@ def float_to_float16(value: Float) -> int:
     Gives: bare int
     Basis: S; C for what does not fit
     """
+    import numpy as np
+
     with np.errstate(over="ignore", under="ignore"):
         return int(np.float32(value).astype(np.float16).view(np.uint16))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
@@ -12,6 +11,7 @@ from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation
 from peerlane.dialects.acl._checks import null, one_of, reserved, reserved_below, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
+from peerlane.support.records import dataclass
 
 _GIB = 1 << 30
 _DEVICE, _HOSTS = 1, (0, 4)

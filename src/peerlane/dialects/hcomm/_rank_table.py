@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import OPEN_FILE_FAILURE, PARA
 from peerlane.dialects.hcomm._meeting import digest_of
+from peerlane.support.records import dataclass
 
 _LONGEST_PATH = 4096
 _LARGEST_FILE = 1 << 24

@@ -6,8 +6,6 @@ import ctypes
 import math
 from typing import Any, ClassVar
 
-import numpy as np
-
 from peerlane.dialects.hip import _pointers
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._pointers import Pointer, plain_kinds
@@ -182,6 +180,8 @@ class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
         }
 
     def _exported(self) -> object:
+        import numpy as np
+
         nbytes = self.size * self._itemsize
         kept = self._kept if self._kept is None else (self, self._kept)
         flat = np.frombuffer(_pointers.view_of(int(self), nbytes, kept), np.uint8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects.hip._checks import refuse_no_struct
@@ -13,6 +12,7 @@ from peerlane.dialects.hip._places import known, refuse_outside
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import stream_of, submits
 from peerlane.memory import raw
+from peerlane.support.records import dataclass
 
 _DEVICE, _HOST, _ANY = True, False, None
 _ENDS = {  # by kind: whether the destination and the source must be memory that HIP knows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct as layout
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from peerlane import Device, Physical
@@ -21,6 +20,7 @@ from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.errors import BadHandle
+from peerlane.support.records import dataclass
 
 _NONE, _FILE_DESCRIPTOR = 0, 1
 _PINNED, _UNCACHED = 1, 0x4000_0000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from peerlane import Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._arguments import HostAddress
@@ -12,6 +10,7 @@ from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._state import Made, machine
 from peerlane.errors import Error
 from peerlane.memory import raw
+from peerlane.support.records import dataclass
 
 CPU = -1  # hipCpuDeviceId
 _PLAIN = Made(0, 0)

@@ -10,8 +10,6 @@ import ctypes
 import math
 from typing import Any
 
-import numpy as np
-
 from peerlane import Kind
 from peerlane.memory import raw
 
@@ -147,6 +145,8 @@ def _kept(obj: Any) -> memoryview:
     try:
         return memoryview(obj)
     except ValueError:
+        import numpy as np
+
         if not isinstance(obj, np.ndarray):
             raise
         # NumPy has no letter for bfloat16 or dates; the elements keep their size and their places.

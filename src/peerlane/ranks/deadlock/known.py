@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics import progress, wait_texts
 from peerlane.errors import Error, FailedBefore, RankWait, WaitState
 from peerlane.ranks.deadlock.said import Said
+from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.ranks.deadlock.wait_state import Waits

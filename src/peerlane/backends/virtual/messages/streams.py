@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from peerlane.errors import (
 )
 from peerlane.streams import callbacks
 from peerlane.support import reductions
+from peerlane.support.records import dataclass
 
 _REFUSALS = frozenset(
     (

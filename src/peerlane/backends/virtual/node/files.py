@@ -12,13 +12,13 @@ import fcntl
 import os
 import re
 import stat
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import node_hash
 from peerlane.errors import BadHandle, Fault, OutOfMemory, Refused
+from peerlane.support.records import dataclass
 
 # From Linux's fcntl.h; Python's module lacks some of them in some versions.
 _GET_SEALS = 1034

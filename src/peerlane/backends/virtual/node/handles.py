@@ -19,10 +19,10 @@ import hashlib
 import string
 import struct
 import zlib
-from dataclasses import dataclass
 
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
+from peerlane.support.records import dataclass
 
 TEXT_LENGTH = 64
 VERSION = 1

@@ -18,12 +18,12 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from peerlane import _core
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import OutOfMemory
+from peerlane.support.records import dataclass
 
 SLOTS = 1024
 SUFFIX = ".node"
@@ -37,7 +37,7 @@ _MARKS_BYTES = 16  # the slots and the entries ever used
 _READ_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Header:
     """The fields of the first page, unchecked.
 
