@@ -300,6 +300,7 @@ void Heap::retire(Extent* extent, uint64_t id) {
         std::lock_guard lock(mutex_);
         if (extent->id.load(std::memory_order_relaxed) == id) {
             if (!lent_.empty()) end_leases(id, ending);
+            if (log::wanted() && extent->is_live()) [[unlikely]] log_extent(log::Kind::freed, extent);
             mine = extent->retire();
         }
     }

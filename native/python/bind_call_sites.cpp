@@ -1,21 +1,21 @@
 // Where the program called: the innermost frame outside peerlane, and the numbers that operations keep of it.
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <string_view>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
 
 #include "memory/fault_guard.h"
 #include "python/bind.h"
+#include "python/frames.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
 
-constexpr char kPackage[] = "peerlane";
-constexpr size_t kPackageLength = sizeof kPackage - 1;
+constexpr std::string_view kPackage = "peerlane";
 constexpr uint64_t kSites = 4096;
 
 struct CallSite {
@@ -31,42 +31,44 @@ std::array<CallSite, kSites>& table() {
     return made;
 }
 
-bool is_ours(nb::handle globals) {
-    static PyObject* const key = PyUnicode_InternFromString("__name__");
-    PyObject* const name = PyDict_GetItemWithError(globals.ptr(), key);
-    if (!name || !PyUnicode_Check(name)) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_ssize_t length;
-    const char* const text = PyUnicode_AsUTF8AndSize(name, &length);
-    if (!text) {
-        PyErr_Clear();
-        return false;
-    }
-    return std::strncmp(text, kPackage, kPackageLength) == 0 && (text[kPackageLength] == 0 || text[kPackageLength] == '.');
-}
-
 #if PY_VERSION_HEX >= 0x030B0000
 nb::object globals_of(PyFrameObject* frame) { return nb::steal(PyFrame_GetGlobals(frame)); }
-int offset_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
 #else
 nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals); }
-int offset_of(PyFrameObject* frame) { return frame->f_lasti < 0 ? -1 : frame->f_lasti * 2; }
 #endif
 
-// Null: everything on this thread's stack is ours.
+// The name of the module that a frame runs; empty if it has none.
+std::string_view module_of(PyFrameObject* frame) {
+    static PyObject* const key = PyUnicode_InternFromString("__name__");
+    PyObject* const name = PyDict_GetItemWithError(globals_of(frame).ptr(), key);   // the frame holds its globals
+    Py_ssize_t length = 0;
+    const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
+    if (text) return {text, static_cast<size_t>(length)};
+    PyErr_Clear();
+    return {};
+}
+
+bool is_ours(std::string_view module) {
+    return module.starts_with(kPackage) && (module.size() == kPackage.size() || module[kPackage.size()] == '.');
+}
+
+// The innermost frame outside peerlane; null: everything on this thread's stack is ours.
 nb::object innermost() {
     auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
     while (frame.is_valid()) {
         auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-        if (!is_ours(globals_of(raw))) break;
+        if (!is_ours(module_of(raw))) break;
         frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
     }
     return frame;
 }
 
 }  // namespace
+
+bool is_ours_or_contexts(PyFrameObject* frame) {
+    const std::string_view module = module_of(frame);
+    return is_ours(module) || module == "contextlib";
+}
 
 uint64_t call_site() {
     const nb::object frame = innermost();
