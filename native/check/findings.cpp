@@ -64,7 +64,9 @@ Missing Analysis::missing_between(const Origin& first, const Origin& second) con
 }
 
 void Analysis::note_last_order(Finding& finding, Actor actor, const Past& past) {
-    const Known* const known = past.sure.find(actor);
+    const Known* known = past.sure.find(actor);
+    // A notify that brought none of the writes still ordered the stream or thread that made them.
+    if ((!known || known->via == 0) && actors_[actor].role == Role::delivery) known = past.sure.find(static_cast<Actor>(actors_[actor].id));
     finding.has_last_order = known && known->via != 0;
     if (finding.has_last_order) finding.last_order = edges_[known->via];
 }
@@ -127,18 +129,25 @@ void Analysis::withdraw(size_t finding, uint32_t log, uint64_t stream, uint64_t 
 }
 
 void Analysis::race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past) {
+    const bool by_chance = past.all().of(origins_[accesses_[first].origin].actor) >= accesses_[first].number;
+    const auto last_known = origins_[accesses_[first].origin].actor;
+    // An operation behind a wait is judged after what its process did later: people read the two as the process submitted them.
+    const bool is_late = origins_[accesses_[first].origin].log == origins_[accesses_[second].origin].log && accesses_[second].event < accesses_[first].event;
+    if (is_late) {
+        std::swap(first, second);
+        std::swap(first_wrote, second_writes);
+    }
     const Access &one = accesses_[first], &other = accesses_[second];
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];
     if (was_cancelled(actors_[from.actor], one.number) || was_cancelled(actors_[to.actor], other.number)) return;
     const Place before = place_of(first, first_wrote), after = place_of(second, second_writes);
-    const bool by_chance = past.all().of(from.actor) >= one.number;
     const bool certain = before.time_ns <= after.time_ns ? !is_excusable(from.actor, one.number, before, after)
                                                          : !is_excusable(to.actor, other.number, after, before);
     Finding* const found = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
                                   by_chance ? Missing::promise : missing_between(from, to));
     if (!found) return;
     locate(*found, block, low, high);
-    note_last_order(*found, from.actor, past);
+    if (!is_late) note_last_order(*found, last_known, past);
     Found& more = found_[static_cast<size_t>(found - findings_.data())];
     more.actor = from.actor;
     more.number = one.number;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -85,8 +85,9 @@ def findings_of(found: Iterable[Data], names: Mapping[int, Names]) -> list[dict[
     merged: dict[tuple[Any, ...], dict[str, Any]] = {}
     for data in found:
         made = _finding(data, names)
-        sites = made["sites"]
-        key = (made["kind"], *((site["file"], site["line"], site["verb"], site["access"]) for site in sites))
+        sites = [(site["file"], site["line"], site["verb"], site["access"]) for site in made["sites"]]
+        # Which of two racing accesses came first is chance.
+        key = (made["kind"], *(sorted(sites) if made["kind"] == "race" else sites))
         known = merged.get(key)
         if known is None:
             merged[key] = made
@@ -143,8 +144,8 @@ _WHY = {
 _MESSAGES = {
     "race": "{first} {first_did}, {second} {second_did} the same bytes, and nothing orders the two",
     "use-after-free": "{first} may use memory after it has ended at {second}",
-    "lost-notify": "the record at {second} may come before the record at {first} is consumed, and then one is "
-    "lost",
+    "lost-notify": "the record by {second} at {second.line} may come before an earlier record, at {first.line}, is "
+    "consumed; then one of them is lost",
     "relied-on-schedule": "{first} {first_did} and {second} {second_did} the same bytes; a record ordered them this "
     "time, and no promise does",
     "unwritten-read": "{second} reads bytes that nobody wrote since {first}",
@@ -214,6 +215,14 @@ def _end(end: tuple[int, int, str], names: Mapping[int, Names]) -> str:
     return f"{what} of {names[log].owner}" + (f" at {frames[0][0]}:{frames[0][1]}" if frames else "")
 
 
+def _earlier_record(help_place: _Place, order: Sequence[Any] | None, names: Mapping[int, Names]) -> str:
+    """Tell of the wait for an earlier record of the line that could help, if it is what came before the second access."""
+    if order is None or tuple(order[:3]) != (*(help_place.data[name] for name in ("log", "site")), "notify"):
+        return ""
+    frames = names[order[3]].sites.get(order[4])
+    return f"{names[order[3]].owner}'s wait{f' at line {frames[0][1]}' if frames else ''}"
+
+
 def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Names]) -> str:
     """Return the order that would make the finding go away: whose call, on which stream, between which lines."""
     between = f"after {first.line}, before {second.line}"
@@ -221,6 +230,12 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
     index = data["line"][1]
     way = f"channel and on {first.actor}" if first.data["stream"] else "channel and without a stream"
     match data["missing"]:
+        case "arrival" if help_place and (wait := _earlier_record(help_place, data["last_order"], names)):
+            return (
+                f"{wait} was for an earlier record at {help_place.line}. If {second.line} is to see these bytes: a record "
+                f"after {first.line}, and a wait for it before {second.line}. If not, an answer: a notify that "
+                f"{second.owner} records after {second.line}, and for which {first.owner} waits before {first.line}"
+            )
         case "arrival" if help_place and data["help_is_enough"]:
             return (
                 f"a wait of {second.owner} for notify {index}, which {help_place.owner} records at "

@@ -135,9 +135,13 @@ def _owner(what: Mapping[str, Any]) -> str:
 
 
 def distinct_sites(finding: Finding) -> list[Mapping[str, Any]]:
-    """Return the lines of a finding; one that is told twice stands once."""
+    """Return the lines of a finding; one that stands in it twice, as of two rounds of a loop, is told once."""
     first, *rest = finding["sites"]
-    return [first, *(each for each in rest if each != first)]
+    return [first, *(each for each in rest if _told(each) != _told(first))]
+
+
+def _told(site: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in site.items() if name != "event"}
 
 
 def what_of(site: Mapping[str, Any]) -> str:
@@ -157,8 +161,9 @@ def _is_of_runner(file: str) -> bool:
 
 def actor_of(site: Mapping[str, Any]) -> str:
     """Return who did something: ``rank 0, stream 2``."""
-    actor = f"stream {site['stream']}" if site.get("stream") else f"thread {site.get('thread', '?')}"
-    return f"{_owner(site)}, {actor}"
+    if site.get("stream"):
+        return f"{_owner(site)}, stream {site['stream']}"
+    return f"{_owner(site)}, thread {site['thread']}" if site.get("thread") else _owner(site)
 
 
 def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -> list[str]:
