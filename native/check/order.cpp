@@ -20,7 +20,7 @@ bool needs_evidence(const Event& event) {
     case Kind::callback:
         return true;
     case Kind::access:
-        return event.head.op == static_cast<uint8_t>(OpKind::descriptor) && event.head.spans == 0;
+        return event.head.op == static_cast<uint8_t>(OpKind::descriptor);
     default:
         return false;
     }
@@ -345,16 +345,20 @@ bool Analysis::advance(Stream& stream, uint64_t over, bool give_up, int depth) {
             is_over = !must;
             break;
         }
-        const Item first = std::move(item);
+        Item first = std::move(item);
         stream.queue.pop_front();
         Event event = first.event;
+        if (event.head.kind == Kind::access && !first.pieces.empty()) {   // a launch reads its list, and moves what that says
+            if (!first.rows.empty() || !first.piece_rows.empty()) {
+                first.rows.resize(first.spans.size());
+                first.piece_rows.resize(first.pieces.size());
+                first.rows.insert(first.rows.end(), first.piece_rows.begin(), first.piece_rows.end());
+            }
+            first.spans.insert(first.spans.end(), first.pieces.begin(), first.pieces.end());
+            event.head.spans = static_cast<uint32_t>(first.spans.size());
+        }
         event.spans = first.spans.data();
         event.rows = first.rows.empty() ? nullptr : first.rows.data();
-        if (event.head.spans == 0 && !first.pieces.empty()) {
-            event.spans = first.pieces.data();
-            event.rows = first.piece_rows.empty() ? nullptr : first.piece_rows.data();
-            event.head.spans = static_cast<uint32_t>(first.pieces.size());
-        }
         perform(stream, event, &first, first.giver, first.after);
     }
     stream.is_busy = false;

@@ -586,7 +586,7 @@ def test_wait_for_a_word_comes_after_what_wrote_it(world: World) -> None:
 
 def test_descriptor_touches_what_it_named_when_it_ran(world: World) -> None:
     zero = world.logs[0]
-    launched = zero.submit(4, KIND.access, 0, line=10, op=OP.descriptor)
+    launched = zero.submit(4, KIND.access, 0, line=10, op=OP.descriptor, reads=[(B[0], 64, 8)])
     zero.write(KIND.pieces, stream=4, sequence=launched, reads=[B], writes=[A])
     zero.host_reads(A, line=20)
     assert world.pairs() == RACE
