@@ -399,7 +399,6 @@ class Analysis {
     bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second) const;
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
     Missing missing_between(const Origin& first, const Origin& second) const;
-    void withdraw(size_t finding, uint32_t log, uint64_t stream, uint64_t from, uint64_t to);
     void note_last_order(Finding& finding, Actor actor, const Past& past);
 
     // compact.cpp
@@ -435,17 +434,11 @@ class Analysis {
     bool has_lost_keys_ = false, was_finished_ = false;
 
     std::vector<Finding> findings_;
-    struct Instance {
-        uint32_t log;
-        uint64_t stream, sequence;
-    };
     struct Found {
         uint64_t last_event = 0;
         uint32_t last_log = 0;
-        std::vector<std::pair<Instance, Instance>> instances;
         Actor actor = 0;
         uint64_t number = 0;
-        bool removed = false;
     };
     std::vector<Found> found_;
     std::map<std::vector<uint64_t>, size_t> by_lines_;

@@ -94,18 +94,15 @@ Finding* Analysis::report(FindingKind kind, const Place& first, const Place& sec
     };
     const std::vector<uint64_t> lines{static_cast<uint64_t>(kind), uint64_t{first.log} << 32 | first.site, verb(first),
                                       uint64_t{second.log} << 32 | second.site, verb(second)};
-    const Instance one{first.log, first.stream, first.sequence}, other{second.log, second.stream, second.sequence};
     const auto known = by_lines_.find(lines);
     if (known != by_lines_.end()) {
         Finding& old = findings_[known->second];
         Found& found = found_[known->second];
-        if (found.last_event == second.event && found.last_log == second.log && old.count != 0) return nullptr;   // the same pair
+        if (found.last_event == second.event && found.last_log == second.log) return nullptr;   // the same pair
         found.last_event = second.event;
         found.last_log = second.log;
         ++old.count;
-        if (found.instances.size() < 64) found.instances.emplace_back(one, other);
-        if (old.count > 1 && !(certain && !old.certain)) return nullptr;
-        // All that were found here before were withdrawn, or were less certain.
+        if (!certain || old.certain) return nullptr;
         old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = first, .second = second, .missing = missing};
         return &old;
     }
@@ -113,19 +110,7 @@ Finding* Analysis::report(FindingKind kind, const Place& first, const Place& sec
     by_lines_.emplace(lines, findings_.size());
     findings_.push_back(Finding{.kind = kind, .certain = certain, .first = first, .second = second, .missing = missing});
     found_.push_back(Found{.last_event = second.event, .last_log = second.log});
-    found_.back().instances.emplace_back(one, other);
     return &findings_.back();
-}
-
-// Operations that never ran raced with nothing.
-void Analysis::withdraw(size_t finding, uint32_t log, uint64_t stream, uint64_t from, uint64_t to) {
-    const auto is_one = [&](const Instance& instance) {
-        return instance.log == log && instance.stream == stream && stream != 0 && from <= instance.sequence && instance.sequence <= to;
-    };
-    auto& instances = found_[finding].instances;
-    const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& pair) { return is_one(pair.first) || is_one(pair.second); });
-    findings_[finding].count -= std::min(findings_[finding].count, static_cast<uint64_t>(instances.end() - gone));
-    instances.erase(gone, instances.end());
 }
 
 void Analysis::race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past) {

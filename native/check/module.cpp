@@ -87,8 +87,7 @@ NB_MODULE(_check, m) {
             "findings",
             [](Analysis& self) {
                 nb::list all;
-                for (const Finding& finding : self.findings())
-                    if (finding.count != 0) all.append(as_dict(finding));
+                for (const Finding& finding : self.findings()) all.append(as_dict(finding));
                 return all;
             },
             nb::sig("def findings(self) -> list[dict[str, typing.Any]]"), "Return what was found so far.")

@@ -477,7 +477,6 @@ void Analysis::cancel(uint32_t log, const Event& event) {
     auto& cancelled = actors_[stream.actor].cancelled;
     cancelled.emplace_back(from, to);
     if (cancelled.size() > kMostRecords) cancelled.erase(cancelled.begin());
-    for (size_t i = 0; i < found_.size(); ++i) withdraw(i, log, event.head.stream, from, to);
     advance(stream, 0, false);
 }
 

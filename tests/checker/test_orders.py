@@ -515,14 +515,21 @@ def test_receive_comes_after_the_send_of_the_same_pair(world: World) -> None:
     assert world.pairs() == []
 
 
-def test_cancelled_operations_race_with_nothing(world: World) -> None:
+def test_cancelled_operations_race_with_nothing_that_comes_after(world: World) -> None:
     zero = world.logs[0]
     zero.fill(B, line=9, stream=4)
     cancelled = zero.fill(A, line=10, stream=4)
-    zero.host_reads(A, line=20)
     zero.write(KIND.cancelled, cancelled, stream=4, sequence=cancelled)
     zero.host_reads(A, line=21)
     assert world.pairs() == []
+
+
+def test_unordered_operations_race_though_they_are_cancelled_later(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    cancelled = zero.fill(A, line=11, stream=5)
+    zero.write(KIND.cancelled, cancelled, stream=5, sequence=cancelled)
+    assert world.pairs() == [("race", 10, 11)]
 
 
 def test_gap_ends_all_histories(world: World) -> None:

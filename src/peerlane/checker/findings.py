@@ -85,7 +85,11 @@ def findings_of(found: Iterable[Data], names: Mapping[int, Names]) -> list[dict[
     merged: dict[tuple[Any, ...], dict[str, Any]] = {}
     for data in found:
         made = _finding(data, names)
-        sites = [(site["file"], site["line"], site["verb"], site["access"]) for site in made["sites"]]
+        # The caller counts: programs often have one line of their own for all calls of a kind.
+        sites = [
+            (site["file"], site["line"], site["verb"], site["access"], *map(tuple, site["callers"][:1]))
+            for site in made["sites"]
+        ]
         # Which of two racing accesses came first is chance.
         key = (made["kind"], *(sorted(sites) if made["kind"] == "race" else sites))
         known = merged.get(key)
