@@ -42,7 +42,9 @@ class Mistake:
     @property
     def lines(self) -> set[int]:
         """The lines that are named as those of the two events, not as their callers'."""
-        return {int(line) for line in re.findall(r"^  rank .* at kv_transfer\.py:(\d+)", self.said, re.MULTILINE)}
+        return {
+            int(line) for line in re.findall(r"^  rank .* at kv_transfer\.py:(\d+)", self.said, re.MULTILINE)
+        }
 
 
 MISTAKES = [

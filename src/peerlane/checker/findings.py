@@ -220,7 +220,7 @@ def _end(end: tuple[int, int, str], names: Mapping[int, Names]) -> str:
 
 
 def _earlier_record(help_place: _Place, order: Sequence[Any] | None, names: Mapping[int, Names]) -> str:
-    """Tell of the wait for an earlier record of the line that could help, if it is what came before the second access."""
+    """Name the wait for an earlier record of the line that could help, if it came before the second access."""
     if order is None or tuple(order[:3]) != (*(help_place.data[name] for name in ("log", "site")), "notify"):
         return ""
     frames = names[order[3]].sites.get(order[4])
@@ -236,8 +236,8 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
     match data["missing"]:
         case "arrival" if help_place and (wait := _earlier_record(help_place, data["last_order"], names)):
             return (
-                f"{wait} was for an earlier record at {help_place.line}. If {second.line} is to see these bytes: a record "
-                f"after {first.line}, and a wait for it before {second.line}. If not, an answer: a notify that "
+                f"{wait} was for an earlier record at {help_place.line}. If {second.line} is to see these bytes: a "
+                f"record after {first.line}, and a wait for it before {second.line}. If not, an answer: a notify that "
                 f"{second.owner} records after {second.line}, and for which {first.owner} waits before {first.line}"
             )
         case "arrival" if help_place and data["help_is_enough"]:
