@@ -35,7 +35,7 @@ _WORDS = {
 
 _SYNC = "rt.synchronize_stream(stream)"
 
-#: Deletions that change nothing that the program relies on, and why; found by hand.  The number counts equal statements.
+#: Deletions that change nothing that the program relies on, and why; found by hand.  Equal statements have numbers.
 HARMLESS = {
     ("acl_callbacks", "thread.join()", 0): "the thread ends with the process, and was told to stop",
     ("acl_ipc_key", _SYNC, 1): "the wait in the next line synchronizes the stream, too",
