@@ -234,6 +234,7 @@ void Turns::rescue() {
             mark_here(came_early, rank_);
         }
     }
+    header().beat_ns.store(now, std::memory_order_relaxed);   // before the others see the new holder
     if (!header().holder.compare_exchange_strong(holder, rank_ + 1, std::memory_order_acq_rel)) return;
     std::lock_guard lock(mutex_);
     if (holds()) give_to(draw());
@@ -245,6 +246,7 @@ bool Turns::await_slice(uint64_t until) {
     Doorbell& bell = line(rank_).bell;
     while (true) {
         const uint32_t seen = bell.rings.load(std::memory_order_acquire);
+        return_if_away();   // others may have taken its process for a stopped one
         if (holds()) return true;
         if (header().holder.load(std::memory_order_acquire) == 0) rescue();
         if (holds()) return true;
@@ -261,7 +263,6 @@ bool Turns::await_slice(uint64_t until) {
 
 bool Turns::await(uint64_t until) {
     if (holds()) return true;
-    return_if_away();
     void* const state = hooks.release ? hooks.release() : nullptr;
     const bool found = await_slice(until);
     if (state) hooks.restore(state);
