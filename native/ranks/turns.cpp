@@ -22,9 +22,9 @@ constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until 
 constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gives up its turn, whatever it does
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
-constexpr uint64_t kRegained = 10'000 * kMilli;    // that a call waits for its turn before it returns
 constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process, or of ranks that come back
 constexpr unsigned kIdlePause = 200;              // microseconds
+constexpr uint64_t kTurnsInARow = 4;              // on the average: to wake another thread costs more than most steps
 constexpr uint64_t kLongestStreak = 256;          // of turns of the rank with the highest priority
 
 Turns::Hooks hooks{};
@@ -160,7 +160,13 @@ uint64_t Turns::draw() {
         }
         const std::vector<uint32_t>& from = able.empty() ? blocked : able;
         if (!is_any_inside || from.empty()) return 0;
-        if (!drawn.has_priorities || able.empty()) return from[drawn.number(step, 1) % from.size()] + 1;
+        if (!drawn.has_priorities || able.empty()) {
+            const auto last = static_cast<uint32_t>(header().streak.load(std::memory_order_relaxed) - 1);
+            const bool stays = drawn.number(step, 2) % kTurnsInARow != 0 && std::find(able.begin(), able.end(), last) != able.end();
+            const uint32_t next = stays ? last : from[drawn.number(step, 1) % from.size()];
+            header().streak.store(uint64_t{next} + 1, std::memory_order_relaxed);
+            return next + 1;
+        }
         const auto priority = [&](uint32_t rank) {
             const uint64_t fallen = line(rank).priority.load(std::memory_order_relaxed);
             return fallen != 0 ? fallen : drawn.priority(rank);
@@ -314,7 +320,7 @@ bool Turns::await_turn(uint64_t until) { return current()->await(until); }
 
 void Turns::regain() {
     Turns* const mine = current();
-    if (mine && is_mine() && !mine->await(now_ns() + kRegained)) mine->mark_here(took_long, mine->rank_);
+    if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_here(took_long, mine->rank_);
 }
 
 void Turns::go_outside(bool has_queued) {
