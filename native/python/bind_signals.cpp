@@ -150,6 +150,9 @@ void bind_signals(nb::module_& m) {
             "To memories that the sender was offered; `receives`: they are this process's.")
         .def("bring_all", [](const UndeliveredHandle& self) { self.by->bring_all(); }, nb::call_guard<GilReleased>(),
              "Bring all that is staged.")
+        .def_static(
+            "bring_all_to", [](const Memory& part) { Undelivered::bring_all_to(part); }, "part"_a, nb::call_guard<GilReleased>(),
+            "Bring all that is staged for memory that this process lends, and is about to take back.")
         .def(
             "step",
             [](const UndeliveredHandle& self, int step, uint64_t argument) {

@@ -199,18 +199,34 @@ void Undelivered::attend(const std::shared_ptr<Undelivered>& arriving) {
     attended_.store(attended().all.size(), std::memory_order_relaxed);
 }
 
+std::vector<std::shared_ptr<Undelivered>> Undelivered::living() {
+    std::vector<std::shared_ptr<Undelivered>> found;
+    std::lock_guard lock(attended().mutex);
+    std::erase_if(attended().all, [](const auto& each) { return each.expired(); });
+    attended_.store(attended().all.size(), std::memory_order_relaxed);
+    for (const auto& each : attended().all)
+        if (auto lives = each.lock()) found.push_back(std::move(lives));
+    return found;
+}
+
 void Undelivered::bring_all_older_than(uint64_t nanoseconds) {
-    std::vector<std::shared_ptr<Undelivered>> living;
-    try {
-        std::lock_guard lock(attended().mutex);
-        std::erase_if(attended().all, [](const auto& each) { return each.expired(); });
-        attended_.store(attended().all.size(), std::memory_order_relaxed);
-        for (const auto& each : attended().all)
-            if (auto found = each.lock()) living.push_back(std::move(found));
-    } catch (const std::bad_alloc&) {
-        return;   // at the next look
-    }
-    for (const auto& each : living) each->bring_older_than(nanoseconds);
+    or_lose([&] {   // without memory: at the next look
+        for (const auto& each : living()) each->bring_older_than(nanoseconds);
+    });
+}
+
+// The lock decides: an entry is staged before the loan ends, and brought, or its sender finds that it has ended.
+void Undelivered::stage(uint64_t entry) const {
+    const HeldBack::Lock lock(*from_);
+    (void)part(from_->entry(entry).place, 0, 0);
+    from_->stage(entry);
+}
+
+void Undelivered::bring_all_to(const Memory& part) {
+    for (const auto& each : living())
+        each->bring_those([&](const Copied& entry) {
+            return entry.place < each->memories_.size() && each->memories_[entry.place].is_lent_with(part);
+        });
 }
 
 void Undelivered::bring_older_than(uint64_t nanoseconds) {

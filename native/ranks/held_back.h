@@ -72,7 +72,7 @@ class HeldBack {
         HeldEntry::Word& word_;
         const uint64_t me_;
     };
-    void stage(uint64_t entry) const;              // its bytes are there
+    void stage(uint64_t entry) const;              // its bytes are there; the lock is held
     void fence() const;                            // what is staged comes before the later notifies of any source
     // Make a record, and stage the entry with its number.
     uint64_t record(uint64_t entry, const std::function<uint64_t()>& make) const;
@@ -98,6 +98,10 @@ class Undelivered {
     void arrive(uint32_t index, uint64_t first, uint64_t last);
     void bring(uint64_t source);                   // all that a source has staged
     void bring_all();
+    // The sender's: its bytes are there.  Throws Refusal if the peer has taken the memory back.
+    void stage(uint64_t entry) const;
+    // The peer takes back what it lent as `part`: bring what was staged for it, in all areas.
+    static void bring_all_to(const Memory& part);
     // The process rests: bring what nobody staged anything after for as long.
     void bring_older_than(uint64_t nanoseconds);
     // All of this process that a peer may stage for: look at them while it rests.
@@ -107,6 +111,7 @@ class Undelivered {
 
   private:
     static std::atomic<uint64_t> attended_;
+    static std::vector<std::shared_ptr<Undelivered>> living();
     struct Copied;
     void take_over(const SharedSignal& bank);
     template <class Match>

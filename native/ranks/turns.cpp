@@ -22,9 +22,10 @@ constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until 
 constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gives up its turn, whatever it does
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
-constexpr uint64_t kStragglers = 2'000 * kMilli;  // for ranks that have not come back from the rendezvous
-constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process
+constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process, or of ranks that come back
 constexpr unsigned kIdlePause = 200;              // microseconds
+constexpr uint64_t kTurnsInARow = 4;              // on the average: to wake another thread costs more than most steps
+constexpr uint64_t kLongestStreak = 256;          // of turns of the rank with the highest priority
 
 Turns::Hooks hooks{};
 Draws drawn;
@@ -149,26 +150,42 @@ uint64_t Turns::draw() {
         const uint64_t step = header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
         const uint64_t progress = header().progress.load(std::memory_order_relaxed);
         std::vector<uint32_t> able, blocked;
-        bool is_any_in = false;
+        bool is_any_inside = false;   // else all wait for one another, and have their turns when they are back
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
             const State each = state(rank);
+            is_any_inside |= each == in || each == away;
             if (each != in && each != serving) continue;
-            is_any_in |= each == in;
             const bool is_blocked = line(rank).blocked_at.load(std::memory_order_relaxed) == progress + 1;
             (is_blocked ? blocked : able).push_back(rank);
         }
-        if (!is_any_in) return 0;
         const std::vector<uint32_t>& from = able.empty() ? blocked : able;
-        if (!drawn.has_priorities || able.empty()) return from[drawn.number(step, 1) % from.size()] + 1;
+        if (!is_any_inside || from.empty()) return 0;
+        if (!drawn.has_priorities || able.empty()) {
+            const auto last = static_cast<uint32_t>(header().streak.load(std::memory_order_relaxed) - 1);
+            const bool stays = drawn.number(step, 2) % kTurnsInARow != 0 && std::find(able.begin(), able.end(), last) != able.end();
+            const uint32_t next = stays ? last : from[drawn.number(step, 1) % from.size()];
+            header().streak.store(uint64_t{next} + 1, std::memory_order_relaxed);
+            return next + 1;
+        }
         const auto priority = [&](uint32_t rank) {
             const uint64_t fallen = line(rank).priority.load(std::memory_order_relaxed);
             return fallen != 0 ? fallen : drawn.priority(rank);
         };
         const uint32_t best = *std::max_element(from.begin(), from.end(), [&](uint32_t a, uint32_t b) { return priority(a) < priority(b); });
-        const uint64_t change = drawn.change_at(step);
-        if (change == 0) return best + 1;
-        line(best).priority.store(Draws::kFallen - std::min(change, Draws::kFallen - 1), std::memory_order_relaxed);
+        const bool is_to_fall = streak_ends(best, from.size() == 1) | (drawn.change_at(step) != 0);
+        if (!is_to_fall) return best + 1;
+        const uint64_t falls = header().falls.fetch_add(1, std::memory_order_relaxed) + 1;
+        line(best).priority.store(Draws::kFallen - std::min(falls, Draws::kFallen - 1), std::memory_order_relaxed);
     }
+}
+
+// A rank that was drawn so often in a row may poll for what another one brings.
+bool Turns::streak_ends(uint32_t rank, bool is_alone) {
+    const uint64_t before = header().streak.load(std::memory_order_relaxed);
+    const uint64_t now = is_alone || (before & UINT32_MAX) != rank + 1 ? rank + 1 : before + (uint64_t{1} << 32);
+    const bool ends = now >> 32 >= kLongestStreak;
+    header().streak.store(ends ? 0 : now, std::memory_order_relaxed);
+    return ends;
 }
 
 void Turns::pass(bool blocked) {
@@ -197,20 +214,20 @@ bool Turns::is_gone(uint32_t rank) const {
 }
 
 // The holder has ended, or nobody has the turn and somebody may take it.
-void Turns::rescue(bool has_waited) {
+void Turns::rescue() {
     uint64_t holder = header().holder.load(std::memory_order_acquire);
     if (holder == rank_ + 1 || state(rank_) != in) return;
+    const uint64_t beat = header().beat_ns.load(std::memory_order_relaxed), now = now_ns();
+    const bool is_stopped = beat < now && now - beat > kStopped;
     if (holder != 0) {
         const auto rank = static_cast<uint32_t>(holder - 1);
-        const uint64_t beat = header().beat_ns.load(std::memory_order_relaxed), now = now_ns();
-        const bool is_stopped = beat < now && now - beat > kStopped;
         if (holder <= ranks_ && !is_stopped && !is_gone(rank)) return;
         if (holder <= ranks_) {
             uint64_t before = in;
             line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
             if (is_stopped && before == in) mark_here(slept, rank);
         }
-    } else {
+    } else if (!was_away_) {
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
             const State each = state(rank);
             if (members_ && members_->has_ended(rank)) {
@@ -219,10 +236,11 @@ void Turns::rescue(bool has_waited) {
             }
             if (each == absent) return;
             if (each != outside && each != serving) continue;
-            if (!has_waited) return;
+            if (!is_stopped) return;
             mark_here(came_early, rank_);
         }
     }
+    header().beat_ns.store(now, std::memory_order_relaxed);   // before the others see the new holder
     if (!header().holder.compare_exchange_strong(holder, rank_ + 1, std::memory_order_acq_rel)) return;
     std::lock_guard lock(mutex_);
     if (holds()) give_to(draw());
@@ -234,15 +252,16 @@ bool Turns::await_slice(uint64_t until) {
     Doorbell& bell = line(rank_).bell;
     while (true) {
         const uint32_t seen = bell.rings.load(std::memory_order_acquire);
+        return_if_away();   // others may have taken its process for a stopped one
         if (holds()) return true;
-        if (header().holder.load(std::memory_order_acquire) == 0) rescue(now - start > kStragglers);
+        if (header().holder.load(std::memory_order_acquire) == 0) rescue();
         if (holds()) return true;
         if (now >= until) return false;
         if (now - start < kSpin) {
             sched_yield();
         } else {
             bell.sleep(seen, std::min(until - now, header().holder.load(std::memory_order_relaxed) == 0 ? kMilli : kSlice));
-            rescue(now - start > kStragglers);
+            rescue();
         }
         now = now_ns();
     }
@@ -253,11 +272,19 @@ bool Turns::await(uint64_t until) {
     void* const state = hooks.release ? hooks.release() : nullptr;
     const bool found = await_slice(until);
     if (state) hooks.restore(state);
+    if (found) was_away_ = false;
     return found;
 }
 
+// Those who are outside may wait for this rank, so it need not wait for them.
+void Turns::return_if_away() {
+    if (state(rank_) != away) return;
+    was_away_ = true;
+    line(rank_).state.store(in, std::memory_order_release);
+}
+
 bool Turns::take(bool blocked, uint64_t until) {
-    if (state(rank_) == away) line(rank_).state.store(in, std::memory_order_release);
+    return_if_away();
     pass(blocked);
     return await(until);
 }
@@ -293,7 +320,7 @@ bool Turns::await_turn(uint64_t until) { return current()->await(until); }
 
 void Turns::regain() {
     Turns* const mine = current();
-    if (mine && is_mine() && !mine->await(now_ns() + kStragglers)) mine->mark_here(took_long, mine->rank_);
+    if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_here(took_long, mine->rank_);
 }
 
 void Turns::go_outside(bool has_queued) {
@@ -313,7 +340,10 @@ void Turns::come_back() {
     const State before = mine->state(mine->rank_);
     if (before != outside && before != serving) return;
     // Turns begin again when all ranks have come back.
-    if (mine->header().holder.load(std::memory_order_acquire) != 0) mine->mark_here(came_early, mine->rank_);
+    if (mine->header().holder.load(std::memory_order_acquire) != 0)
+        mine->mark_here(came_early, mine->rank_);
+    else
+        mine->header().beat_ns.store(now_ns(), std::memory_order_relaxed);
     mine->line(mine->rank_).state.store(in, std::memory_order_release);
     regain();
 }
@@ -353,10 +383,13 @@ bool Turns::is_here() {
     return false;
 }
 
-bool Turns::holds_here() {
-    for (const auto& each : of_process())
-        if (each->holds()) return true;
-    return false;
+bool Turns::waits_here() {
+    bool waits = false;
+    for (const auto& each : of_process()) {
+        if (each->holds()) return false;
+        waits |= each->header().holder.load(std::memory_order_acquire) != 0;
+    }
+    return waits;
 }
 
 void Turns::served(bool ran, bool has_queued) {

@@ -74,7 +74,7 @@ class Turns {
 
     // The watching thread: whether all that this process's ranks have queued is run in turns, and whose turns it takes.
     static bool is_here();
-    static bool holds_here();
+    static bool waits_here();                 // for the turn that another rank has
     static std::vector<std::shared_ptr<Turns>> of_process();
     bool is_outside() const { return state(rank_) == outside || state(rank_) == serving; }
     bool is_to_serve() const { return is_outside() && holds(); }
@@ -120,7 +120,9 @@ class Turns {
     struct Header {   // in the second half of rank 0's line
         Word holder;     // the rank, plus one; 0: nobody, all are outside
         Word steps, progress, idle, why;
-        Word beat_ns;    // the holder's process said that it lives
+        Word beat_ns;    // the holder's process said that it lives, or a rank came back while nobody was the holder
+        Word falls;      // how often the priority of a rank fell
+        Word streak;     // the rank that was drawn last, plus one, and above 32 bits how often in a row
     };
 
     Line& line(uint32_t rank) const { return *reinterpret_cast<Line*>(&bank_->line(first_ + rank)); }
@@ -130,11 +132,13 @@ class Turns {
     bool is_gone(uint32_t rank) const;
     void give_to(uint64_t holder);
     uint64_t draw();
+    bool streak_ends(uint32_t rank, bool is_alone);
     void pass(bool blocked);
+    void return_if_away();
     bool await(uint64_t until_ns);
     bool await_slice(uint64_t until_ns);
     bool take(bool blocked, uint64_t until_ns);
-    void rescue(bool has_waited);
+    void rescue();
     void mark_here(Why why, uint32_t rank);
 
     static std::atomic<uint64_t> on_;
@@ -143,7 +147,7 @@ class Turns {
     const uint32_t rank_, ranks_, first_;
     const int32_t pid_;
     std::mutex mutex_;          // passing the turn on
-    std::atomic<bool> joined_{false};
+    std::atomic<bool> joined_{false}, was_away_{false};
     pthread_t thread_{};
     int32_t tid_ = 0;
     std::atomic<uint32_t> inside_{0};

@@ -162,7 +162,7 @@ uint64_t Notify::make_step(bool& wake) {
             return number;
         }
         case Step::stage:
-            held_in_->stage(entry);
+            brings_->stage(entry);
             held_as_ = HeldBack::kEntries;
             return 1;
         case Step::bring:

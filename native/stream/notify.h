@@ -85,7 +85,7 @@ struct Notify {
     Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
 
     // The number of the record; 0: it is strict and its last record was not consumed, or the queue is full.  `wake`: there
-    // is a waiter.
+    // is a waiter.  A step to stage throws Refusal if the peer has taken the memory back.
     uint64_t record(bool& wake);
     // Consume a record; the number of the newest one that was consumed, 0: there is none.  `other`: the notify whose record
     // came instead, if it was not this one's.

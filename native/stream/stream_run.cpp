@@ -330,14 +330,19 @@ void Scheduler::start_wait(Stream& stream, Op& op) {
 }
 
 void Scheduler::start_notify(Stream& stream, Op& op) {
-    bool wake;
-    uint64_t number;
-    if (op.logged != Logged::no) [[unlikely]] {
-        log::Writing writing;
-        number = op.notify->record(wake);
-        log_notified(writing, stream, stream.head(), op, number);
-    } else {
-        number = op.notify->record(wake);
+    bool wake = false;
+    uint64_t number = 0;
+    try {
+        if (op.logged != Logged::no) [[unlikely]] {
+            log::Writing writing;
+            number = op.notify->record(wake);
+            log_notified(writing, stream, stream.head(), op, number);
+        } else {
+            number = op.notify->record(wake);
+        }
+    } catch (const Refusal& refusal) {
+        fail(stream, op, refusal);
+        return;
     }
     if (number == 0) {
         fail(stream, op, not_recorded(*op.notify));

@@ -336,7 +336,7 @@ uint64_t Scheduler::look_at_rest(Lock& lock) {
     if (!is_any_queued()) return kForever;
     bool runs = std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second->active != 0; });
     if (Turns::is_on() && Turns::is_here()) {
-        runs |= !Turns::holds_here();   // it only waits for its turn
+        runs |= Turns::waits_here();
         if (!runs && waiting_ == 0) Turns::mark(Turns::rested);
     }
     if (runs || (waiting_ != 0 && schedule() == Schedule::seeded)) {   // who waits there runs all that can run

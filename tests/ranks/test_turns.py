@@ -62,14 +62,45 @@ def _reasons(lines: list[dict[str, object]]) -> set[object]:
     return {line["why"] for line in lines if line["why"]}
 
 
+@pytest.mark.parametrize("runs", [5, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
 @pytest.mark.parametrize("schedule", ["seeded:5", "seeded:6:40,90,300"])
-def test_seeded_four_processes_same_seed_gives_same_bytes(schedule: str, tmp_path: Path) -> None:
+def test_seeded_four_processes_same_seed_gives_same_bytes(schedule: str, runs: int, tmp_path: Path) -> None:
     first, _ = _run(_RACES, schedule, tmp_path)
     assert len(first) == 4
-    for _ in range(4):
+    for _ in range(runs - 1):
         again, lines = _run(_RACES, schedule, tmp_path)
         assert not _reasons(lines)
         assert again == first
+
+
+def _findings(schedule: str, tmp_path: Path) -> tuple[list[str], list[object]]:
+    """Return what four ranks saw under ``peerlane check``, and what it found: all but numbers of processes."""
+    script, report = tmp_path / "races.py", tmp_path / "findings.json"
+    script.write_text(_RACES.replace("{more}", "pass"))
+    command = [sys.executable, "-m", "peerlane", "check", "-n", "4", "--json", str(report), str(script)]
+    environ = os.environ | {"PEERLANE_SCHEDULE": schedule}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    findings = json.loads(report.read_text())["findings"]
+    sites = ("file", "line", "function", "rank", "stream", "verb", "access")
+    told = [
+        (
+            *(each[name] for name in ("kind", "certain", "count", "bytes", "missing", "message")),
+            [[site[name] for name in sites] for site in each["sites"]],
+        )
+        for each in findings
+    ]
+    seen = sorted(line.partition("saw ")[2] for line in done.stdout.splitlines() if "saw" in line)
+    return seen, sorted(told, key=repr)
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
+def test_seeded_four_processes_same_seed_gives_same_findings(runs: int, tmp_path: Path) -> None:
+    first = _findings("seeded:5", tmp_path)
+    assert len(first[0]) == 4
+    assert first[1]
+    for _ in range(runs - 1):
+        assert _findings("seeded:5", tmp_path) == first
 
 
 def test_seeded_other_seeds_give_other_bytes(tmp_path: Path) -> None:
@@ -91,13 +122,32 @@ with pl.Group(window=4096) as group:
 """
 
 
+#: Rank 1 sleeps for seconds, and rank 0 makes calls and says whether they were over long before.
+_SLEEPS = """
+    if rank == 1: time.sleep(4)
+    began = time.monotonic()
+    for turn in range(20): group.window.view()
+    print("saw", "calls that took their turns" if time.monotonic() - began < 2 else "calls that waited")
+"""
+
+
 def test_seeded_rank_that_sleeps_is_told_and_holds_nobody_up(tmp_path: Path) -> None:
-    program = _MORE.replace("{more}", "if rank == 1: time.sleep(0.5)")
+    program = _MORE.replace("    {more}", _SLEEPS)
     seen, lines = _run(program, "seeded:3", tmp_path, 2)
-    assert seen == ["0", "1"]
+    assert seen == ["0", "1", *["calls that took their turns"] * 2]
     assert _reasons(lines) == {
         "rank 1 slept or waited outside of peerlane for 0.1 s, or polled there for 2 s, and gave up its turn"
     }
+
+
+@pytest.mark.parametrize("command", ["launch", "check"])
+def test_seeded_run_with_a_sleeper_is_called_unrepeatable(command: str, tmp_path: Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text(_MORE.replace("{more}", "if rank == 1: time.sleep(0.5)"))
+    words = [sys.executable, "-m", "peerlane", command, "-n", "2", str(script)]
+    environ = os.environ | {"PEERLANE_SCHEDULE": "seeded:3"}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert "this run may not repeat under PEERLANE_SCHEDULE=seeded:3: rank 1 slept" in done.stderr
 
 
 def test_seeded_rank_that_computes_keeps_its_turn(tmp_path: Path) -> None:

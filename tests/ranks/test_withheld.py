@@ -222,6 +222,24 @@ def test_withheld_reader_that_only_looks_sees_the_bytes_after_a_second(
         assert seconds > 0.5
 
 
+def test_withheld_memory_taken_back_has_what_was_given_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with lazy(monkeypatch) as peers:
+        writer, reader = peers
+        reader.run("mem = grp.device.allocate(64, peer=True); mem.fill(0); grp.register(mem, 'kv')")
+        ask_all(peers, "link = grp.channel(1 - grp.rank)")
+        writer.run(
+            "link.write(b'\\1', memory='kv', notify=0, stream=s); link.write(b'\\2', stream=s); s.sync()\n"
+            "n = grp.device.create_notify(); s.wait(n); link.write(b'\\3', memory='kv', stream=s)"
+        )
+        assert reader.run("result = int(mem.view()[0])") == 0
+        reader.run("grp.deregister('kv')")
+        assert (reader.run("result = int(mem.view()[0])"), _arrived(reader)) == (1, 0)
+        with pytest.raises(PeerError, match="took it back"):
+            writer.run("n.record(); s.sync()")
+        reader.run("link.wait(0, timeout=20)")
+        assert (reader.run("result = int(mem.view()[0])"), _arrived(reader)) == (1, 0)
+
+
 def test_withheld_beyond_the_area_the_last_page_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with lazy(monkeypatch, "window=80 << 20") as (writer, reader):
         writer.run(

@@ -348,8 +348,15 @@ class Ranks(Protocol):
         """
         ...
 
+    def bring_to(self, part: Memory) -> None:
+        """Bring what other processes have staged for memory that this process lends as ``part``."""
+        ...
+
     def stage(self, stream: Queue | None, undelivered: OwnUndelivered, entry: int) -> None:
-        """Say that the bytes of an entry are there, when the stream reaches it."""
+        """Say that the bytes of an entry are there, when the stream reaches it.
+
+        The stream fails if the owner has taken the memory back.
+        """
         ...
 
     def record_staged(self, stream: Queue | None, notify: Notify, area: OwnArea, entry: int) -> None:

@@ -126,8 +126,8 @@ def search(
 ) -> Failing | None:
     """Run a program under different seeded schedules until it fails; then find the fewest priority changes.
 
-    The first schedule draws uniformly; it tells how many steps the program has.  The others draw priorities, and
-    change one at a few of these steps: most mistakes need one or two changes to show.
+    Every second schedule draws each choice; the first tells how many steps the program has.  The others draw
+    priorities, and change one at a few of these steps: most mistakes need one or two changes to show.
 
     Parameters
     ----------
@@ -159,8 +159,9 @@ def search(
     for number in range(schedules):
         dice = random.Random(seed + number)
         changes = None
-        if number:
-            changes = tuple(sorted(dice.sample(range(1, steps + 1), min(number % (_CHANGES + 1), steps))))
+        if number % 2:
+            most = min(number // 2 % (_CHANGES + 1), steps)
+            changes = tuple(sorted(dice.sample(range(1, steps + 1), most)))
         wanted = schedule.Schedule("seeded", seed + number, changes)
         failed, repeats = fails(wanted)
         if failed:

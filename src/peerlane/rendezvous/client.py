@@ -290,6 +290,8 @@ class Rendezvous:
                 call=call,
                 detail=Refused(reason="too_long", size=len(value), most=MAX_VALUE),
             )
+        if operation not in _WAITING:
+            turns.point()
         if event_log.active:
             with self._logged(operation, key):
                 return self._exchanged(call, operation, key, encoded, value, timeout)

@@ -92,6 +92,7 @@ class VirtualRanks:
     held_area = staticmethod(_core.HeldBack)
     undelivered = staticmethod(_core.Undelivered)
     bring = staticmethod(_core.Signal.expect)
+    bring_to = staticmethod(_core.Undelivered.bring_all_to)
     write_word = staticmethod(_core.submit_write_word)
 
     def __init__(self, ledger: Callable[[], _core.Ledger]) -> None:
