@@ -249,7 +249,7 @@ class Analysis {
         std::vector<Stream*> waiting;
     };
     struct Key {
-        uint64_t count = 0, used = 0;
+        uint64_t count = 0, used = 0, next = 0, free = 0;   // next: takes of the next post; free: of them that need none
         std::deque<std::pair<uint64_t, Past>> posts;   // all up to a count
         Past all;
     };
@@ -348,6 +348,7 @@ class Analysis {
     void post(Thread& thread, const Event& event);
     static Pair post_key(uint32_t log, const Event& event);
     Step take(Thread& thread, const Event& event, bool give_up);
+    Step take_process(Thread& thread, const Event& event, bool give_up);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;
     Past end_collective(const Gate& gate, const Place& place);
