@@ -212,6 +212,7 @@ class Analysis {
         uint8_t kind = 0;
         bool is_tainted = false;     // a gap: its records are not all known
         std::deque<Record> records;  // that were not consumed
+        bool was_told = false;       // they were reported
         uint64_t consumed = 0;       // the newest record that was
         bool was_consumed = false;
         Actor consumer = 0;
@@ -365,6 +366,8 @@ class Analysis {
     Channel* channel_of(uint32_t log, uint64_t number);
     Past recorder_of(uint32_t log, uint64_t bank) const;
     void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
+    void note_vain(uint32_t log, const Event& event);
+    void judge_vain();
     void judge_lines();
 
     // memory.cpp
@@ -427,6 +430,13 @@ class Analysis {
     Block* last_block_ = nullptr;
     std::deque<std::pair<uint64_t, uint64_t>> tombs_;
     ByPair<Line> lines_;
+    struct Vain {                    // a wait for a notify, in a deadlock
+        Pair line;
+        uint32_t log;
+        Place place;
+    };
+    std::vector<Vain> vain_;
+    ByPair<bool> awaited_;           // lines for which an operation waited then
     std::unordered_map<uint64_t, Signal> signals_;
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;

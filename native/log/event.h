@@ -20,7 +20,7 @@ enum class Kind : uint8_t {
     // What touches memory.  `op` says how; the spans say which bytes.  stream 0: over when the call returned.
     access,           // a = channel (0: none)
     pieces,           // of a descriptor's launch (stream, sequence), or of a wait: the bytes, known when it ran
-    cancelled,        // stream: its operations `sequence` to a never ran, or failed
+    cancelled,        // stream: its operations `sequence` to a never ran, or failed.  kEnd: soon; the first waits in vain, in a deadlock
     host_access,      // a read or a write of the host through a view: spans
     view,             // a view was made (flag kEnd: it ended, last used at time b): spans; a = its number
     // Order within a process.

@@ -191,14 +191,16 @@ def called_at(site: int) -> Iterator[None]:
 
 
 def kept(call: Callable[[], T]) -> Callable[[], T]:
-    """Return a call that runs later and is logged as called here; without a log, the call itself."""
-    if not active:
-        return call
-    site = _core.log_site()
+    """Return a call that runs later, and of which the log and all texts say that it was made here."""
+    place, site = _core.site_number(), _core.log_site()
 
     def later() -> T:
-        with called_at(site):
-            return call()
+        before = _core.fix_site(place)
+        try:
+            with called_at(site):
+                return call()
+        finally:
+            _core.fix_site(before)
 
     return later
 

@@ -20,14 +20,23 @@ _numbers = itertools.count(1)
 _installed = False
 
 
-class _Lock:
-    """A lock whose holders come one after the other for the log."""
+class Lock:
+    """A lock whose holders come one after the other for the log; a plain one where the log needs it not.
+
+    It takes the place of ``threading.Lock``: it can be pickled by its name, and is a type where that is one.
+    """
 
     __slots__ = ("__weakref__", "_key", "_lock")
 
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
+    _make = staticmethod(threading.Lock)
+
+    def __new__(cls) -> Any:
+        if not event_log.active or _is_own(1):
+            return cls._make()
+        self = super().__new__(cls)
+        self._lock = cls._make()
         self._key = 0, next(_numbers)
+        return self
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         got: bool = self._lock.acquire(blocking, timeout)
@@ -57,10 +66,12 @@ class _Lock:
         return repr(self._lock)
 
 
-class _RLock(_Lock):
+class RLock(Lock):
     """The same of a lock that its holder can take again."""
 
     __slots__ = ()
+
+    _make = staticmethod(threading.RLock)
 
     # What threading.Condition asks of its lock.
     def _is_owned(self) -> bool:
@@ -103,15 +114,7 @@ def install() -> None:
 
 
 def _follow_locks() -> None:
-    make_lock, make_rlock = threading.Lock, threading.RLock
-
-    def lock() -> Any:
-        return make_lock() if not event_log.active or _is_own(1) else _Lock(make_lock())
-
-    def rlock() -> Any:
-        return make_rlock() if not event_log.active or _is_own(1) else _RLock(make_rlock())
-
-    threading.Lock, threading.RLock = lock, rlock  # type: ignore[assignment]  # they are functions there, too
+    threading.Lock, threading.RLock = Lock, RLock  # type: ignore[misc, assignment]
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined, misc]  # made of a lock, as the one in C is not
 
 

@@ -125,7 +125,7 @@ def _follow_semaphores() -> None:
 
     def begin(self: Any, kind: int, value: int, maxvalue: int, *, ctx: Any) -> None:
         make(self, kind, value, maxvalue, ctx=ctx)
-        if event_log.active:
+        if event_log.active and value:
             post(self._peerlane_key, free=value)
 
     def tell(self: Any) -> None:
