@@ -366,6 +366,7 @@ class Analysis {
     Channel* channel_of(uint32_t log, uint64_t number);
     Past recorder_of(uint32_t log, uint64_t bank) const;
     void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
+    static const Fence* fence_before(const Channel& channel, Actor actor, const Past& past);
     void note_vain(uint32_t log, const Event& event);
     void judge_vain();
     void judge_lines();

@@ -41,6 +41,13 @@ Actor Analysis::delivery_of(Channel& channel, Actor base) {
     return delivery.actor;
 }
 
+// The newest fence of the channel that comes before what an actor does; null: there is none.
+const Analysis::Fence* Analysis::fence_before(const Channel& channel, Actor actor, const Past& past) {
+    for (auto fence = channel.fenced.rbegin(); fence != channel.fenced.rend(); ++fence)
+        if (fence->actor == actor || past.sure.of(fence->actor) >= fence->epoch) return &*fence;
+    return nullptr;
+}
+
 // A record by `actor`, whose past and own part are `past`.
 Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past) {
     Record record{0, past, actor, epoch, place_of(log, event, false), {event.a(), event.b()}};
@@ -50,11 +57,7 @@ Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor act
         for (const auto& [base, delivery] : channel.deliveries)
             if (base == actor || (is_thread && actors_[base].role == Role::thread))
                 if (const uint64_t number = std::min(delivery.newest, past.sure.of(base))) record.past.set(delivery.actor, number, 0);
-        for (auto fence = channel.fenced.rbegin(); fence != channel.fenced.rend(); ++fence)
-            if (fence->actor == actor || past.sure.of(fence->actor) >= fence->epoch) {
-                record.past.join(fence->past, 0);
-                break;
-            }
+        if (const Fence* const fence = fence_before(channel, actor, past)) record.past.join(fence->past, 0);
         record.place.channel = channel.number;
         record.place.rank = channel.rank;
         channel.sent.push_back({actor, epoch, event.a(), event.b(), record.place});
