@@ -15,7 +15,9 @@ SMALLER = {"acl_kv_cache": ["--blocks", "1000"], "kv_cache": ["--blocks", "1000"
 PARTS = ("acl_checked", "hip_checked")
 
 
-@pytest.mark.parametrize("name", sorted(each.stem for each in EXAMPLES.glob("*.py") if each.stem not in PARTS))
+@pytest.mark.parametrize(
+    "name", sorted(each.stem for each in EXAMPLES.glob("*.py") if each.stem not in PARTS)
+)
 def test_check_of_an_example_has_no_findings(name: str) -> None:
     done = checked_program(EXAMPLES / f"{name}.py", *SMALLER.get(name, []), ranks=RANKS.get(name))
     assert (done.code, told(done.findings)) == (0, ""), done.output

@@ -275,8 +275,8 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             )
         case "wait" if second.data["event_kind"] == "notify_wait":
             return (
-                f"a record of the notify for which {second.owner} waits at {second.line}, or a wait for notify {index}, "
-                f"which {first.owner} records at {first.line}"
+                f"a record of the notify for which {second.owner} waits at {second.line}, or a wait for notify "
+                f"{index}, which {first.owner} records at {first.line}"
             )
         case "wait":
             return f"a wait of the receiver for notify {index}, which {first.owner} records at {first.line}"

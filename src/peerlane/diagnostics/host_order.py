@@ -1,7 +1,8 @@
 """The order that threads make outside of device memory, for the event log.
 
 While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
-(conditions, events, semaphores, barriers, queues, executors).  Objects that were made before the log began tell nothing.
+(conditions, events, semaphores, barriers, queues, executors).  Objects that were made before the log began tell
+nothing.
 :mod:`~peerlane.diagnostics.host_processes` does the same for processes.
 """
 
@@ -28,7 +29,9 @@ class Lock:
 
     __slots__ = ("__weakref__", "_key", "_lock")
 
-    _make = staticmethod(threading.Lock)
+    _key: event_log.Key
+    _lock: Any
+    _make: Any = staticmethod(threading.Lock)
 
     def __new__(cls) -> Any:
         if not event_log.active or _is_own(1):
@@ -71,7 +74,7 @@ class RLock(Lock):
 
     __slots__ = ()
 
-    _make = staticmethod(threading.RLock)
+    _make: Any = staticmethod(threading.RLock)
 
     # What threading.Condition asks of its lock.
     def _is_owned(self) -> bool:
@@ -114,7 +117,7 @@ def install() -> None:
 
 
 def _follow_locks() -> None:
-    threading.Lock, threading.RLock = Lock, RLock  # type: ignore[misc, assignment]
+    threading.Lock, threading.RLock = Lock, RLock
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined, misc]  # made of a lock, as the one in C is not
 
 

@@ -1,9 +1,9 @@
 """The order that processes make outside of device memory, for the event log.
 
 While a log is on, these tell it: child processes and their ends, however they are started; the semaphores of
-``multiprocessing``, and all that is made of them (locks, conditions, events, barriers); its pipes, and all that is made
-of them (queues, pools, executors).  Of other ways to talk (sockets, pipes of the system, mapped files, shared memory)
-the log has only that they are there.
+``multiprocessing``, and all that is made of them (locks, conditions, events, barriers); its pipes, and all that is
+made of them (queues, pools, executors).  Of other ways to talk (sockets, pipes of the system, mapped files, shared
+memory) the log has only that they are there.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def _after(owner: Any, name: str, told: Callable[..., None]) -> None:
 
 
 def _follow_semaphores() -> None:
-    plain = multiprocessing.synchronize.SemLock
-    make, make_methods = plain.__init__, plain._make_methods  # type: ignore[attr-defined]
+    synchronize: Any = multiprocessing.synchronize
+    plain = synchronize.SemLock
+    make, make_methods = plain.__init__, plain._make_methods
 
     def begin(self: Any, kind: int, value: int, maxvalue: int, *, ctx: Any) -> None:
         make(self, kind, value, maxvalue, ctx=ctx)
@@ -133,7 +134,7 @@ def _follow_semaphores() -> None:
         lock = self._semlock
         # A name is known to all processes; without one, only children have the semaphore.
         self._peerlane_key = key = key_of("semaphore", lock.name) if lock.name else _unique("semaphore")
-        is_recursive = lock.kind == multiprocessing.synchronize.RECURSIVE_MUTEX
+        is_recursive = lock.kind == synchronize.RECURSIVE_MUTEX
 
         def acquire(block: bool = True, timeout: float | None = None) -> bool:
             got: bool = lock.acquire(block, timeout)
@@ -148,9 +149,9 @@ def _follow_semaphores() -> None:
 
         self.acquire, self.release = acquire, release
 
-    plain.__init__, plain._make_methods = begin, tell  # type: ignore[method-assign, attr-defined]
-    plain.__enter__ = lambda self: self.acquire()  # type: ignore[method-assign]
-    plain.__exit__ = lambda self, *_: self.release()  # type: ignore[method-assign]
+    plain.__init__, plain._make_methods = begin, tell
+    plain.__enter__ = lambda self: self.acquire()
+    plain.__exit__ = lambda self, *_: self.release()
 
 
 def _follow_pipes() -> None:
@@ -179,13 +180,14 @@ def _follow_pipes() -> None:
             take_next(self.peerlane_keys[1])
         return message
 
-    connection.Pipe = pipe  # type: ignore[assignment]
+    connection.Pipe = pipe
     kind._send_bytes, kind._recv_bytes = sent, received
     multiprocessing.reduction.register(kind, _reduced)
 
 
 def _reduced(end: Any) -> Any:
-    rebuild, args = multiprocessing.connection.reduce_connection(end)  # type: ignore[attr-defined]
+    connection: Any = multiprocessing.connection
+    rebuild, args = connection.reduce_connection(end)
     keys = getattr(end, "peerlane_keys", None)
     return (_rebuilt, (keys, rebuild, args)) if keys else (rebuild, args)
 
