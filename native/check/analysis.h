@@ -212,6 +212,7 @@ class Analysis {
         uint8_t kind = 0;
         bool is_tainted = false;     // a gap: its records are not all known
         std::deque<Record> records;  // that were not consumed
+        bool was_told = false;       // they were reported
         uint64_t consumed = 0;       // the newest record that was
         bool was_consumed = false;
         Actor consumer = 0;
@@ -249,7 +250,7 @@ class Analysis {
         std::vector<Stream*> waiting;
     };
     struct Key {
-        uint64_t count = 0, used = 0;
+        uint64_t count = 0, used = 0, next = 0, free = 0;   // next: takes of the next post; free: of them that need none
         std::deque<std::pair<uint64_t, Past>> posts;   // all up to a count
         Past all;
     };
@@ -348,6 +349,7 @@ class Analysis {
     void post(Thread& thread, const Event& event);
     static Pair post_key(uint32_t log, const Event& event);
     Step take(Thread& thread, const Event& event, bool give_up);
+    Step take_process(Thread& thread, const Event& event, bool give_up);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;
     Past end_collective(const Gate& gate, const Place& place);
@@ -364,6 +366,9 @@ class Analysis {
     Channel* channel_of(uint32_t log, uint64_t number);
     Past recorder_of(uint32_t log, uint64_t bank) const;
     void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
+    static const Fence* fence_before(const Channel& channel, Actor actor, const Past& past);
+    void note_vain(uint32_t log, const Event& event);
+    void judge_vain();
     void judge_lines();
 
     // memory.cpp
@@ -425,6 +430,13 @@ class Analysis {
     Block* last_block_ = nullptr;
     std::deque<std::pair<uint64_t, uint64_t>> tombs_;
     ByPair<Line> lines_;
+    struct Vain {                    // a wait for a notify, in a deadlock
+        Pair line;
+        uint32_t log;
+        Place place;
+    };
+    std::vector<Vain> vain_;
+    ByPair<bool> awaited_;           // lines for which an operation waited then
     std::unordered_map<uint64_t, Signal> signals_;
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;

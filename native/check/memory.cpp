@@ -138,6 +138,12 @@ void Analysis::touch(uint32_t log, const Event& event, Actor actor, uint64_t num
                 delivery.newest = std::max(delivery.newest, number);
                 actors_[writer].newest = delivery.newest;
             }
+            if (const Fence* const fence = fence_before(*channel, actor, past)) {
+                Past all = past;
+                all.join(fence->past, 0);
+                touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, all);
+                return;
+            }
         }
     touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, past);
 }
@@ -240,6 +246,7 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
 
 void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write) {
     const auto tell = [&](const Place& end) {
+        if (end.site == 0) return;   // at its process's end, by no line of it
         // The process itself may have queued it before; its queue runs on.
         if (end.log == log && (event.head.kind != Kind::access || event.a() == 0)) return;
         if (Finding* const found = report(FindingKind::use_after_free, place_of(log, event, is_write), end, true, Missing::answer)) locate(*found, block, low, high);
@@ -257,6 +264,7 @@ void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, 
 
 // Accesses of others that do not come before the memory's end.
 void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past) {
+    if (place.site == 0) return;
     const auto look = [&](uint32_t access, bool wrote, uint64_t from, uint64_t to) {
         if (access <= kOld || comes_before(access, past, 0, 0)) return;
         const Access& use = accesses_[access];

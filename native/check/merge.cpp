@@ -64,6 +64,7 @@ void Analysis::finish() {
             // What an operation waited for did not come before the end, so the operation did not run.
             stream->queue.clear();
         }
+    judge_vain();
     judge_lines();
     was_finished_ = true;
 }
@@ -170,7 +171,10 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         here.has_ended = true;
         return Step::taken;
     case Kind::cancelled:
-        cancel(log, event);
+        if (head.flags & log::kEnd)
+            note_vain(log, event);
+        else
+            cancel(log, event);
         return Step::taken;
     case Kind::stream_made: {
         Stream& stream = stream_of(log, head.stream);

@@ -41,6 +41,13 @@ Actor Analysis::delivery_of(Channel& channel, Actor base) {
     return delivery.actor;
 }
 
+// The newest fence of the channel that comes before what an actor does; null: there is none.
+const Analysis::Fence* Analysis::fence_before(const Channel& channel, Actor actor, const Past& past) {
+    for (auto fence = channel.fenced.rbegin(); fence != channel.fenced.rend(); ++fence)
+        if (fence->actor == actor || past.sure.of(fence->actor) >= fence->epoch) return &*fence;
+    return nullptr;
+}
+
 // A record by `actor`, whose past and own part are `past`.
 Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past) {
     Record record{0, past, actor, epoch, place_of(log, event, false), {event.a(), event.b()}};
@@ -50,11 +57,7 @@ Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor act
         for (const auto& [base, delivery] : channel.deliveries)
             if (base == actor || (is_thread && actors_[base].role == Role::thread))
                 if (const uint64_t number = std::min(delivery.newest, past.sure.of(base))) record.past.set(delivery.actor, number, 0);
-        for (auto fence = channel.fenced.rbegin(); fence != channel.fenced.rend(); ++fence)
-            if (fence->actor == actor || past.sure.of(fence->actor) >= fence->epoch) {
-                record.past.join(fence->past, 0);
-                break;
-            }
+        if (const Fence* const fence = fence_before(channel, actor, past)) record.past.join(fence->past, 0);
         record.place.channel = channel.number;
         record.place.rank = channel.rank;
         channel.sent.push_back({actor, epoch, event.a(), event.b(), record.place});
@@ -172,10 +175,35 @@ void Analysis::fence(Channel& channel, Past& past, Actor actor, uint64_t epoch) 
     if (channel.fenced.size() > 8) channel.fenced.pop_front();
 }
 
+// A deadlock: a wait that waits in vain, and all other waits that its process has submitted.
+void Analysis::note_vain(uint32_t log, const Event& event) {
+    const Item* const found = item_at(stream_of(log, event.head.stream), event.head.sequence);
+    if (!found || found->event.head.kind != Kind::notify_wait || found->done || vain_.size() >= kMostRecords) return;
+    vain_.push_back({{found->event.a(), found->event.b()}, log, place_of(log, found->event, false)});
+    for (const auto& [id, stream] : logs_[log]->streams)
+        for (const Item& item : stream->queue)
+            if (item.event.head.kind == Kind::notify_wait) awaited_[key_of(log, item.event.a(), item.event.b())] = true;
+}
+
+// Records that came to the end of a wait in vain, for which nobody waits: one of the two has the wrong number.
+void Analysis::judge_vain() {
+    for (const Vain& vain : vain_)
+        for (auto& [key, line] : lines_) {
+            if (line.records.empty() || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level) || awaited_.contains(key)) continue;
+            const Record& record = line.records.front();
+            if (record.line.a != vain.line.a || (vain.line.a == 0 && line.log != vain.log)) continue;
+            line.was_told = true;
+            if (Finding* const made = report(FindingKind::unconsumed_notify, record.place, vain.place, true, Missing::wait)) {
+                made->bank = record.line.a;
+                made->line = record.line.b;
+            }
+        }
+}
+
 // At the end: records that nobody waited for, though the process that could wait has ended in an orderly way.
 void Analysis::judge_lines() {
     for (const auto& [key, line] : lines_) {
-        if (line.records.empty() || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level)) continue;
+        if (line.records.empty() || line.was_told || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level)) continue;
         const Pair named = line.records.front().line;
         bool has_ended = false;
         for (uint32_t i = 0; i < logs_.size(); ++i)

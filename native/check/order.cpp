@@ -124,6 +124,7 @@ Past Analysis::everything_of(uint32_t log) const {
     for (Actor actor = 1; actor < actors_.size(); ++actor)
         if (actors_[actor].log == log && actors_[actor].newest != 0) all.set(actor, actors_[actor].newest, 0);
     for (const auto& [id, thread] : logs_[log]->threads) all.join(thread->past, 0);
+    for (const auto& [id, stream] : logs_[log]->streams) all.join(stream->past, 0);
     return all;
 }
 
@@ -196,7 +197,9 @@ void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver)
     const uint64_t number = channel->fences + 1;
     actors_[channel->loose].newest = actors_[channel->loose_delivery].newest = number;
     const auto first = static_cast<uint32_t>(accesses_.size());
-    touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, giver);
+    Past past = giver;
+    if (const Fence* const fence = fence_before(*channel, channel->loose, giver)) past.join(fence->past, 0);
+    touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, past);
     auto& writes = logs_[log]->loose_writes;
     if (event.head.stream != 0 && (writes.size() < kMostActors || writes.contains(event.head.stream)))
         writes[event.head.stream] = {event.head.sequence, event.a(), first, static_cast<uint32_t>(accesses_.size()), {}};
@@ -482,12 +485,13 @@ void Analysis::cancel(uint32_t log, const Event& event) {
 
 // The numbers of locks and threads are those of one process; other keys are hashes, and belong to the node.
 Pair Analysis::post_key(uint32_t log, const Event& event) {
-    constexpr uint64_t kKindsOfProcess = 3;
-    return event.a() < kKindsOfProcess ? Pair{uint64_t{log} * kKindsOfProcess + event.a(), event.b()} : Pair{event.a(), event.b()};
+    return event.a() < log::kProcess ? Pair{uint64_t{log} * log::kProcess + event.a(), event.b()} : Pair{event.a(), event.b()};
 }
 
 void Analysis::post(Thread& thread, const Event& event) {
     Key& key = keys_[post_key(thread.log, event)];
+    key.free += event.c();
+    if (event.c() != 0) return;
     const Place place = place_of(thread.log, event, false);
     key.all.join(give(thread), edge(place, place));
     key.used = events_;
@@ -496,23 +500,50 @@ void Analysis::post(Thread& thread, const Event& event) {
 }
 
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
+    if (event.a() == log::kProcess) return take_process(thread, event, give_up);
     const Place place = place_of(thread.log, event, false);
     const auto found = keys_.find(post_key(thread.log, event));
-    if (found == keys_.end() || found->second.count < event.c()) {
-        if (event.c() == 0 && found == keys_.end()) return Step::taken;
+    uint64_t wanted = event.c();
+    if (wanted == log::kNextPost) {
+        wanted = found == keys_.end() ? 1 : found->second.next + 1;
+        if (found != keys_.end() && wanted <= found->second.free) {
+            ++found->second.next;
+            return Step::taken;
+        }
+        wanted -= found == keys_.end() ? 0 : found->second.free;
+    }
+    if (found == keys_.end() || found->second.count < wanted) {
+        if (wanted == 0 && found == keys_.end()) return Step::taken;
         if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
+        if (event.c() == log::kNextPost) ++keys_[post_key(thread.log, event)].next;
         learn_all(thread, place);
         return Step::taken;
     }
     Key& key = found->second;
     key.used = events_;
-    if (event.c() == 0) {   // of a lock: all who had it before
+    key.next += event.c() == log::kNextPost;
+    if (wanted == 0) {   // of a lock: all who had it before
         learn(thread, key.all, edge(place, place), event.head.time_ns);
         return Step::taken;
     }
-    const auto at = std::lower_bound(key.posts.begin(), key.posts.end(), event.c(),
-                                     [](const auto& post, uint64_t wanted) { return post.first < wanted; });
+    const auto at = std::lower_bound(key.posts.begin(), key.posts.end(), wanted,
+                                     [](const auto& post, uint64_t number) { return post.first < number; });
     learn(thread, at == key.posts.end() ? key.all : at->second, edge(place, place), event.head.time_ns);
+    return Step::taken;
+}
+
+Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool give_up) {
+    const Place place = place_of(thread.log, event, false);
+    const auto is_it = [&](uint32_t log) {
+        const log::Reader& reader = logs_[log]->reader;
+        return log != thread.log && reader.pid() >= 0 && static_cast<uint64_t>(reader.pid()) == event.b() && reader.start_ns() < event.head.time_ns;
+    };
+    for (uint32_t i = 0; i < logs_.size() && !give_up; ++i) {
+        refill(*logs_[i]);
+        if (is_it(i) && (!logs_[i]->is_over || logs_[i]->now)) return Step::blocked;
+    }
+    for (uint32_t i = 0; i < logs_.size(); ++i)
+        if (is_it(i)) learn(thread, everything_of(i), edge(place, place), event.head.time_ns);
     return Step::taken;
 }
 

@@ -20,7 +20,7 @@ enum class Kind : uint8_t {
     // What touches memory.  `op` says how; the spans say which bytes.  stream 0: over when the call returned.
     access,           // a = channel (0: none)
     pieces,           // of a descriptor's launch (stream, sequence), or of a wait: the bytes, known when it ran
-    cancelled,        // stream: its operations `sequence` to a never ran, or failed
+    cancelled,        // stream: its operations `sequence` to a never ran, or failed.  kEnd: soon; the first waits in vain, in a deadlock
     host_access,      // a read or a write of the host through a view: spans
     view,             // a view was made (flag kEnd: it ended, last used at time b): spans; a = its number
     // Order within a process.
@@ -53,8 +53,9 @@ enum class Kind : uint8_t {
     lent,             // a = the lease's number, spans: peers may use it
     taken_back,       // a; spans
     // Order between threads and processes that has no memory of its own.
-    post,             // a, b = key (128 bits); the thread's past goes to it
-    take,             // a, b = key; c = how many posts there are at least before it: the thread has their past
+    post,             // a, b = key (128 bits); the thread's past goes to it.  c: instead, so many takes of the next one need none
+    take,             // a, b = key; c = how many posts there are at least before it: the thread has their past.  kNextPost: as many
+                      // as there were such takes, with this one.  Key kProcess, pid: all that this process did, which is over
     forget,           // a, b = key: nobody takes it again
     // One operation of a group; its own traffic is not logged.
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
@@ -78,6 +79,9 @@ enum class Collective : uint8_t {
     reduce, gather,                                                // the root's is after all
     send, receive,                                                 // c = the peer
 };
+
+constexpr uint64_t kProcess = 3;             // a of a key
+constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 
 // Head.flags
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence

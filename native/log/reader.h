@@ -190,7 +190,7 @@ class Reader {
         return true;
     }
     void check_counts() {
-        if (counts_.open > counts_.head || at_ > counts_.open || counts_.head - tail_ > capacity_ || counts_.head % kUnit != 0 ||
+        if (counts_.open > counts_.head || at_ > counts_.head || counts_.head - tail_ > capacity_ || counts_.head % kUnit != 0 ||
             counts_.open % kUnit != 0 || tail_ % kUnit != 0)
             throw BadLog("the log's header counts what cannot be: " + std::to_string(counts_.head) + ", " + std::to_string(counts_.open) + ", " +
                          std::to_string(tail_));

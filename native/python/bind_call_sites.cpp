@@ -63,6 +63,9 @@ nb::object innermost() {
     return frame;
 }
 
+// Of a call that was kept and runs now; 0: a call runs where it is made.
+thread_local constinit uint64_t fixed_call_site = 0;
+
 }  // namespace
 
 bool is_ours_or_contexts(PyFrameObject* frame) {
@@ -71,6 +74,7 @@ bool is_ours_or_contexts(PyFrameObject* frame) {
 }
 
 uint64_t call_site() {
+    if (fixed_call_site != 0) return fixed_call_site;
     const nb::object frame = innermost();
     if (!frame.is_valid()) return 0;
     auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
@@ -97,6 +101,9 @@ nb::object site_of(uint64_t number) {
 void bind_call_sites(nb::module_& m) {
     m.def("site", &site_of, "number"_a, nb::sig("def site(number: int) -> tuple[types.CodeType, int] | None"),
           "The place that has a number, if it is known still.");
+    m.def("site_number", [] { return call_site(); }, "The number of the place that call_site() returns; see fix_site().");
+    m.def("fix_site", [](uint64_t site) { return std::exchange(fixed_call_site, site); }, "number"_a,
+          "Let what this thread submits be submitted at this place, 0: where it is called; return what was set before.");
     m.def(
         "call_site",
         [] {

@@ -222,6 +222,11 @@ void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std
     }
 }
 
+void log_in_vain(const Stream& stream, uint64_t sequence) noexcept {
+    if (!log::wanted()) return;
+    log::write({.kind = log::Kind::cancelled, .flags = log::kEnd, .stream = stream.id, .sequence = sequence, .a = sequence, .site = 0});
+}
+
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept {
     if (op.logged == Logged::as_another) {
         std::lock_guard lock(Others::get().mutex);

@@ -31,5 +31,7 @@ void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t 
 // It is over, and only now it is known which bytes it touched.
 void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept;
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept;
+// The wait `sequence` fails soon: nothing can run.
+void log_in_vain(const Stream& stream, uint64_t sequence) noexcept;
 
 }  // namespace peerlane

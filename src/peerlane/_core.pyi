@@ -815,6 +815,14 @@ class StreamTrace:
 def site(number: int) -> tuple[types.CodeType, int] | None:
     """The place that has a number, if it is known still."""
 
+def site_number() -> int:
+    """The number of the place that call_site() returns; see fix_site()."""
+
+def fix_site(number: int) -> int:
+    """
+    Let what this thread submits be submitted at this place, 0: where it is called; return what was set before.
+    """
+
 def call_site() -> tuple[types.CodeType, int] | None:
     """
     Code and offset of the instruction that called, in the innermost frame outside peerlane.

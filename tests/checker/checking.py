@@ -1,4 +1,4 @@
-"""Running a module as the ranks of ``peerlane check``."""
+"""Running programs under ``peerlane check``."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def checked(module: str, *words: str, ranks: int, path: Path = TESTS, devices: i
     RuntimeError
         No findings were written.
     """
+    return _checked(["-m", module, *words], ranks=ranks, path=path, devices=devices)
+
+
+def checked_program(program: Path, *words: str, ranks: int | None = None, devices: int = 4) -> Checked:
+    """Run a program, as so many ranks if they are given; raises as :func:`checked` does."""
+    return _checked([str(program), *words], ranks=ranks, path=TESTS, devices=devices)
+
+
+def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int) -> Checked:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "findings.json"
-        command = [
-            "-m",
-            "peerlane",
-            "check",
-            "-n",
-            str(ranks),
-            "--devices",
-            str(devices),
-            "--json",
-            str(file),
-        ]
+        launch = [] if ranks is None else ["-n", str(ranks)]
+        command = ["-m", "peerlane", "check", *launch, "--devices", str(devices), "--json", str(file), *words]
         paths = [str(path), *filter(None, [os.environ.get("PYTHONPATH")])]
         done = subprocess.run(
-            [sys.executable, *command, "-m", module, *words],
+            [sys.executable, *command],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             capture_output=True,
             text=True,
@@ -59,7 +59,7 @@ def checked(module: str, *words: str, ranks: int, path: Path = TESTS, devices: i
         )
         output = done.stdout + done.stderr
         if not file.exists():
-            raise RuntimeError(f"{module} {' '.join(words)} ended with {done.returncode}:\n{output}")
+            raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{output}")
         return Checked(done.returncode, tuple(json.loads(file.read_text())["findings"]), output)
 
 

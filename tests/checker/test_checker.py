@@ -87,6 +87,18 @@ def test_checker_merges_findings_of_the_same_lines_in_several_ranks(tmp_path: Pa
     assert found["missing"] == "a synchronization of rank 0 with stream 4, after line 10, before line 20"
 
 
+def test_checker_that_looks_again_at_the_log_of_a_killed_process_is_complete(tmp_path: Path) -> None:
+    _logs(tmp_path, waits=True)
+    for path in tmp_path.glob("*.log"):  # the last event could have grown, had its process lived
+        with path.open("r+b") as file:
+            file.seek(40)
+            file.write(bytes(8))
+    checker = Checker(tmp_path)
+    for _ in range(3):
+        checker.poll()
+    assert checker.finish()["complete"] is True
+
+
 def test_checker_with_a_file_that_is_not_a_log_is_not_complete(tmp_path: Path) -> None:
     _logs(tmp_path, waits=True)
     (tmp_path / "1073741900-5.log").write_bytes(b"x" * 5000)

@@ -637,3 +637,78 @@ def test_log_that_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_bytes(b"nothing" * 1000)
     with pytest.raises(ValueError, match="not a log"):
         Analysis().add(str(tmp_path / "x.log"))
+
+
+LOOSE = {"channel": 7, "flags": FLAG.loose}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_loose_write_behind_a_fence_comes_after_those_before_it(world: World, fenced: bool) -> None:
+    zero = world.logs[0]
+    zero.copy(THERE, A, line=10, **LOOSE)
+    if fenced:
+        zero.write(KIND.fence, 7)
+    zero.copy(THERE, B, line=20, **LOOSE)
+    assert world.pairs() == ([] if fenced else RACE)
+
+
+def test_write_of_a_channel_behind_a_fence_comes_after_loose_ones(world: World) -> None:
+    zero = world.logs[0]
+    zero.copy(THERE, A, line=10, **LOOSE)
+    zero.write(KIND.fence, 7)
+    zero.copy(THERE, B, line=20, stream=4, channel=7)
+    assert world.pairs() == []
+
+
+NEXT = 2**64 - 1
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_take_of_the_next_post_knows_those_that_were_taken_before_it(world: World, messages: int) -> None:
+    zero, one = world.logs
+    zero.post(99)
+    zero.host_writes(A, line=10)
+    zero.post(99)
+    for _ in range(messages):
+        one.take(99, NEXT)
+    one.host_reads(A, line=20)
+    assert world.pairs() == ([] if messages == 2 else RACE)
+
+
+def test_take_that_needs_no_post_orders_nothing(world: World) -> None:
+    zero, one = world.logs
+    zero.write(KIND.post, 99, 99, 1)
+    zero.host_writes(A, line=10)
+    zero.post(99)
+    one.take(99, NEXT)
+    one.host_reads(A, line=20)
+    assert world.pairs() == RACE
+
+
+def test_take_of_a_process_comes_after_all_that_it_did(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(A, line=10, stream=4)
+    one.write(KIND.take, 3, zero.pid, 0)
+    one.host_writes(A, line=20)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_wait_in_vain_names_the_record_that_nobody_awaits(world: World, awaited: bool) -> None:
+    zero, one = world.logs
+    zero.notify(INTO_1, 1, 1, line=10)
+    waited = one.submit(4, KIND.notify_wait, INTO_1, 0, line=20)
+    if awaited:
+        one.submit(4, KIND.notify_wait, INTO_1, 1, line=21)
+    one.write(KIND.cancelled, waited, stream=4, sequence=waited, flags=FLAG.end)
+    one.write(KIND.cancelled, waited, stream=4, sequence=waited)
+    found = world.findings()
+    told = [(each["kind"], each["certain"], each["first"]["site"], each["second"]["site"]) for each in found]
+    assert told == ([] if awaited else [("unconsumed-notify", True, 10, 20)])
+
+
+def test_use_of_memory_that_went_with_its_process_is_no_finding(world: World) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, stream=4, channel=7)
+    one.write(KIND.freed, 1, writes=[THERE])
+    assert world.pairs() == []

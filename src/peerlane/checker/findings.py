@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from peerlane.checker.texts import place_of
+
 Data: TypeAlias = Mapping[str, Any]
 Frame: TypeAlias = tuple[str, int, str]
 
@@ -128,7 +130,7 @@ def _finding(data: Data, names: Mapping[int, Names]) -> dict[str, Any]:
         "bytes": list(data["bytes"]),
         "missing": _missing(data, first, second, names),
         "last_order": order and {"from": _end(order[:3], names), "to": _end(order[3:], names)},
-        "message": _MESSAGES[data["kind"]].format(
+        "message": _message(data).format(
             first=first,
             second=second,
             first_did=first.did,
@@ -155,6 +157,12 @@ _MESSAGES = {
     "unwritten-read": "{second} reads bytes that nobody wrote since {first}",
     "unconsumed-notify": "nobody waits for the record at {first}",
 }
+
+
+def _message(data: Data) -> str:
+    if data["kind"] == "unconsumed-notify" and data["second"]["event_kind"] == "notify_wait":
+        return "nobody waits for the record at {first}, and {second} waits in vain for another notify"
+    return _MESSAGES[data["kind"]]
 
 
 class _Place:
@@ -216,7 +224,7 @@ def _end(end: tuple[int, int, str], names: Mapping[int, Names]) -> str:
     log, site, kind = end
     frames = names[log].sites.get(site)
     what = _EVENTS.get(kind, kind)
-    return f"{what} of {names[log].owner}" + (f" at {frames[0][0]}:{frames[0][1]}" if frames else "")
+    return f"{what} of {names[log].owner}" + (f" at {place_of(*frames[0][:2])}" if frames else "")
 
 
 def _earlier_record(help_place: _Place, order: Sequence[Any] | None, names: Mapping[int, Names]) -> str:
@@ -283,6 +291,11 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             return (
                 f"an answer: {waiter} records a notify after its wait{wait} for notify {index}, and "
                 f"{second.owner} waits for it before {second.line}; or a notify of the kind fifo"
+            )
+        case "wait" if second.data["event_kind"] == "notify_wait":
+            return (
+                f"a record of the notify for which {second.owner} waits at {second.line}, or a wait for notify "
+                f"{index}, which {first.owner} records at {first.line}"
             )
         case "wait":
             return f"a wait of the receiver for notify {index}, which {first.owner} records at {first.line}"

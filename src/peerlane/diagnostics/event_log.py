@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from peerlane import _core
 from peerlane.errors import BadArgument, InvalidValue
@@ -23,12 +23,14 @@ DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES = 1 << 20
 
 T = TypeVar("T")
+Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
 
 active = False  #: whether this process has a log
 KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, by name
 _ACCESS, _POST, _TAKE, _OUTSIDE = (KINDS[each] for each in ("access", "post", "take", "outside"))
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
 _outside: set[tuple[str, int]] = set()
+_PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _groups: set[int] = set()
 
@@ -189,19 +191,27 @@ def called_at(site: int) -> Iterator[None]:
 
 
 def kept(call: Callable[[], T]) -> Callable[[], T]:
-    """Return a call that runs later and is logged as called here; without a log, the call itself."""
-    if not active:
-        return call
-    site = _core.log_site()
+    """Return a call that runs later, and of which the log and all texts say that it was made here."""
+    place, site = _core.site_number(), _core.log_site()
 
     def later() -> T:
-        with called_at(site):
-            return call()
+        before = _core.fix_site(place)
+        try:
+            with called_at(site):
+                return call()
+        finally:
+            _core.fix_site(before)
 
     return later
 
 
-def key_of(*parts: object) -> tuple[int, int]:
+def is_logged(pid: int) -> bool:
+    """Tell whether a process writes a log beside that of this one."""
+    found = facts()
+    return found is not None and any(found.path.parent.glob(f"{pid}-*.log"))
+
+
+def key_of(*parts: object) -> Key:
     """Return the key of an order that other processes name by the same parts: str, bytes, int, or tuples of these."""
     import hashlib  # which a program without a log does not need
 
@@ -209,12 +219,22 @@ def key_of(*parts: object) -> tuple[int, int]:
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 
 
-def post(key: tuple[int, int]) -> None:
-    """Let what this thread has done come before what takes the key."""
-    _core.log_event(_POST, a=key[0], b=key[1])
+def post(key: Key, *, free: int = 0) -> None:
+    """Let what this thread has done come before what takes the key; or let so many :func:`take_next` need no post."""
+    _core.log_event(_POST, a=key[0], b=key[1], c=free)
 
 
-def take(key: tuple[int, int], posts: int) -> None:
+def take_next(key: Key) -> None:
+    """Let what was done before the next post that nobody took, in their order, come before what this thread does."""
+    take(key, _NEXT)
+
+
+def take_end(pid: int) -> None:
+    """Let all that a process did come before what this thread does; the process has ended."""
+    take((_PROCESS, pid), 0)
+
+
+def take(key: Key, posts: int) -> None:
     """Let what was done before at least so many posts come before what this thread does; 0: all that are earlier."""
     _core.log_event(_TAKE, a=key[0], b=key[1], c=posts)
 
@@ -226,6 +246,14 @@ def outside(what: str) -> None:
         _outside.add((what, site))
         name(outside=len(_outside), what=what, site=site)
         _core.log_event(_OUTSIDE, a=len(_outside))
+
+
+def outside_again() -> None:
+    """Note the same in a forked child, which has all that its parent had."""
+    before = sorted(_outside)
+    _outside.clear()
+    if before:
+        outside(before[0][0])
 
 
 @contextmanager

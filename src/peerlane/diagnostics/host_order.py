@@ -1,38 +1,45 @@
-"""The order that threads and processes make outside of device memory, for the event log.
+"""The order that threads make outside of device memory, for the event log.
 
 While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
-(conditions, events, semaphores, barriers, queues, executors), and child processes.  Objects that were made before the
-log began tell nothing.
+(conditions, events, semaphores, barriers, queues, executors).  Objects that were made before the log began tell
+nothing.
+:mod:`~peerlane.diagnostics.host_processes` does the same for processes.
 """
 
 from __future__ import annotations
 
-import atexit
 import itertools
-import multiprocessing
-import multiprocessing.process
-import multiprocessing.util
-import os
 import queue
 import sys
 import threading
 from typing import Any
 
-from peerlane.diagnostics import event_log
-from peerlane.diagnostics.event_log import key_of, post, take
+from peerlane.diagnostics import event_log, host_processes
+from peerlane.diagnostics.event_log import post, take
 
 _numbers = itertools.count(1)
 _installed = False
 
 
-class _Lock:
-    """A lock whose holders come one after the other for the log."""
+class Lock:
+    """A lock whose holders come one after the other for the log; a plain one where the log needs it not.
+
+    It takes the place of ``threading.Lock``: it can be pickled by its name, and is a type where that is one.
+    """
 
     __slots__ = ("__weakref__", "_key", "_lock")
 
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
+    _key: event_log.Key
+    _lock: Any
+    _make: Any = staticmethod(threading.Lock)
+
+    def __new__(cls) -> Any:
+        if not event_log.active or _is_own(1):
+            return cls._make()
+        self = super().__new__(cls)
+        self._lock = cls._make()
         self._key = 0, next(_numbers)
+        return self
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         got: bool = self._lock.acquire(blocking, timeout)
@@ -62,10 +69,12 @@ class _Lock:
         return repr(self._lock)
 
 
-class _RLock(_Lock):
+class RLock(Lock):
     """The same of a lock that its holder can take again."""
 
     __slots__ = ()
+
+    _make: Any = staticmethod(threading.RLock)
 
     # What threading.Condition asks of its lock.
     def _is_owned(self) -> bool:
@@ -104,20 +113,11 @@ def install() -> None:
     _installed = True
     _follow_locks()
     _follow_threads()
-    _follow_processes()
-    sys.addaudithook(_audited)
+    host_processes.follow()
 
 
 def _follow_locks() -> None:
-    make_lock, make_rlock = threading.Lock, threading.RLock
-
-    def lock() -> Any:
-        return make_lock() if not event_log.active or _is_own(1) else _Lock(make_lock())
-
-    def rlock() -> Any:
-        return make_rlock() if not event_log.active or _is_own(1) else _RLock(make_rlock())
-
-    threading.Lock, threading.RLock = lock, rlock  # type: ignore[assignment]  # they are functions there, too
+    threading.Lock, threading.RLock = Lock, RLock
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined, misc]  # made of a lock, as the one in C is not
 
 
@@ -154,64 +154,3 @@ def _follow_threads() -> None:
 
     plain.start, plain._bootstrap_inner, plain.join = begin, run, wait  # type: ignore[method-assign, attr-defined]
     plain.is_alive = lambda self: ended(self, is_alive(self))  # type: ignore[method-assign]
-
-
-_forks = itertools.count(1)
-_forked = 0, 0
-
-
-def _follow_processes() -> None:
-    def before() -> None:
-        global _forked
-        if event_log.active:
-            _forked = key_of("fork", os.getpid(), next(_forks))
-            post(_forked)
-
-    def in_child() -> None:
-        if event_log.active:
-            take(_forked, 1)
-
-    os.register_at_fork(before=before, after_in_child=in_child)
-    atexit.register(_tell_end)
-    # Their children leave by os._exit.
-    multiprocessing.util.register_after_fork(_tell_end, _tell_end_of_child)
-    if multiprocessing.parent_process() is not None:
-        if multiprocessing.get_start_method(allow_none=True) != "fork":
-            take(key_of("child", os.getpid()), 1)
-        _tell_end_of_child()
-
-    plain = multiprocessing.process.BaseProcess
-    start, join = plain.start, plain.join
-
-    def begin(self: Any) -> None:
-        start(self)
-        if event_log.active and self.pid is not None:
-            post(key_of("child", self.pid))
-
-    def wait(self: Any, timeout: float | None = None) -> None:
-        join(self, timeout)
-        if event_log.active and self.exitcode is not None:
-            take(key_of("end", self.pid), 1)
-
-    plain.start, plain.join = begin, wait  # type: ignore[method-assign]
-
-
-def _tell_end_of_child(*_: object) -> None:
-    multiprocessing.util.Finalize(None, _tell_end, exitpriority=-1000)
-
-
-def _tell_end() -> None:
-    if event_log.active:
-        post(key_of("end", os.getpid()))
-
-
-_WAYS_OUT = frozenset({"socket.connect", "socket.bind", "subprocess.Popen", "mmap.__new__"})
-
-
-def _audited(event: str, given: tuple[Any, ...]) -> None:
-    """Note how the process can talk to others without the log's knowledge, once for each line."""
-    if event not in _WAYS_OUT or not event_log.active or _is_own(1):
-        return
-    if event == "mmap.__new__" and given[0] == -1:
-        return
-    event_log.outside(event)
