@@ -105,7 +105,7 @@ class Log {
             drop();
             return;
         }
-        char* const at = ring_ + head_ % capacity_;
+        char* const at = ring_ + place_;
         const Head head{.units = static_cast<uint32_t>(length / kUnit), .kind = event.kind,
                         .flags = static_cast<uint8_t>(event.flags | (rows ? kRows : 0)), .op = event.op, .words = static_cast<uint8_t>(words),
                         .spans = spans, .site = event.site, .thread = thread, .repeats = 1, .time_ns = now, .stream = event.stream,
@@ -118,7 +118,7 @@ class Log {
         if (rows) memcpy(reinterpret_cast<char*>(values + words) + spans * sizeof(Span), rows, spans * sizeof(Rows));
         may_grow_ = event.kind == Kind::access && !rows && spans != 0 && spans <= kMostMerged;
         const uint64_t begin = head_;
-        head_ += length;
+        go_on(length);
         header_->head.store(head_, std::memory_order_release);
         header_->open.store(may_grow_ ? begin : head_, std::memory_order_release);
         open_ = at;
@@ -192,7 +192,7 @@ class Log {
         if (at == MAP_FAILED) fail("map");
         header_ = new (at) Header{.magic = 0, .capacity = capacity_, .pid = getpid(), .rank = rank_, .start_ns = now};
         ring_ = static_cast<char*>(at) + kHeaderBytes;
-        head_ = reserved_ = missing_ = 0;
+        head_ = place_ = reserved_ = missing_ = 0;
         may_grow_ = false;
         number.fetch_add(1, std::memory_order_relaxed);
         std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
@@ -226,7 +226,7 @@ class Log {
 
     // Room for a record at `head_`, which goes to the ring's beginning if the rest of it is too short.
     bool make_room(uint64_t length) {
-        const uint64_t left = capacity_ - head_ % capacity_, pad = length > left ? left : 0, end = head_ + pad + length;
+        const uint64_t left = capacity_ - place_, pad = length > left ? left : 0, end = head_ + pad + length;
         if (end > reserved_) [[unlikely]] {
             // A page whose old records are not read yet may be given back later: it is no room.
             const uint64_t tail = std::min(header_->tail.load(std::memory_order_acquire), head_);
@@ -243,10 +243,16 @@ class Log {
         }
         if (pad != 0) {
             const Head head{.units = static_cast<uint32_t>(pad / kUnit), .kind = Kind::pad};
-            memcpy(ring_ + head_ % capacity_, &head, std::min<uint64_t>(pad, sizeof head));
-            head_ += pad;
+            memcpy(ring_ + place_, &head, std::min<uint64_t>(pad, sizeof head));
+            go_on(pad);
         }
         return true;
+    }
+
+    void go_on(uint64_t length) {
+        head_ += length;
+        place_ += length;
+        if (place_ == capacity_) place_ = 0;
     }
 
     bool write_gap() {
@@ -288,6 +294,7 @@ class Log {
     char* open_ = nullptr;        // the last record
     bool may_grow_ = false;
     uint64_t head_ = 0, reserved_ = 0;
+    uint64_t place_ = 0;          // head_ % capacity_, and cheaper
     uint64_t missing_ = 0, missing_since_ = 0;
 };
 
