@@ -9,6 +9,7 @@ using log::Kind;
 namespace {
 
 constexpr uint64_t kSoonest = 64;         // how many of the newest are kept where only they matter
+constexpr uint64_t kEndOfThread = 2;      // the first word of the key that a thread posts at its end
 constexpr int kDeepest = 64;              // streams that wait for streams that wait ...
 
 // Ready only once a later event tells that what it waited for has come.
@@ -307,7 +308,7 @@ bool Analysis::is_ready(Stream& stream, Item& item, bool must, bool give_up, int
     }
     const Event& event = item.event;
     if (event.head.kind == Kind::event_wait && event.head.flags & log::kShared) {
-        Signal& signal = signals_[event.a()];
+        Signal& signal = signal_of(event.a());
         if (signal.records.lower_bound(event.b()) != signal.records.end() || (must && give_up)) return true;
         signal.waiting.push_back(&stream);
         return false;
@@ -386,7 +387,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         stream.recorded.emplace_back(head.sequence, head.site);
         if (stream.recorded.size() > kMostVersions) stream.recorded.pop_front();
         if (event.a() != 0) {
-            Signal& signal = signals_[event.a()];
+            Signal& signal = signal_of(event.a());
             signal.records[event.b()] = Record{event.b(), with_own(), stream.actor, head.sequence, place, {}};
             if (signal.records.size() > kSoonest) signal.records.erase(signal.records.begin());
             ready_.insert(ready_.end(), signal.waiting.begin(), signal.waiting.end());
@@ -395,7 +396,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         break;
     case Kind::event_wait:
         if (head.flags & log::kShared) {
-            const auto& records = signals_[event.a()].records;
+            const auto& records = signal_of(event.a()).records;
             const auto found = records.lower_bound(event.b());
             if (found == records.end()) ++unexplained_;
             stream.past.join(found == records.end() ? everything() : found->second.past,
@@ -484,6 +485,7 @@ Pair Analysis::post_key(uint32_t log, const Event& event) {
 }
 
 void Analysis::post(Thread& thread, const Event& event) {
+    thread.has_ended = thread.has_ended || event.a() == kEndOfThread;
     Key& key = keys_[post_key(thread.log, event)];
     const Place place = place_of(thread.log, event, false);
     key.all.join(give(thread), edge(place, place));
@@ -493,10 +495,11 @@ void Analysis::post(Thread& thread, const Event& event) {
 }
 
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
+    thread.has_ended = false;   // the system gives its number to a new one
     const Place place = place_of(thread.log, event, false);
     const auto found = keys_.find(post_key(thread.log, event));
     if (found == keys_.end() || found->second.count < event.c()) {
-        if (event.c() == 0 && found == keys_.end()) return Step::taken;
+        if (event.c() == 0 && found == keys_.end() && !has_lost_keys_) return Step::taken;
         if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
         learn_all(thread, place);
         return Step::taken;

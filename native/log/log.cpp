@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "log/room.h"
 #include "ranks/faults.h"
 
 namespace peerlane::log {
@@ -65,12 +66,13 @@ class Log {
 
     std::mutex mutex;
 
-    bool begin(const std::string& directory, uint64_t capacity, int32_t rank) {
+    bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
         std::lock_guard lock(mutex);
         if (is_on.load(std::memory_order_relaxed)) return false;
         directory_ = directory;
         capacity_ = (std::max(capacity, kRoom) + kRoom - 1) / kRoom * kRoom;
         rank_ = rank;
+        total_ = total;
         open_files();
         is_on.store(true, std::memory_order_relaxed);
         return true;
@@ -85,6 +87,12 @@ class Log {
         Event last{.kind = Kind::ended, .site = 0};
         write(last);
         header_->open.store(head_, std::memory_order_release);
+        const uint64_t used = (head_ + kPage - 1) / kPage * kPage;
+        if (used < reserved_) {
+            free_pages(file_, kHeaderBytes, capacity_, used, reserved_);
+            header_->reserved.store(used, std::memory_order_relaxed);
+            room_.give(reserved_ - used);
+        }
         header_->ended.store(1, std::memory_order_release);
         is_on.store(false, std::memory_order_relaxed);
         close_files();
@@ -194,6 +202,7 @@ class Log {
         ring_ = static_cast<char*>(at) + kHeaderBytes;
         head_ = place_ = reserved_ = missing_ = 0;
         may_grow_ = false;
+        room_ = Room(directory_, true);
         number.fetch_add(1, std::memory_order_relaxed);
         std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
         write_name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments() + "}}");
@@ -233,12 +242,19 @@ class Log {
             const uint64_t limit = (tail + capacity_) / kPage * kPage;
             if (end > limit) return false;
             while (reserved_ < end) {
-                const uint64_t next = std::min((reserved_ / kRoom + 1) * kRoom, limit), at = reserved_ % capacity_;
-                if (!reserve(kHeaderBytes + at, next - reserved_)) return false;
+                // A process that writes little takes little.
+                const uint64_t wanted = reserved_ < kRoom ? std::max(kFirstRoom, 2 * reserved_) : (reserved_ / kRoom + 1) * kRoom;
+                const uint64_t next = std::min(wanted, limit), at = reserved_ % capacity_;
+                if (!room_.take(next - reserved_, total_)) return false;
+                if (!reserve(kHeaderBytes + at, next - reserved_)) {
+                    room_.give(next - reserved_);
+                    return false;
+                }
 #ifdef MADV_POPULATE_WRITE
                 madvise(ring_ + at, next - reserved_, MADV_POPULATE_WRITE);   // cheaper than a fault a page
 #endif
                 reserved_ = next;
+                header_->reserved.store(next, std::memory_order_relaxed);
             }
         }
         if (pad != 0) {
@@ -286,7 +302,8 @@ class Log {
     }
 
     std::string directory_, path_;
-    uint64_t capacity_ = 0, mapped_ = 0;
+    uint64_t capacity_ = 0, total_ = 0, mapped_ = 0;
+    Room room_;
     int32_t rank_ = -1;
     int file_ = -1, names_ = -1;
     Header* header_ = nullptr;
@@ -346,7 +363,9 @@ void Writing::write(const Event& event) noexcept {
     if (is_on.load(std::memory_order_relaxed)) Log::get().write(event);
 }
 
-bool begin(const std::string& directory, uint64_t capacity, int32_t rank) { return Log::get().begin(directory, capacity, rank); }
+bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
+    return Log::get().begin(directory, capacity, rank, total);
+}
 
 void end() noexcept { Log::get().end(); }
 

@@ -224,16 +224,17 @@ void bind_log(nb::module_& m) {
     log::find_site = find_site_if_possible;
     m.def(
         "log_begin",
-        [](const std::string& directory, uint64_t capacity, int rank) {
+        [](const std::string& directory, uint64_t capacity, int rank, uint64_t total) {
             try {
-                return log::begin(directory, capacity, rank);
+                return log::begin(directory, capacity, rank, total);
             } catch (const std::system_error& error) {
                 errno = error.code().value();
                 PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory.c_str());
                 throw nb::python_error();
             }
         },
-        "directory"_a, "capacity"_a, "rank"_a, "Begin the log of this process there; False if there is one.  OSError if it cannot be made.");
+        "directory"_a, "capacity"_a, "rank"_a, "total"_a = UINT64_MAX,
+        "Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.");
     nb::dict kinds;
     for (size_t i = 0; i < std::size(log::kKindNames); ++i) kinds[log::kKindNames[i]] = i;
     m.attr("LOG_KINDS") = kinds;

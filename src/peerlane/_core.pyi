@@ -949,9 +949,9 @@ class WaitBoard:
     def text(self, rank: int) -> bytes:
         """What it said last; any bytes."""
 
-def log_begin(directory: str, capacity: int, rank: int) -> bool:
+def log_begin(directory: str, capacity: int, rank: int, total: int = 18446744073709551615) -> bool:
     """
-    Begin the log of this process there; False if there is one.  OSError if it cannot be made.
+    Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.
     """
 
 LOG_KINDS: dict[str, int]
