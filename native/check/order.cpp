@@ -91,9 +91,13 @@ const Past& Analysis::give(Thread& thread) {
 }
 
 void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns) {
+    if (past.is_same(thread.past)) return;
     bool is_news = past.has_more;
+    const Known* mine = thread.past.sure.begin();   // both go by actor
+    const Known* const end = thread.past.sure.end();
     for (const Known& known : past.sure) {
-        if (known.actor == thread.actor || thread.past.sure.of(known.actor) >= known.number) continue;
+        while (mine != end && mine->actor < known.actor) ++mine;
+        if (known.actor == thread.actor || (mine != end && mine->actor == known.actor && mine->number >= known.number)) continue;
         is_news = true;
         ActorState& actor = actors_[known.actor];
         actor.learned.push_back({known.number, time_ns, thread.log, thread.id});

@@ -15,10 +15,11 @@
 #include "log/reader.h"
 
 using namespace peerlane;
-using log::Event;
-using log::Kind;
 
 namespace {
+
+using log::Event;
+using log::Kind;
 
 std::string folder;
 
