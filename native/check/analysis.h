@@ -100,7 +100,7 @@ class Analysis {
     static constexpr uint32_t kOld = 1;             // an access that comes before all that is still to come
     static constexpr uint64_t kPatienceNs = 1'000'000'000;
     static constexpr uint64_t kMostRows = 65536, kMostFindings = 10000, kMostRecords = 1024, kMostVersions = 256, kMostTombs = 4096,
-                              kMostKeys = uint64_t{1} << 18, kMostActors = uint64_t{1} << 18;
+                              kMostKeys = uint64_t{1} << 18, kMostActors = uint64_t{1} << 18, kMostIdle = uint64_t{1} << 16, kLongAgo = uint64_t{1} << 20;
 
     enum class Role : uint8_t { thread, stream, delivery, loose, loose_delivery };
 
@@ -152,7 +152,7 @@ class Analysis {
         uint64_t number = 1;
         bool given = false;          // somebody knows `number`: the next access needs a new one
         Past snapshot;               // `past` and `number`, if `has_snapshot`
-        bool has_snapshot = false;
+        bool has_snapshot = false, has_ended = false;
         uint64_t used = 0;           // the event at which it was used last
         Gate gate;                   // the collective that it is in
     };
@@ -219,6 +219,7 @@ class Analysis {
         uint64_t consumer_epoch = 0;
         Place consumption, last_record;
         uint32_t log = 0;            // that recorded last
+        uint64_t used = 0;           // the event that named it last
     };
     struct Fence {
         Actor actor;
@@ -240,6 +241,7 @@ class Analysis {
         uint64_t number, incoming, outgoing;
         int32_t rank, peer;
         Actor loose, loose_delivery;
+        bool is_closed = false;
         uint64_t fences = 0;
         std::deque<Fence> fenced;
         std::map<Actor, Delivery> deliveries;
@@ -248,6 +250,7 @@ class Analysis {
     struct Signal {
         std::map<uint64_t, Record> records;
         std::vector<Stream*> waiting;
+        uint64_t used = 0;
     };
     struct Key {
         uint64_t count = 0, used = 0, next = 0, free = 0;   // next: takes of the next post; free: of them that need none
@@ -282,8 +285,8 @@ class Analysis {
         Shadow shadow;
         std::map<uint64_t, Allocation> allocations;
         std::vector<Retraction> retractions;
-        bool has_unwritten = false;
         uint32_t freed = 0;
+        uint64_t used = 0;
     };
     struct Lease {
         std::vector<log::Span> spans;
@@ -357,6 +360,7 @@ class Analysis {
 
     // notifies.cpp
     Line& line_of(uint32_t log, uint64_t bank, uint64_t line);
+    Signal& signal_of(uint64_t number);
     void share_line(uint32_t log, uint64_t own, uint64_t bank, uint64_t line);
     Record record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past);
     void put(Line& line, Record&& record, uint64_t number, uint64_t bank, uint64_t index);
@@ -410,12 +414,15 @@ class Analysis {
     void compact_if_large();
     void compact();
     void forget_history();
+    void forget_idle();
+    void forget_channels(uint32_t log, const std::vector<bool>& is_used, std::vector<Actor>& gone);
     void forget_actors(const std::vector<bool>& is_used);
     template <class Visit>
     void each_past(const Visit& visit);
 
     const uint64_t limit_;
     std::vector<std::unique_ptr<Log>> logs_;
+    std::vector<uint32_t> unread_;                   // logs of which there may be more
     std::vector<ActorState> actors_;
     std::vector<Actor> free_actors_;
     Pages<Access> accesses_;
@@ -442,8 +449,8 @@ class Analysis {
     ByPair<std::shared_ptr<Collection>> collections_;
     ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far
     std::deque<Stream*> ready_;
-    uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096;
-    bool has_lost_keys_ = false, was_finished_ = false;
+    uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096, next_idle_ = kMostIdle;
+    bool has_lost_keys_ = false, has_lost_lines_ = false, was_finished_ = false;
 
     std::vector<Finding> findings_;
     struct Found {

@@ -57,7 +57,7 @@ void Analysis::forget_history() {
 
 void Analysis::compact_if_large() {
     if (accesses_.size() < next_compaction_ && sets_.size() < next_compaction_ && origins_.size() < kMostActors * 8 && keys_.size() <= kMostKeys &&
-        actors_.size() - free_actors_.size() <= next_actors_)
+        blocks_.size() + lines_.size() + signals_.size() <= next_idle_ && actors_.size() - free_actors_.size() <= next_actors_)
         return;
     compact();
 }
@@ -167,9 +167,53 @@ void Analysis::compact() {
         std::erase_if(keys_, [&](const auto& each) { return events_ - each.second.used > kMostKeys; });
         if (keys_.size() > kMostKeys / 2) keys_.clear();
     }
+    forget_idle();
     if (collections_.size() > kMostRecords) std::erase_if(collections_, [&](const auto& each) { return events_ - each.second->used > kMostKeys; });
     next_compaction_ = std::max<uint64_t>(uint64_t{1} << 21, std::max<uint64_t>(accesses_.size(), sets_.size()) * 3 / 2);
     next_actors_ = std::max<uint64_t>(4096, 2 * (actors_.size() - free_actors_.size()));
+}
+
+// What no event has named for long, where there is much of it.
+void Analysis::forget_idle() {
+    const auto is_idle = [&](uint64_t used) { return events_ - used > kLongAgo; };
+    if (blocks_.size() > kMostIdle) {
+        std::erase_if(blocks_, [&](const auto& each) {
+            if (!is_idle(each.second->used)) return false;
+            bool is_live = false;   // an access there may take part in a race
+            each.second->shadow.each(0, Shadow::kEnd, [&](const Cell& cell, uint64_t, uint64_t) { is_live = is_live || (cell.write & Cell::kAccess) > kOld || cell.read > kOld; });
+            return !is_live;
+        });
+        last_block_ = nullptr;
+    }
+    if (lines_.size() > kMostIdle) {
+        has_lost_lines_ = std::erase_if(lines_, [&](const auto& each) { return is_idle(each.second.used); }) != 0 || has_lost_lines_;
+    }
+    if (signals_.size() > kMostIdle) std::erase_if(signals_, [&](const auto& each) { return is_idle(each.second.used) && each.second.waiting.empty(); });
+    next_idle_ = std::max(kMostIdle, 2 * (blocks_.size() + lines_.size() + signals_.size()));
+}
+
+// Closed channels, of whose operations no access is left.
+void Analysis::forget_channels(uint32_t log, const std::vector<bool>& is_used, std::vector<Actor>& gone) {
+    Log& here = *logs_[log];
+    std::unordered_set<uint64_t> needed;   // an actor of one operation asks the channel for its fences
+    for (Actor actor = 1; actor < actors_.size(); ++actor) {
+        const ActorState& state = actors_[actor];
+        if (is_used[actor] && state.log == log && state.channel != 0) needed.insert(state.channel);
+    }
+    std::erase_if(here.channels, [&](const auto& each) {
+        const Channel& channel = each.second;
+        if (!channel.is_closed || needed.contains(each.first)) return false;
+        gone.insert(gone.end(), {channel.loose, channel.loose_delivery});
+        for (const auto& [base, delivery] : channel.deliveries)
+            if (delivery.actor != 0) gone.push_back(delivery.actor);
+        const auto [first, last] = here.by_outgoing.equal_range(channel.outgoing);
+        for (auto at = first; at != last; ++at)
+            if (at->second == each.first) {
+                here.by_outgoing.erase(at);
+                break;
+            }
+        return true;
+    });
 }
 
 // Actors that have gone, and of which no access is left, take no place in the clocks.
@@ -181,7 +225,8 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
         has_gone[actor] = any = true;
         return true;
     };
-    for (auto& log : logs_) {
+    for (uint32_t number = 0; number < logs_.size(); ++number) {
+        auto& log = logs_[number];
         const bool is_done = log->is_over && !log->now;
         const bool has_queue = std::any_of(log->streams.begin(), log->streams.end(), [](const auto& each) { return !each.second->queue.empty(); });
         std::unordered_set<Actor> bases;
@@ -199,12 +244,13 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
                 bases.insert(stream.actor);
                 return true;
             });
-        // A thread that was not seen for long: if it comes back, it knows all.
+        // Of many threads those that have ended go, and those that were not seen for long: if one comes back, it knows all.
         if (is_done || log->threads.size() > kMostRecords)
             std::erase_if(log->threads, [&](const auto& each) {
                 const Thread& thread = *each.second;
-                if (thread.gate.collection || (!is_done && events_ - thread.used < (uint64_t{1} << 20)) || !let_go(thread.actor)) return false;
-                log->has_lost_threads = true;
+                const uint64_t idle = events_ - thread.used;
+                if (thread.gate.collection || (!is_done && idle < (thread.has_ended ? kMostRecords : kLongAgo)) || !let_go(thread.actor)) return false;
+                log->has_lost_threads = log->has_lost_threads || !thread.has_ended;
                 bases.insert(thread.actor);
                 return true;
             });
@@ -218,6 +264,9 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
                 if (bases.contains(each->first)) each->second.stream = nullptr;
                 ++each;
             }
+        std::vector<Actor> of_channels;
+        if (!has_queue && !log->channels.empty()) forget_channels(number, is_used, of_channels);
+        for (const Actor actor : of_channels) let_go(actor);
     }
     for (Actor actor = 1; actor < actors_.size(); ++actor) {
         const ActorState& state = actors_[actor];

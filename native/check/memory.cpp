@@ -46,6 +46,7 @@ Analysis::Block& Analysis::block_of(uint32_t log, uint64_t id) {
     if (!found) found = std::make_unique<Block>();
     last_block_id_ = id;
     last_block_ = found.get();
+    found->used = events_;
     return *found;
 }
 

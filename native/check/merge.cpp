@@ -18,6 +18,7 @@ Analysis::~Analysis() = default;
 
 uint32_t Analysis::add(const std::string& path, bool may_give_back) {
     auto made = std::make_unique<Log>(log::Reader(path, may_give_back), may_give_back);
+    unread_.push_back(static_cast<uint32_t>(logs_.size()));
     logs_.push_back(std::move(made));
     return static_cast<uint32_t>(logs_.size() - 1);
 }
@@ -40,7 +41,8 @@ void Analysis::refill(Log& log) {
 }
 
 void Analysis::poll(uint64_t horizon_ns) {
-    for (auto& log : logs_) {
+    for (const uint32_t number : unread_) {
+        Log* const log = logs_[number].get();
         if (!log->problem.empty()) continue;
         try {
             // A log that was over before this look is whole now.
@@ -51,8 +53,19 @@ void Analysis::poll(uint64_t horizon_ns) {
         }
     }
     run(horizon_ns);
-    for (auto& log : logs_)
-        if (log->may_give_back && log->problem.empty() && !log->now) log->reader.give_back();
+    std::erase_if(unread_, [&](uint32_t number) {
+        Log& log = *logs_[number];
+        if (log.now) return false;
+        try {
+            if (log.may_give_back && log.problem.empty()) log.reader.give_back();
+            if (!log.is_over || (log.problem.empty() && log.reader.read() != log.reader.written())) return false;
+            log.reader.release(log.may_give_back);
+        } catch (const std::exception& error) {
+            log.problem = error.what();
+            log.is_over = true;
+        }
+        return true;
+    });
 }
 
 void Analysis::finish() {
@@ -75,7 +88,7 @@ void Analysis::run(uint64_t horizon_ns) {
         // The earliest of those that can go on, and of those that wait for another log.
         uint32_t best = UINT32_MAX, stuck = UINT32_MAX;
         uint64_t best_ns = UINT64_MAX, second_ns = UINT64_MAX, stuck_ns = UINT64_MAX, all_read_to = UINT64_MAX;
-        for (uint32_t i = 0; i < logs_.size(); ++i) {
+        for (const uint32_t i : unread_) {
             Log& log = *logs_[i];
             refill(log);
             if (!log.now) {
@@ -215,6 +228,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     }
     case Kind::channel_closed:
+        if (Channel* const channel = channel_of(log, event.a())) channel->is_closed = true;
         return Step::taken;
     case Kind::lent:
         if (here.leases.size() < kMostActors) here.leases[event.a()].spans.assign(event.spans, event.spans + std::min(head.spans, uint32_t{16}));
@@ -316,7 +330,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return synchronize(thread, event, give_up);
     case Kind::event_wait: {
         if (!(head.flags & log::kShared)) return Step::taken;
-        Signal& signal = signals_[event.a()];
+        Signal& signal = signal_of(event.a());
         const auto found = signal.records.lower_bound(event.b());
         if (found == signal.records.end() && !give_up) return Step::blocked;
         const Place place = place_of(log, event, false);

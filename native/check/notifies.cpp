@@ -17,7 +17,22 @@ Pair key_of(uint32_t log, uint64_t bank, uint64_t line) {
 
 }  // namespace
 
-Analysis::Line& Analysis::line_of(uint32_t log, uint64_t bank, uint64_t line) { return lines_[key_of(log, bank, line)]; }
+Analysis::Line& Analysis::line_of(uint32_t log, uint64_t bank, uint64_t line) {
+    const auto [place, is_new] = lines_.try_emplace(key_of(log, bank, line));
+    Line& found = place->second;
+    found.used = events_;
+    if (is_new && has_lost_lines_) {   // of whichever kind it was: a level line promises the least
+        found.kind = static_cast<uint8_t>(NotifyKind::level);
+        found.is_tainted = true;
+    }
+    return found;
+}
+
+Analysis::Signal& Analysis::signal_of(uint64_t number) {
+    Signal& found = signals_[number];
+    found.used = events_;
+    return found;
+}
 
 // A line of one process has another name from now on.
 void Analysis::share_line(uint32_t log, uint64_t own, uint64_t bank, uint64_t line) {

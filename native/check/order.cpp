@@ -9,6 +9,7 @@ using log::Kind;
 namespace {
 
 constexpr uint64_t kSoonest = 64;         // how many of the newest are kept where only they matter
+constexpr uint64_t kEndOfThread = 2;      // the first word of the key that a thread posts at its end
 constexpr int kDeepest = 64;              // streams that wait for streams that wait ...
 
 // Ready only once a later event tells that what it waited for has come.
@@ -90,9 +91,13 @@ const Past& Analysis::give(Thread& thread) {
 }
 
 void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns) {
+    if (past.is_same(thread.past)) return;
     bool is_news = past.has_more;
+    const Known* mine = thread.past.sure.begin();   // both go by actor
+    const Known* const end = thread.past.sure.end();
     for (const Known& known : past.sure) {
-        if (known.actor == thread.actor || thread.past.sure.of(known.actor) >= known.number) continue;
+        while (mine != end && mine->actor < known.actor) ++mine;
+        if (known.actor == thread.actor || (mine != end && mine->actor == known.actor && mine->number >= known.number)) continue;
         is_news = true;
         ActorState& actor = actors_[known.actor];
         actor.learned.push_back({known.number, time_ns, thread.log, thread.id});
@@ -310,7 +315,7 @@ bool Analysis::is_ready(Stream& stream, Item& item, bool must, bool give_up, int
     }
     const Event& event = item.event;
     if (event.head.kind == Kind::event_wait && event.head.flags & log::kShared) {
-        Signal& signal = signals_[event.a()];
+        Signal& signal = signal_of(event.a());
         if (signal.records.lower_bound(event.b()) != signal.records.end() || (must && give_up)) return true;
         signal.waiting.push_back(&stream);
         return false;
@@ -393,7 +398,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         stream.recorded.emplace_back(head.sequence, head.site);
         if (stream.recorded.size() > kMostVersions) stream.recorded.pop_front();
         if (event.a() != 0) {
-            Signal& signal = signals_[event.a()];
+            Signal& signal = signal_of(event.a());
             signal.records[event.b()] = Record{event.b(), with_own(), stream.actor, head.sequence, place, {}};
             if (signal.records.size() > kSoonest) signal.records.erase(signal.records.begin());
             ready_.insert(ready_.end(), signal.waiting.begin(), signal.waiting.end());
@@ -402,7 +407,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         break;
     case Kind::event_wait:
         if (head.flags & log::kShared) {
-            const auto& records = signals_[event.a()].records;
+            const auto& records = signal_of(event.a()).records;
             const auto found = records.lower_bound(event.b());
             if (found == records.end()) ++unexplained_;
             stream.past.join(found == records.end() ? everything() : found->second.past,
@@ -489,6 +494,7 @@ Pair Analysis::post_key(uint32_t log, const Event& event) {
 }
 
 void Analysis::post(Thread& thread, const Event& event) {
+    thread.has_ended = thread.has_ended || event.a() == kEndOfThread;
     Key& key = keys_[post_key(thread.log, event)];
     key.free += event.c();
     if (event.c() != 0) return;
@@ -500,6 +506,7 @@ void Analysis::post(Thread& thread, const Event& event) {
 }
 
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
+    thread.has_ended = false;   // the system gives its number to a new one
     if (event.a() == log::kProcess) return take_process(thread, event, give_up);
     const Place place = place_of(thread.log, event, false);
     const auto found = keys_.find(post_key(thread.log, event));
@@ -513,7 +520,7 @@ Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) 
         wanted -= found == keys_.end() ? 0 : found->second.free;
     }
     if (found == keys_.end() || found->second.count < wanted) {
-        if (wanted == 0 && found == keys_.end()) return Step::taken;
+        if (wanted == 0 && found == keys_.end() && !has_lost_keys_) return Step::taken;
         if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
         if (event.c() == log::kNextPost) ++keys_[post_key(thread.log, event)].next;
         learn_all(thread, place);

@@ -56,7 +56,7 @@ enum class Kind : uint8_t {
     post,             // a, b = key (128 bits); the thread's past goes to it.  c: instead, so many takes of the next one need none
     take,             // a, b = key; c = how many posts there are at least before it: the thread has their past.  kNextPost: as many
                       // as there were such takes, with this one.  Key kProcess, pid: all that this process did, which is over
-    forget,           // a, b = key: nobody takes it again
+    forget,           // a, b = key: nobody posts or takes it again
     // One operation of a group; its own traffic is not logged.
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
     collected,        // it is over for (stream, sequence); only for stream 0
@@ -128,6 +128,7 @@ struct Header {
     std::atomic<uint64_t> tail;           // the reader's
     std::atomic<uint64_t> dropped;        // events
     std::atomic<uint32_t> ended;          // the process left in an orderly way
+    std::atomic<uint64_t> reserved;       // as `head`: the bytes that have pages, but for those that the reader gave back
 };
 
 }  // namespace peerlane::log

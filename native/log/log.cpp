@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "log/room.h"
 #include "ranks/faults.h"
 
 namespace peerlane::log {
@@ -65,12 +66,13 @@ class Log {
 
     std::mutex mutex;
 
-    bool begin(const std::string& directory, uint64_t capacity, int32_t rank) {
+    bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
         std::lock_guard lock(mutex);
         if (is_on.load(std::memory_order_relaxed)) return false;
         directory_ = directory;
         capacity_ = (std::max(capacity, kRoom) + kRoom - 1) / kRoom * kRoom;
         rank_ = rank;
+        total_ = total;
         open_files();
         is_on.store(true, std::memory_order_relaxed);
         return true;
@@ -85,6 +87,12 @@ class Log {
         Event last{.kind = Kind::ended, .site = 0};
         write(last);
         header_->open.store(head_, std::memory_order_release);
+        const uint64_t used = (head_ + kPage - 1) / kPage * kPage;
+        if (used < reserved_) {
+            free_pages(file_, kHeaderBytes, capacity_, used, reserved_);
+            header_->reserved.store(used, std::memory_order_relaxed);
+            room_.give(reserved_ - used);
+        }
         header_->ended.store(1, std::memory_order_release);
         is_on.store(false, std::memory_order_relaxed);
         close_files();
@@ -105,7 +113,7 @@ class Log {
             drop();
             return;
         }
-        char* const at = ring_ + head_ % capacity_;
+        char* const at = ring_ + place_;
         const Head head{.units = static_cast<uint32_t>(length / kUnit), .kind = event.kind,
                         .flags = static_cast<uint8_t>(event.flags | (rows ? kRows : 0)), .op = event.op, .words = static_cast<uint8_t>(words),
                         .spans = spans, .site = event.site, .thread = thread, .repeats = 1, .time_ns = now, .stream = event.stream,
@@ -118,7 +126,7 @@ class Log {
         if (rows) memcpy(reinterpret_cast<char*>(values + words) + spans * sizeof(Span), rows, spans * sizeof(Rows));
         may_grow_ = event.kind == Kind::access && !rows && spans != 0 && spans <= kMostMerged;
         const uint64_t begin = head_;
-        head_ += length;
+        go_on(length);
         header_->head.store(head_, std::memory_order_release);
         header_->open.store(may_grow_ ? begin : head_, std::memory_order_release);
         open_ = at;
@@ -192,8 +200,9 @@ class Log {
         if (at == MAP_FAILED) fail("map");
         header_ = new (at) Header{.magic = 0, .capacity = capacity_, .pid = getpid(), .rank = rank_, .start_ns = now};
         ring_ = static_cast<char*>(at) + kHeaderBytes;
-        head_ = reserved_ = missing_ = 0;
+        head_ = place_ = reserved_ = missing_ = 0;
         may_grow_ = false;
+        room_ = Room(directory_, true);
         number.fetch_add(1, std::memory_order_relaxed);
         std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
         write_name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments() + "}}");
@@ -226,27 +235,40 @@ class Log {
 
     // Room for a record at `head_`, which goes to the ring's beginning if the rest of it is too short.
     bool make_room(uint64_t length) {
-        const uint64_t left = capacity_ - head_ % capacity_, pad = length > left ? left : 0, end = head_ + pad + length;
+        const uint64_t left = capacity_ - place_, pad = length > left ? left : 0, end = head_ + pad + length;
         if (end > reserved_) [[unlikely]] {
             // A page whose old records are not read yet may be given back later: it is no room.
             const uint64_t tail = std::min(header_->tail.load(std::memory_order_acquire), head_);
             const uint64_t limit = (tail + capacity_) / kPage * kPage;
             if (end > limit) return false;
             while (reserved_ < end) {
-                const uint64_t next = std::min((reserved_ / kRoom + 1) * kRoom, limit), at = reserved_ % capacity_;
-                if (!reserve(kHeaderBytes + at, next - reserved_)) return false;
+                // A process that writes little takes little.
+                const uint64_t wanted = reserved_ < kRoom ? std::max(kFirstRoom, 2 * reserved_) : (reserved_ / kRoom + 1) * kRoom;
+                const uint64_t next = std::min(wanted, limit), at = reserved_ % capacity_;
+                if (!room_.take(next - reserved_, total_)) return false;
+                if (!reserve(kHeaderBytes + at, next - reserved_)) {
+                    room_.give(next - reserved_);
+                    return false;
+                }
 #ifdef MADV_POPULATE_WRITE
                 madvise(ring_ + at, next - reserved_, MADV_POPULATE_WRITE);   // cheaper than a fault a page
 #endif
                 reserved_ = next;
+                header_->reserved.store(next, std::memory_order_relaxed);
             }
         }
         if (pad != 0) {
             const Head head{.units = static_cast<uint32_t>(pad / kUnit), .kind = Kind::pad};
-            memcpy(ring_ + head_ % capacity_, &head, std::min<uint64_t>(pad, sizeof head));
-            head_ += pad;
+            memcpy(ring_ + place_, &head, std::min<uint64_t>(pad, sizeof head));
+            go_on(pad);
         }
         return true;
+    }
+
+    void go_on(uint64_t length) {
+        head_ += length;
+        place_ += length;
+        if (place_ == capacity_) place_ = 0;
     }
 
     bool write_gap() {
@@ -280,7 +302,8 @@ class Log {
     }
 
     std::string directory_, path_;
-    uint64_t capacity_ = 0, mapped_ = 0;
+    uint64_t capacity_ = 0, total_ = 0, mapped_ = 0;
+    Room room_;
     int32_t rank_ = -1;
     int file_ = -1, names_ = -1;
     Header* header_ = nullptr;
@@ -288,6 +311,7 @@ class Log {
     char* open_ = nullptr;        // the last record
     bool may_grow_ = false;
     uint64_t head_ = 0, reserved_ = 0;
+    uint64_t place_ = 0;          // head_ % capacity_, and cheaper
     uint64_t missing_ = 0, missing_since_ = 0;
 };
 
@@ -339,7 +363,9 @@ void Writing::write(const Event& event) noexcept {
     if (is_on.load(std::memory_order_relaxed)) Log::get().write(event);
 }
 
-bool begin(const std::string& directory, uint64_t capacity, int32_t rank) { return Log::get().begin(directory, capacity, rank); }
+bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
+    return Log::get().begin(directory, capacity, rank, total);
+}
 
 void end() noexcept { Log::get().end(); }
 

@@ -85,11 +85,12 @@ class Writing {
     std::unique_lock<std::mutex> lock_;
 };
 
-constexpr uint64_t kRoom = uint64_t{1} << 20;   // how much is reserved on the disk at once
+constexpr uint64_t kRoom = uint64_t{1} << 20;   // how much is reserved on the disk at once, at most
+constexpr uint64_t kFirstRoom = uint64_t{1} << 16;
 
 // Begin a log of this process and of those that it forks, each of which gets one of its own.  `capacity` is rounded up to
-// `kRoom`.  Throws std::system_error.  False: there is one already.
-bool begin(const std::string& directory, uint64_t capacity, int32_t rank);
+// `kRoom`; what all logs of the directory hold stays within `total`.  Throws std::system_error.  False: there is one already.
+bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total = UINT64_MAX);
 // The process leaves in an orderly way: the log is complete.
 void end() noexcept;
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "log/event.h"
+#include "log/room.h"
 
 namespace peerlane::log {
 
@@ -56,7 +57,9 @@ class Reader {
             rank_ = first.rank;
             start_ns_ = first.start_ns;
             if (!refresh()) throw BadLog(path + ": the header ends too early");
+            if (may_give_back) room_ = Room(path.substr(0, path.rfind('/') + 1), false);
             at_ = tail_ = first_ = counts_.tail;
+            freed_ = at_ / kPage * kPage;
             check_counts();
         } catch (...) {
             close(fd_);
@@ -118,21 +121,28 @@ class Reader {
 
     // Free what was read: the writer may use its room again.
     void give_back() {
-        constexpr uint64_t kPage = 4096;
         if (at_ == tail_) return;
-        const uint64_t from = tail_ / kPage * kPage, to = at_ / kPage * kPage;
-        for (uint64_t at = from; at < to;) {
-            const uint64_t in_ring = at % capacity_, part = std::min(capacity_ - in_ring, to - at);
-            // A file system that cannot do it keeps the room.
-            (void)!fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kHeaderBytes + in_ring), static_cast<off_t>(part));
-            at += part;
-        }
+        free_to(at_ / kPage * kPage);
         tail_ = at_;
         if (pwrite(fd_, &tail_, sizeof tail_, offsetof(Header, tail)) != sizeof tail_) throw BadLog(std::string("the log's tail: ") + strerror(errno));
     }
+    // All was read of a process that writes no more: its file needs no room, and this no file.
+    void release(bool may_give_back) {
+        if (may_give_back) {
+            uint64_t reserved = 0;
+            if (read_at(&reserved, offsetof(Header, reserved), sizeof reserved) && reserved >= at_ && reserved - at_ <= capacity_) free_to(reserved);
+            room_ = Room();
+        }
+        close(std::exchange(fd_, -1));
+        std::vector<char>().swap(buffer_);
+        std::vector<Span>().swap(spans_);
+        std::vector<Rows>().swap(rows_);
+        have_ = 0;
+    }
+    bool is_released() const { return fd_ < 0; }
 
   private:
-    static constexpr uint64_t kMostCapacity = uint64_t{1} << 40, kAhead = uint64_t{1} << 20;
+    static constexpr uint64_t kMostCapacity = uint64_t{1} << 40, kAhead = uint64_t{1} << 20, kPage = 4096;
 
     struct Prologue {
         uint64_t magic, capacity;
@@ -143,6 +153,13 @@ class Reader {
         uint64_t head, open, tail, dropped;
         uint32_t ended;
     };
+
+    void free_to(uint64_t to) {
+        if (to <= freed_) return;
+        free_pages(fd_, kHeaderBytes, capacity_, freed_, to);
+        room_.give(to - freed_);
+        freed_ = to;
+    }
 
     Reader() = default;
     void swap(Reader& other) {
@@ -155,6 +172,8 @@ class Reader {
         std::swap(first_, other.first_);
         std::swap(tail_, other.tail_);
         std::swap(at_, other.at_);
+        std::swap(freed_, other.freed_);
+        std::swap(room_, other.room_);
         buffer_.swap(other.buffer_);
         std::swap(have_from_, other.have_from_);
         std::swap(have_, other.have_);
@@ -240,7 +259,8 @@ class Reader {
     int32_t pid_ = 0, rank_ = -1;
     uint64_t start_ns_ = 0, capacity_ = 0;
     Counts counts_{};
-    uint64_t first_ = 0, tail_ = 0, at_ = 0;
+    uint64_t first_ = 0, tail_ = 0, at_ = 0, freed_ = 0;
+    Room room_;
     std::vector<char> buffer_;
     uint64_t have_from_ = 0, have_ = 0;
     std::vector<Span> spans_;

@@ -31,16 +31,10 @@ std::array<CallSite, kSites>& table() {
     return made;
 }
 
-#if PY_VERSION_HEX >= 0x030B0000
-nb::object globals_of(PyFrameObject* frame) { return nb::steal(PyFrame_GetGlobals(frame)); }
-#else
-nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals); }
-#endif
-
 // The name of the module that a frame runs; empty if it has none.
-std::string_view module_of(PyFrameObject* frame) {
+std::string_view module_of(const Frame& frame) {
     static PyObject* const key = PyUnicode_InternFromString("__name__");
-    PyObject* const name = PyDict_GetItemWithError(globals_of(frame).ptr(), key);   // the frame holds its globals
+    PyObject* const name = PyDict_GetItemWithError(frame.globals(), key);
     Py_ssize_t length = 0;
     const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
     if (text) return {text, static_cast<size_t>(length)};
@@ -52,15 +46,9 @@ bool is_ours(std::string_view module) {
     return module.starts_with(kPackage) && (module.size() == kPackage.size() || module[kPackage.size()] == '.');
 }
 
-// The innermost frame outside peerlane; null: everything on this thread's stack is ours.
-nb::object innermost() {
-    auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
-    while (frame.is_valid()) {
-        auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-        if (!is_ours(module_of(raw))) break;
-        frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
-    }
-    return frame;
+// To the innermost frame outside peerlane; none: everything on this thread's stack is ours.
+void leave_ours(Frame& frame) {
+    while (frame && is_ours(module_of(frame))) frame.go_back();
 }
 
 // Of a call that was kept and runs now; 0: a call runs where it is made.
@@ -68,18 +56,18 @@ thread_local constinit uint64_t fixed_call_site = 0;
 
 }  // namespace
 
-bool is_ours_or_contexts(PyFrameObject* frame) {
+bool is_ours_or_contexts(const Frame& frame) {
     const std::string_view module = module_of(frame);
     return is_ours(module) || module == "contextlib";
 }
 
 uint64_t call_site() {
     if (fixed_call_site != 0) return fixed_call_site;
-    const nb::object frame = innermost();
-    if (!frame.is_valid()) return 0;
-    auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
-    const int offset = offset_of(raw);
+    Frame frame;
+    leave_ours(frame);
+    if (!frame) return 0;
+    nb::object code = nb::borrow(frame.code());
+    const int offset = frame.offset();
     const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
     CallSite& site = table()[slot];
     if (site.code != code.ptr() || site.offset != offset) {
@@ -107,10 +95,10 @@ void bind_call_sites(nb::module_& m) {
     m.def(
         "call_site",
         [] {
-            const nb::object frame = innermost();
-            if (!frame.is_valid()) return nb::object(nb::none());
-            auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-            return nb::object(nb::make_tuple(nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw))), offset_of(raw)));
+            Frame frame;
+            leave_ours(frame);
+            if (!frame) return nb::object(nb::none());
+            return nb::object(nb::make_tuple(nb::borrow(frame.code()), frame.offset()));
         },
         nb::sig("def call_site() -> tuple[types.CodeType, int] | None"),
         "Code and offset of the instruction that called, in the innermost frame outside peerlane.");

@@ -56,7 +56,7 @@ struct KnownCode {
     PyObject* code = nullptr;   // strong
     bool is_ours = false;
 };
-bool is_own_frame(PyFrameObject* frame, PyObject* code) {
+bool is_own_frame(const Frame& frame, PyObject* code) {
     static auto& known = *new std::array<KnownCode, 1 << 10>;
     KnownCode& found = known[reinterpret_cast<uintptr_t>(code) / 64 % known.size()];
     if (found.code == code) [[likely]] return found.is_ours;
@@ -110,24 +110,6 @@ uint32_t find_new_site(const SiteKey& key) {
     return site.number;
 }
 
-class Frame {
-  public:
-    explicit Frame(PyFrameObject* frame) : frame_(frame) {}
-    ~Frame() { Py_XDECREF(frame_); }
-    Frame(const Frame&) = delete;
-    explicit operator bool() const { return frame_ != nullptr; }
-    PyFrameObject* get() const { return frame_; }
-    PyObject* code() const {   // as long as the frame lives
-        auto* const code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame_));
-        Py_DECREF(code);
-        return code;
-    }
-    void go_back() { Py_DECREF(std::exchange(frame_, PyFrame_GetBack(frame_))); }
-
-  private:
-    PyFrameObject* frame_;
-};
-
 uint32_t find_site_if_possible() { return PyGILState_Check() ? log_site() : 0; }
 
 void add_operand(log::Spans& spans, const Operand& operand, bool written) { add_span(spans, operand.host(), operand.size, written); }
@@ -150,14 +132,14 @@ void or_dropped(const Work& work) noexcept {
 
 uint32_t log_site() {
     try {
-        Frame frame(PyThreadState_GetFrame(PyThreadState_Get()));
-        while (frame && is_own_frame(frame.get(), frame.code())) frame.go_back();
+        Frame frame;
+        while (frame && is_own_frame(frame, frame.code())) frame.go_back();
         if (!frame) return 0;
         SiteKey key;
         const size_t most = sites().size() < kMostSites ? kFrames : 1;
         for (size_t i = 0; i < most && frame; ++i) {
             key.codes[i] = frame.code();
-            key.offsets[i] = offset_of(frame.get());
+            key.offsets[i] = frame.offset();
             if (i + 1 < most) frame.go_back();
         }
         const Site& recent = recent_sites()[SiteHash{}(key) % recent_sites().size()];
@@ -242,16 +224,17 @@ void bind_log(nb::module_& m) {
     log::find_site = find_site_if_possible;
     m.def(
         "log_begin",
-        [](const std::string& directory, uint64_t capacity, int rank) {
+        [](const std::string& directory, uint64_t capacity, int rank, uint64_t total) {
             try {
-                return log::begin(directory, capacity, rank);
+                return log::begin(directory, capacity, rank, total);
             } catch (const std::system_error& error) {
                 errno = error.code().value();
                 PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory.c_str());
                 throw nb::python_error();
             }
         },
-        "directory"_a, "capacity"_a, "rank"_a, "Begin the log of this process there; False if there is one.  OSError if it cannot be made.");
+        "directory"_a, "capacity"_a, "rank"_a, "total"_a = UINT64_MAX,
+        "Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.");
     nb::dict kinds;
     for (size_t i = 0; i < std::size(log::kKindNames); ++i) kinds[log::kKindNames[i]] = i;
     m.attr("LOG_KINDS") = kinds;

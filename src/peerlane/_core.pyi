@@ -445,6 +445,12 @@ class Undelivered:
     def bring_all(self) -> None:
         """Bring all that is staged."""
 
+    @staticmethod
+    def bring_all_to(part: Memory) -> None:
+        """
+        Bring all that is staged for memory that this process lends, and is about to take back.
+        """
+
     def step(self, step: int, argument: int) -> Notify:
         """
         What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
@@ -957,9 +963,9 @@ class WaitBoard:
     def text(self, rank: int) -> bytes:
         """What it said last; any bytes."""
 
-def log_begin(directory: str, capacity: int, rank: int) -> bool:
+def log_begin(directory: str, capacity: int, rank: int, total: int = 18446744073709551615) -> bool:
     """
-    Begin the log of this process there; False if there is one.  OSError if it cannot be made.
+    Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.
     """
 
 LOG_KINDS: dict[str, int]

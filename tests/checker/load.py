@@ -80,21 +80,93 @@ def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
     return records
 
 
+def lives(count: int) -> np.ndarray:
+    """Return the records of a process whose threads come and go, each with all that it makes and ends."""
+    main, write = 1000, 1 << 63
+    steps: list[
+        tuple[int, str, dict[str, object]]
+    ] = [  # thread, kind, and what differs from 0; "n" is the life
+        (main, "post", {"a": 1, "b": "n"}),
+        (0, "take", {"a": 1, "b": "n", "c": 1}),
+        (0, "forget", {"a": 1, "b": "n"}),
+        (0, "stream_made", {"stream": "n"}),
+        (0, "allocated", {"a": "n", "span": (write, 4096)}),
+        (0, "notify_made", {"b": "n", "c": 0}),
+        (0, "channel", {"a": "n", "b": "bank", "c": "bank", "d": 1}),
+        (0, "take", {"a": 0, "b": "n"}),
+        (0, "post", {"a": 0, "b": "n"}),
+        (0, "forget", {"a": 0, "b": "n"}),
+        (0, "access", {"stream": "n", "sequence": 1, "span": (write, 4096)}),
+        (0, "access", {"stream": "n", "sequence": 2, "a": "n", "span": (write, 64)}),
+        (0, "notify", {"stream": "n", "sequence": 3, "b": "n", "d": "n"}),
+        (0, "notified", {"stream": "n", "sequence": 3, "c": 1}),
+        (0, "notify_wait", {"b": "n", "c": 1, "d": "n"}),
+        (0, "sync", {"stream": "n", "sequence": 3}),
+        (0, "freed", {"a": "n", "span": (write, 4096)}),
+        (0, "stream_ended", {"stream": "n"}),
+        (0, "channel_closed", {"a": "n"}),
+        (0, "post", {"a": 2, "b": "n"}),
+        (main, "take", {"a": 2, "b": "n", "c": 1}),
+        (main, "forget", {"a": 2, "b": "n"}),
+    ]
+    records = np.zeros((count, len(steps)), RECORD)
+    values = records.view("<u8").reshape(count, len(steps), 16)
+    number = np.arange(1, count + 1, dtype=np.uint64)
+    named = {"n": number, "bank": number + (1 << 40)}
+    records["units"], records["repeats"], records["site"] = 4, 1, 10
+    records["time"] = 10**9 + np.arange(records.size).reshape(records.shape) * 1000
+    for place, (thread, kind, told) in enumerate(steps):
+        column, value = records[:, place], values[:, place]
+        column["kind"], column["words"] = getattr(KIND, kind), 4
+        column["thread"] = thread or main + number
+        column["op"] = OP.fill if kind == "access" else 0
+        for key, given in told.items():
+            if key == "span":
+                assert isinstance(given, tuple)
+                column["spans"] = 1
+                value[:, 10], value[:, 12] = number | np.uint64(given[0]), given[1]
+            elif key in ("a", "b", "c", "d"):
+                value[:, 6 + "abcd".index(key)] = named.get(str(given), given)
+            else:
+                column[key] = named.get(str(given), given)
+    return records.reshape(-1)
+
+
 def write(folder: Path, ranks: int, events: int) -> list[Path]:
     """Write the logs of all ranks, with `events` events in sum."""
-    paths = []
-    for rank in range(ranks):
-        records = log_of(rank, ranks, events // ranks, rank).tobytes()
-        capacity = -(-len(records) // 4096) * 4096
-        path = folder / f"{rank}.log"
-        with path.open("wb") as file:
-            counts = (len(records), len(records), 0, 0, 1)
-            header = struct.pack("<QQiiQQQQQI", MAGIC, capacity, 1000 + rank, rank, 10**9, *counts)
-            file.write(header.ljust(HEADER, b"\0"))
-            file.write(records)
-            file.truncate(HEADER + capacity)
-        paths.append(path)
-    return paths
+    return [
+        write_log(folder / f"{rank}.log", rank, log_of(rank, ranks, events // ranks, rank))
+        for rank in range(ranks)
+    ]
+
+
+def write_log(path: Path, rank: int, events: np.ndarray) -> Path:
+    """Write the log of a process that has ended."""
+    records = events.tobytes()
+    capacity = -(-len(records) // 4096) * 4096
+    with path.open("wb") as file:
+        counts = (len(records), len(records), 0, 0, 1)
+        header = struct.pack("<QQiiQQQQQI", MAGIC, capacity, 1000 + rank, rank, 10**9, *counts)
+        file.write(header.ljust(HEADER, b"\0"))
+        file.write(records)
+        file.truncate(HEADER + capacity)
+    return path
+
+
+def grown(path: Path, events: int, parts: int) -> tuple[list[int], dict[str, int], int]:
+    """Analyse a log in parts; return the memory after each in MiB, counts, and the number of findings."""
+    analysis = Analysis()
+    analysis.add(str(path), True)
+    memory = []
+    for part in range(1, parts + 1):
+        analysis.poll(10**9 + events * 1000 * part // parts)
+        memory.append(_status("VmRSS"))
+    analysis.finish()
+    return memory, analysis.stats(), len(analysis.findings())
+
+
+def _status(name: str) -> int:
+    return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0]) >> 10
 
 
 def measure(paths: list[Path]) -> tuple[float, int, dict[str, int], int]:
@@ -105,8 +177,7 @@ def measure(paths: list[Path]) -> tuple[float, int, dict[str, int], int]:
     start = time.process_time()
     analysis.finish()
     seconds = time.process_time() - start
-    peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) >> 10
-    return seconds, peak, analysis.stats(), len(analysis.findings())
+    return seconds, _status("VmHWM"), analysis.stats(), len(analysis.findings())
 
 
 def main(events: int = 10_000_000, ranks: int = 4) -> None:

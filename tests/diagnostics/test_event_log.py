@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,6 +18,13 @@ from peerlane.diagnostics import event_log
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 WRITTEN = True
+MOUNTED = 'mount -t tmpfs -o size=512k none "$1" && shift && exec "$@"'
+HAS_NAMESPACES = (
+    subprocess.run(
+        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", "/mnt", "true"], capture_output=True, check=False
+    ).returncode
+    == 0
+)
 
 COPIES = """
     import peerlane as pl
@@ -181,6 +193,121 @@ def test_log_without_room_drops_events_and_counts_them(tmp_path: Path) -> None:
     (log,) = run_logged(tmp_path, program, PEERLANE_LOG_BYTES="1MiB")
     assert log.dropped > 10_000
     assert len(log.of("access")) + log.dropped >= 30_000
+
+
+FULL = """
+    import json, sys
+    import peerlane as pl
+    from peerlane import _core
+    from peerlane.diagnostics import event_log
+    device = pl.devices()[0]
+    a, b = device.allocate(8), device.allocate(8)
+    for _ in range(30_000):
+        pl.copy(a, b)
+    facts = event_log.facts()
+    reader = _core.LogReader(str(facts.path), True)
+    read = reader.take(True)
+    reader.give_back()
+    pl.copy(b, a)
+    _core.log_settle()
+    gap, last = reader.take()
+    kinds = [list(_core.LOG_KINDS)[each[0]] for each in (gap, last)]
+    copies = sum(each[0] == _core.LOG_KINDS["access"] for each in read)
+    missing = sum(each[9][0] for each in [*read, gap] if each[0] == _core.LOG_KINDS["gap"])
+    print(json.dumps([facts.dropped, kinds, missing, copies]))
+"""
+
+
+@pytest.mark.skipif(
+    not HAS_NAMESPACES, reason="this process may not mount a file system in a namespace of its own"
+)
+def test_log_on_a_full_disk_drops_events_and_goes_on_after_a_gap(tmp_path: Path) -> None:
+    program, disk = tmp_path / "program.py", tmp_path / "disk"
+    program.write_text(textwrap.dedent(FULL))
+    disk.mkdir()
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(disk), sys.executable, str(program)],
+        env=os.environ | {"PEERLANE_LOG": str(disk)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    dropped, kinds, missing, copies = json.loads(done.stdout)
+    assert dropped > 20_000
+    assert (kinds, missing, copies + dropped) == (["gap", "access"], dropped, 30_000)
+
+
+def test_log_that_cannot_be_made_is_warned_of_and_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("peerlane._core.log_begin", full)
+    monkeypatch.setenv("PEERLANE_LOG", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="writes no event log: No space left on device"):
+        event_log.begin_as_told()
+
+
+MANY = """
+    import multiprocessing, os
+    import peerlane as pl
+    from peerlane.diagnostics import event_log
+    def work():
+        device = pl.devices()[0]
+        a, b = device.allocate(8), device.allocate(8)
+        for _ in range(8_000):
+            pl.copy(a, b)
+    if __name__ == "__main__":
+        event_log.end()
+        event_log.DEFAULT_BYTES = 2 << 20
+        event_log.begin(os.environ["PEERLANE_LOG"], capacity=1 << 20)
+        for _ in range(8):
+            process = multiprocessing.get_context("fork").Process(target=work)
+            process.start()
+            process.join()
+"""
+
+
+def test_logs_of_a_folder_hold_no_more_than_all_may(tmp_path: Path) -> None:
+    logs = run_logged(tmp_path, MANY)
+    held = sum(path.stat().st_blocks * 512 for path in (tmp_path / "logs").glob("*.log"))
+    assert held <= (2 << 20) + len(logs) * 8192  # and their headers
+    assert sum(len(log.of("access")) for log in logs) > 10_000
+    assert sum(log.dropped for log in logs) > 30_000
+
+
+def test_folder_lies_in_memory_if_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, elsewhere = tmp_path / "memory", tmp_path / "elsewhere"
+    memory.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setattr(event_log, "_MEMORY", memory)
+    with event_log.folder() as made:
+        assert made.parent == memory
+    monkeypatch.setattr(event_log, "DEFAULT_BYTES", 1 << 62)
+    with event_log.folder() as made:
+        assert made.parent == elsewhere
+    assert not [*memory.iterdir(), *elsewhere.iterdir()]
+
+
+def test_folder_of_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "_MEMORY", tmp_path)
+    old, young = tmp_path / "peerlane-check-old", tmp_path / "peerlane-check-young"
+    for each in (old, young):
+        each.mkdir()
+        (each / "1-1.log").write_bytes(b"x")
+    os.utime(old, (1, 1))
+    with event_log.folder() as held:
+        os.utime(held, (1, 1))
+        with event_log.folder():
+            assert held.exists()
+    assert not old.exists()
+    assert young.exists()
 
 
 def test_order_of_other_key_types_is_refused() -> None:

@@ -14,10 +14,11 @@
 #include "stream/operation.h"
 
 using namespace peerlane;
-using log::Kind;
-using log::Span;
 
 namespace {
+
+using log::Kind;
+using log::Span;
 
 constexpr uint64_t kCapacity = uint64_t{1} << 18;
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,10 +15,11 @@
 #include "log/reader.h"
 
 using namespace peerlane;
-using log::Event;
-using log::Kind;
 
 namespace {
+
+using log::Event;
+using log::Kind;
 
 std::string folder;
 
@@ -143,6 +145,46 @@ void a_full_log_drops_events_and_says_so_once_there_is_room() {
     log::end();
 }
 
+void logs_of_a_folder_share_their_room() {
+    const std::string shared = folder + "/shared";
+    CHECK(std::filesystem::create_directory(shared));
+    CHECK(log::begin(shared, 4 << 20, -1, 2 << 20));
+    const std::string path = log::facts().path;
+    for (uint64_t i = 0; i < 30000; ++i) write_access(32 * i);
+    CHECK(log::facts().dropped > 0 && log::facts().written <= 2 << 20);
+    const auto dropped_by_child = [] {
+        const pid_t child = fork();
+        if (child == 0) {
+            for (uint64_t i = 0; i < 8000; ++i) write_access(32 * i);
+            const bool has_dropped = log::facts().dropped != 0;
+            log::end();
+            _exit(has_dropped ? 1 : 0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        return WEXITSTATUS(status) != 0;
+    };
+    CHECK(dropped_by_child());
+    log::Reader reader(path, true);
+    while (reader.next(true)) {
+    }
+    reader.give_back();
+    CHECK(!dropped_by_child());
+    CHECK(!dropped_by_child());
+    CHECK(dropped_by_child());   // the logs of the two before were not read
+    write_access(0);
+    log::end();
+    log::Reader rest(path, true);
+    while (rest.next(true)) {
+    }
+    CHECK(rest.has_ended() && rest.read() == rest.written());
+    rest.give_back();
+    rest.release(true);
+    CHECK(rest.is_released() && rest.dropped() > 0);
+    struct stat found {};
+    CHECK(stat(path.c_str(), &found) == 0 && found.st_blocks * 512 <= 3 * 4096);
+}
+
 void a_killed_process_leaves_all_that_it_published() {
     int ready[2];
     CHECK(pipe(ready) == 0);
@@ -250,6 +292,7 @@ int main() {
     RUN(neighbours_of_one_line_are_one_record());
     RUN(the_newest_record_is_not_read_while_it_may_grow());
     RUN(a_full_log_drops_events_and_says_so_once_there_is_room());
+    RUN(logs_of_a_folder_share_their_room());
     RUN(a_killed_process_leaves_all_that_it_published());
     RUN(a_forked_child_writes_a_log_of_its_own());
     RUN(threads_write_whole_records_at_once());

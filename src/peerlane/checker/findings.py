@@ -246,7 +246,8 @@ def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Name
             return (
                 f"{wait} was for an earlier record at {help_place.line}. If {second.line} is to see these bytes: a "
                 f"record after {first.line}, and a wait for it before {second.line}. If not, an answer: a notify "
-                f"that {second.owner} records after {second.line}, and for which {first.owner} waits before {first.line}"
+                f"that {second.owner} records after {second.line}, and for which {first.owner} waits before "
+                f"{first.line}"
             )
         case "arrival" if help_place and data["help_is_enough"]:
             return (

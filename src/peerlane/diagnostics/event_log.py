@@ -7,9 +7,12 @@ its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -18,16 +21,19 @@ from peerlane.errors import BadArgument, InvalidValue
 from peerlane.support.sizes import parse_size
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
-#: Bytes of all logs of a launch, if ``PEERLANE_LOG_BYTES`` does not say how many each process has.
+#: Bytes that all logs of a folder hold at a time; more if ``PEERLANE_LOG_BYTES`` gives the ranks more together.
 DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES = 1 << 20
+_MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), "peerlane-check-", 60.0
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
 
 active = False  #: whether this process has a log
 KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, by name
-_ACCESS, _POST, _TAKE, _OUTSIDE = (KINDS[each] for each in ("access", "post", "take", "outside"))
+_ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
+    KINDS[each] for each in ("access", "post", "take", "forget", "outside")
+)
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
 _outside: set[tuple[str, int]] = set()
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
@@ -82,20 +88,28 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
         ``PEERLANE_LOG_BYTES`` is not a size.
     """
     global active
+    size = default_capacity() if capacity is None else capacity
     begun = _core.log_begin(
         os.fspath(Path(directory).absolute()),
-        default_capacity() if capacity is None else capacity,
+        size,
         _number("RANK", -1),
+        max(DEFAULT_BYTES, size * _number("WORLD_SIZE", 1)),
     )
     active = True
     return begun
 
 
 def begin_as_told() -> None:
-    """Begin a log if ``PEERLANE_LOG`` is set."""
+    """Begin a log if ``PEERLANE_LOG`` is set; where there is no room for one, the program runs without."""
     directory = os.environ.get(VARIABLE)
-    if directory and Path(directory).is_dir():  # else who wanted it has ended, and this process lives on
+    if not directory or not Path(directory).is_dir():  # who wanted it has ended, and this process lives on
+        return
+    try:
         begin(directory)
+    except OSError as error:
+        warnings.warn(
+            f"{VARIABLE}: this process writes no event log: {error.strerror}", RuntimeWarning, stacklevel=2
+        )
 
 
 def end() -> None:
@@ -112,6 +126,55 @@ def discard() -> None:
     if found is not None:
         for suffix in (".log", ".names"):
             found.path.with_suffix(suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Make a folder for the logs of several processes, which goes away after the block.
+
+    It lies in memory if there is room for :data:`DEFAULT_BYTES`, and else where temporary files do: on a disk an
+    event costs two to three times as much, because its pages are written back.
+    """
+    import tempfile  # which a program without a log does not need
+
+    _sweep(_MEMORY)
+    place = _MEMORY if _has_room(_MEMORY) else None
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True) as made,
+        _locked(Path(made)),
+    ):
+        yield Path(made)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock of a folder, which ends with this process; BlockingIOError if another process has it."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(file)
+
+
+def _sweep(place: Path) -> None:
+    """Remove the folders of processes that were killed; else their logs would hold memory for good."""
+    import shutil
+
+    for left in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            # A younger one may not be locked yet.
+            if time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
+                with _locked(left):
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+def _has_room(place: Path) -> bool:
+    try:
+        free = os.statvfs(place)
+    except OSError:
+        return False
+    return free.f_bavail * free.f_frsize > DEFAULT_BYTES and os.access(place, os.W_OK)
 
 
 def facts() -> Facts | None:
@@ -237,6 +300,11 @@ def take_end(pid: int) -> None:
 def take(key: Key, posts: int) -> None:
     """Let what was done before at least so many posts come before what this thread does; 0: all that are earlier."""
     _core.log_event(_TAKE, a=key[0], b=key[1], c=posts)
+
+
+def forget(key: tuple[int, int]) -> None:
+    """Let the checker forget a key that nobody posts or takes again."""
+    _core.log_event(_FORGET, a=key[0], b=key[1])
 
 
 def outside(what: str) -> None:

@@ -12,10 +12,12 @@ import itertools
 import queue
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from peerlane.diagnostics import event_log, host_processes
-from peerlane.diagnostics.event_log import post, take
+from peerlane.diagnostics.event_log import forget, post, take
 
 _numbers = itertools.count(1)
 _installed = False
@@ -54,6 +56,10 @@ class Lock:
     def locked(self) -> bool:
         held: bool = self._lock.locked()
         return held
+
+    def __del__(self, is_too_late: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_too_late() and event_log.active:
+            forget(self._key)
 
     __enter__ = acquire
 
@@ -128,6 +134,7 @@ def _follow_threads() -> None:
     def begin(self: Any) -> None:
         if event_log.active:
             self._peerlane_number = number = next(_numbers)
+            weakref.finalize(self, forget, (2, number)).atexit = False
             post((1, number))
         start(self)
 
@@ -136,6 +143,7 @@ def _follow_threads() -> None:
         if number and event_log.active:
             event_log.name(thread=threading.get_native_id(), name=self.name)
             take((1, number), 1)
+            forget((1, number))
         try:
             inner(self)
         finally:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from peerlane.diagnostics import event_log
-from peerlane.diagnostics.event_log import Key, key_of, post, take, take_end, take_next
+from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
 
 _numbers = itertools.count(1)
 _forked: Key = 0, 0
@@ -55,6 +55,7 @@ def _follow_forks() -> None:
     def in_child() -> None:
         if event_log.active:
             take(_forked, 1)
+            forget(_forked)
             event_log.outside_again()
 
     os.register_at_fork(before=before, after_in_child=in_child)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from peerlane.checker import Checker, texts
@@ -22,26 +22,27 @@ class TestLog:
     __test__ = False  # no test class of pytest's
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="peerlane-check-", ignore_cleanup_errors=True)
+        self._kept = ExitStack()
+        self._folder = self._kept.enter_context(event_log.folder())
         self._before = os.environ.get(event_log.VARIABLE)
-        self._has_begun = event_log.begin(self._folder.name)
-        os.environ[event_log.VARIABLE] = self._folder.name
+        self._has_begun = event_log.begin(self._folder)
+        os.environ[event_log.VARIABLE] = str(self._folder)
         host_order.install()
 
     def report(self) -> dict[str, Any]:
         """End the log; return the findings as ``docs/design/checker.md`` has them."""
         self.close()
         try:
-            return Checker(self._folder.name, give_back=False).finish()
+            return Checker(self._folder, give_back=False).finish()
         finally:
-            self._folder.cleanup()
+            self._kept.close()
 
     def close(self) -> None:
         """End the log; idempotent."""
         if self._has_begun:
             event_log.end()
             self._has_begun = False
-        if os.environ.get(event_log.VARIABLE) == self._folder.name:
+        if os.environ.get(event_log.VARIABLE) == str(self._folder):
             del os.environ[event_log.VARIABLE]
             if self._before is not None:
                 os.environ[event_log.VARIABLE] = self._before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,8 +79,8 @@ class Wanted:
         Error
             The program cannot be started.
         """
-        with tempfile.TemporaryDirectory(prefix="peerlane-check-", ignore_cleanup_errors=True) as folder:
-            environment = {**os.environ, **(variables or {}), event_log.VARIABLE: folder}
+        with event_log.folder() as folder:
+            environment = {**os.environ, **(variables or {}), event_log.VARIABLE: str(folder)}
             with _signals_held() as before:
                 pid = _start(processes.python_command(self.words), environment, before)
                 checker = Checker(folder, give_back=not self.keep)
@@ -90,9 +89,7 @@ class Wanted:
                     checker.poll()
                     came.add(_pass_on(pid))
             code = os.waitstatus_to_exitcode(status)
-            yield Outcome(
-                code if code >= 0 else 128 - code, checker.finish(), Path(folder), bool(came & _ENDING)
-            )
+            yield Outcome(code if code >= 0 else 128 - code, checker.finish(), folder, bool(came & _ENDING))
 
 
 @contextmanager
