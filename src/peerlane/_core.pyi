@@ -445,6 +445,12 @@ class Undelivered:
     def bring_all(self) -> None:
         """Bring all that is staged."""
 
+    @staticmethod
+    def bring_all_to(part: Memory) -> None:
+        """
+        Bring all that is staged for memory that this process lends, and is about to take back.
+        """
+
     def step(self, step: int, argument: int) -> Notify:
         """
         What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
