@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak bench stubs reference clean
+.PHONY: demo test soak check-score bench stubs reference clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -34,11 +34,16 @@ test: $(VENV)/installed-test
 soak: $(VENV)/installed-test
 	$(RUN) -m pytest -m soak -o timeout=3600 -s
 
+# What `peerlane check` finds of the races in tests/checker/race_cases.
+check-score: $(VENV)/installed-test
+	PYTHONPATH=tests $(RUN) -m checker.race_cases.score
+
 bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json
 
 stubs: $(VENV)/installed-test
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/python/stub.pat -o src/peerlane/_core.pyi
+	$(RUN) -m nanobind.stubgen -q -P -m peerlane._check -o src/peerlane/_check.pyi
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._bench -o src/peerlane/_bench.pyi
 
 $(RUN):

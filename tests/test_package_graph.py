@@ -33,12 +33,13 @@ ORDER = (
     ("collectives",),
     ("",),  # `import peerlane` itself
     ("dialects._shared",),
-    ("dialects",),
+    ("dialects", "checker"),
     ("cli", "testing", "__main__"),
 )
 #: These packages must not import a back-end: devices have one, and the registry finds it.
 NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects"), "backends")
 CORE = ("backends.virtual", "diagnostics")
+NATIVE = ("_core", "_bench", "_check")
 
 Import = tuple[str, str, str]  # the module, the module it imports, the name it takes or ""
 
@@ -54,7 +55,7 @@ MODULES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 def _resolved(base: str, name: str) -> tuple[str, str]:
     """Return the module that ``from base import name`` reads, and the name that it takes from it."""
     inner = f"{base}.{name}".strip(".")
-    return (inner, "") if inner in MODULES or inner in ("_core", "_bench") else (base, name)
+    return (inner, "") if inner in MODULES or inner in NATIVE else (base, name)
 
 
 def _imports_of(module: str) -> Iterator[Import]:
@@ -95,7 +96,7 @@ def rank(package: str) -> int:
 def imports_against_the_list() -> set[str]:
     found = set()
     for module, imported, _ in imports():
-        if imported in ("_core", "_bench"):
+        if imported in NATIVE:
             continue
         mine, other = package_of(module), package_of(imported)
         if rank(other) > rank(mine) or any(
@@ -110,7 +111,7 @@ def private_names_across_packages() -> set[str]:
     return {
         f"{module} -> {imported}: {name or imported}"
         for module, imported, name in imports()
-        if imported not in ("_core", "_bench")
+        if imported not in NATIVE
         and package_of(module) != package_of(imported)
         and any(part.startswith("_") and part != "_shared" for part in [*imported.split("."), name])
         and imported != "_interpreter"
@@ -157,7 +158,8 @@ def uses_of_native_code() -> set[str]:
     return {
         module
         for module, imported, _ in imports()
-        if imported == "_core" and not any(module.startswith(f"{each}.") for each in CORE)
+        if (imported == "_core" and not any(module.startswith(f"{each}.") for each in CORE))
+        or (imported == "_check" and not module.startswith("checker."))
     }
 
 

@@ -296,10 +296,12 @@ void Heap::retire(Extent* extent, uint64_t id) {
     check_usable();
     bool mine = false;
     std::vector<std::shared_ptr<Lease>> ending;   // not let go under the lock
+    if (log::wanted() && log::find_site) [[unlikely]] log::here.site = log::find_site();
     {
         std::lock_guard lock(mutex_);
         if (extent->id.load(std::memory_order_relaxed) == id) {
             if (!lent_.empty()) end_leases(id, ending);
+            if (log::wanted() && extent->is_live()) [[unlikely]] log_extent(log::Kind::freed, extent);
             mine = extent->retire();
         }
     }

@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "log/log.h"
 #include "memory/address_space.h"
 #include "memory/ledger.h"
 #include "memory/refusal.h"
@@ -169,6 +170,7 @@ class Heap {
     }
 
     Spot spot_of(const char* host) const;   // of memory that is pinned
+    void log_extent(log::Kind kind, const Extent* extent) const noexcept;   // its beginning or its end, for the event log
     Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
     void unpin(const Range& range) {
         if (!range.extent) return;

@@ -113,4 +113,12 @@ Spot Heap::spot_of(const char* host) const {
     return {extent->block->id, before + within, extent->size - within};
 }
 
+void Heap::log_extent(log::Kind kind, const Extent* extent) const noexcept {
+    if (extent->mapping) return;   // what is mapped there has its own life
+    const Spot spot = spot_of(host_of(extent, 0));
+    log::Spans spans;
+    spans.add(spot.block, spot.offset, extent->size, true);
+    log::write({.kind = kind, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
+}
+
 }  // namespace peerlane

@@ -91,6 +91,7 @@ void Heap::move_out(Extent* extent) {
         }
         std::this_thread::yield();
     }
+    const Spot before_it = spot_of(host_of(extent, 0));
     Block* block = nullptr;
     uint64_t offset = 0;
     bool taken = false;
@@ -124,6 +125,12 @@ void Heap::move_out(Extent* extent) {
     extent->block = block;
     extent->moved = 1;
     if (offset != extent->offset) space_.set(offset, kGranule, extent);
+    if (log::wanted()) [[unlikely]] {   // before anybody uses it there
+        log::Spans spans;
+        spans.add(before_it.block, before_it.offset, extent->size, false);
+        spans.add(block->id, 0, extent->size, true);
+        log::write({.kind = log::Kind::moved, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
+    }
     stay();
 }
 

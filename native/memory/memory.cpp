@@ -10,6 +10,7 @@ Memory Memory::allocate(uint32_t device, uint64_t size, bool peer) {
     memory.address_ = heap.address_of(memory.extent_);
     memory.size_ = size;
     memory.owner_ = true;
+    if (log::wanted()) [[unlikely]] heap.log_extent(log::Kind::allocated, memory.extent_);
     return memory;
 }
 
@@ -55,6 +56,7 @@ Memory::Memory(Memory&& other) noexcept
       read_only_(other.read_only_), host_view_(other.host_view_), lease_(std::move(other.lease_)) {}
 
 void Memory::end() {
+    if (log::wanted() && log::find_site) [[unlikely]] log::here.site = log::find_site();
     try {
         close();
     } catch (...) {

@@ -42,6 +42,7 @@ class Memory {
     // Use it and its parts only as long as a lease does not end; `mapped`: and whatever is used by its address.  Before the
     // first use.
     void borrow(LeasePtr lease, bool mapped);
+    bool is_lent_with(const Memory& other) const { return lease() && lease() == other.lease(); }
     void end_with(const LeasePtr& lease) const;   // which ends when what this lies in is freed
     void close();                        // idempotent; an owner's memory goes back after its last use
 

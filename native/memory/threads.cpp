@@ -29,19 +29,19 @@ Own& own() {
     return *all;
 }
 
-int32_t this_thread() { return static_cast<int32_t>(syscall(SYS_gettid)); }
+int32_t kernel_id() { return static_cast<int32_t>(syscall(SYS_gettid)); }
 
 struct Listed {
     Listed() {
         const std::lock_guard lock(own().mutex);
         try {
-            own().threads.push_back(this_thread());
+            own().threads.push_back(kernel_id());
         } catch (const std::bad_alloc&) {   // it passes for a foreign one, and nothing is proved
         }
     }
     ~Listed() {
         const std::lock_guard lock(own().mutex);
-        std::erase(own().threads, this_thread());
+        std::erase(own().threads, kernel_id());
     }
 };
 

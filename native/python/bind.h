@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "copy/copy_engine.h"
+#include "log/log.h"
 #include "memory/memory.h"
 #include "stream/scheduler.h"
 
@@ -17,9 +18,11 @@ void bind_submissions(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);
 void bind_ends(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
+void bind_host_views(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
+void bind_log(nanobind::module_& m);
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();
@@ -104,6 +107,24 @@ void tell_submitted(const StreamHandle& stream, const peerlane::Op& op, const pe
 void tell_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
                    std::initializer_list<const peerlane::Operand*> read);
 void tell_view(const peerlane::Memory& memory, bool opened);
+
+// The event log.  A number for the program's line that is calling, and its callers; 0: there is none.  With the GIL.
+uint32_t log_site();
+// Before a call that may be logged.
+inline void note_site() {
+    if (peerlane::log::wanted()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
+}
+// What is over when the call returns, and held still; with the GIL, if the log is wanted.
+void log_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
+                  std::initializer_list<const peerlane::Operand*> read);
+void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,
+                   uint64_t height);
+void log_batch(const peerlane::Batch& batch, const peerlane::Operand* table);
+void log_waited_now(const peerlane::Notify& notify, uint64_t number);
+void log_sync(uint64_t stream, uint64_t sequence);
+// `before`: the number that it had in this process until other processes could have it; 0: none.
+void log_notify_made(const peerlane::Notify& notify, bool is_incoming, uint64_t before);
+void log_of_channel(peerlane::log::Kind kind, uint64_t channel, const StreamHandle* stream);
 
 // The GIL is given away for the life of this object.  CPython before 3.14 ends a daemon thread that comes back
 // for the GIL during finalization by unwinding it, which C++ answers with an abort: after `interpreter_exits`

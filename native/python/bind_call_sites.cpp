@@ -1,21 +1,21 @@
 // Where the program called: the innermost frame outside peerlane, and the numbers that operations keep of it.
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <string_view>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
 
 #include "memory/fault_guard.h"
 #include "python/bind.h"
+#include "python/frames.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
 
-constexpr char kPackage[] = "peerlane";
-constexpr size_t kPackageLength = sizeof kPackage - 1;
+constexpr std::string_view kPackage = "peerlane";
 constexpr uint64_t kSites = 4096;
 
 struct CallSite {
@@ -31,49 +31,43 @@ std::array<CallSite, kSites>& table() {
     return made;
 }
 
-bool is_ours(nb::handle globals) {
+// The name of the module that a frame runs; empty if it has none.
+std::string_view module_of(const Frame& frame) {
     static PyObject* const key = PyUnicode_InternFromString("__name__");
-    PyObject* const name = PyDict_GetItemWithError(globals.ptr(), key);
-    if (!name || !PyUnicode_Check(name)) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_ssize_t length;
-    const char* const text = PyUnicode_AsUTF8AndSize(name, &length);
-    if (!text) {
-        PyErr_Clear();
-        return false;
-    }
-    return std::strncmp(text, kPackage, kPackageLength) == 0 && (text[kPackageLength] == 0 || text[kPackageLength] == '.');
+    PyObject* const name = PyDict_GetItemWithError(frame.globals(), key);
+    Py_ssize_t length = 0;
+    const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
+    if (text) return {text, static_cast<size_t>(length)};
+    PyErr_Clear();
+    return {};
 }
 
-#if PY_VERSION_HEX >= 0x030B0000
-nb::object globals_of(PyFrameObject* frame) { return nb::steal(PyFrame_GetGlobals(frame)); }
-int offset_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
-#else
-nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals); }
-int offset_of(PyFrameObject* frame) { return frame->f_lasti < 0 ? -1 : frame->f_lasti * 2; }
-#endif
-
-// Null: everything on this thread's stack is ours.
-nb::object innermost() {
-    auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
-    while (frame.is_valid()) {
-        auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-        if (!is_ours(globals_of(raw))) break;
-        frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
-    }
-    return frame;
+bool is_ours(std::string_view module) {
+    return module.starts_with(kPackage) && (module.size() == kPackage.size() || module[kPackage.size()] == '.');
 }
+
+// To the innermost frame outside peerlane; none: everything on this thread's stack is ours.
+void leave_ours(Frame& frame) {
+    while (frame && is_ours(module_of(frame))) frame.go_back();
+}
+
+// Of a call that was kept and runs now; 0: a call runs where it is made.
+thread_local constinit uint64_t fixed_call_site = 0;
 
 }  // namespace
 
+bool is_ours_or_contexts(const Frame& frame) {
+    const std::string_view module = module_of(frame);
+    return is_ours(module) || module == "contextlib";
+}
+
 uint64_t call_site() {
-    const nb::object frame = innermost();
-    if (!frame.is_valid()) return 0;
-    auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
-    const int offset = offset_of(raw);
+    if (fixed_call_site != 0) return fixed_call_site;
+    Frame frame;
+    leave_ours(frame);
+    if (!frame) return 0;
+    nb::object code = nb::borrow(frame.code());
+    const int offset = frame.offset();
     const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
     CallSite& site = table()[slot];
     if (site.code != code.ptr() || site.offset != offset) {
@@ -95,13 +89,16 @@ nb::object site_of(uint64_t number) {
 void bind_call_sites(nb::module_& m) {
     m.def("site", &site_of, "number"_a, nb::sig("def site(number: int) -> tuple[types.CodeType, int] | None"),
           "The place that has a number, if it is known still.");
+    m.def("site_number", [] { return call_site(); }, "The number of the place that call_site() returns; see fix_site().");
+    m.def("fix_site", [](uint64_t site) { return std::exchange(fixed_call_site, site); }, "number"_a,
+          "Let what this thread submits be submitted at this place, 0: where it is called; return what was set before.");
     m.def(
         "call_site",
         [] {
-            const nb::object frame = innermost();
-            if (!frame.is_valid()) return nb::object(nb::none());
-            auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
-            return nb::object(nb::make_tuple(nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw))), offset_of(raw)));
+            Frame frame;
+            leave_ours(frame);
+            if (!frame) return nb::object(nb::none());
+            return nb::object(nb::make_tuple(nb::borrow(frame.code()), frame.offset()));
         },
         nb::sig("def call_site() -> tuple[types.CodeType, int] | None"),
         "Code and offset of the instruction that called, in the innermost frame outside peerlane.");

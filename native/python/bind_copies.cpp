@@ -12,6 +12,7 @@ namespace {
 // `size` is what decides whether the GIL is given away: below, the work is shorter than taking it back.
 template <class Work>
 void released(uint64_t size, const Work& work) {
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     if (size <= kBrief) {
         work(Poll{});
         return;
@@ -23,6 +24,7 @@ void reduce_now(const Operand& to, const Operand& from, const Reduction& reducti
     check_reduced(to, from, reduction);
     if (is_observed()) [[unlikely]] tell_complete(OpKind::reduce, {&to}, {&to, &from});
     released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); });
+    if (log::wanted()) [[unlikely]] log_complete(OpKind::reduce, {&to}, {&from});
 }
 
 }  // namespace
@@ -35,6 +37,12 @@ void bind_copies(nb::module_& m) {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size), from("src", src, size);
                 tell_complete(OpKind::copy, {&to}, {&from});
+            }
+            if (log::wanted() && size != 0) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, size), from("src", src, size);
+                released(size, [&](Poll poll) { copy(to, from, size, direct, poll); });
+                return log_complete(OpKind::copy, {&to}, {&from});
             }
             released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
         },
@@ -50,6 +58,7 @@ void bind_copies(nb::module_& m) {
             if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .other_size = dst.size()};
             if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
+            if (log::wanted()) [[unlikely]] log_complete(OpKind::copy, {&to}, {&from});
             return true;
         },
         "dst"_a.none(), "src"_a.none(), nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
@@ -65,6 +74,7 @@ void bind_copies(nb::module_& m) {
             released(to.size + from.size, [&](Poll poll) {
                 copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);
             });
+            if (log::wanted()) [[unlikely]] log_rectangle(to, dst_pitch, from, src_pitch, width, height);
         },
         "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a);
     m.def(
@@ -73,6 +83,7 @@ void bind_copies(nb::module_& m) {
             const Operand to = writable(dst);
             if (is_observed()) [[unlikely]] tell_complete(OpKind::fill, {&to}, {});
             released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); });
+            if (log::wanted()) [[unlikely]] log_complete(OpKind::fill, {&to}, {});
         },
         "dst"_a, "value"_a, "width"_a, "Fill all of `dst`, a multiple of `width` bytes.");
     m.def(
@@ -89,6 +100,13 @@ void bind_copies(nb::module_& m) {
                 const Operand from("src", src, pitched_span("src", src_pitch, width, height));
                 tell_complete(OpKind::copy_2d, {&to}, {&from});
             }
+            if (log::wanted() && width != 0 && height != 0) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, pitched_span("dst", dst_pitch, width, height));
+                const Operand from("src", src, pitched_span("src", src_pitch, width, height));
+                released(size, [&](Poll poll) { copy_2d(to, dst_pitch, from, src_pitch, width, height, direct, poll); });
+                return log_rectangle(to, dst_pitch, from, src_pitch, width, height);
+            }
             released(size, [=](Poll poll) { copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct, poll); });
         },
         "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a,
@@ -102,6 +120,12 @@ void bind_copies(nb::module_& m) {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size);
                 tell_complete(OpKind::fill, {&to}, {});
+            }
+            if (log::wanted() && size != 0 && size != UINT64_MAX) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, size);
+                released(size, [&](Poll poll) { fill(to, value, width, count, poll); });
+                return log_complete(OpKind::fill, {&to}, {});
             }
             released(size, [=](Poll poll) { fill(dst, value, width, count, poll); });
         },

@@ -7,6 +7,7 @@
 
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
+#include "stream/logged.h"
 #include <structmember.h>   // wants Python.h before it
 
 namespace nb = nanobind;
@@ -21,6 +22,7 @@ constexpr uint64_t kSpinNs = 50'000;   // a futex takes 18 to 31 us to wake some
 struct ChannelEnd {
     nb::object window;
     std::vector<nb::object> incoming, outgoing;
+    uint64_t number = 0;   // in the log; 0: it has none
 };
 
 // Null if it is none.
@@ -52,10 +54,11 @@ struct Arguments {
 using Way = bool (*)(ChannelEnd&, const Arguments&);
 
 struct Names {
-    nb::handle at, memory, notify, stream, timeout;
+    nb::handle at, memory, nonblocking, notify, stream, timeout;
 };
 const Names& names() {
     static const Names all{PyUnicode_InternFromString("at"), PyUnicode_InternFromString("memory"),
+                           PyUnicode_InternFromString("nonblocking"),
                            PyUnicode_InternFromString("notify"), PyUnicode_InternFromString("stream"),
                            PyUnicode_InternFromString("timeout")};
     return all;
@@ -163,21 +166,38 @@ bool serve_wait(ChannelEnd& end, const Arguments& given) {
     return line && beyond_return([&] { return consume_now(held(line), kSpinNs); });   // it may consume, and fail
 }
 
+struct ChannelVerb {
+    std::string_view name;
+    Way way = nullptr;           // null: `otherwise` serves it
+    uint8_t flags = 0;           // of its accesses in the event log
+    log::Kind after = log::Kind::pad;   // the event when it is over
+};
+constexpr ChannelVerb kChannelVerbs[] = {
+    {.name = "write", .way = serve_write},
+    {.name = "notify", .way = serve_notify},
+    {.name = "wait", .way = serve_wait},
+    {.name = "read", .flags = log::kFetch},
+    {.name = "write_reduce"},
+    {.name = "read_reduce", .flags = log::kFetch},
+    {.name = "write_blocks"},
+    {.name = "read_blocks", .flags = log::kFetch},
+    {.name = "fence", .after = log::Kind::fence},
+    {.name = "drain", .after = log::Kind::drain},
+};
+
 // A method of a ChannelEnd that a way serves where it can, and a Python function otherwise.
 struct QuickMethod {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject* otherwise;
     PyObject* attributes;
-    Way way;
+    const ChannelVerb* verb;
 };
 
-PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyObject* names) {
-    const auto* const method = reinterpret_cast<QuickMethod*>(self);
-    const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
+PyObject* serve(const QuickMethod* method, const Arguments& given, size_t flags) {
     try {
-        ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(values[0]) : nullptr;
-        if (end && method->way(*end, given)) Py_RETURN_NONE;
+        ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(given.values[0]) : nullptr;
+        if (end && method->verb->way && method->verb->way(*end, given)) Py_RETURN_NONE;
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;
@@ -188,7 +208,53 @@ PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyO
     } catch (const std::exception& error) {   // the interpreter calls this, and cannot unwind
         return PyErr_Format(PyExc_RuntimeError, "%s", error.what());
     }
-    return PyObject_Vectorcall(method->otherwise, values, flags, names);
+    return PyObject_Vectorcall(method->otherwise, given.values, flags, given.names);
+}
+
+// The thread's events belong to a channel as long as this lives.
+class Belonging {
+  public:
+    Belonging(uint64_t channel, uint8_t flags) : channel_(std::exchange(log::here.channel, channel)), flags_(std::exchange(log::here.flags, flags)) {}
+    ~Belonging() {
+        log::here.channel = channel_;
+        log::here.flags = flags_;
+    }
+    Belonging(const Belonging&) = delete;
+
+  private:
+    const uint64_t channel_;
+    const uint8_t flags_;
+};
+
+PyObject* serve_logged(const QuickMethod* method, const Arguments& given, size_t flags) {
+    const ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(given.values[0]) : nullptr;
+    const uint64_t number = end ? end->number : 0;
+    const nb::object held = end ? nb::borrow(given.values[0]) : nb::object();
+    const ChannelVerb& verb = *method->verb;
+    bool is_loose = false;
+    const StreamHandle* stream = nullptr;
+    for (size_t i = 0; i < given.named(); ++i) {
+        if (given.name(i).is(names().nonblocking)) is_loose = given.value(i).is(Py_True);
+        if (given.name(i).is(names().stream)) stream = as<StreamHandle>(given.value(i));
+    }
+    const Belonging belonging(number, verb.flags | (is_loose ? log::kLoose : 0));
+    if (verb.after == log::Kind::pad) return serve(method, given, flags);
+    PyObject* result;
+    if (verb.after == log::Kind::fence) {   // what it is made of says nothing more
+        const log::Quiet quiet;
+        result = serve(method, given, flags);
+    } else {
+        result = serve(method, given, flags);
+    }
+    if (result) log_of_channel(verb.after, number, stream);
+    return result;
+}
+
+PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyObject* names) {
+    const auto* const method = reinterpret_cast<QuickMethod*>(self);
+    const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
+    if (log::wanted()) [[unlikely]] return serve_logged(method, given, flags);
+    return serve(method, given, flags);
 }
 
 PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
@@ -200,15 +266,13 @@ PyObject* make_method(PyTypeObject* type, PyObject* given, PyObject* named) {
     PyObject* otherwise = nullptr;
     static const char* keywords[] = {"way", "otherwise", nullptr};
     if (!PyArg_ParseTupleAndKeywords(given, named, "sO", const_cast<char**>(keywords), &name, &otherwise)) return nullptr;
-    constexpr std::pair<std::string_view, Way> ways[] = {
-        {"write", serve_write}, {"notify", serve_notify}, {"wait", serve_wait}};
-    const auto* const found = std::find_if(std::begin(ways), std::end(ways), [&](const auto& each) { return each.first == name; });
-    if (found == std::end(ways)) return PyErr_Format(PyExc_ValueError, "no way of this name: %s", name);
+    const auto* const found = std::find_if(std::begin(kChannelVerbs), std::end(kChannelVerbs), [&](const ChannelVerb& each) { return each.name == name; });
+    if (found == std::end(kChannelVerbs)) return PyErr_Format(PyExc_ValueError, "no way of this name: %s", name);
     auto* const made = reinterpret_cast<QuickMethod*>(type->tp_alloc(type, 0));
     if (!made) return nullptr;
     made->call = call_method;
     made->otherwise = Py_NewRef(otherwise);
-    made->way = found->second;
+    made->verb = found;
     return reinterpret_cast<PyObject*>(made);
 }
 
@@ -278,12 +342,36 @@ void bind_ends(nb::module_& m) {
             "_serve",
             [](ChannelEnd& self, nb::handle window, const nb::list& incoming, const nb::list& outgoing) {
                 if (!window.is_none() && !as<Memory>(window)) throw nb::type_error("a window is Memory");
-                self = {window.is_none() ? nb::object() : nb::borrow(window), lines_of(incoming), lines_of(outgoing)};
+                static uint64_t next = 1;   // under the GIL
+                self = {window.is_none() ? nb::object() : nb::borrow(window), lines_of(incoming), lines_of(outgoing), next++};
             },
             "window"_a.none(), "incoming"_a, "outgoing"_a,
             nb::sig("def _serve(self, window: Memory | None, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify]) -> None"),
             "Let quick methods serve it.")
-        .def("_serve_nothing", [](ChannelEnd& self) { const ChannelEnd last = std::exchange(self, {}); },
-             "Let everything come to the methods in Python.");
+        .def(
+            "_serve_nothing",
+            [](ChannelEnd& self) {
+                const ChannelEnd last = std::exchange(self, {});
+                if (last.number != 0 && log::wanted()) [[unlikely]] log_of_channel(log::Kind::channel_closed, last.number, nullptr);
+            },
+            "Let everything come to the methods in Python.")
+        .def(
+            "_log",
+            [](const ChannelEnd& self, const nb::list& incoming, const nb::list& outgoing, uint32_t rank, uint32_t peer) {
+                if (!log::wanted()) return;
+                const auto bank = [](const std::vector<nb::object>& lines) {
+                    return lines.empty() ? 0 : place_of(*held(lines[0]).shared).bank;
+                };
+                const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
+                note_site();
+                log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = bank(theirs), .d = uint64_t{rank} << 32 | peer});
+                for (const nb::object& line : ours) log_notify_made(*held(line).shared, true, 0);
+            },
+            "incoming"_a, "outgoing"_a, "rank"_a, "peer"_a,
+            nb::sig("def _log(self, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify], rank: int, peer: int) -> None"),
+            "Log that it was made, with its lines.");
+    nb::list verbs;
+    for (const ChannelVerb& verb : kChannelVerbs) verbs.append(nb::str(verb.name.data(), verb.name.size()));
+    m.attr("CHANNEL_VERBS") = nb::tuple(verbs);
     m.attr("QuickMethod") = nb::steal(PyType_FromSpec(&method_spec));
 }

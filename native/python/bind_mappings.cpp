@@ -44,9 +44,16 @@ void bind_mappings(nb::module_& m) {
         .def(
             "__init__",
             [](BlockHandle* self, uint32_t device, uint64_t size, bool peer, const std::string& name) {
-                new (self) BlockHandle(Heap::get().create_physical(device, size, peer, name));
+                note_site();
+                const GilReleased gil;
+                Block* const made = Heap::get().create_physical(device, size, peer, name);
+                new (self) BlockHandle(made);
+                if (!log::wanted()) return;
+                log::Spans spans;
+                spans.add(made->id, 0, made->size, true);
+                log::write({.kind = log::Kind::allocated, .a = Heap::get().next_id(), .spans = &spans});
             },
-            "device"_a, "size"_a, "peer"_a, "name"_a, nb::call_guard<GilReleased>(), "Its file is named `name` and its id.")
+            "device"_a, "size"_a, "peer"_a, "name"_a, "Its file is named `name` and its id.")
         .def_prop_ro("size", [](const BlockHandle& self) { return self.get().size; })
         .def_prop_ro("id", [](const BlockHandle& self) { return self.get().id; }, "Unique in the node.")
         .def_prop_ro("device", [](const BlockHandle& self) { return self.get().device; }, "Native code's number of its device.")

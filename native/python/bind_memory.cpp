@@ -194,6 +194,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
     Memory& memory = *nb::inst_ptr<Memory>(self);
     view->obj = nullptr;
     try {
+        if (Turns::is_on()) [[unlikely]] Turns::quiet_point();
         char* const host = memory.pin_view();
         ViewPin pin{&memory};
         const auto size = static_cast<Py_ssize_t>(memory.size());
@@ -324,9 +325,11 @@ void bind_memory(nb::module_& m) {
         .def(
             "__init__",
             [](Memory* self, uint32_t device, uint64_t size, bool peer) {
+                note_site();
+                const GilReleased gil;
                 new (self) Memory(Memory::allocate(device, size, peer));
             },
-            "device"_a, "size"_a, "peer"_a, nb::call_guard<GilReleased>())
+            "device"_a, "size"_a, "peer"_a)
         .def(
             "__init__",
             [](Memory* self, const Memory& whole, uint64_t offset, uint64_t size) { new (self) Memory(whole, offset, size); },
@@ -375,8 +378,14 @@ void bind_memory(nb::module_& m) {
                 return found;
             },
             nb::for_getter(nb::sig("def spans(self, /) -> list[typing.Any]")), "(block, offset, size, False): where its bytes lie.")
-        .def("close", &Memory::close, nb::call_guard<GilReleased>(),
-             "End this object; an owner's memory goes back when the last use of it ends.");
+        .def(
+            "close",
+            [](Memory& self) {
+                note_site();
+                const GilReleased gil;
+                self.close();
+            },
+            "End this object; an owner's memory goes back when the last use of it ends.");
 
     m.def(
         "locate",

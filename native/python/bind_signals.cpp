@@ -10,6 +10,7 @@
 
 #include "python/bind_signals.h"
 #include "share/shared_signal.h"
+#include "stream/logged.h"
 #include "stream/scheduler.h"
 
 namespace nb = nanobind;
@@ -54,12 +55,16 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     Heap::get().check_usable();
     if (is_observed()) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
     std::optional<uint32_t> other;
+    uint64_t number = 0;
     const auto look = [&] {
-        if (!notify.consume(other)) return false;
+        if ((number = notify.consume(other)) == 0) return false;
         if (other) throw out_of_order(notify, *other);
         return true;
     };
-    if (look()) return true;
+    if (look()) {
+        if (log::wanted()) [[unlikely]] log_waited_now(notify, number);
+        return true;
+    }
     if (spin_ns == 0) return false;
     const auto spin = [&look](uint64_t until) {
         while (now_ns() < until)
@@ -68,14 +73,18 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
         return false;
     };
     const uint64_t start = now_ns();
-    if (spin(start + std::min(spin_ns, kWithGil))) return true;
-    if (spin_ns <= kWithGil) return false;
-    const GilReleased gil;
-    return spin_politely(look, spin_ns);
+    bool found = spin(start + std::min(spin_ns, kWithGil));
+    if (!found && spin_ns > kWithGil) {
+        const GilReleased gil;
+        found = spin_politely(look, spin_ns);
+    }
+    if (found && log::wanted()) [[unlikely]] log_waited_now(notify, number);
+    return found;
 }
 
 // Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
 void record_now(Notify& notify) {
+    note_site();
     Seen seen{.kind = OpKind::notify, .notify = notify.id};
     uint64_t started = 0;
     if (is_observed()) [[unlikely]] {
@@ -95,6 +104,18 @@ std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle
     return SharedSignal::open(offer.fd, ledger.ledger, bank);
 }
 
+static void log_lease(log::Kind kind, const Lease& lease, const Memory* memory) {
+    if (!log::wanted()) return;
+    note_site();
+    log::Spans spans;
+    if (memory) {
+        const Range held = memory->pin();
+        add_span(spans, held.host, memory->size(), true);
+        Heap::get().unpin(held);
+    }
+    log::write({.kind = kind, .a = lease.id, .spans = &spans});
+}
+
 void bind_signals(nb::module_& m) {
     m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
     m.attr("MOST_LINES") = SharedSignal::kMostLines;
@@ -109,6 +130,39 @@ void bind_signals(nb::module_& m) {
         .def("discard", [](const HeldBackHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
     m.attr("HELD_LINES") = HeldBack::kLines;
     m.attr("HELD_ENTRIES") = HeldBack::kEntries;
+    m.attr("HELD_HEADER") = sizeof(HeldBack::Header);
+    nb::class_<UndeliveredHandle>(m, "Undelivered", "What brings what lies in a held area.")
+        .def(
+            "__init__",
+            [](UndeliveredHandle* self, const HeldBackHandle& from, nb::sequence memories, bool receives) {
+                std::vector<Memory> copied;
+                for (nb::handle each : memories) {
+                    const auto& memory = nb::cast<const Memory&>(each);
+                    copied.emplace_back(memory, 0, memory.size());
+                }
+                new (self) UndeliveredHandle{from.area, std::make_shared<Undelivered>(from.area, std::move(copied))};
+                if (!receives) return;
+                Undelivered::attend(self->by);
+                Scheduler::get().attend();
+            },
+            "held"_a, "memories"_a, "receives"_a,
+            nb::sig("def __init__(self, held: HeldBack, memories: collections.abc.Sequence[Memory], receives: bool) -> None"),
+            "To memories that the sender was offered; `receives`: they are this process's.")
+        .def("bring_all", [](const UndeliveredHandle& self) { self.by->bring_all(); }, nb::call_guard<GilReleased>(),
+             "Bring all that is staged.")
+        .def_static(
+            "bring_all_to", [](const Memory& part) { Undelivered::bring_all_to(part); }, "part"_a, nb::call_guard<GilReleased>(),
+            "Bring all that is staged for memory that this process lends, and is about to take back.")
+        .def(
+            "step",
+            [](const UndeliveredHandle& self, int step, uint64_t argument) {
+                if (step < static_cast<int>(Notify::Step::stage) || step > static_cast<int>(Notify::Step::fence))
+                    throw nb::value_error("not a step");
+                if (step == static_cast<int>(Notify::Step::stage) && argument >= HeldBack::kEntries) throw nb::index_error("no such entry");
+                return new HeldNotify{Notify::step(static_cast<Notify::Step>(step), self.area, self.by, argument)};
+            },
+            "step"_a, "argument"_a, nb::rv_policy::take_ownership,
+            "What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.");
     nb::class_<MembersHandle>(m, "Members", "The processes of a group.");
     nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
         .def(
@@ -131,19 +185,8 @@ void bind_signals(nb::module_& m) {
             "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
         .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
              "Waits here end too when one of a group's processes is lost.")
-        .def(
-            "expect",
-            [](const SignalHandle& self, const HeldBackHandle& from, nb::sequence memories) {
-                std::vector<Memory> copied;
-                for (nb::handle each : memories) {
-                    const auto& memory = nb::cast<const Memory&>(each);
-                    copied.emplace_back(memory, 0, memory.size());
-                }
-                self.signal->expect(std::make_shared<Undelivered>(from.area, std::move(copied)));
-            },
-            "held"_a, "memories"_a, nb::sig("def expect(self, held: HeldBack, memories: collections.abc.Sequence[Memory]) -> None"),
-            "Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one "
-            "brings it.")
+        .def("expect", [](const SignalHandle& self, const UndeliveredHandle& from) { self.signal->expect(from.by); }, "undelivered"_a,
+             "Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(
@@ -191,8 +234,14 @@ void bind_signals(nb::module_& m) {
             "bank"_a, "line"_a, "number"_a, "Line `line` of a bank, while it has this number.")
         .def_prop_ro("id", [](const LeaseHandle& self) { return self.lease->id; }, "Unique in the process.")
         .def("begin", [](const LeaseHandle& self) { self.lease->begin(); }, "Its owner's, once.")
-        .def("take_back", [](const LeaseHandle& self) { self.lease->end(Lease::taken_back); }, "End it; its owner's.")
-        .def("end_with", [](const LeaseHandle& self, const Memory& memory) { memory.end_with(self.lease); }, "memory"_a,
+        .def("take_back", [](const LeaseHandle& self) {
+            self.lease->end(Lease::taken_back);
+            log_lease(log::Kind::taken_back, *self.lease, nullptr);
+        }, "End it; its owner's.")
+        .def("end_with", [](const LeaseHandle& self, const Memory& memory) {
+            memory.end_with(self.lease);
+            log_lease(log::Kind::lent, *self.lease, &memory);
+        }, "memory"_a,
              "End it when the memory is freed; its owner's.")
         .def("lend", [](const LeaseHandle& self, Memory& memory, bool mapped) { memory.borrow(self.lease, mapped); }, "memory"_a,
              "mapped"_a, "Refuse uses of a buffer once it has ended; `mapped`: by address too.")
@@ -213,6 +262,7 @@ void bind_signals(nb::module_& m) {
             "__init__",
             [](HeldNotify* self, int kind, uint32_t device) {
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+                if (log::wanted()) [[unlikely]] log_notify_made(*self->shared, false, 0);
             },
             "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
@@ -222,6 +272,7 @@ void bind_signals(nb::module_& m) {
                 if (index != 0 && index >= signal.signal->bank()) throw nb::index_error("no such line in the bank");
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
                 Scheduler::get().share(*self->shared, signal.signal, false, index);
+                if (signal.signal->bank() == 0 && log::wanted()) [[unlikely]] log_notify_made(*self->shared, false, 0);
             },
             "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
         .def(
@@ -233,17 +284,20 @@ void bind_signals(nb::module_& m) {
             "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
         .def(
             "__init__",
-            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry) {
-                if (!line.shared->shared() || line.shared->kind != NotifyKind::binary) throw nb::value_error("not a line of a bank");
+            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry, bool staged) {
+                if (!line.shared->shared() || (!staged && line.shared->kind != NotifyKind::binary)) throw nb::value_error("not a line of a bank");
                 if (entry >= HeldBack::kEntries) throw nb::index_error("no such entry");
-                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry)};
+                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry, staged)};
             },
-            "line"_a, "held"_a, "entry"_a, "A record of a line of a bank that is held back.")
+            "line"_a, "held"_a, "entry"_a, "staged"_a, "A record of a line of a bank, as an entry of a held area.")
         .def(
             "_share",
             [](const HeldNotify& self, const LedgerHandle& ledger) {
                 Scheduler::get().use_bell(ledger.ledger);
-                if (!self.shared->shared()) Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                if (!self.shared->shared()) {
+                    Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                    if (log::wanted()) [[unlikely]] log_notify_made(*self.shared, false, self.shared->id);
+                }
                 return new SignalHandle{self.shared->sharing(), false};
             },
             "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
@@ -262,5 +316,8 @@ void bind_signals(nb::module_& m) {
              "Say that only what is queued already will record it: waits in vain fail.")
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
-        .def("_reset", [](const HeldNotify& self) { Scheduler::get().reset(*self.shared); });
+        .def("_reset", [](const HeldNotify& self) {
+            note_site();
+            Scheduler::get().reset(*self.shared);
+        });
 }

@@ -2,12 +2,16 @@
 #include "python/bind.h"
 #include "ranks/completions.h"
 #include "ranks/held_back.h"
+#include "ranks/turns.h"
 #include "share/importer.h"
 #include "share/lease.h"
 #include "share/shared_signal.h"
 
 struct MembersHandle {
     std::shared_ptr<peerlane::Members> members;
+};
+struct TurnsHandle {
+    std::shared_ptr<peerlane::Turns> turns;
 };
 struct CompletionsHandle {
     std::shared_ptr<peerlane::Completions> queue;
@@ -17,6 +21,10 @@ struct LeaseHandle {
 };
 struct HeldBackHandle {
     std::shared_ptr<peerlane::HeldBack> area;
+};
+struct UndeliveredHandle {
+    std::shared_ptr<peerlane::HeldBack> area;
+    std::shared_ptr<peerlane::Undelivered> by;
 };
 using HeldNotify = Held<peerlane::Notify>;
 

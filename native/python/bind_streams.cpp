@@ -60,6 +60,7 @@ void told(const StreamHandle& self, const Op& op, const Submitted& done) {
 // The operation holds what it names until it is over.
 template <class Shared>
 void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
+    note_site();
     shared.hold();
     Submitted done;
     try {
@@ -85,8 +86,13 @@ void warn_of_lost() {
 
 }  // namespace
 
+static StreamPtr create_stream(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy) {
+    note_site();
+    return Scheduler::get().create(device, stops, std::move(group), legacy);
+}
+
 StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
-    : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {
+    : stream(create_stream(device, stops, std::move(group), legacy)) {
     stream->site = call_site();
 }
 StreamHandle::~StreamHandle() {
@@ -135,21 +141,30 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_query",
             [](const StreamHandle& self) {
-                if (self.stream->completed.load() == self.stream->submitted.load()) return true;
-                const GilReleased gil;
-                return scheduler().query(*self.stream);
+                const uint64_t target = self.stream->submitted.load();
+                bool done = self.stream->completed.load() == target;
+                if (!done) {
+                    const GilReleased gil;
+                    done = scheduler().query(*self.stream);
+                }
+                if (done && log::wanted()) [[unlikely]] log_sync(self.stream->id, target);
+                return done;
             },
             "Whether everything submitted is over.")
         .def(
             "_synchronize",
             [](const StreamHandle& self, double seconds) {
                 Heap::get().check_usable();
-                if (self.stream->completed.load(std::memory_order_acquire) == self.stream->submitted.load()) {
+                const uint64_t target = self.stream->submitted.load();
+                bool done = self.stream->completed.load(std::memory_order_acquire) == target;
+                if (done) {
                     release_kept();
-                    return true;
+                } else {
+                    const Deadline deadline = Deadline::in(seconds);
+                    done = waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
                 }
-                const Deadline deadline = Deadline::in(seconds);
-                return waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
+                if (done && log::wanted()) [[unlikely]] log_sync(self.stream->id, target);
+                return done;
             },
             "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
         .def("_take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
@@ -159,7 +174,10 @@ static void bind_stream(nb::module_& m) {
             "_close",
             [](const StreamHandle& self, bool wait) {
                 note_closing(self);
+                const uint64_t target = self.stream->submitted.load();
                 if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, wait, poll); });
+                if (wait && log::wanted() && self.stream->completed.load(std::memory_order_acquire) >= target) [[unlikely]]
+                    log_sync(self.stream->id, target);
             },
             nb::kw_only(), "wait"_a = true, "Let what can end end, cancel waits that nothing submitted satisfies.")
         .def(
@@ -175,6 +193,7 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_record_mark",
             [](const StreamHandle& self) {
+                note_site();
                 Submitted done;
                 Mark* mark = scheduler().record(*self.stream, &done);
                 auto* held = new HeldMark{mark};
@@ -185,6 +204,7 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
+                note_site();
                 const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
                 told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
                 return done.sequence;
@@ -219,6 +239,7 @@ static void bind_stream(nb::module_& m) {
                 op.value = id;
                 Seen seen{.stream = self.stream->id, .kind = op.kind};
                 if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
+                note_site();
                 try {
                     const Submitted done = scheduler().submit(*self.stream, op);
                     seen.order = done.order;
@@ -240,23 +261,32 @@ static void bind_marks(nb::module_& m) {
             "time_ns",
             [](const HeldMark& self) -> std::optional<uint64_t> {
                 if (self.shared->state.load(std::memory_order_acquire) == Mark::pending) return std::nullopt;
+                if (log::wanted()) [[unlikely]] log_sync(self.shared->stream_id, self.shared->sequence);
                 return self.shared->time_ns;
             },
             "Steady clock; None while it is pending.")
         .def(
             "query",
             [](const HeldMark& self) {
-                if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
-                const GilReleased gil;
-                return scheduler().query(*self.shared);
+                bool done = self.shared->state.load(std::memory_order_acquire) != Mark::pending;
+                if (!done) {
+                    const GilReleased gil;
+                    done = scheduler().query(*self.shared);
+                }
+                if (done && log::wanted()) [[unlikely]] log_sync(self.shared->stream_id, self.shared->sequence);
+                return done;
             })
         .def(
             "synchronize",
             [](const HeldMark& self, double seconds) {
                 Heap::get().check_usable();
-                if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
-                const Deadline deadline = Deadline::in(seconds);
-                return waited([&](Poll poll) { return scheduler().synchronize(*self.shared, deadline, poll); });
+                bool done = self.shared->state.load(std::memory_order_acquire) != Mark::pending;
+                if (!done) {
+                    const Deadline deadline = Deadline::in(seconds);
+                    done = waited([&](Poll poll) { return scheduler().synchronize(*self.shared, deadline, poll); });
+                }
+                if (done && log::wanted()) [[unlikely]] log_sync(self.shared->stream_id, self.shared->sequence);
+                return done;
             },
             "seconds"_a)
         .def("failure",
@@ -321,8 +351,13 @@ void bind_streams(nb::module_& m) {
     bind_stream(m);
     m.def(
         "configure_schedule",
-        [](int schedule, uint64_t seed) { scheduler().configure(static_cast<Schedule>(schedule), seed); }, "schedule"_a,
-        "seed"_a, "`schedule`: 0 eager, 1 lazy, 2 seeded.");
+        [](int schedule, uint64_t seed, const std::optional<std::vector<uint64_t>>& changes) {
+            Draws draws{.seed = seed, .has_priorities = changes.has_value()};
+            if (changes) draws.changes = *changes;
+            scheduler().configure(static_cast<Schedule>(schedule), std::move(draws));
+        },
+        "schedule"_a, "seed"_a, "changes"_a.none() = nb::none(),
+        "`schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.");
     m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def(

@@ -41,6 +41,7 @@ bool may_fail(const Op& op, nb::handle keep) {
 // On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
 Submitted queue(const StreamHandle& stream, Op& op, nb::handle keep) {
     op.keep = keep.ptr();
+    note_site();
     const uint64_t site = may_fail(op, keep) ? call_site() : 0;
     const Submitted done = Scheduler::get().submit(*stream.stream, op, site);
     // Nobody gives it back without the GIL, so it is in time here.
@@ -93,6 +94,7 @@ void run_now(Batch& batch, const Operand* table) {
     }
     const Task task = plan_pieces(batch.pieces);
     interruptible([&](Poll poll) { run_task(task, nullptr, 0, poll); });
+    if (log::wanted()) [[unlikely]] log_batch(batch, table);
 }
 
 namespace {

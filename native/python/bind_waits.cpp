@@ -1,5 +1,7 @@
 // Where nothing can run: what a process waits for, what the ranks of a group say of it, and who looks.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 
 #include "memory/threads.h"
 #include "python/bind_signals.h"
+#include "ranks/faults.h"
 #include "ranks/wait_board.h"
 #include "stream/scheduler.h"
 
@@ -18,6 +21,7 @@ using namespace peerlane;
 namespace {
 
 constexpr uint64_t kBetweenLooks = 80'000'000, kRarest = 400'000'000, kShareOfTime = 200;   // half a percent of a core
+constexpr uint64_t kLongestTurn = 60'000'000'000;   // of another rank
 
 PyObject* hook = nullptr;   // strong; set and called with the GIL
 std::atomic<bool> has_hook{false};
@@ -64,12 +68,75 @@ bool ask(void* is_main) {
 
 }  // namespace
 
+namespace {
+
+void* release_gil() { return PyGILState_Check() ? new GilReleased : nullptr; }
+void restore_gil(void* released) { delete static_cast<GilReleased*>(released); }
+void check_signals() {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+void bind_turns(nb::module_& m) {
+    Turns::use({release_gil, restore_gil, check_signals});
+    nb::class_<TurnsHandle>(m, "Turns", "A rank's part in its group's turns.")
+        .def(
+            "__init__",
+            [](TurnsHandle* self, const SignalHandle& bank, const MembersHandle& members, uint32_t rank) {
+                const uint32_t lines = bank.signal->bank(), ranks = lines / WaitBoard::lines(1);
+                if (lines != WaitBoard::lines(ranks) || rank >= ranks) throw nb::index_error("no board has this many lines, or this rank");
+                new (self) TurnsHandle{
+                    std::make_shared<Turns>(bank.signal, members.members, rank, ranks, WaitBoard::first_of_turns(ranks))};
+            },
+            "bank"_a, "members"_a, "rank"_a)
+        .def(
+            "join",
+            [](const TurnsHandle& self, double seconds) {
+                const GilReleased gil;
+                Turns::join(self.turns, static_cast<uint64_t>(seconds * 1e9));
+            },
+            "seconds"_a, "The calling thread is this rank from now on; wait for the others.")
+        .def("decline", [](const TurnsHandle& self) { self.turns->decline(); }, "Take no turns.")
+        .def("leave", [](const TurnsHandle& self) { self.turns->leave(); }, "Take no turns any more.")
+        .def_prop_ro("steps", [](const TurnsHandle& self) { return self.turns->steps(); })
+        .def_prop_ro(
+            "why", [](const TurnsHandle& self) { return std::make_pair(self.turns->why() & 0xFF, self.turns->why() >> 8); },
+            "Why the run may not repeat, 0 if it does, and the rank that it is about.");
+    m.def("takes_turns", [] { return Turns::is_on() && Turns::is_mine(); }, "Whether the calling thread is a rank that takes turns.");
+    m.def("turn_point", [] { Turns::point(); }, "Let another rank go first.");
+    m.def(
+        "turn_blocked",
+        [] {
+            Turns::point();
+            if (!Turns::is_mine() || Turns::blocked(now_ns() + kBetweenLooks)) return;
+            const uint64_t limit = now_ns() + kLongestTurn;
+            while (!Turns::await_turn(now_ns() + kBetweenLooks) && now_ns() < limit) check_signals();
+        },
+        "Let others go first, as this rank has nothing to do.");
+    m.def("go_outside", [] { Turns::go_outside(Scheduler::get().has_queued()); }, "Wait for what no turn brings.");
+    m.def("come_back", [] { Turns::come_back(); }, nb::call_guard<GilReleased>(), "Take turns again.");
+    m.def("go_inside", &Turns::go_inside, "Wait for an answer of another process, with the turn.");
+    m.def("come_out", &Turns::come_out);
+    m.def(
+        "plan_faults",
+        [](const std::vector<std::tuple<uint64_t, bool, uint64_t>>& given) {
+            std::vector<PlannedFault> faults;
+            for (const auto& [op, kills, nanoseconds] : given) faults.push_back({op, kills, nanoseconds});
+            plan_faults(std::move(faults));
+        },
+        "faults"_a, "At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps) something happens to this process.");
+    m.def("counted_events", &counted_events, "How many logged events were counted since faults were planned.");
+    m.def("own_steps", &Turns::own_steps, "How many steps the seed has drawn outside of groups.");
+}
+
+}  // namespace
+
 Poll poll_waiting() {
     static char yes;
     return {ask, poll_here().ask ? &yes : nullptr};
 }
 
 void bind_waits(nb::module_& m) {
+    bind_turns(m);
     m.def(
         "set_wait_hook",
         [](nb::object called) {

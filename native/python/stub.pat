@@ -20,3 +20,13 @@ peerlane._core.QuickMethod:
         """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
         def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
         def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+peerlane._core.CHANNEL_VERBS:
+    CHANNEL_VERBS: tuple[str, ...]
+
+peerlane._core.LOG_KINDS:
+    LOG_KINDS: dict[str, int]
+    """The numbers of the kinds of events in a log, by name."""
+
+peerlane._core.LOG_OPS:
+    LOG_OPS: tuple[str, ...] = ...

@@ -48,13 +48,14 @@ bool Completions::is_empty() const {
     return !front(position);
 }
 
-std::optional<uint32_t> Completions::pop() {
+std::optional<uint32_t> Completions::pop(uint64_t& record) {
     uint64_t position = line().consumed.load(std::memory_order_relaxed);
     std::optional<uint32_t> found;
     do {   // another thread may consume too
         found = front(position);
         if (!found) return std::nullopt;
     } while (!line().consumed.compare_exchange_weak(position, position + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+    record = position + 1;
     return found;
 }
 

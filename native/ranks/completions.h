@@ -23,8 +23,8 @@ class Completions {
     const std::shared_ptr<SharedSignal>& bank() const { return bank_; }
     // The number of the record, 0 if the queue is full.  `wake`: somebody waits.
     uint64_t push(uint32_t number, bool& wake);
-    // The notify that was recorded next, if any was; it is consumed then.
-    std::optional<uint32_t> pop();
+    // The notify that was recorded next, if any was; it is consumed then.  `record`: the number of its record.
+    std::optional<uint32_t> pop(uint64_t& record);
     bool is_empty() const;
 
   private:

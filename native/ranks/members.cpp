@@ -27,4 +27,10 @@ uint64_t Members::lost() const {
     return 0;
 }
 
+bool Members::has_ended(uint32_t rank) const {
+    for (const Member& member : members_)
+        if (member.rank == rank) return member.was_gone || member.process.has_ended();
+    return false;
+}
+
 }  // namespace peerlane

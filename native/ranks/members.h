@@ -20,6 +20,7 @@ class Members {
     void add(uint32_t rank, int32_t pid, uint64_t start);
     // The pid of one that has ended and had not left; 0: none.
     uint64_t lost() const;
+    bool has_ended(uint32_t rank) const;   // false for ranks of this process
 
   private:
     struct Member {

@@ -8,7 +8,7 @@
 namespace peerlane {
 
 WaitBoard::WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank)
-    : bank_(std::move(bank)), ranks_(bank_->bank() / (1 + kLinesEach)), rank_(rank) {}
+    : bank_(std::move(bank)), ranks_(bank_->bank() / lines(1)), rank_(rank) {}
 
 WaitBoard::Word* WaitBoard::words(uint32_t rank) const {
     return reinterpret_cast<Word*>(&bank_->line(ranks_ + rank * kLinesEach));

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ranks/turns.h"
 #include "share/shared_signal.h"
 
 namespace peerlane {
@@ -15,7 +16,9 @@ class WaitBoard {
   public:
     static constexpr uint32_t kMostRanks = 1024, kLinesEach = 16, kBytesEach = kLinesEach * sizeof(SignalLine);
     static constexpr uint32_t kTextBytes = kBytesEach - 24 * 8;   // behind the numbers
-    static uint32_t lines(uint32_t ranks) { return ranks * (1 + kLinesEach); }   // of the bank
+    // Of the bank; behind the board lie the lines of the ranks' turns.
+    static uint32_t lines(uint32_t ranks) { return ranks * (1 + kLinesEach + Turns::kLinesEach); }
+    static uint32_t first_of_turns(uint32_t ranks) { return ranks * (1 + kLinesEach); }
 
     WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank);   // the bank has lines(ranks)
     WaitBoard(const WaitBoard&) = delete;

@@ -86,6 +86,15 @@ bool SharedSignal::is_there(uint64_t owner) const {
     }
 }
 
+uint64_t SharedSignal::file_number() const {
+    uint64_t found = file_number_.load(std::memory_order_relaxed);
+    if (found != 0) return found;
+    struct stat status {};
+    if (fstat(fd(), &status) != 0) return 0;
+    file_number_.store(status.st_ino, std::memory_order_relaxed);
+    return status.st_ino;
+}
+
 void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
 
 void SharedSignal::ring() const {
@@ -96,6 +105,8 @@ void SharedSignal::ring() const {
 }
 
 bool SharedSignal::is_coming(uint32_t index) const { return undelivered_ && undelivered_->settle(*this, index); }
+
+void SharedSignal::bring(uint32_t index, uint64_t first, uint64_t last) const { undelivered_->arrive(index, first, last); }
 
 uint64_t SharedSignal::lost_to(uint32_t index) const {
     const uint64_t dead = find_lost();

@@ -47,6 +47,7 @@ class SharedSignal {
     SignalLine& line(uint32_t i = 0) const { return page_->line(bank_ == 0 ? 0 : kFirstOfBank + i); }
     SignalLine& record_line(uint64_t number) const { return page_->line(kFirstRecord + number % kRecords); }
     int fd() const { return page_->fd(); }
+    uint64_t file_number() const;   // the same in all processes that have it
     const char* start() const { return reinterpret_cast<const char*>(&page_->bell()); }   // of the file
     uint64_t bytes() const { return page_->bytes(); }
 
@@ -62,6 +63,10 @@ class SharedSignal {
     void belong_to(std::shared_ptr<const Members> members) { members_ = std::move(members); }
     // Who records here may hold something back.  Before anybody waits.
     void expect(std::shared_ptr<Undelivered> from_peer) { undelivered_ = std::move(from_peer); }
+    // A wait has consumed records `first` to `last` of a line.
+    void arrive(uint32_t index, uint64_t first, uint64_t last) const {
+        if (undelivered_) [[unlikely]] bring(index, first, last);
+    }
 
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     ExportKey offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
@@ -79,6 +84,7 @@ class SharedSignal {
     uint64_t find_lost() const;
     bool find_others() const;
     bool is_coming(uint32_t index) const;
+    void bring(uint32_t index, uint64_t first, uint64_t last) const;
     bool is_there(uint64_t owner) const;   // alive, and in the node still
     bool is_mine(uint64_t owner) const { return (owner & ~SignalMember::kLetGo) == me_; }
     SignalMember& member(uint32_t i) const { return reinterpret_cast<SignalMember*>(&page_->line(kFirstMember))[i]; }
@@ -88,6 +94,7 @@ class SharedSignal {
     const uint64_t me_;
     const uint32_t bank_;
     uint32_t place_ = 0;
+    mutable std::atomic<uint64_t> file_number_{0};
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::shared_ptr<const Members> members_;
     std::shared_ptr<Undelivered> undelivered_;

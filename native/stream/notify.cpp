@@ -144,14 +144,40 @@ bool Notify::is_recorded() const {
 }
 
 uint64_t Notify::record(bool& wake) {
+    if (step_ != Step::none) [[unlikely]] return make_step(wake);
+    return record_line(wake);
+}
+
+uint64_t Notify::make_step(bool& wake) {
+    wake = false;
+    const uint64_t entry = held_as_;
+    switch (step_) {
+        case Step::record:
+            held_in_->entry(entry).before = signal().recorded();
+            held_in_->entry(entry).state.store(HeldEntry::begun, std::memory_order_release);
+            return record_line(wake);
+        case Step::record_staged: {
+            const uint64_t number = held_in_->record(entry, [&] { return record_line(wake); });
+            if (number != 0) held_as_ = HeldBack::kEntries;
+            return number;
+        }
+        case Step::stage:
+            brings_->stage(entry);
+            held_as_ = HeldBack::kEntries;
+            return 1;
+        case Step::bring:
+            brings_->bring(entry);
+            return 1;
+        default:
+            held_in_->fence();
+            return 1;
+    }
+}
+
+uint64_t Notify::record_line(bool& wake) {
     if (queue_) return queue_->push(number_, wake);
     wake = false;
     SignalLine& at = signal();
-    if (held_in_) {
-        HeldEntry& entry = held_in_->entry(held_as_);
-        entry.before = at.recorded();
-        entry.state.store(HeldEntry::begun, std::memory_order_release);
-    }
     uint64_t before = at.word.load(std::memory_order_relaxed), after;
     do {
         if (kind == NotifyKind::strict && before / SignalLine::kRecord != at.consumed.load(std::memory_order_acquire))
@@ -171,21 +197,25 @@ uint64_t Notify::record(bool& wake) {
 
 void Notify::fail() { signal().generation.store(target, std::memory_order_release); }
 
-bool Notify::consume(std::optional<uint32_t>& other) {
+uint64_t Notify::consume(std::optional<uint32_t>& other) {
+    SharedSignal* const with = shared();
     if (queue_) {
-        const auto found = queue_->pop();
+        uint64_t number = 0;
+        const auto found = queue_->pop(number);
         if (found && *found != number_) other = found;
-        return found.has_value();
+        if (found && with) with->arrive(*found, number, number);
+        return number;
     }
     SignalLine& at = signal();
-    if (kind == NotifyKind::level) return at.recorded() >= target;
-    uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded;
+    if (kind == NotifyKind::level) return at.recorded() >= target ? target : 0;
+    uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded, newest;
     do {   // another process may consume too
         recorded = at.recorded();
-        if (recorded == consumed) return false;
-    } while (!at.consumed.compare_exchange_weak(consumed, kind == NotifyKind::fifo ? consumed + 1 : recorded,
-                                                std::memory_order_acq_rel, std::memory_order_relaxed));
-    return true;
+        if (recorded == consumed) return 0;
+        newest = kind == NotifyKind::fifo ? consumed + 1 : recorded;
+    } while (!at.consumed.compare_exchange_weak(consumed, newest, std::memory_order_acq_rel, std::memory_order_relaxed));
+    if (with) with->arrive(index_, consumed + 1, newest);
+    return newest;
 }
 
 bool Notify::announce() {
@@ -219,14 +249,26 @@ Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, 
     return notify;
 }
 
-Notify* Notify::held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry) {
-    Notify* const notify = local(line.kind, line.device);
+Notify* Notify::held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry, bool staged) {
+    Notify* const notify = line.queue_ ? new Notify(line.queue_, line.number_) : local(line.kind, line.device);
+    notify->local_ = true;
     notify->id = line.id;
+    notify->device = line.device;
     notify->index_ = line.index_;
     notify->shared_ = line.shared_;
     notify->used_.store(notify->shared_.get(), std::memory_order_release);
     notify->held_in_ = std::move(in);
     notify->held_as_ = entry;
+    notify->step_ = staged ? Step::record_staged : Step::record;
+    return notify;
+}
+
+Notify* Notify::step(Step step, std::shared_ptr<HeldBack> in, std::shared_ptr<Undelivered> by, uint64_t argument) {
+    Notify* const notify = local(NotifyKind::binary, 0);
+    notify->held_in_ = std::move(in);
+    notify->brings_ = std::move(by);
+    notify->held_as_ = argument;
+    notify->step_ = step;
     return notify;
 }
 
@@ -275,6 +317,9 @@ Notify::~Notify() {
     struct Gone {
         ~Gone() { living.fetch_sub(1, std::memory_order_release); }
     } last;
+    // It was cancelled: the entry's bytes never came.
+    if ((step_ == Step::stage || step_ == Step::record_staged) && held_as_ < HeldBack::kEntries && !Heap::get().is_forked())
+        held_in_->entry(held_as_).state.store(HeldEntry::none, std::memory_order_release);
     if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || queue_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));

@@ -60,6 +60,7 @@ class SignalPage {
 class Completions;
 class HeldBack;
 class SharedSignal;
+class Undelivered;
 
 // One use of a line by this process.
 struct Notify {
@@ -71,9 +72,12 @@ struct Notify {
     // Notify `number` of a completion queue.
     static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
 
-    // A record of `line`, of a bank, as entry `entry` of the held-back area: a process that takes the entry over can tell
-    // whether the record was made.
-    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry);
+    // A record of `line`, of a bank, as entry `entry` of the held-back area.  `staged`: who consumes it brings what was staged
+    // before.  Else a process that takes the entry over can tell whether the record was made.
+    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry, bool staged = false);
+    // A step of a channel's late delivery, in stream order: to stage an entry, to bring all of a source, or a fence.
+    enum class Step : uint8_t { none, record, record_staged, stage, bring, fence };
+    static Notify* step(Step step, std::shared_ptr<HeldBack> in, std::shared_ptr<Undelivered> by, uint64_t argument);
 
     // In a forked child: forget the parent's lines; false: the parent had notifies.
     static bool begin_anew();
@@ -81,10 +85,11 @@ struct Notify {
     Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
 
     // The number of the record; 0: it is strict and its last record was not consumed, or the queue is full.  `wake`: there
-    // is a waiter.
+    // is a waiter.  A step to stage throws Refusal if the peer has taken the memory back.
     uint64_t record(bool& wake);
-    // Consume a record; false: there is none.  `other`: the notify whose record came instead, if it was not this one's.
-    bool consume(std::optional<uint32_t>& other);
+    // Consume a record; the number of the newest one that was consumed, 0: there is none.  `other`: the notify whose record
+    // came instead, if it was not this one's.
+    uint64_t consume(std::optional<uint32_t>& other);
     bool is_recorded() const;
     // Announce a waiter, then look again: a record after this rings the doorbell.
     bool announce();
@@ -95,6 +100,7 @@ struct Notify {
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
     uint32_t index() const { return index_; }   // of its line in a bank
+    uint32_t place_in_bank() const { return queue_ ? number_ : index_; }   // among the notifies that are told apart there
     bool is_local() const { return local_ && !shared(); }   // no other process can record it
     // The line that records change: its own line until it is shared.
     SignalLine& signal() const;
@@ -126,8 +132,12 @@ struct Notify {
     const std::shared_ptr<Completions> queue_;
     std::shared_ptr<SharedSignal> shared_;
     std::atomic<SharedSignal*> used_{nullptr};
+    uint64_t record_line(bool& wake);
+    uint64_t make_step(bool& wake);
     std::shared_ptr<HeldBack> held_in_;   // null: its records are not held back
+    std::shared_ptr<Undelivered> brings_;
     uint64_t held_as_ = 0;
+    Step step_ = Step::none;
 };
 
 // The refusals of a record, and of a wait that met another notify's record.

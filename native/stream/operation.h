@@ -14,6 +14,9 @@ enum class OpKind : uint8_t {
 
 const char* name_of(OpKind kind);
 
+// Whether the event log has an operation.
+enum class Logged : uint8_t { no, submitted, when_it_runs, as_another };
+
 // The data of an operation beyond its 64 bytes.
 struct Extra {
     virtual ~Extra() = default;
@@ -54,6 +57,7 @@ struct Op {
     OpKind kind = OpKind::copy;
     bool direct = false;            // refuse instead of staging
     uint8_t width = 1;              // fill, values: bytes of an element
+    Logged logged = Logged::no;
     uint32_t phase = 0;             // of the stream's group
     union {
         char* dst = nullptr;

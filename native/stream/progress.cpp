@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "share/shared_signal.h"
+#include "stream/logged.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -84,7 +85,10 @@ bool Scheduler::end_waits(uint64_t token, uint64_t id, bool others_wait) {
     for (const auto& [number, stream] : streams_)
         if (stream->park == Park::notify) parked.push_back(stream);
     for (const StreamPtr& stream : parked)   // one may end another's wait
-        if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::no_progress, .occasion = id, .device = stream->device});
+        if (stream->park == Park::notify) {
+            log_in_vain(*stream, stream->head());
+            fail_parked(lock, *stream, {.why = Why::no_progress, .occasion = id, .device = stream->device});
+        }
     return true;
 }
 

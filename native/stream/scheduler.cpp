@@ -6,6 +6,7 @@
 
 #include "copy/thread_team.h"
 #include "memory/threads.h"
+#include "stream/logged.h"
 
 namespace peerlane {
 
@@ -54,10 +55,11 @@ bool Scheduler::begin_anew() {
     return true;
 }
 
-void Scheduler::configure(Schedule schedule, uint64_t seed) {
+void Scheduler::configure(Schedule schedule, Draws draws) {
     Lock lock(mutex_);
     schedule_.store(schedule, std::memory_order_relaxed);
-    random_.seed(seed);
+    random_.seed(draws.seed);
+    Turns::configure(std::move(draws));
     background_ = all_demanded_ = false;
     able_.clear();
     for (auto& [id, stream] : streams_) make_ready(*stream);
@@ -81,6 +83,10 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
         streams_.erase(stream->id);
         throw;
     }
+    if (log::wanted()) [[unlikely]] {
+        log::write({.kind = log::Kind::stream_made, .stream = stream->id, .a = stream->group ? stream->group->id : 0, .b = legacy});
+        stream->logged = true;
+    }
     return stream;
 }
 
@@ -92,6 +98,7 @@ void Scheduler::refuse_unusable(const Stream& stream) const {
 
 Submitted Scheduler::submit(Stream& stream, const Op& op, uint64_t site) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
     refuse_unusable(stream);
     return push(lock, stream, op, site);
@@ -124,6 +131,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
+        if (log::wanted()) [[unlikely]] op.logged = log_submitted(stream, op, result.sequence);
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
         run_at_once(stream, op, site);
         result.at_once = true;
@@ -132,6 +140,13 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     try {
         Op& queued = stream.queue.push(op, site);
         if (op.kind == OpKind::notify) add_recorder(stream, queued);
+        if (log::wanted()) [[unlikely]] {
+            // What runs now is one event, and not two.
+            const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
+            queued.logged = runs_now ? Logged::when_it_runs : log_submitted(stream, op, result.sequence);
+        } else if (log::here.stream != 0 && op.kind == OpKind::notify) [[unlikely]] {
+            queued.logged = log_as_another(stream, result.sequence);
+        }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
         throw;
@@ -159,6 +174,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
 
 Mark* Scheduler::record(Stream& stream, Submitted* done) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     auto* mark = new Mark;
     Lock lock(mutex_);
     try {
@@ -178,6 +194,7 @@ Mark* Scheduler::record(Stream& stream, Submitted* done) {
 
 Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site, uint64_t only) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
     refuse_unusable(stream);
     mark.hold();
@@ -288,6 +305,8 @@ bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
     queue.shared |= queue.server != std::thread::id{} && queue.server != here;
     queue.server = here;
     ++queue.running;
+    if (stream.queue.front().logged != Logged::no) [[unlikely]]
+        log::write({.kind = log::Kind::callback_begin, .stream = stream.id, .sequence = stream.head()});
     return true;
 }
 
@@ -300,6 +319,7 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     stream.callback_thread = {};
     const Op& op = stream.queue.front();
     --op.callbacks->running;
+    if (op.logged != Logged::no) [[unlikely]] log::write({.kind = log::Kind::callback_end, .stream = stream.id, .sequence = stream.head()});
     if (raised) fail(stream, op, {.why = Why::callback_failed, .token = token, .device = stream.device});
     finish_head(lock, stream);
     make_ready(stream);
@@ -307,11 +327,20 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
 
 uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     const bool is_shared = notify.shared() != nullptr;   // it stays so
     Lock lock(mutex_, std::defer_lock);
     if (!is_shared) lock.lock();   // it may be about to be shared
     bool wake;
-    const uint64_t number = notify.record(wake);
+    uint64_t number;
+    if (log::wanted()) [[unlikely]] {
+        log::Writing writing;
+        number = notify.record(wake);
+        const auto [bank, line] = place_of(notify);
+        if (number != 0) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
+    } else {
+        number = notify.record(wake);
+    }
     if (number == 0) throw not_recorded(notify);
     if (!wake) return number;
     if (is_shared) lock.lock();
@@ -356,6 +385,9 @@ void Scheduler::reset(Notify& notify) {
     Heap::get().check_usable();
     Lock lock(mutex_);   // streams consume under it
     notify.reset();
+    if (!log::wanted()) return;
+    const auto [bank, line] = place_of(notify);
+    log::write({.kind = log::Kind::notify_reset, .a = bank, .b = line, .c = notify.signal().consumed.load(std::memory_order_relaxed)});
 }
 
 void Scheduler::release(void* keep) {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "copy/copy_engine.h"
+#include "ranks/turns.h"
 #include "stream/stream.h"
 
 namespace peerlane {
@@ -74,7 +75,7 @@ class Scheduler {
     static Scheduler& get();   // leaked: workers may outlive static destruction
     Scheduler();
 
-    void configure(Schedule schedule, uint64_t seed);
+    void configure(Schedule schedule, Draws draws);
     Schedule schedule() const { return schedule_.load(std::memory_order_relaxed); }
 
     StreamPtr create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy);
@@ -117,6 +118,7 @@ class Scheduler {
     void abandon(Notify& notify);                   // only queued operations will still record it: other waits fail
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled
 
+    void attend();                                  // peers stage bytes that this process brings while it rests
     Doorbell& bell();                               // peers ring it when they record for this process
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }
@@ -132,6 +134,7 @@ class Scheduler {
     uint64_t next_order() { return order_.fetch_add(1, std::memory_order_relaxed); }
     std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
 
+    bool has_queued();
     std::vector<Waiting> waiting();
     // `others_wait`: threads outside the scheduler wait for other processes.
     NoProgress no_progress(bool others_wait);
@@ -265,6 +268,7 @@ class Scheduler {
     void look_at_lines();
     uint64_t look_at_values();             // nanoseconds until the next look
     uint64_t look_at_rest(Lock& lock);     // the same; an idle process runs all that is queued
+    uint64_t look_at_turns(Lock& lock);    // the same
     bool is_any_queued() const;
     void note_call() {                     // a submission, a query, the begin or end of a wait, the end of a stream
         if (schedule() == Schedule::eager) return;

@@ -8,6 +8,11 @@ namespace peerlane {
 
 constexpr uint32_t kMostCauses = 16;
 
+static uint64_t next_group_id() {
+    static std::atomic<uint64_t> next{1};
+    return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 FailurePtr Failure::keep(Failure&& failure) noexcept {
     if (failure.cause && failure.cause->causes + 1 >= kMostCauses)
         while (failure.cause->cause) failure.cause = FailurePtr(failure.cause->cause);   // a copy: it is held by what goes
@@ -66,7 +71,7 @@ void StreamSet::clear() {
     streams_.clear();
 }
 
-Group::Group() : held_up(&Stream::group_place) {}
+Group::Group() : id(next_group_id()), held_up(&Stream::group_place) {}
 
 Mark::~Mark() {
     if (fd >= 0) close(fd);

@@ -111,6 +111,7 @@ struct Group {
         uint64_t outstanding = 0;
         bool legacy = false;
     };
+    const uint64_t id;                         // unique in this process
     std::deque<Phase> phases{1};
     uint32_t first = 0;                        // the number of the front phase, the one that may run
     ParkList parked;                           // for a phase
@@ -186,6 +187,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     uint32_t device = 0;
     bool stops = true;                         // failure mode: stop, or continue
     bool legacy = false;                       // the group's default stream
+    bool logged = false;                       // the event log has its beginning, and gets its end
     uint64_t site = 0, closed_site = 0;        // where the program made it, and closed it; 0: not known
     std::shared_ptr<Group> group;
 
@@ -195,6 +197,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     std::unique_ptr<Job> job;
     bool ready = false;                        // in the scheduler's queue
     StreamPtr ready_next;
+    uint64_t fallen = 0;                       // seeded with priorities: where it fell to; 0: it did not
     uint64_t demanded = 0;                     // lazy: run up to here
 
     Park park = Park::none;

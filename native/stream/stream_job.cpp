@@ -2,6 +2,7 @@
 #include "copy/kernels.h"
 #include "memory/fault_guard.h"
 #include "stream/descriptor.h"
+#include "stream/logged.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -68,6 +69,8 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
     } catch (const std::bad_alloc&) {
         why = {.why = Why::system_memory, .size = op.size};
     }
+    if (planned && op.kind == OpKind::descriptor && op.logged != Logged::no) [[unlikely]]
+        log_pieces(stream, stream.head(), op, &static_cast<const Batch&>(*op.extra).pieces);
     lock.lock();
     stream.active = 0;
     if (stream.cause) why = {.why = Why::cancelled, .device = stream.device};   // aborted while it was planned

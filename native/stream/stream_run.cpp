@@ -6,6 +6,7 @@
 #include "copy/kernels.h"
 #include "memory/fault_guard.h"
 #include "stream/descriptor.h"
+#include "stream/logged.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -31,6 +32,7 @@ void store_word(char* at, unsigned width, uint64_t value) {
 bool run_small_op(const Op& op, Refusal& why) {
     try {
         if (op.kind == OpKind::free) {
+            const log::Quiet submitted;   // the log has it already
             Heap::get().retire(op.dst_extent, op.value);
             return true;
         }
@@ -247,6 +249,7 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
         run_small(lock, stream, {.single = true});   // memory goes back whatever happened
         return;
     }
+    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, stream.head(), op);
     if (op.kind == OpKind::record)
         settle(*op.mark, Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device},
                                         .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
@@ -268,6 +271,7 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, Failu
 
 void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
                      FailurePtr cause) {
+    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, sequence, op);
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
                                         .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
                                         .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
@@ -294,6 +298,7 @@ void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
         keep_lost(stream);
         able_.dismiss(stream);
         if (stream.group) stream.group->held_up.dismiss(stream);
+        if (stream.logged) [[unlikely]] log::write({.kind = log::Kind::stream_ended, .stream = stream.id, .site = 0});
         streams_.erase(stream.id);
     }
 }
@@ -325,8 +330,21 @@ void Scheduler::start_wait(Stream& stream, Op& op) {
 }
 
 void Scheduler::start_notify(Stream& stream, Op& op) {
-    bool wake;
-    if (!op.notify->record(wake)) {
+    bool wake = false;
+    uint64_t number = 0;
+    try {
+        if (op.logged != Logged::no) [[unlikely]] {
+            log::Writing writing;
+            number = op.notify->record(wake);
+            log_notified(writing, stream, stream.head(), op, number);
+        } else {
+            number = op.notify->record(wake);
+        }
+    } catch (const Refusal& refusal) {
+        fail(stream, op, refusal);
+        return;
+    }
+    if (number == 0) {
         fail(stream, op, not_recorded(*op.notify));
         return;
     }
@@ -335,11 +353,14 @@ void Scheduler::start_notify(Stream& stream, Op& op) {
 
 void Scheduler::start_wait_notify(Stream& stream, Op& op) {
     std::optional<uint32_t> other;
-    while (!op.notify->consume(other))
+    uint64_t number;
+    while ((number = op.notify->consume(other)) == 0)
         if (!op.notify->announce()) {
+            if (op.logged == Logged::when_it_runs) op.logged = log_submitted(stream, op, stream.head());
             park(stream, Park::notify, op.timeout_ns);
             return;
         }
+    if (op.logged != Logged::no) [[unlikely]] log_waited(stream, stream.head(), op, number);
     if (other) fail(stream, op, out_of_order(*op.notify, *other));
     if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
 }
@@ -348,6 +369,7 @@ void Scheduler::start_wait_value(Stream& stream, const Op& op) {
     Refusal why{};
     const Word word = look_at_word(op, why);
     if (word == Word::other) park(stream, Park::value, static_cast<const ValueWait*>(op.extra)->timeout_ns);
+    if (word == Word::as_wanted && op.logged != Logged::no) [[unlikely]] log_pieces(stream, stream.head(), op, nullptr);
     if (word == Word::gone) fail(stream, op, why);
 }
 

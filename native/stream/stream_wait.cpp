@@ -43,6 +43,22 @@ Stream* Scheduler::choose(bool small_only) {
         return !stream.job && op.size <= kBrief && op.kind != OpKind::batch && op.kind != OpKind::descriptor;
     };
     if (able_.size() == 0) return nullptr;
+    const uint64_t step = Turns::next_step();
+    const Draws& draws = Turns::draws();
+    if (draws.has_priorities) {
+        const auto priority = [&](const Stream& stream) { return stream.fallen != 0 ? stream.fallen : draws.priority(~stream.id); };
+        for (size_t i = able_.size(); i-- != 0;)
+            if (!can_help(able_[i])) able_.remove(able_[i]);
+        Stream* best = nullptr;
+        for (size_t i = 0; i < able_.size(); ++i)
+            if ((!small_only || is_small(able_[i])) && (!best || priority(able_[i]) > priority(*best))) best = &able_[i];
+        if (const uint64_t change = best ? draws.change_at(step) : 0) {
+            best->fallen = Draws::kFallen - std::min(change, Draws::kFallen - 1);
+            for (size_t i = 0; i < able_.size(); ++i)
+                if ((!small_only || is_small(able_[i])) && priority(able_[i]) > priority(*best)) best = &able_[i];
+        }
+        return best;
+    }
     size_t at = random_() % able_.size();
     for (unsigned looks = kMostLooks; looks != 0 && able_.size() != 0;) {
         Stream& stream = able_[at %= able_.size()];
@@ -123,6 +139,12 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     const auto start = Clock::now();
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
+    const bool in_turns = Turns::is_on() && Turns::is_mine();
+    const auto take_turn = [&](bool (*way)(uint64_t), Clock::time_point until) {
+        lock.unlock();
+        (void)way(static_cast<uint64_t>(until.time_since_epoch().count()));
+        lock.lock();
+    };
     while (!done()) {
         if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .occasion = waiter.refused, .device = stream()->device};
         const auto now = Clock::now();
@@ -131,7 +153,11 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
             next_poll = now + kPollPeriod;
             listed.add();
             lock.unlock();
-            const bool stop = poll.ask && poll.ask(poll.context);
+            bool stop;
+            {
+                const Turns::Suspended looks;
+                stop = poll.ask && poll.ask(poll.context);
+            }
             lock.lock();
             if (stop) return Outcome::interrupted;
             continue;
@@ -140,12 +166,18 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         const StreamPtr at = stream()->shared_from_this();
         waiter.stream = at->id;
         const bool seeded = schedule() == Schedule::seeded;
+        if (in_turns && !Turns::has_turn()) {
+            take_turn(Turns::await_turn, until);
+            continue;
+        }
+        if (in_turns) look_at_lines();   // what others have recorded since the last turn
         Stream* help = seeded ? choose(false) : find_help(*at);
         if (!help && workers_ == 0) help = find_able();   // no thread was to be had, and whom it waits for is ready
         if (help && seeded)
             run_slice(lock, *help, {.steps = 1 + random_() % 8, .single = true});   // not by the clock, but by the seed
         else if (help)
             run_slice(lock, *help, {.at = until});
+        if (help && in_turns) take_turn(Turns::step, until);
         if (help) continue;
         if (seeded) find_help(*at);   // refuses a callback that would wait for itself
         if (!watching_ && (!deadlines_.empty() || parked_on_values_.first)) ensure_watch();
@@ -155,17 +187,26 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
             next_look = now + hope_period;
             refuse_if_hopeless(*at);
         }
-        sleep(lock, waiter, list, until);
+        // A callback or another thread runs something: the turn stays here until that is over.
+        const bool is_busy = in_turns && std::any_of(streams_.begin(), streams_.end(), [](const auto& each) {
+            return each.second->active != 0 || each.second->park == Park::callback;
+        });
+        if (in_turns && !is_busy)
+            take_turn(Turns::blocked, until);
+        else
+            sleep(lock, waiter, list, until);
     }
     return Outcome::reached;
 }
 
 bool Scheduler::query(Stream& stream) {
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
     const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
     const auto over = [&] { return stream.completed.load(std::memory_order_relaxed) >= target; };
     if (over()) return true;
+    if (Turns::is_mine()) look_at_lines();
     note_call();
     demand(stream, target);
     if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
@@ -175,15 +216,33 @@ bool Scheduler::query(Stream& stream) {
 bool Scheduler::query(Mark& mark) {
     if (mark.state.load(std::memory_order_acquire) != Mark::pending) return true;
     Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
     Lock lock(mutex_);
+    if (Turns::is_mine()) look_at_lines();
     note_call();
     if (mark.stream) demand(*mark.stream, mark.sequence);
     if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
     return mark.state.load(std::memory_order_acquire) != Mark::pending;
 }
 
+namespace {
+
+// The program's wait begins and ends in its turn.
+struct InTurn {
+    InTurn() {
+        if (Turns::is_on()) [[unlikely]] Turns::point();
+    }
+    InTurn(const InTurn&) = delete;
+    ~InTurn() {
+        if (Turns::is_on()) [[unlikely]] Turns::regain();
+    }
+};
+
+}  // namespace
+
 Outcome Scheduler::synchronize(Stream& stream, Deadline deadline, Poll poll) {
     Heap::get().check_usable();
+    const InTurn in_turn;
     Lock lock(mutex_);
     const StreamPtr held = stream.shared_from_this();
     const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
@@ -196,6 +255,7 @@ Outcome Scheduler::synchronize(Stream& stream, Deadline deadline, Poll poll) {
 Outcome Scheduler::synchronize(Mark& mark, Deadline deadline, Poll poll) {
     if (mark.state.load(std::memory_order_acquire) != Mark::pending) return Outcome::reached;
     Heap::get().check_usable();
+    const InTurn in_turn;
     Lock lock(mutex_);
     if (mark.stream) demand(*mark.stream, mark.sequence);
     return wait_until(
@@ -256,6 +316,11 @@ int Scheduler::event_fd(Mark& mark) {
     }
     demand(*mark.stream, mark.sequence);
     return mark.fd;
+}
+
+bool Scheduler::has_queued() {
+    Lock lock(mutex_);
+    return is_any_queued();
 }
 
 std::vector<Waiting> Scheduler::waiting() {

@@ -6,6 +6,7 @@
 
 #include "memory/fault_guard.h"
 #include "memory/threads.h"
+#include "ranks/held_back.h"
 #include "share/shared_signal.h"
 #include "stream/scheduler.h"
 
@@ -149,6 +150,12 @@ void Scheduler::wake_watch() {
     (void)guarded(guard, [this] { doorbell().ring(); });
 }
 
+void Scheduler::attend() {
+    Lock lock(mutex_);
+    ensure_watch();
+    wake_watch();
+}
+
 Doorbell& Scheduler::bell() {
     Heap::get().check_usable();
     Lock lock(mutex_);
@@ -177,21 +184,31 @@ void Scheduler::watch() {
         }
         Doorbell& bell = doorbell();
         const uint64_t now = now_ns();
+        const bool in_turns = Turns::is_on() && Turns::is_here();   // then its ranks look, each in its turn
         if (std::exchange(heard, seen) != seen || now >= next_look) {
             next_look = now + kLongestSleep;
-            look_at_lines();
+            if (!in_turns) look_at_lines();
         }
         uint64_t span = std::min({look_at_values(), look_at_rest(lock), bell_node_ || demanding_ != 0 ? kLongestSleep : kForever});
         if (shared_waits_ != 0) {
             fail_those_lost(lock);
             span = std::min(span, kBetweenPulses);
         }
-        if ((bell_node_ || at_rest_) && schedule() == Schedule::seeded) {
+        if (in_turns) span = std::min(span, look_at_turns(lock));
+        if (((bell_node_ && !in_turns) || at_rest_) && schedule() == Schedule::seeded) {
             // Other processes, or a program that looks at its memory, may wait for what nobody in this one asks for.
             const bool has_work = choose(false) != nullptr;
             if (has_work) pump(lock, kStepsForOthers, false);
             if (!has_work && at_rest_) at_rest_ = is_any_queued();
-            if (bell_node_ || at_rest_) span = std::min(span, !has_work ? kBetweenLooks : at_rest_ ? 0 : kBetweenSteps);
+            if ((bell_node_ && !in_turns) || at_rest_) span = std::min(span, !has_work ? kBetweenLooks : at_rest_ ? 0 : kBetweenSteps);
+        }
+        if (Undelivered::is_any_attended()) {
+            if (schedule() == Schedule::eager || now >= moved_at_ + kRest) {
+                lock.unlock();
+                Undelivered::bring_all_older_than(kRest);
+                lock.lock();
+            }
+            span = std::min(span, kBetweenPulses);
         }
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();
@@ -295,13 +312,33 @@ bool Scheduler::is_any_queued() const {
     return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return !each.second->is_idle(); });
 }
 
+// The turns of ranks that wait at a rendezvous, and of those that sleep.
+uint64_t Scheduler::look_at_turns(Lock& lock) {
+    uint64_t span = kBetweenLooks;
+    for (const auto& each : Turns::of_process()) {
+        each->look_at_clock();
+        if (each->is_outside()) span = kBetweenSteps;
+        if (!each->is_to_serve()) continue;
+        const Turns::As here(each);
+        look_at_lines();
+        const bool runs = choose(false) != nullptr;
+        if (runs) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
+        each->served(runs, is_any_queued());
+    }
+    return span;
+}
+
 // A program that only looks at its memory, or sleeps, asks for nothing, and the bytes must come all the same.
 uint64_t Scheduler::look_at_rest(Lock& lock) {
     if (schedule() == Schedule::eager || at_rest_) return kForever;
     const uint64_t now = now_ns();
     if (now < moved_at_ + kRest) return moved_at_ + kRest - now;
     if (!is_any_queued()) return kForever;
-    const bool runs = std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second->active != 0; });
+    bool runs = std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second->active != 0; });
+    if (Turns::is_on() && Turns::is_here()) {
+        runs |= Turns::waits_here();
+        if (!runs && waiting_ == 0) Turns::mark(Turns::rested);
+    }
     if (runs || (waiting_ != 0 && schedule() == Schedule::seeded)) {   // who waits there runs all that can run
         moved_at_ = now;
         return kRest;

@@ -8,8 +8,10 @@ from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what t
 from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
 from peerlane.collectives.group import Group
 from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
+from peerlane.diagnostics import event_log as _event_log
 from peerlane.diagnostics import trace
 from peerlane.diagnostics.observers import Observer, set_observer
+from peerlane.diagnostics.order import Order as order
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -39,6 +41,12 @@ from peerlane.sharing.handle import AllowList, Handle
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, StreamGroup
+
+_event_log.begin_as_told()
+if _event_log.active:
+    from peerlane.diagnostics import host_order as _host_order  # which a program without a log does not need
+
+    _host_order.install()
 
 
 class _Doc(str):
@@ -100,6 +108,7 @@ __all__ = [
     "enter_node",
     "fill",
     "leave_node",
+    "order",
     "raw",
     "reduce",
     "set_observer",

@@ -430,7 +430,31 @@ class HeldBack:
 
 HELD_LINES: int = 524288
 
-HELD_ENTRIES: int = 1024
+HELD_ENTRIES: int = 4096
+
+HELD_HEADER: int = 64
+
+class Undelivered:
+    """What brings what lies in a held area."""
+
+    def __init__(self, held: HeldBack, memories: Sequence[Memory], receives: bool) -> None:
+        """
+        To memories that the sender was offered; `receives`: they are this process's.
+        """
+
+    def bring_all(self) -> None:
+        """Bring all that is staged."""
+
+    @staticmethod
+    def bring_all_to(part: Memory) -> None:
+        """
+        Bring all that is staged for memory that this process lends, and is about to take back.
+        """
+
+    def step(self, step: int, argument: int) -> Notify:
+        """
+        What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
+        """
 
 class Members:
     """The processes of a group."""
@@ -452,9 +476,9 @@ class Signal:
     def belong_to(self, members: Members) -> None:
         """Waits here end too when one of a group's processes is lost."""
 
-    def expect(self, held: HeldBack, memories: Sequence[Memory]) -> None:
+    def expect(self, undelivered: Undelivered) -> None:
         """
-        Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one brings it.
+        Who records in this bank holds some of it back there: a wait brings it, also if its process has ended.
         """
 
     def issue(self) -> int:
@@ -537,8 +561,8 @@ class Notify:
         """One of those of a queue."""
 
     @overload
-    def __init__(self, line: Notify, held: HeldBack, entry: int) -> None:
-        """A record of a line of a bank that is held back."""
+    def __init__(self, line: Notify, held: HeldBack, entry: int, staged: bool) -> None:
+        """A record of a line of a bank, as an entry of a held area."""
 
     @property
     def id(self) -> int: ...
@@ -670,8 +694,10 @@ class Stream:
     def _free(self, memory: Memory) -> None:
         """Free an allocation when what was submitted by now is over."""
 
-def configure_schedule(schedule: int, seed: int) -> None:
-    """`schedule`: 0 eager, 1 lazy, 2 seeded."""
+def configure_schedule(schedule: int, seed: int, changes: Sequence[int] | None = None) -> None:
+    """
+    `schedule`: 0 eager, 1 lazy, 2 seeded.  `changes`: draw priorities, and change one at these steps, in order.
+    """
 
 def close_streams(device: int) -> None:
     """Abort and close the streams of a device."""
@@ -746,6 +772,11 @@ class ChannelEnd:
     def _serve_nothing(self) -> None:
         """Let everything come to the methods in Python."""
 
+    def _log(self, incoming: Sequence[Notify], outgoing: Sequence[Notify], rank: int, peer: int) -> None:
+        """Log that it was made, with its lines."""
+
+CHANNEL_VERBS: tuple[str, ...]
+
 class QuickMethod:
     """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
     def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
@@ -760,6 +791,19 @@ def take_started() -> list[Any]:
     """What started since the last call, as submissions are told."""
 
 def next_order() -> int: ...
+
+def host_view_type(ndarray: type) -> type[Any]:
+    """
+    The base of the arrays that tell the event log what the host reads and writes.
+    """
+
+def log_host_access(access: int, address: int, width: int, pitch: int = 0, height: int = 1) -> None:
+    """
+    Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.
+    """
+
+def log_host_rows(access: int, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    """Log an access of the host to several such places as one event."""
 
 def set_tracing(on: bool) -> None:
     """Whether streams note when their operations ran."""
@@ -777,6 +821,14 @@ class StreamTrace:
 def site(number: int) -> tuple[types.CodeType, int] | None:
     """The place that has a number, if it is known still."""
 
+def site_number() -> int:
+    """The number of the place that call_site() returns; see fix_site()."""
+
+def fix_site(number: int) -> int:
+    """
+    Let what this thread submits be submitted at this place, 0: where it is called; return what was set before.
+    """
+
 def call_site() -> tuple[types.CodeType, int] | None:
     """
     Code and offset of the instruction that called, in the innermost frame outside peerlane.
@@ -787,6 +839,60 @@ def line_of(code: types.CodeType, offset: int) -> int:
 
 def is_readable(address: int) -> bool:
     """Whether the host can read the byte there."""
+
+class Turns:
+    """A rank's part in its group's turns."""
+
+    def __init__(self, bank: Signal, members: Members, rank: int) -> None: ...
+
+    def join(self, seconds: float) -> None:
+        """The calling thread is this rank from now on; wait for the others."""
+
+    def decline(self) -> None:
+        """Take no turns."""
+
+    def leave(self) -> None:
+        """Take no turns any more."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def why(self) -> tuple[int, int]:
+        """
+        Why the run may not repeat, 0 if it does, and the rank that it is about.
+        """
+
+def takes_turns() -> bool:
+    """Whether the calling thread is a rank that takes turns."""
+
+def turn_point() -> None:
+    """Let another rank go first."""
+
+def turn_blocked() -> None:
+    """Let others go first, as this rank has nothing to do."""
+
+def go_outside() -> None:
+    """Wait for what no turn brings."""
+
+def come_back() -> None:
+    """Take turns again."""
+
+def go_inside() -> None:
+    """Wait for an answer of another process, with the turn."""
+
+def come_out() -> None: ...
+
+def plan_faults(faults: Sequence[tuple[int, bool, int]]) -> None:
+    """
+    At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps) something happens to this process.
+    """
+
+def counted_events() -> int:
+    """How many logged events were counted since faults were planned."""
+
+def own_steps() -> int:
+    """How many steps the seed has drawn outside of groups."""
 
 def set_wait_hook(called: Callable[[], None] | None) -> None:
     """
@@ -856,3 +962,70 @@ class WaitBoard:
 
     def text(self, rank: int) -> bytes:
         """What it said last; any bytes."""
+
+def log_begin(directory: str, capacity: int, rank: int, total: int = 18446744073709551615) -> bool:
+    """
+    Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.
+    """
+
+LOG_KINDS: dict[str, int]
+"""The numbers of the kinds of events in a log, by name."""
+
+LOG_OPS: tuple[str, ...] = ...
+
+def log_end() -> None:
+    """End it: the process leaves in an orderly way."""
+
+def log_facts() -> tuple[str, int, int, int]:
+    """
+    (path, bytes written, events dropped, capacity); the path is empty if there is no log.
+    """
+
+def log_settle() -> None:
+    """Let a reader see the newest event."""
+
+def log_name(line: str) -> None:
+    """Add a JSON object to the names."""
+
+def log_site() -> int:
+    """The number of the program's line that is calling."""
+
+def log_fix(site: int) -> int:
+    """
+    Let this thread's events have this line, 0: that of the call; return what was set before.
+    """
+
+def log_hush(on: bool) -> None:
+    """Log nothing that this thread does, until as many calls with False."""
+
+def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ...) -> None:
+    """Write an event of the calling thread."""
+
+def log_late_notify(stream: Stream | None, notify: Notify | None) -> None:
+    """
+    Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.
+    """
+
+class LogReader:
+    """Reads the events of a log, also of one that is being written."""
+
+    def __init__(self, path: str, may_give_back: bool = False) -> None: ...
+
+    def take(self, also_open: bool = False, most: int = ...) -> list[Any]:
+        """
+        (kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, rows) of the events since the last call.
+        """
+
+    def give_back(self) -> None: ...
+
+    @property
+    def dropped(self) -> int: ...
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def rank(self) -> int: ...

@@ -25,8 +25,9 @@ _OPTIONS = (
 _DIALECTS = ("acl", "hip", "hcomm")
 _MARKER = (
     "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
-    "and leaks='fail', 'warn' or 'ignore')"
+    "leaks='fail', 'warn' or 'ignore', and check=True or False)"
 )
+_CHECK = "fail tests that use a node if the checker is certain that nothing orders two accesses of theirs"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(f"--peerlane-{name}", metavar=metavar, help=text)
         parser.addini(f"peerlane_{name}", text, default="")
     text = "use virtual devices even where the vendor's own module finds real ones"
+    group.addoption("--peerlane-check", action="store_true", default=None, help=_CHECK)
+    parser.addini("peerlane_check", _CHECK, type="bool", default=False)
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
     text = (
         "vendors' modules that can be imported at any time, not only by tests that use their fixture: "

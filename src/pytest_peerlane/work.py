@@ -16,11 +16,12 @@ from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
 from peerlane.dialects import vendor_is_there
 from peerlane.errors import Error, VendorModule
+from peerlane.testing import checked
 from peerlane.testing.fresh_node import FreshNode, Left
 from peerlane.testing.leaks import describe
 
 _FATES = ("fail", "warn", "ignore")
-_SETTINGS = (*KEYS, "leaks")
+_SETTINGS = (*KEYS, "leaks", "check")
 _OVERRIDES = ("devices", "profile", "schedule")
 _PLUGIN = "peerlane-work"
 _REMEDIES = {
@@ -140,6 +141,8 @@ class Work:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._node: FreshNode | None = None
+        self._log: checked.TestLog | None = None
+        self._findings = ""
         self._item: Any = None
         self._fate = "fail"
         self._failed = False
@@ -153,13 +156,16 @@ class Work:
         item, problem = request.node, ""
         self.pytest_unconfigure()  # leaves the node of a test that had no teardown
         try:
-            config, named, self._fate = self._wanted(item)
+            config, named, self._fate, is_checked = self._wanted(item)
+            self._log = checked.TestLog() if is_checked else None
             node = FreshNode(config, keep_name=named)
-        except (Error, pytest.UsageError) as error:
+        except (Error, OSError, pytest.UsageError) as error:
             problem = str(error)
         if problem:
+            self._end_log()
             pytest.fail(problem, pytrace=False)
         self._node, self._item, self._failed, self._note, self.remedy = node, item, False, "", _REMEDY
+        self._findings = ""
         self._dialects = []
         self._described = f"{node.config.describe()}; schedule {node.schedule}"
         if node.schedule.startswith("seeded"):
@@ -173,8 +179,8 @@ class Work:
         self.remedy = _REMEDIES[name]
         self._dialects.append(name)
 
-    def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str]:
-        """Return the node, whether the test named it, and what a leak does to the test."""
+    def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str, bool]:
+        """Return the node, whether the test named it, what a leak does to the test, and whether it is checked."""
         given: dict[str, Any] = {}
         for marker in reversed(list(item.iter_markers("peerlane"))):
             unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
@@ -186,9 +192,16 @@ class Work:
                 )
             given.update(marker.kwargs)
         fate = _fate(self._config, given.pop("leaks", None))
+        is_checked = given.pop("check", None)
+        if is_checked is None:
+            is_checked = self._config.getoption("peerlane_check") or self._config.getini("peerlane_check")
+        if not isinstance(is_checked, bool):
+            raise pytest.UsageError(
+                f"@pytest.mark.peerlane: check is {is_checked!r}; valid are True and False"
+            )
         base = base_node(self._config)
         config = base.replace(source="@pytest.mark.peerlane", **given)
-        return _with_seed(config, base), "name" in given, fate
+        return _with_seed(config, base), "name" in given, fate, is_checked
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -214,21 +227,46 @@ class Work:
                 left = node.left(getattr(item, "funcargs", {}).clear)
         finally:
             node.leave(left, kill=self._fate == "fail")
+            report = self._end_log()
+        problems = []
+        if report is not None:
+            problems += self._told_of_findings(item, report)
         if left:
             remedies = [self.remedy] * bool(left.things) + [_PROCESS_REMEDY] * bool(left.processes)
-            self._tell(item, "\n".join([self._text("the test left behind", left), *remedies]))
+            problems += self._told_of_leaks(
+                item, "\n".join([self._text("the test left behind", left), *remedies])
+            )
+        if problems:
+            pytest.fail("\n\n".join(problems), pytrace=False)
+
+    def _end_log(self) -> dict[str, Any] | None:
+        """Return what the checker found in the test's log, if it has one."""
+        log, self._log = self._log, None
+        return None if log is None else log.report()
+
+    def _told_of_findings(self, item: pytest.Item, report: dict[str, Any]) -> list[str]:
+        """Return what is to fail the test."""
+        if text := checked.uncertain_text(report):
+            item.warn(pytest.PytestWarning(text))
+        text = checked.certain_text(report)
+        if text and self._failed:
+            self._findings = text
+            return []
+        return [text] if text else []
 
     def _text(self, head: str, left: Left) -> str:
         path, root = str(self._item.path), str(self._config.rootpath)
         return describe(left, head=head, test_file=path, root=root, killed=self._fate == "fail")
 
-    def _tell(self, item: pytest.Item, text: str) -> None:
+    def _told_of_leaks(self, item: pytest.Item, text: str) -> list[str]:
+        """Return what is to fail the test."""
         if self._failed:
             self._note = f"{text}\nThe test did not run to its end, where it might have closed some of these."
         elif self._fate == "warn":
             item.warn(pytest.PytestWarning(text))
         else:
-            pytest.fail(text, pytrace=False)
+            return [text]
+        return []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -256,6 +294,10 @@ class Work:
                         report.sections.append((f"peerlane: calls of {name} that failed, newest first", told))
             if report.when == "teardown" and self._note:
                 report.sections.append(("peerlane: left behind, seen at teardown", self._note))
+            if report.when == "teardown" and self._findings:
+                report.sections.append(
+                    ("peerlane: findings of the checker, seen at teardown", self._findings)
+                )
         return report
 
     def pytest_unconfigure(self) -> None:
@@ -263,6 +305,9 @@ class Work:
         node, self._node = self._node, None
         if node is not None:
             node.leave()
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
 
 def _with_seed(config: NodeConfig, base: NodeConfig) -> NodeConfig:

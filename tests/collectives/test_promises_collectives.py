@@ -355,9 +355,11 @@ def test_recv_from_own_rank_raises_invalid_value(node: Node) -> None:
 
 def test_barrier_peer_without_memory_raises_at_once_in_all_ranks(node: Node) -> None:
     node("devices=3,memory=64MiB")
+    is_taken = threading.Barrier(3)
 
     def work(group: pl.Group) -> str:
         taken = group.device.allocate(60 << 20) if group.rank == 1 else None
+        is_taken.wait(60)
         before = time.monotonic()
         with pytest.raises(pl.Error) as told:
             group.barrier()

@@ -22,10 +22,10 @@ _VARIABLES = (schedule.VARIABLE, "PEERLANE_SEED", "PEERLANE_SOAK")
 
 @pytest.hookimpl(tryfirst=True)  # Hypothesis reads its seed when it is configured
 def pytest_configure(config: pytest.Config) -> None:
-    name, seed = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
-    if name == "seeded" and seed is None:
-        seed = random.SystemRandom().randrange(1 << 32)
-    os.environ[schedule.VARIABLE] = name if seed is None else f"{name}:{seed}"
+    wanted = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
+    if wanted.name == "seeded" and wanted.seed is None:
+        wanted = wanted._replace(seed=random.SystemRandom().randrange(1 << 32))
+    os.environ[schedule.VARIABLE] = str(wanted)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
 

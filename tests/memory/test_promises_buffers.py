@@ -231,3 +231,28 @@ def test_part_of_closed_buffer_raises_closed(node: Node) -> None:
     a.close()
     with pytest.raises(pl.Closed):
         a[0:4]
+
+
+def test_reading_of_closed_buffer_raises_closed(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 16, 3)
+    with a.reading() as array, pytest.raises(ValueError, match="read-only"):
+        array[0] = 4
+    assert untouched(a, 3)
+    a.close()
+    with pytest.raises(pl.Closed):
+        a.reading()
+
+
+def test_writing_of_read_only_memory_raises_access_denied(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 16, 3)
+    with a.writing() as array:
+        array[:] = 5
+    assert untouched(a, 5)
+    with pytest.raises(pl.AccessDenied) as refused:
+        pl.as_buffer(bytes(8)).writing()
+    assert refused.value.fault is Fault.READ_ONLY
+    a.close()
+    with pytest.raises(pl.Closed):
+        a.writing()

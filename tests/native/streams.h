@@ -108,10 +108,10 @@ double seconds(const Work& work) {
 template <class Test>
 void under_each_schedule(std::mt19937_64& random, const Test& test) {
     for (const Schedule schedule : {Schedule::eager, Schedule::lazy, Schedule::seeded}) {
-        engine().configure(schedule, random());
+        engine().configure(schedule, {random()});
         test();
     }
-    engine().configure(Schedule::eager, 0);
+    engine().configure(Schedule::eager, {});
 }
 
 }  // namespace streams

@@ -11,22 +11,27 @@ using namespace peerlane;
 
 namespace {
 
+std::optional<uint32_t> next_of(Completions& queue) {
+    uint64_t record;
+    return queue.pop(record);
+}
+
 void order() {
     Completions queue;
     bool wake = true;
-    CHECK(queue.is_empty() && !queue.pop());
+    CHECK(queue.is_empty() && !next_of(queue));
     for (uint64_t round = 0; round < 3; ++round) {
         for (uint32_t i = 0; i < Completions::kMost; ++i) {
             CHECK(queue.push(i * 7 % 64, wake) == round * Completions::kMost + i + 1);
             CHECK(!wake);
         }
         CHECK(queue.push(1, wake) == 0 && !wake);
-        for (uint32_t i = 0; i < Completions::kMost; ++i) CHECK(queue.pop() == i * 7 % 64);
+        for (uint32_t i = 0; i < Completions::kMost; ++i) CHECK(next_of(queue) == i * 7 % 64);
         CHECK(queue.is_empty());
     }
     queue.line().word.fetch_or(SignalLine::kWaiter);
     CHECK(queue.push(Completions::kMostNumbers - 1, wake) != 0 && wake);
-    CHECK(queue.pop() == Completions::kMostNumbers - 1);
+    CHECK(next_of(queue) == Completions::kMostNumbers - 1);
 }
 
 // Each record is popped once.
@@ -45,7 +50,7 @@ void pushes_and_pops_of_threads_lose_nothing(uint32_t each) {
     for (auto& mine : taken)
         threads.emplace_back([&queue, &mine, &left] {
             while (left.load() != 0)
-                if (const auto found = queue.pop()) {
+                if (const auto found = next_of(queue)) {
                     mine.push_back(*found);
                     left.fetch_sub(1);
                 } else {
@@ -72,7 +77,7 @@ void a_pop_of_what_is_there_finds_it(uint32_t each) {
                     there.fetch_add(1);
                     std::this_thread::yield();
                 }
-                CHECK(queue.pop());
+                CHECK(next_of(queue));
             }
         });
     bool wake;
@@ -92,7 +97,7 @@ void one_taker_pops_in_order(uint32_t each) {
             while (queue.push(i % 65536, wake) == 0) std::this_thread::yield();
     });
     for (uint32_t i = 0; i < each;)
-        if (const auto found = queue.pop())
+        if (const auto found = next_of(queue))
             CHECK(*found == i++ % 65536);
         else
             std::this_thread::yield();
@@ -113,7 +118,7 @@ void random_words_in_the_page_do_no_harm(std::mt19937_64& random) {
         bool wake;
         for (int i = 0; i < 8; ++i) {
             queue.push(3, wake);
-            const auto found = queue.pop();
+            const auto found = next_of(queue);
             CHECK(!found || *found < Completions::kMostNumbers);
         }
     }

@@ -206,7 +206,7 @@ void free_in_use() {
 
 // In a program of one thread a seed decides the order; `seen` has what observers saw.
 std::vector<std::pair<uint64_t, uint64_t>> run_seeded(uint64_t seed) {
-    engine().configure(Schedule::seeded, seed);
+    engine().configure(Schedule::seeded, {seed});
     engine().take_seen();
     engine().observing = true;
     std::vector<StreamPtr> all;
@@ -234,7 +234,7 @@ void same_seed_same_order(std::mt19937_64& random) {
     CHECK(first.size() == second.size() && first.size() > 200);
     CHECK(first == second);
     CHECK(first != other);
-    engine().configure(Schedule::eager, 0);
+    engine().configure(Schedule::eager, {});
 }
 
 // A trace is handed over with its memory, oldest first, also after the ring wrapped.

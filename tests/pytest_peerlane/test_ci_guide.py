@@ -42,6 +42,7 @@ def test_ci_guide_files_are_all_found() -> None:
             "test_exchange.py",
             "test_neutral.py",
             "test_leaky.py",
+            "test_checked.py",
         )
     }
     assert len(FILES) == len(re.findall("```(?:python|toml)", GUIDE))
@@ -70,6 +71,14 @@ def test_ci_guide_leak_list_is_what_plugin_prints(project: pytest.Pytester) -> N
     done.assert_outcomes(passed=1, errors=1)
     shown = re.sub(r"process \d+ \(python", "process * (*python", LEAKS)
     done.stdout.fnmatch_lines(shown.splitlines())
+
+
+def test_ci_guide_race_fails_the_test_with_both_lines(project: pytest.Pytester) -> None:
+    done = run(project, "test_checked.py", "--peerlane-schedule=eager")
+    done.assert_outcomes(passed=1, errors=1)
+    done.stdout.fnmatch_lines(
+        ["race (certain): *", "* | block.fill(3, stream=stream)", "* | assert block.view()*"]
+    )
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)#]+)", GUIDE))

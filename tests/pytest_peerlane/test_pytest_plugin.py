@@ -146,7 +146,7 @@ def test_plugin_node_of_environment_is_base_and_restored(
 @pytest.mark.parametrize(
     ("marker", "text"),
     [
-        ("device=4", "@pytest.mark.peerlane: device= is not a setting*valid: name, devices, *leaks"),
+        ("device=4", "@pytest.mark.peerlane: device= is not a setting*valid: name, devices, *leaks, check"),
         ("backend='reference'", "@pytest.mark.peerlane: backend= is not a setting*valid: name, devices, *"),
         ("'devices=4'", "@pytest.mark.peerlane: 'devices=4' is not a setting; write settings as devices=4*"),
         ("devices=0", "@pytest.mark.peerlane: node.devices is 0; valid: a whole number from 1 to 4096"),

@@ -113,7 +113,8 @@ def test_registered_tag_reused_works_and_old_channel_is_refused() -> None:
         for turn in range(3):
             owner.run("grp.deregister('kv'); grp.register(mem, 'kv'); result = True")
             ask_all([owner, user], "old, link = link, grp.channel(1 - grp.rank); result = True")
-            user.run(f"own.fill({turn + 1}); link.write(own, memory='kv'); result = True")
+            user.run(f"own.fill({turn + 1}); link.write(own, memory='kv', notify=0); result = True")
+            owner.run("link.wait(0, timeout=20); result = True")
             assert owner.run("result = bytes(mem.view()[:64]).hex()") == bytes([turn + 1] * 64).hex()
             assert "took it back" in user.run("result = refused(lambda: old.write(own, memory='kv'))")
         # The owner can still use the memory, and register it under another tag.

@@ -72,6 +72,26 @@ class HeldArea(Protocol):
         ...
 
 
+class Undelivered(Protocol):
+    """What brings the contents of a held area to the memory that they are for."""
+
+    def bring_all(self) -> None:
+        """Bring all that is staged."""
+        ...
+
+
+class Turns(Protocol):
+    """A rank's part in the turns of its group, which a schedule may have its ranks take."""
+
+    def join(self, seconds: float, /) -> None:
+        """Let the calling thread be this rank from now on, and wait for the others; or take no turns."""
+        ...
+
+    def leave(self) -> None:
+        """Take no turns any more; idempotent."""
+        ...
+
+
 class Members(Protocol):
     """The watched processes of a group."""
 
@@ -144,6 +164,7 @@ class WaitBoard(Protocol):
 OwnBank: TypeAlias = Any
 OwnLease: TypeAlias = Any
 OwnArea: TypeAlias = Any
+OwnUndelivered: TypeAlias = Any
 OwnMembers: TypeAlias = Any
 OwnChannel: TypeAlias = Any
 
@@ -235,6 +256,12 @@ class Ranks(Protocol):
         """Set up the fast methods of a new channel; an argument that is None or empty leaves its methods off."""
         ...
 
+    def log_channel(
+        self, channel: OwnChannel, incoming: list[Notify], outgoing: list[Notify], rank: int, peer: int, /
+    ) -> None:
+        """Tell the event log of a new channel and its notifies, between two ranks."""
+        ...
+
     def serve_nothing(self, channel: OwnChannel) -> None:
         """Switch the fast methods of a channel off: all its calls take the neutral ones."""
         ...
@@ -287,25 +314,61 @@ class Ranks(Protocol):
         """Return a rank's view of the board, which lies behind the first lines of a group's bank."""
         ...
 
+    def turns(self, bank: OwnBank, members: OwnMembers, rank: int) -> Turns:
+        """Return a rank's part in the turns, which stand behind the board."""
+        ...
+
     # Late delivery: writes that a channel holds back.
 
     @property
-    def is_late(self) -> bool:
-        """Return whether a write of a channel may arrive later than its stream reaches it (``schedule=seeded``)."""
+    def lateness(self) -> str:
+        """Return when a write of a channel arrives.
+
+        ``""``: when its stream reaches it; ``"lazy"``: when the peer waits for a later notify; ``"seeded"``: some
+        time later.
+        """
         ...
 
     HELD_LINES: int  #: lines of the bank of a held area
     HELD_ENTRIES: int  #: entries of a held area
+    HELD_HEADER: int  #: bytes of a held area behind its entries that are not the sender's
 
     def held_area(self, bank: OwnBank) -> HeldArea:
         """Return the area of a bank."""
         ...
 
-    def bring(self, bank: OwnBank, held: OwnBank, memories: Sequence[Memory]) -> None:
-        """If the other end's process ends, carry out the writes into these memories that it holds back.
+    def undelivered(self, held: OwnArea, memories: Sequence[Memory], receives: bool) -> Undelivered:
+        """Return what brings the contents of an area to these memories; ``receives``: of this process."""
+        ...
 
-        Their records go to notifies of ``bank``.
+    def bring(self, bank: OwnBank, undelivered: OwnUndelivered) -> None:
+        """Let a wait for a notify of a bank bring what was staged before its record.
+
+        If the other end's process ends, the waits bring all that it holds back.
         """
+        ...
+
+    def bring_to(self, part: Memory) -> None:
+        """Bring what other processes have staged for memory that this process lends as ``part``."""
+        ...
+
+    def stage(self, stream: Queue | None, undelivered: OwnUndelivered, entry: int) -> None:
+        """Say that the bytes of an entry are there, when the stream reaches it.
+
+        The stream fails if the owner has taken the memory back.
+        """
+        ...
+
+    def record_staged(self, stream: Queue | None, notify: Notify, area: OwnArea, entry: int) -> None:
+        """Record a notify when the stream reaches it; who consumes it brings what was staged before."""
+        ...
+
+    def bring_of(self, stream: Queue | None, undelivered: OwnUndelivered, source: int) -> None:
+        """Bring all that a source has staged, when the stream reaches it."""
+        ...
+
+    def fence_staged(self, stream: Queue | None, undelivered: OwnUndelivered) -> None:
+        """Let all that is staged come before the later notifies of any source, when the stream reaches it."""
         ...
 
     def record_held(self, stream: Queue, notify: Notify, area: OwnArea, entry: int) -> None:

@@ -15,7 +15,7 @@ import peerlane
 from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
 
-COMMANDS = ("run", "launch", "demo", "topo", "ps", "bench")
+COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "bench")
 
 
 class _Version(argparse.Action):
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
     try:
         args = build_parser(chosen).parse_args(words)
-        if args.command in ("run", "launch"):  # standard output belongs to the program
+        if args.command in ("run", "launch", "check"):  # standard output belongs to the program
             code: int = args.run(args)
             return code
         with collected_output():

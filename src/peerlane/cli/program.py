@@ -8,6 +8,7 @@ import sys
 
 from peerlane.dialects import install, registered
 
+from .faults import add_fault_argument, variables_of
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -27,6 +28,7 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use virtual devices even where the vendor's own module finds real ones",
     )
+    add_fault_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
@@ -39,8 +41,20 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def set_up_node(args: argparse.Namespace) -> None:
+    """Set the node, for this process and its children.
+
+    Raises
+    ------
+    InvalidValue
+        The node is not valid.
+    """
+    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
+        os.environ["PEERLANE_NODE"] = node_spec_from(args)
+
+
 def set_up_program(args: argparse.Namespace) -> None:
-    """Set the node and the dialects, for this process and its children, and ``sys.argv`` to the program's words.
+    """Set the node, the faults and the dialects, for this process and its children, and ``sys.argv``.
 
     Raises
     ------
@@ -49,8 +63,8 @@ def set_up_program(args: argparse.Namespace) -> None:
     Unsupported
         The vendor's own module is there and finds a device.
     """
-    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
-        os.environ["PEERLANE_NODE"] = node_spec_from(args)
+    set_up_node(args)
+    os.environ.update(variables_of(args))
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)

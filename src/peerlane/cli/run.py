@@ -23,6 +23,9 @@ from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from peerlane.diagnostics import event_log
+
+from .faults import counted
 from .program import add_program_arguments, set_up_program
 
 HELP = "run a program with virtual devices behind the vendor's module names"
@@ -47,12 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, then run the program in this process."""
-    set_up_program(args)
-    sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
-    main = ModuleType("__main__")
-    vars(main)["__builtins__"] = builtins
-    sys.modules["__main__"] = main
-    return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
+    with counted(args):
+        set_up_program(args)
+        if args.fault:
+            event_log.begin_as_told()  # this process was there before the log was asked for
+        sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
+        main = ModuleType("__main__")
+        vars(main)["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
 
 
 def _execute(main: ModuleType, load: Callable[[ModuleType], CodeType]) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from peerlane.collectives import logged
 from peerlane.collectives.workspace import Workspace
+from peerlane.diagnostics import event_log
 from peerlane.errors import Closed, Refused
 
 if TYPE_CHECKING:
@@ -77,6 +80,36 @@ class Turns:
         pair must agree.  A collective that fails half-way leaves unknown records behind.  Its channels are closed
         then, so that no peer waits for this rank, and the group has no more collectives.
         """
+        if event_log.active:
+            with self._logged(stream, algorithm, what, lane):
+                return self._run(call, stream, algorithm, what, lane, nbytes, said, pairs)
+        return self._run(call, stream, algorithm, what, lane, nbytes, said, pairs)
+
+    @contextlib.contextmanager
+    def _logged(
+        self, stream: Stream | None, algorithm: Callable[..., None], what: tuple[Any, ...], lane: Lane | None
+    ) -> Iterator[None]:
+        """Log a collective as one event, and nothing that it is made of."""
+        session = self._session
+        spans = logged.touched(algorithm, session.rank, what)
+        kind = logged.kind_of(algorithm)
+        place = session.name, self._invitations.group, kind, lane, session.rank, session.size
+        where = event_log.collective(*place, spans, stream)
+        with event_log.quiet():
+            yield
+        event_log.collected(where)
+
+    def _run(
+        self,
+        call: str,
+        stream: Stream | None,
+        algorithm: Callable[..., None],
+        what: tuple[Any, ...],
+        lane: Lane | None,
+        nbytes: int,
+        said: str,
+        pairs: tuple[list[int], list[int]] | None,
+    ) -> None:
         with self._lock:
             self._check_sound(call)
             is_first = self._work is None

@@ -124,7 +124,9 @@ class Channels(dict[int, "Channel"]):
         kind = NotifyKind.BINARY if invitations.kind is NotifyKind.FIFO else invitations.kind
         try:
             for peer in peers:
-                self._begun[peer] = invitations.invite(_SERIES, peer, memories, _NOTIFIES, kind)
+                self._begun[peer] = invitations.invite(
+                    _SERIES, peer, memories, _NOTIFIES, kind, collective=True
+                )
         except BaseException:
             self.withdraw()
             self.close()

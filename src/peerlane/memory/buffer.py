@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from peerlane.backend import host
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.devices.base import DeviceBase, checked_peer
-from peerlane.diagnostics import live_objects
+from peerlane.diagnostics import event_log, live_objects
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import host_objects
 from peerlane.sharing.open import open_offer
@@ -205,23 +206,72 @@ class Buffer:
         Closed
             The buffer is closed.
         """
+        array = self._array("Buffer.view", dtype, shape)
+        if not event_log.active:
+            return array
+        from peerlane.diagnostics.host_views import CheckedView
+
+        return array.view(CheckedView)
+
+    def reading(self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None) -> Declared:
+        """Return a block in which the host may read all of the bytes: ``with buffer.reading() as array``.
+
+        :meth:`view` tells a checker of each access by itself, as long as NumPy makes it. Say it with this block where
+        other code has the memory: torch, Cython, a C library. The block is an access from its beginning to its end.
+
+        Parameters
+        ----------
+        dtype, shape
+            As for :meth:`view`.
+
+        Returns
+        -------
+        context manager
+            It gives a plain NumPy array that cannot be written.
+
+        Raises
+        ------
+        InvalidValue, Unsupported, TypeError, Closed
+            As for :meth:`view`.
+        """
+        array = self._array("Buffer.reading", dtype, shape)
+        array.flags.writeable = False
+        return Declared(array, event_log.READ)
+
+    def writing(self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None) -> Declared:
+        """Return a block in which the host may write and read all of the bytes: ``with buffer.writing() as array``.
+
+        It is as :meth:`reading`, and gives a plain NumPy array that can be written.
+
+        Raises
+        ------
+        AccessDenied
+            ``READ_ONLY``: the memory is read-only.
+        InvalidValue, Unsupported, TypeError, Closed
+            As for :meth:`view`.
+        """
+        self.writable_address  # noqa: B018 - raises
+        return Declared(self._array("Buffer.writing", dtype, shape), event_log.WRITTEN)
+
+    def _array(self, call: str, dtype: npt.DTypeLike, shape: int | Sequence[int] | None) -> npt.NDArray[Any]:
+        """Return a plain array on the bytes."""
         import numpy as np
 
         try:
             element = np.dtype(dtype)
         except TypeError:
-            element = dtypes.extension("Buffer.view", dtype)
+            element = dtypes.extension(call, dtype)
         if element.hasobject or element.itemsize == 0:
             raise InvalidValue(
-                f"Buffer.view: {element} is not a type of plain bytes",
-                call="Buffer.view",
+                f"{call}: {element} is not a type of plain bytes",
+                call=call,
                 detail=BadArgument("dtype", str(element), rule="a type of plain bytes"),
             )
         if self.size % element.itemsize:
             raise InvalidValue(
-                f"Buffer.view: {self.size:,} bytes are not a whole number of {element} ({element.itemsize} bytes "
+                f"{call}: {self.size:,} bytes are not a whole number of {element} ({element.itemsize} bytes "
                 f"each); {self.size % element.itemsize} are left over, slice the buffer first",
-                call="Buffer.view",
+                call=call,
                 detail=Refused(reason="no_whole_elements", size=self.size, width=element.itemsize),
             )
         flat: npt.NDArray[Any] = np.frombuffer(self._bytes(), dtype=element)
@@ -233,9 +283,9 @@ class Buffer:
             return flat.reshape(shape)
         except ValueError:
             raise InvalidValue(
-                f"Buffer.view: shape {shape} does not hold {flat.size:,} elements of {element} "
+                f"{call}: shape {shape} does not hold {flat.size:,} elements of {element} "
                 f"({self.size:,} bytes)",
-                call="Buffer.view",
+                call=call,
                 detail=Refused(
                     reason="wrong_shape",
                     shape=shape,
@@ -293,6 +343,12 @@ class Buffer:
 
     def __len__(self) -> int:
         return self.size
+
+    def __bytes__(self) -> bytes:
+        view = self._bytes()
+        if event_log.active:
+            _tell_host_access(event_log.READ, view)
+        return view.tobytes()
 
     def __bool__(self) -> bool:
         return True
@@ -352,6 +408,33 @@ class Buffer:
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
+
+
+class Declared:
+    """An access of the host to a buffer that the program declares, from the beginning of a block to its end."""
+
+    __slots__ = ("_access", "_array")
+
+    def __init__(self, array: npt.NDArray[Any], access: int) -> None:
+        self._array, self._access = array, access
+
+    def __enter__(self) -> npt.NDArray[Any]:
+        self._tell()
+        return self._array
+
+    def __exit__(self, *_: object) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        if event_log.active:
+            _tell_host_access(self._access, self._array)
+
+
+def _tell_host_access(access: int, array: npt.NDArray[Any] | memoryview) -> None:
+    """Log an access of the host to all bytes of an array without gaps."""
+    address, nbytes, _ = host.buffer_of(array) or (0, 0, True)
+    if nbytes:
+        event_log.host_access(access, address, nbytes)
 
 
 def route_between(a: Any, b: Any, is_for_peers: bool = True) -> Route:

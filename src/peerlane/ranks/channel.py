@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from peerlane.backend.facts import Route
+from peerlane.diagnostics import event_log
 from peerlane.errors import (
     BadAddress,
     BadArgument,
@@ -27,7 +27,6 @@ from peerlane.memory import buffer as buffers
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import as_number
-from peerlane.ranks.late_delivery import Delivery
 from peerlane.ranks.lending import WINDOW
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, checked_stream
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from peerlane.backend.ranks import Bank, Ranks
     from peerlane.ranks.channel_setup import Answer, End
+    from peerlane.ranks.late_delivery import Late
     from peerlane.ranks.session import Session
 
 
@@ -83,7 +83,7 @@ class Channel:
     _waiters: list[Stream]  # for waits of the program: one for each waiting thread
     _loose: list[Stream]  # for nonblocking operations
     _turn: int
-    _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
+    _late: Late | None
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Channel is made by Group.channel")
@@ -98,13 +98,16 @@ class Channel:
         made.memories = MappingProxyType(dict(answer.memories))
         made.window = answer.memories[WINDOW]
         made._end, made._ranks, made._is_closed = end, ranks, False
-        made._deliveries = weakref.WeakKeyDictionary() if end.is_late else None
+        made._late = end.late
         made._lock = threading.Lock()
         made._waiters, made._loose, made._turn = [], [], 0
-        if end.is_late:  # its records and writes may arrive late
-            ranks.serve(made, None, made._incoming, [])
+        incoming = [] if end.arriving is not None else made._incoming  # a wait may have to bring bytes
+        if end.late is not None:  # its records and writes may arrive late
+            ranks.serve(made, None, incoming, [])
         else:
-            ranks.serve(made, made.window, made._incoming, made._outgoing)
+            ranks.serve(made, made.window, incoming, made._outgoing)
+        if event_log.active:
+            ranks.log_channel(made, end.lines, answer.notifies, end.session.rank, end.peer)
         return made
 
     @property
@@ -178,10 +181,11 @@ class Channel:
         source = buffers.as_buffer(src)
         first = self._checked_at(call, target, at, source.size)
         self._check_outgoing(call, notify)
-        if stream is None or self._deliveries is None:
-            self._ranks.put(stream, target, first, source)
+        if self._late is not None and self._late.takes(stream):
+            with event_log.late(stream, [target[first : first + source.size]], [source]):
+                self._late.write(stream, target, first, source)
         else:
-            self._delivery(stream).write(stream, target, first, source)
+            self._ranks.put(stream, target, first, source)
         if notify is not None:
             self.notify(notify, stream=stream)
 
@@ -238,10 +242,11 @@ class Channel:
         call = "Channel.write_reduce"
         target, source = self._ends_of(call, memory, src, at, stream)
         self._check_outgoing(call, notify)
-        if stream is None or self._deliveries is None:
-            copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
+        if self._late is not None and self._late.takes(stream):
+            with event_log.late(stream, [target], [source]):
+                self._late.reduce(stream, target, source, dtype, op)
         else:
-            self._delivery(stream).reduce(stream, target, source, dtype, op)
+            copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
         if notify is not None:
             self.notify(notify, stream=stream)
 
@@ -295,10 +300,16 @@ class Channel:
         target, source = self._ends_of(call, memory, src, None, stream)
         self._check_outgoing(call, notify)
         table = _table(call, blocks)
-        if stream is None or self._deliveries is None:
-            self._ranks.copy_blocks(stream, target, source, table)
+        if self._late is not None and self._late.takes(stream):
+            theirs, own = [], []
+            if event_log.active:
+                for there, here, size in table.tolist():
+                    theirs.append(target[there : there + size])
+                    own.append(source[here : here + size])
+            with event_log.late(stream, theirs, own):
+                self._late.write_blocks(stream, target, source, table)
         else:
-            self._delivery(stream).write_blocks(stream, target, source, table)
+            self._ranks.copy_blocks(stream, target, source, table)
         if notify is not None:
             self.notify(notify, stream=stream)
 
@@ -343,15 +354,12 @@ class Channel:
         call = "Channel.notify"
         line = self._line(call, index, self._outgoing)
         checked_stream(call, stream)
-        if stream is None:
+        if self._late is not None and self._late.takes(stream):
+            self._late.notify(stream, line, operator.index(index))
+        elif stream is None:
             self._ranks.record(line)
-        elif (
-            self._deliveries is None or line.kind is not NotifyKind.BINARY
-        ):  # notifies of other kinds may refuse a record
-            self._settle(stream)
-            self._ranks.record_on(stream, line)
         else:
-            self._delivery(stream).notify(stream, line, operator.index(index))
+            self._ranks.record_on(stream, line)
 
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait for a notify that the peer records, and consume it.
@@ -426,16 +434,17 @@ class Channel:
         checked_stream("Channel.fence", stream)
         with self._lock:
             loose = list(self._loose)
-            delivered = list(self._deliveries.values()) if self._deliveries else []
+        late = self._late
         if stream is None:
-            _sync_all([*loose, *(delivery.stream for delivery in delivered)], None)
-            return
-        self._settle(stream)
-        events = [each.record() for each in loose]
-        for event in events:
-            stream.wait(event)
-            for each in loose:
-                each.wait(event)
+            _sync_all([*loose, *(late.streams() if late is not None else ())], None)
+        else:
+            events = [each.record() for each in loose]
+            for event in events:
+                stream.wait(event)
+                for each in loose:
+                    each.wait(event)
+        if late is not None:
+            late.fence(stream)
 
     def drain(self, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait until all operations that this rank submitted to the channel are over; report the first failure.
@@ -456,9 +465,13 @@ class Channel:
         with self._lock:
             awaited = list(self._loose)
         if stream is not None:
-            self._settle(checked_stream("Channel.drain", stream))
+            checked_stream("Channel.drain", stream)
+            if self._late is not None:
+                self._late.fence(stream)
             awaited.append(stream)
         _sync_all(awaited, timeout)
+        if self._late is not None and stream is None:
+            self._late.fence(None)
 
     def close(self) -> None:
         """Close this end; idempotent.  Queued operations go on; the peer's other waits fail with ``PeerLost``.
@@ -474,9 +487,7 @@ class Channel:
             self._is_closed = True
             self._ranks.serve_nothing(self)
             streams = [*self._waiters, *self._loose]
-            if self._deliveries is not None:
-                streams += [each.stream for each in self._deliveries.values()]
-                self._deliveries.clear()
+            late, self._late = self._late, None
             incoming, self._incoming = self._incoming, []
             outgoing, self._outgoing = self._outgoing, []
         left = [
@@ -495,6 +506,10 @@ class Channel:
                     ends.callback(self._ranks.abandon, line)
                 else:
                     ends.callback(line.close)
+            if late is not None:
+                streams += late.close()
+            if self._end.arriving is not None:
+                ends.callback(self._end.arriving.bring_all)
             for stream in streams:
                 ends.callback(stream.close)
         if left:
@@ -618,19 +633,10 @@ class Channel:
             detail=BadArgument("notify", number, least=0, most=len(lines) - 1),
         )
 
-    def _delivery(self, stream: Stream) -> Delivery:
-        with self._lock:
-            assert self._deliveries is not None
-            found = self._deliveries.get(stream)
-            if found is None:
-                found = self._deliveries[stream] = Delivery(self.group.device, self._end.held)
-            return found
-
     def _settle(self, stream: Stream | None) -> None:
-        """Let a stream wait until its late writes to the channel have arrived."""
-        found = self._deliveries.get(stream) if self._deliveries and stream is not None else None
-        if found is not None and stream is not None:
-            found.settle(stream)
+        """Let a stream, or the caller, go on when its late writes to the channel have arrived."""
+        if self._late is not None:
+            self._late.settle(stream)
 
     def _check_open(self, call: str) -> None:
         self.group._check_open(call)

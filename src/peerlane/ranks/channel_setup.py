@@ -12,14 +12,15 @@ from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
-from peerlane.ranks.late_delivery import HeldBack
+from peerlane.ranks.late_delivery import Drawn, HeldBack, Withheld
 from peerlane.ranks.lending import WINDOW, lent_by
 from peerlane.ranks.wire import Invitation, Shared
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Bank
+    from peerlane.backend.ranks import Bank, Undelivered
+    from peerlane.ranks.late_delivery import Late
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
     from peerlane.sharing.handle import Handle
@@ -51,16 +52,18 @@ class End:
     ----------
     lines : list of Notify
         The notifies that this end waits for.
-    is_late : bool
-        Whether this end's writes and records may arrive late.
-    held : HeldBack or None
-        The area of late writes, if the peer is another process; from :meth:`accept` on.
+    late : Late or None
+        How this end's writes and records arrive, if late; from :meth:`accept` on.
+    arriving : Undelivered or None
+        What brings the peer's late writes, if the peer is another process; from :meth:`accept` on.
     """
 
-    is_late: bool
-    held: HeldBack | None
+    late: Late | None
+    arriving: Undelivered | None
 
-    def __init__(self, session: Session, peer: int, notifies: int, kind: NotifyKind) -> None:
+    def __init__(
+        self, session: Session, peer: int, notifies: int, kind: NotifyKind, *, collective: bool
+    ) -> None:
         self.session, self.peer = session, peer
         self._ranks = ranks = session.device.backend.ranks
         self.is_own_process = session.members[peer].pid == session._pid
@@ -68,10 +71,12 @@ class End:
         self._handles: list[Handle] = []
         self._token = 0
         self._kind = kind
-        self.is_late = ranks.is_late
-        self.held, self._held_in = None, None
+        # Under `lazy` a collective delivers its own result.
+        self._is_drawn = ranks.lateness == "seeded"
+        is_withheld = ranks.lateness == "lazy" and not collective
+        self.late, self.arriving, self._held_in = None, None, None
         self._offered: list[Buffer] = []
-        if self.is_late and not self.is_own_process:
+        if not self.is_own_process and (self._is_drawn or is_withheld):
             self._held_in = ranks.create_bank(ranks.HELD_LINES)
         if notifies and not self.is_own_process:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
@@ -112,6 +117,8 @@ class End:
         said, ranks = Invitation.decode(call, self.peer, answer), self._ranks
         if self.is_own_process:
             lines, memories = self._taken(call, said)
+            if self._is_drawn:
+                self.late = Drawn(self.session.device, None)
             return Answer(memories, lines, [])
         if WINDOW not in said.memories:
             raise self._false(call, "it offers no window")
@@ -123,8 +130,9 @@ class End:
         opened = []
         if said.held:
             opened.append(self._open_bank(call, said.held, 0, ranks.HELD_LINES, seconds))
+            self.arriving = ranks.undelivered(ranks.held_area(opened[0]), self._offered, True)
             if self._bank is not None:
-                ranks.bring(self._bank, opened[0], self._offered)
+                ranks.bring(self._bank, self.arriving)
         self._offered = []  # keep no buffer alive that the program drops
         bank = None
         if said.notifies:
@@ -138,7 +146,9 @@ class End:
             if observers.active:
                 observers.tell("import", line)
         if self._held_in is not None:
-            self.held = HeldBack(ranks, self._held_in, list(memories.values()))
+            theirs = list(memories.values())
+            held = HeldBack(ranks, self._held_in, theirs)
+            self.late = Drawn(self.session.device, held) if self._is_drawn else Withheld(ranks, held, theirs)
         return Answer(memories, outgoing, opened)
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
@@ -179,7 +189,8 @@ class End:
         for bank in (self._bank, self._held_in):
             if bank is not None:
                 bank.let_go()
-        self.lines, self._bank, self.held, self._held_in, self._offered = [], None, None, None, []
+        self.lines, self._bank, self._held_in, self._offered = [], None, None, []
+        self.late, self.arriving = None, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from peerlane.diagnostics import turns
 from peerlane.errors import BadHandle, Error, PeerLost
 from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel
@@ -75,17 +76,28 @@ class Invitations:
                 begun.append(self.invite(series, peer, session._registered, count, self.kind))
             left = list(range(len(begun)))
             while left:
-                left = self._accept_all(call, begun, made, left, deadline)
+                with turns.inside():
+                    left = self._accept_all(call, begun, made, left, deadline)
             undo.pop_all()
         found = [made[at] for at in range(len(begun))]
         with session._lock:
             session._channels += found
         return found
 
-    def invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
-        """Offer a peer the next channel of a series, without waiting for it."""
+    def invite(
+        self,
+        series: str,
+        peer: int,
+        memories: Memories,
+        notifies: int,
+        kind: NotifyKind,
+        *,
+        collective: bool = False,
+    ) -> Begun:
+        """Offer a peer the next channel of a series, without waiting for it; ``collective``: for collectives."""
         memories = dict(memories)  # a memory may be deregistered meanwhile
-        begun = Begun(self._next(series, peer), End(self._session, peer, notifies, kind))
+        end = End(self._session, peer, notifies, kind, collective=collective)
+        begun = Begun(self._next(series, peer), end)
         try:
             offered = begun.end.invitation(self._session._offered(peer, memories), memories)
             self._conversation.say(f"{begun.key}.{peer}", offered.encode())

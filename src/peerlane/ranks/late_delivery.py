@@ -1,23 +1,29 @@
-"""Late delivery: under ``seeded``, bytes and notifies of a channel may arrive later than their stream runs."""
+"""Late delivery: bytes of a channel may arrive later than their stream runs.
+
+``seeded``: bytes and notifies arrive some time later.  ``lazy``: bytes arrive when the peer waits for a later notify.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from peerlane.devices.device import Host
+from peerlane.diagnostics import event_log
 from peerlane.errors import Closed, Error
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer, as_buffer
+from peerlane.streams.notify import NotifyKind
 from peerlane.support import reductions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.backend.ranks import Bank, Ranks
+    from peerlane.backend.ranks import Bank, HeldArea, Ranks
     from peerlane.devices.device import Device
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream
@@ -25,11 +31,12 @@ if TYPE_CHECKING:
 # Native code's numbers for the states and the kinds of entries.
 _NONE, _TAKEN, _GIVEN, _BEGUN = range(4)
 _WRITE, _BLOCKS, _REDUCE, _NOTIFY = range(4)
+_NUMBER, _SOURCE = 8, 32  # the bits of a kind above which the numbers of a reduction and of a source lie
 
 _WORDS = 8  # words of an entry
 _LINE = 64
 _BANK_LINE = 128
-_LARGEST = 16 << 20  # bytes: the largest write that is held back as a whole
+_LARGEST = 16 << 20  # bytes: the largest write that `seeded` holds back as a whole
 _LAST = 4096  # bytes: of a larger write, only this many at its end are held back
 _KEPT = 1 << 20  # bytes of the area that keep their pages
 
@@ -69,8 +76,9 @@ class HeldBack:
     def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
         self._ranks, self._held = ranks, ranks.held_area(bank)
         self._area = memoryview(self._held)  # type: ignore[arg-type]  # exports its bytes
-        self._first, self._last = ranks.HELD_ENTRIES * _WORDS * 8, ranks.HELD_LINES * _BANK_LINE
-        self._words = self._area[: self._first].cast("Q")
+        table = ranks.HELD_ENTRIES * _WORDS * 8
+        self._first, self._last = table + ranks.HELD_HEADER, ranks.HELD_LINES * _BANK_LINE
+        self._words = self._area[:table].cast("Q")
         self._targets = targets
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, int]] = (
@@ -78,10 +86,10 @@ class HeldBack:
         )  # the entries in order, with the offsets of their bytes
         self._sequence, self._end, self._most = 0, self._first, self._first
 
-    def room(self, nbytes: int) -> int:
+    def room(self, nbytes: int, largest: int = _LARGEST) -> int:
         """Return how many bytes of a write are held back: all, or those at its end."""
         with self._lock:
-            return nbytes if nbytes <= _LARGEST and self._begin(nbytes) is not None else min(nbytes, _LAST)
+            return nbytes if nbytes <= largest and self._begin(nbytes) is not None else min(nbytes, _LAST)
 
     def take(
         self, what: int, target: Buffer | int, at: int, nbytes: int, spare: int = 0, beside: int | None = None
@@ -128,6 +136,11 @@ class HeldBack:
     def drop(self, entry: Entry) -> None:
         """Free an entry that was passed to no stream."""
         self._words[entry.number * _WORDS] = _NONE
+
+    @property
+    def area(self) -> HeldArea:
+        """The back-end's area."""
+        return self._held
 
     def set(self, stream: Stream, entry: Entry, state: int) -> None:
         """Set the state of an entry when the stream reaches the operation."""
@@ -205,7 +218,7 @@ class Delivery:
     def reduce(self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str) -> None:
         """Combine the bytes with those of the target; late, as :meth:`write`."""
         number = reductions.number_of("reduce", dtype, op)
-        entry = self._take(_REDUCE | number << 8, target, 0, source.size, source.size)
+        entry = self._take(_REDUCE | number << _NUMBER, target, 0, source.size, source.size)
         with self._given(stream, source, entry, 1 if entry is None else 3) as (on, given):
             if (
                 self._held is not None and entry is not None
@@ -273,6 +286,10 @@ class Delivery:
 
     def notify(self, stream: Stream, line: Notify, index: int) -> None:
         """Record a notify after all earlier writes have arrived."""
+        with event_log.late_notify(stream, line):
+            self._notify(stream, line, index)
+
+    def _notify(self, stream: Stream, line: Notify, index: int) -> None:
         if self._held is None:
             self._follow(stream, 1)
             self._ranks.record_on(self.stream, line)
@@ -287,4 +304,228 @@ class Delivery:
 
     def settle(self, stream: Stream) -> None:
         """Let the stream wait until all its writes and records have arrived."""
-        stream.wait(self.stream)
+        with event_log.quiet():
+            stream.wait(self.stream)
+
+
+class Late(Protocol):
+    """How a channel's writes and records arrive, if not when their stream reaches them."""
+
+    def takes(self, stream: Stream | None) -> bool:
+        """Tell whether operations of a stream, or of a call without one, may arrive late."""
+        ...
+
+    def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None: ...
+    def reduce(
+        self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
+    ) -> None: ...
+    def write_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None: ...
+    def notify(self, stream: Stream | None, line: Notify, index: int) -> None: ...
+
+    def settle(self, stream: Stream | None) -> None:
+        """Let a stream, or the caller, go on when its writes have arrived."""
+        ...
+
+    def streams(self) -> list[Stream]:
+        """Return the streams that deliver."""
+        ...
+
+    def fence(self, stream: Stream | None) -> None:
+        """Let what was given before come before the later notifies of all streams."""
+        ...
+
+    def close(self) -> list[Stream]:
+        """Deliver what was given; return the streams that still deliver, for the channel to close."""
+        ...
+
+
+class Drawn:
+    """The late delivery of ``seeded``: a stream for each stream of the program, and the seed draws when it runs.
+
+    Parameters
+    ----------
+    device : Device
+        The channel's device.
+    held : HeldBack or None
+        As for :class:`Delivery`.
+    """
+
+    def __init__(self, device: Device, held: HeldBack | None) -> None:
+        self._device, self._held, self._lock = device, held, threading.Lock()
+        self._deliveries: weakref.WeakKeyDictionary[Stream, Delivery] = weakref.WeakKeyDictionary()
+
+    def takes(self, stream: Stream | None) -> bool:
+        return stream is not None
+
+    def _of(self, stream: Stream | None) -> Delivery:
+        assert stream is not None
+        with self._lock:
+            found = self._deliveries.get(stream)
+            if found is None:
+                found = self._deliveries[stream] = Delivery(self._device, self._held)
+            return found
+
+    def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None:
+        assert stream is not None
+        self._of(stream).write(stream, target, at, source)
+
+    def reduce(
+        self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
+    ) -> None:
+        assert stream is not None
+        self._of(stream).reduce(stream, target, source, dtype, op)
+
+    def write_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None:
+        assert stream is not None
+        self._of(stream).write_blocks(stream, target, source, table)
+
+    def notify(self, stream: Stream | None, line: Notify, index: int) -> None:
+        assert stream is not None
+        if line.kind is NotifyKind.BINARY:
+            self._of(stream).notify(stream, line, index)
+            return
+        self.settle(stream)  # notifies of other kinds may refuse a record
+        self._device.backend.ranks.record_on(stream, line)
+
+    def settle(self, stream: Stream | None) -> None:
+        found = self._deliveries.get(stream) if stream is not None else None
+        if found is not None and stream is not None:
+            found.settle(stream)
+
+    def streams(self) -> list[Stream]:
+        with self._lock:
+            return [each.stream for each in self._deliveries.values()]
+
+    def fence(self, stream: Stream | None) -> None:
+        self.settle(stream)
+
+    def close(self) -> list[Stream]:
+        left = self.streams()
+        self._deliveries.clear()
+        return left
+
+
+class Withheld:
+    """The late delivery of ``lazy`` between processes: bytes arrive when the peer waits for a later notify.
+
+    They are staged in memory that both processes share.  The peer's wait brings what the same stream, or the same
+    thread, had written before the record that it consumed.  Reading, closing the channel and rest bring them, too.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    held : HeldBack
+    memories : sequence of Buffer
+        The memories that the other end offers, in its order.
+    """
+
+    def __init__(self, ranks: Ranks, held: HeldBack, memories: Sequence[Buffer]) -> None:
+        self._ranks, self._held = ranks, held
+        self._brings = ranks.undelivered(held.area, memories, False)
+        self._lock = threading.Lock()
+        self._streams: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
+        self._threads = threading.local()
+        self._last = 0
+
+    def takes(self, stream: Stream | None) -> bool:
+        return True
+
+    def _source(self, stream: Stream | None) -> int:
+        """Return the number of a stream, or of the calling thread."""
+        found = getattr(self._threads, "number", 0) if stream is None else self._streams.get(stream, 0)
+        if found:
+            return found
+        with self._lock:
+            self._last = found = self._last + 1
+            if stream is not None:
+                self._streams[stream] = found
+            else:
+                self._threads.number = found
+        return found
+
+    def _stage(self, stream: Stream | None, entry: Entry, source: Buffer) -> None:
+        try:
+            self._ranks.put(stream, entry.bytes, 0, source)
+            self._ranks.stage(stream, self._brings, entry.number)
+        except BaseException:
+            self._held.drop(entry)
+            raise
+
+    def _take(
+        self, stream: Stream | None, what: int, target: Buffer, at: int, nbytes: int, *more: int
+    ) -> Entry | None:
+        if not nbytes:
+            return None
+        self._ranks.put(stream, target, at, target[:0])  # refuses what may not be written
+        what |= self._source(stream) << _SOURCE
+        entry = self._held.take(what, target, at, nbytes, *more)
+        if entry is None:  # nothing that was given before may come after what is written at once
+            self.settle(stream)
+            entry = self._held.take(what, target, at, nbytes, *more)
+        return entry
+
+    def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None:
+        late = self._held.room(source.size, source.size)
+        if late < source.size:
+            at_once = source.size - late
+            self.settle(stream)
+            self._ranks.put(stream, target, at, source[:at_once])
+            source, at = source[at_once:], at + at_once
+        entry = self._take(stream, _WRITE, target, at, source.size)
+        if entry is None:
+            self._ranks.put(stream, target, at, source)
+        else:
+            self._stage(stream, entry, source)
+
+    def reduce(
+        self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
+    ) -> None:
+        number = reductions.number_of("reduce", dtype, op)
+        copy.reduce(target[:0], source[:0], dtype=dtype, op=op, stream=stream)  # refuses what is wrong
+        what = _REDUCE | number << _NUMBER
+        entry = self._take(stream, what, target, 0, source.size, source.size)
+        if entry is None:
+            copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
+        else:
+            self._stage(stream, entry, source)
+
+    def write_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None:
+        self._ranks.copy_blocks(None, target, source, table[:0])
+        entry = None
+        if len(table):
+            entry = self._take(stream, _BLOCKS, target, 0, source.size, table.nbytes, len(table))
+        if entry is None:
+            self._ranks.copy_blocks(stream, target, source, table)
+            return
+        copy.copy(entry.before, table)
+        self._stage(stream, entry, source)
+
+    def notify(self, stream: Stream | None, line: Notify, index: int) -> None:
+        entry = self._held.take(_NOTIFY | self._source(stream) << _SOURCE, index, 0, 0)
+        if entry is None:
+            self.settle(stream)
+            if stream is None:
+                self._ranks.record(line)
+            else:
+                self._ranks.record_on(stream, line)
+            return
+        try:
+            self._ranks.record_staged(stream, line, self._held.area, entry.number)
+        except BaseException:
+            self._held.drop(entry)
+            raise
+
+    def settle(self, stream: Stream | None) -> None:
+        with event_log.quiet():
+            self._ranks.bring_of(stream, self._brings, self._source(stream))
+
+    def streams(self) -> list[Stream]:
+        return []
+
+    def fence(self, stream: Stream | None) -> None:
+        with event_log.quiet():
+            self._ranks.fence_staged(stream, self._brings)
+
+    def close(self) -> list[Stream]:
+        self._brings.bring_all()
+        return []

@@ -123,8 +123,8 @@ class Loan:
         self._handle: Handle | None = None
         self._terms: Terms | None = None
         self._words: _Words | None = None
-        self._leases: list[Lease] = []
-        self._part: Buffer | None = None
+        self._lease: Lease | None = None  # the other processes'
+        self._part: tuple[Buffer, Lease] | None = None
 
     def here(self, name: Lent) -> Buffer:
         """Return the memory for a borrower in this process; ``name`` describes it in texts."""
@@ -140,9 +140,8 @@ class Loan:
             lease.end_with(self.buffer)
             lease.lend(part, False)
             _name(lease, part, name)
-            self._leases.append(lease)
-            self._part = part
-        return self._part
+            self._part = part, lease
+        return self._part[0]
 
     def offer(self, allow: Allow) -> tuple[Handle, Terms | None]:
         """Return the handle and the terms, and allow these processes besides those that were allowed before."""
@@ -167,12 +166,15 @@ class Loan:
         lease, terms = words.lease()
         weakref.finalize(self, words.free.append, terms.line).atexit = False
         lease.end_with(self.buffer)
-        self._leases.append(lease)
-        self._words, self._terms = words, terms
+        self._lease, self._words, self._terms = lease, words, terms
 
     def take_back(self) -> None:
         """End the loan: refuse all further uses; idempotent."""
-        for lease in self._leases:
+        if self._lease is not None:
+            self._lease.take_back()
+        if self._part is not None:
+            part, lease = self._part
+            _device(part).backend.ranks.bring_to(part)
             lease.take_back()
         self.withdraw()
 

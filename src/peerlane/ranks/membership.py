@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from peerlane.diagnostics import event_log
 from peerlane.errors import BadHandle, Closed, Fault, Refused
 from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind
@@ -38,6 +39,8 @@ class Membership:
         The watched processes, whose loss ends waits.
     board : WaitBoard
         On it the ranks report what they wait for while no operation of theirs can run.
+    turns : Turns
+        The rank's turns, which some schedules have the ranks take.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Membership:
         others = [(other, hello.pid, hello.start) for other, hello in enumerate(hellos) if hello.pid != own]
         self.members = self._ranks.watch(self._bank, others)
         self.board = self._ranks.board(self._bank, rank)
+        self.turns = self._ranks.turns(self._bank, self.members, rank)
 
     @classmethod
     def open(
@@ -93,7 +97,7 @@ class Membership:
 
     def close(self) -> None:
         """Record that this rank leaves."""
-        with contextlib.suppress(Closed):  # the node was left before
+        with contextlib.suppress(Closed), event_log.quiet():  # suppressed: the node was left before
             self._ranks.record(self._line(self._rank))
 
     def _line(self, rank: int) -> Notify:

@@ -8,10 +8,10 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from peerlane.diagnostics import store_waits
+from peerlane.diagnostics import event_log, store_waits, turns
 from peerlane.diagnostics.store_waits import StoreWait
 from peerlane.errors import (
     BadArgument,
@@ -32,6 +32,7 @@ from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanosec
 ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
 _SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
 _REPORT_SECONDS = 0.5  # for the answer to a report: the thread that sends it goes on with its wait
+_IN_TURNS_SECONDS = 2.0  # that a rank asks again and again in its turns; afterwards it waits as others do
 _CHUNK = 1 << 18
 _WAITING = {Operation.GET: "key", Operation.BARRIER: "barrier", Operation.GATHER: "gather"}
 
@@ -289,6 +290,30 @@ class Rendezvous:
                 call=call,
                 detail=Refused(reason="too_long", size=len(value), most=MAX_VALUE),
             )
+        if operation not in _WAITING:
+            turns.point()
+        if event_log.active:
+            with self._logged(operation, key):
+                return self._exchanged(call, operation, key, encoded, value, timeout)
+        return self._exchanged(call, operation, key, encoded, value, timeout)
+
+    @contextlib.contextmanager
+    def _logged(self, operation: Operation, key: str) -> Iterator[None]:
+        """Log the order that a call makes."""
+        where = "rendezvous", self.address, key
+        if operation is Operation.PUT:
+            event_log.post(event_log.key_of(*where))
+        if operation in (Operation.BARRIER, Operation.GATHER):
+            with event_log.meeting(*where, operation.name, rank=self._rank, size=self._size):
+                yield
+            return
+        yield
+        if operation is Operation.GET:
+            event_log.take(event_log.key_of(*where), 1)
+
+    def _exchanged(
+        self, call: str, operation: Operation, key: str, encoded: bytes, value: bytes, timeout: float | None
+    ) -> list[bytes]:
         waits = operation in _WAITING
         seconds = checked_timeout(call, timeout)
         head = frames.encode_request(
@@ -299,18 +324,37 @@ class Rendezvous:
             said = Refused(
                 operation=operation.name.lower(), key=key, nbytes=len(value), rank=self._rank, size=self._size
             )
-            return _exchange(_Line(call, self._address, limit, asked=said), head, value)
+            with turns.inside():
+                return _exchange(_Line(call, self._address, limit, asked=said), head, value)
         asked = MeetingWait(
             _WAITING[operation], key, self._rank, self._size, None if seconds < 0 else seconds
         )
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
-                return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
+                found = None
+                if turns.are_taken() and operation is Operation.GET:
+                    found = self._get_in_turns(call, encoded, deadline)
+                if found is not None:
+                    return found
+                with turns.outside():
+                    return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
             except (PeerLost, WaitTimeout):
                 if wait.in_vain is None:
                     raise
                 raise wait.in_vain from None
+
+    def _get_in_turns(self, call: str, key: bytes, deadline: float) -> list[bytes] | None:
+        """Ask for a value whenever this rank has its turn; None if it does not come within some seconds."""
+        head = frames.encode_request(Operation.GET, self._rank, self._size, key, b"", in_nanoseconds(call, 0))
+        end = min(deadline, time.monotonic() + _IN_TURNS_SECONDS)
+        while True:
+            turns.point()
+            with contextlib.suppress(WaitTimeout), turns.inside():
+                return _exchange(_Line(call, self._address, ANSWER_SECONDS), head, b"")
+            if time.monotonic() >= end:
+                return None
+            turns.blocked()
 
 
 def tell_stuck(line: Rendezvous, report: Report) -> Reply:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 
 from peerlane import dialects
+from peerlane.diagnostics import event_log
 
 _PREFIX = "PEERLANE_"
 
@@ -37,6 +38,7 @@ def carry(process: BaseProcess) -> Callable[[], None]:
 
 
 def _take_over(settings: dict[str, str], names: Sequence[str]) -> None:
+    log_of_server = os.environ.get(event_log.VARIABLE)
     for name in [name for name in os.environ if name.startswith(_PREFIX) and name not in settings]:
         del os.environ[name]
     for name in dialects.installed():
@@ -45,3 +47,6 @@ def _take_over(settings: dict[str, str], names: Sequence[str]) -> None:
     for name in names:
         dialects.install(name, shadow_real=True)  # the parent has asked the vendor's module already
     os.environ.update(settings)
+    if settings.get(event_log.VARIABLE) != log_of_server:
+        event_log.end()  # it is the one of an earlier test
+        event_log.begin_as_told()

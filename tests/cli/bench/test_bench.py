@@ -24,6 +24,7 @@ from peerlane.cli.bench import (
     NODE,
     bars,
     batches,
+    logged,
     lookups,
     measure,
     overlaps,
@@ -33,6 +34,7 @@ from peerlane.cli.bench import (
     submissions,
     waits,
 )
+from peerlane.diagnostics import event_log
 from peerlane.errors import InvalidValue
 
 pytestmark = pytest.mark.any_schedule
@@ -401,3 +403,29 @@ def _wait_for_children(pid: int, count: int) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"the bench never had {count} children")
+
+
+@pytest.mark.timeout(120)
+def test_bench_check_gives_costs_of_log_and_of_analysis(node: Node) -> None:
+    figures, skips = logged.measure(quiet_plan(), node(), events=20_000)
+    assert not skips
+    costs = [each for each in figures if each.contender == bars.PEERLANE_LOGGED]
+    judged = {bar.case for bar in bars.BARS if bar.contender == bars.PEERLANE_LOGGED}
+    assert {each.case for each in costs} == judged
+    assert all(each.reference == bars.PEERLANE and each.ratio > 0 for each in costs)
+    rest = {each.contender: each for each in figures if each.case == bars.analysis_case(20_000)}
+    assert set(rest) == {bars.PROCESSOR_OF_ANALYSIS, bars.RESIDENT, bars.BYTES_OF_EVENT}
+    assert 0 < rest[bars.RESIDENT].ratio < 1
+    assert rest[bars.BYTES_OF_EVENT].ratio == pytest.approx(1, abs=0.01)
+    (rate,) = (each for each in figures if each.case == bars.NOTHING_DROPPED)
+    assert rate.reference == bars.MILLION
+    assert rate.ratio > 0
+    assert event_log.facts() is None
+
+
+def test_bench_check_beside_a_log_is_skipped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "active", True)
+    assert logged.measure(quiet_plan(), node()) == (
+        [],
+        [measure.Skip("an event log", "this process writes one already")],
+    )

@@ -16,7 +16,7 @@ from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.address_range import VirtualAddressRange
 from peerlane.backends.virtual.buffer import VirtualBuffer
 from peerlane.backends.virtual.event import VirtualEvent
-from peerlane.backends.virtual.node import files, handles, schedule
+from peerlane.backends.virtual.node import faults, files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
 from peerlane.backends.virtual.node.state import NodeState
@@ -94,6 +94,7 @@ class VirtualBackend(Queues):
         try:
             _core.configure(config.window_bytes, config.cache_bytes, config.poison)
             schedule.begin(config.schedule)
+            faults.begin()
             for ordinal, capacity in enumerate(config.memory):
                 self._numbers.append(
                     _core.add_device(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerlane import _core
@@ -23,6 +23,45 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
+# Native code's numbers for the steps of a late delivery.
+_STAGE, _BRING, _FENCE = 3, 4, 5
+
+
+def _make(stream: Stream | None, step: _core.Notify) -> None:
+    """Make a step of a late delivery when the stream reaches it; without a stream now."""
+    if stream is None:
+        step._record()
+    else:
+        stream._record_notify(step)
+
+
+class Turns:
+    """A rank's part in the turns of its group under ``seeded``.
+
+    Parameters
+    ----------
+    turns : _core.Turns
+    rank : int
+    """
+
+    def __init__(self, turns: _core.Turns, rank: int) -> None:
+        self._turns, self._rank, self._is_over = turns, rank, False
+
+    def join(self, seconds: float) -> None:
+        if schedule.lateness() == "seeded":
+            self._turns.join(seconds)
+        else:
+            self._turns.decline()
+            self._is_over = True
+
+    def leave(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        why, about = self._turns.why
+        schedule.tell(self._rank, self._turns.steps, why, about)
+        self._turns.leave()
+
 
 class VirtualRanks:
     """The verbs of :class:`peerlane.backend.ranks.Ranks`.
@@ -35,11 +74,13 @@ class VirtualRanks:
 
     HELD_LINES = _core.HELD_LINES
     HELD_ENTRIES = _core.HELD_ENTRIES
+    HELD_HEADER = _core.HELD_HEADER
 
     check_usable = staticmethod(_core.check_usable)
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)
     abandon = staticmethod(_core.Notify._abandon)
+    log_channel = staticmethod(_core.ChannelEnd._log)
     serve_nothing = staticmethod(_core.ChannelEnd._serve_nothing)
     put = staticmethod(_core.put)
     get = staticmethod(_core.get)
@@ -49,6 +90,9 @@ class VirtualRanks:
     lines_of_board = staticmethod(_core.WaitBoard.lines)
     board = staticmethod(_core.WaitBoard)
     held_area = staticmethod(_core.HeldBack)
+    undelivered = staticmethod(_core.Undelivered)
+    bring = staticmethod(_core.Signal.expect)
+    bring_to = staticmethod(_core.Undelivered.bring_all_to)
     write_word = staticmethod(_core.submit_write_word)
 
     def __init__(self, ledger: Callable[[], _core.Ledger]) -> None:
@@ -121,14 +165,28 @@ class VirtualRanks:
         bank.belong_to(members)
 
     @property
-    def is_late(self) -> bool:
-        return schedule.present().startswith("seeded")
+    def lateness(self) -> str:
+        return schedule.lateness()
 
-    def bring(self, bank: _core.Signal, held: _core.Signal, memories: Sequence[_core.Memory]) -> None:
-        bank.expect(_core.HeldBack(held), memories)
+    def stage(self, stream: Stream | None, undelivered: _core.Undelivered, entry: int) -> None:
+        _make(stream, undelivered.step(_STAGE, entry))
+
+    def record_staged(
+        self, stream: Stream | None, notify: VirtualNotify, area: _core.HeldBack, entry: int
+    ) -> None:
+        _make(stream, _core.Notify(notify, area, entry, True))
+
+    def bring_of(self, stream: Stream | None, undelivered: _core.Undelivered, source: int) -> None:
+        _make(stream, undelivered.step(_BRING, source))
+
+    def fence_staged(self, stream: Stream | None, undelivered: _core.Undelivered) -> None:
+        _make(stream, undelivered.step(_FENCE, 0))
 
     def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.HeldBack, entry: int) -> None:
-        stream._record_notify(_core.Notify(notify, area, entry))
+        stream._record_notify(_core.Notify(notify, area, entry, False))
+
+    def turns(self, bank: _core.Signal, members: _core.Members, rank: int) -> Turns:
+        return Turns(_core.Turns(bank, members, rank), rank)
 
     def follow(self, stream: Stream, before: Stream, operations: int) -> None:
         mark = before.record()._recorded("Channel")
@@ -142,10 +200,10 @@ def _served(neutral: Any) -> Any:
     """Return the class of channels whose most frequent calls native code serves."""
 
     class Served(neutral, _core.ChannelEnd):  # type: ignore[misc]  # a class that is an argument
-        write = _quick("write", neutral.write)
-        notify = _quick("notify", neutral.notify)
-        wait = _quick("wait", neutral.wait)
+        pass
 
+    for verb in _core.CHANNEL_VERBS:
+        setattr(Served, verb, _quick(verb, getattr(neutral, verb)))
     Served.__name__, Served.__qualname__ = neutral.__name__, neutral.__qualname__
     Served.__module__, Served.__doc__ = neutral.__module__, neutral.__doc__
     return Served

@@ -21,6 +21,10 @@ RESIDENT, THREADS = "resident memory", "threads"
 ONE_WAY = "8 bytes and a notify, one way"
 LINE = "one cache line, spun on in C"
 FASTEST_MPI = "the fastest MPI's message"
+PEERLANE_LOGGED = "peerlane, with an event log"
+PROCESSOR_OF_ANALYSIS, BYTES_OF_EVENT = "processor time of the analysis", "bytes of an event"
+NOTHING_DROPPED = "events that are written and analysed at once"
+ANALYSIS_EVENTS = 10_000_000
 RATE, MILLION = "8-byte writes issued from Python", "a million a second"
 #: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
@@ -52,6 +56,11 @@ class Bar:
 def share_case(what: str, state: str) -> str:
     """Return the name of the case: sharing so much while the exporter is idle or busy."""
     return f"share {what}, exporter {state}"
+
+
+def analysis_case(events: int) -> str:
+    """Return the name of the case: a program writes so many events, and they are analysed."""
+    return f"log of {events:,} events"
 
 
 BARS = (
@@ -91,6 +100,20 @@ BARS = (
     Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", THREADS, 1.0, 1.0),
     Bar("wait", "idle wait of 1 s", PEERLANE, 0.01, 0.01),
     Bar("wait", "idle wait of 1 s", PEERLANE_WORD, 0.01, 0.01),
+    *(
+        Bar("log", case, PEERLANE_LOGGED, most, most)
+        for case, most in (
+            ("copy 8 bytes", 2.5),
+            ("submit 8 bytes", 2.5),
+            ("record and wait", 2.5),
+            ("copy 64 KiB", 1.3),
+            ("copy 1 MiB", 1.05),
+            ("copy 16 MiB", 1.05),
+        )
+    ),
+    Bar("log", analysis_case(ANALYSIS_EVENTS), PROCESSOR_OF_ANALYSIS, 1.0, 1.0),
+    Bar("log", analysis_case(ANALYSIS_EVENTS), RESIDENT, 1.0, 1.0),
+    Bar("log", analysis_case(ANALYSIS_EVENTS), BYTES_OF_EVENT, 1.0, 1.0),
 )
 
 

@@ -7,6 +7,7 @@ need not have.
 from __future__ import annotations
 
 import statistics
+import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,14 +114,20 @@ def best(samples: Samples, names: Sequence[str]) -> str:
 
 
 def looped(
-    name: str, call: Callable[..., object], *arguments: object, number: int, **options: object
+    name: str,
+    call: Callable[..., object],
+    *arguments: object,
+    number: int,
+    timer: Callable[[], float] = time.perf_counter,
+    **options: object,
 ) -> Contender:
     """Return a contender that loops over a Python call; the loops of all such contenders cost the same."""
     names = [f"a{index}" for index in range(len(arguments))]
     given = ", ".join([*names, *(f"{option}={option}" for option in options)])
-    timer = timeit.Timer(
+    loop = timeit.Timer(
         f"call({given})",
         setup=f"call, {', '.join([*names, *options])} = parts",
+        timer=timer,
         globals={"parts": (call, *arguments, *options.values())},
     )
-    return Contender(name, lambda: timer.timeit(number) / number)
+    return Contender(name, lambda: loop.timeit(number) / number)

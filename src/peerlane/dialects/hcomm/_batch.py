@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import CText
 from peerlane.dialects.hcomm._codes import FAULTS, PARA, REMEDIES
@@ -42,7 +43,7 @@ def operation(name: str) -> Callable[[_Body], Callable[..., Any]]:
             if batch is None:
                 run()
             else:
-                batch.calls.append((name.partition(".")[2], run))
+                batch.calls.append((name.partition(".")[2], event_log.kept(run)))
 
         return hcomm.call(name)(checked)
 

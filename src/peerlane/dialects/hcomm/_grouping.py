@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._state import hcomm
@@ -84,7 +85,7 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
             if group is None:
                 run()
             else:
-                group.calls.append((name, run))
+                group.calls.append((name, event_log.kept(run)))
 
         return hcomm.call(f"hcomm.{name}")(checked)
 

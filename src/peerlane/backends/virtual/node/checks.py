@@ -19,7 +19,7 @@ class NodeChecks(Checks):
     def schedule(self, value: object) -> str:
         """Return the text of a schedule, if it is valid."""
         if not isinstance(value, str):
-            raise self.refusal("schedule", value, "eager, lazy, seeded, seeded:SEED")
+            raise self.refusal("schedule", value, "eager, lazy, seeded, seeded:SEED, seeded:SEED:STEP,...")
         parse_schedule(value, f"{self.source}: node")
         return value
 

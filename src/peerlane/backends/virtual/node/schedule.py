@@ -1,16 +1,21 @@
 """Schedules: when queued operations run.
 
 ``eager``: as soon as they can.  ``lazy``: only when a call waits for them.  ``seeded``: one at a time, whenever the
-program submits, queries or waits, in an order that a seed chooses among the allowed ones; the same seed repeats a run
-of a program with one thread that is never idle.  A process is idle after 1 s without such a call; under ``lazy`` and
-``seeded`` it then runs all queued operations.
+program submits, queries or waits, in an order that a seed chooses among the allowed ones; the ranks of a group take
+turns, so the same seed repeats a run.  A process is idle after 1 s without such a call; under ``lazy`` and ``seeded``
+it then runs all queued operations.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
 import os
 import random
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
 from peerlane import _core
 from peerlane.errors import BadArgument, Fault, InvalidValue
@@ -18,12 +23,48 @@ from peerlane.errors import BadArgument, Fault, InvalidValue
 VARIABLE = "PEERLANE_SCHEDULE"
 NAMES = ("eager", "lazy", "seeded")
 
+REPORT = "PEERLANE_SCHEDULE_REPORT"  # a file to which processes append what their steps were
+
 _SEEDS = range(1 << 64)
-_present: list[tuple[str, int]] = []
+_MOST_CHANGES = 1000
+_WHYS = (
+    "",
+    "rank {} slept or waited outside of peerlane for 0.1 s, or polled there for 2 s, and gave up its turn",
+    "rank {} made no call for 1 s, so its queued operations were run",
+    "rank {} did not get its turn within 60 s",
+    "rank {} came back from the rendezvous while others had turns",
+)
 
 
-def parse(text: str, source: str) -> tuple[str, int | None]:
-    """Return the name of a schedule and its seed, None if the seed is to be drawn.
+class Schedule(NamedTuple):
+    """A schedule.
+
+    Attributes
+    ----------
+    name : str
+        One of ``NAMES``.
+    seed : int or None
+        None: to be drawn.
+    changes : tuple of int or None
+        With priorities, the steps at which one changes; None without.
+    """
+
+    name: str
+    seed: int | None = None
+    changes: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.seed is None:
+            return self.name
+        text = f"{self.name}:{self.seed}"
+        return text if self.changes is None else f"{text}:{','.join(map(str, self.changes))}"
+
+
+_present: list[Schedule] = []
+
+
+def parse(text: str, source: str) -> Schedule:
+    """Return a schedule; its seed is None if it is to be drawn.
 
     Raises
     ------
@@ -31,21 +72,36 @@ def parse(text: str, source: str) -> tuple[str, int | None]:
         ``BAD_CONFIG``: it is not a schedule.
     """
     name, colon, given = text.partition(":")
+    seed, second, changes = given.partition(":")
     if name not in NAMES or (colon and name != "seeded"):
         raise InvalidValue(
-            f"{source}: schedule is {text!r}; valid are eager, lazy, seeded and seeded:SEED",
+            f"{source}: schedule is {text!r}; valid are eager, lazy, seeded, seeded:SEED and "
+            "seeded:SEED:STEP,STEP,...",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("schedule", text, choices=("eager", "lazy", "seeded"), rule="or seeded:SEED"),
         )
     if not colon:
-        return name, None
-    if not (given.isdecimal() and given.isascii() and len(given) <= 20 and int(given) in _SEEDS):
+        return Schedule(name)
+    if not (seed.isdecimal() and seed.isascii() and len(seed) <= 20 and int(seed) in _SEEDS):
         raise InvalidValue(
-            f"{source}: the seed of the schedule is {given!r}; valid are 0 to 2**64 - 1",
+            f"{source}: the seed of the schedule is {seed!r}; valid are 0 to 2**64 - 1",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("seed", given, least=0, most=(1 << 64) - 1),
         )
-    return name, int(given)
+    if not second:
+        return Schedule(name, int(seed))
+    words = changes.split(",") if changes else []
+    steps = [int(word) for word in words if word.isdecimal() and word.isascii() and len(word) <= 19]
+    if len(steps) != len(words) or len(steps) > _MOST_CHANGES or steps != sorted(set(steps)) or 0 in steps:
+        raise InvalidValue(
+            f"{source}: the steps of the schedule are {changes!r}; valid are at most {_MOST_CHANGES:,} numbers from "
+            "1 on, each above the one before, with commas between them",
+            fault=Fault.BAD_CONFIG,
+            detail=BadArgument(
+                "steps", changes, least=1, rule="each above the one before, with commas between them"
+            ),
+        )
+    return Schedule(name, int(seed), tuple(steps))
 
 
 def begin(text: str) -> None:
@@ -53,15 +109,39 @@ def begin(text: str) -> None:
     source = "schedule"
     if not text:
         text, source = os.environ.get(VARIABLE, ""), VARIABLE
-    name, seed = parse(text or "eager", source)
-    if name == "seeded" and seed is None:
-        seed = random.SystemRandom().randrange(1 << 32)
-        print(f"peerlane: schedule seeded:{seed} (repeat it with {VARIABLE}=seeded:{seed})", file=sys.stderr)
-    _present[:] = [(name, seed or 0)]
-    _core.configure_schedule(NAMES.index(name), seed or 0)
+    wanted = parse(text or "eager", source)
+    if wanted.name == "seeded" and wanted.seed is None:
+        wanted = wanted._replace(seed=random.SystemRandom().randrange(1 << 32))
+        print(f"peerlane: schedule {wanted} (repeat it with {VARIABLE}={wanted})", file=sys.stderr)
+    _present[:] = [wanted]
+    changes = None if wanted.changes is None else list(wanted.changes)
+    _core.configure_schedule(NAMES.index(wanted.name), wanted.seed or 0, changes)
+    if wanted.name == "seeded" and os.environ.get(REPORT):
+        atexit.unregister(_tell_own)
+        atexit.register(_tell_own)
 
 
 def present() -> str:
     """Return the present schedule in the form that :func:`parse` reads: ``seeded:17``."""
-    name, seed = _present[0] if _present else ("eager", 0)
-    return f"{name}:{seed}" if name == "seeded" else name
+    return str(_present[0]) if _present else "eager"
+
+
+def _tell_own() -> None:
+    tell(-1, _core.own_steps(), 0, 0)
+
+
+def tell(rank: int, steps: int, why: int, about: int) -> None:
+    """Append to the file that ``PEERLANE_SCHEDULE_REPORT`` names what the steps of a rank's group were."""
+    path = os.environ.get(REPORT)
+    if not path:
+        return
+    reason = _WHYS[why] if why < len(_WHYS) else "rank {} wrote nonsense"
+    line = {"pid": os.getpid(), "rank": rank, "steps": steps, "why": reason.format(about)}
+    with contextlib.suppress(OSError), Path(path).open("a", encoding="utf-8") as file:  # the run matters more
+        file.write(json.dumps(line) + "\n")
+
+
+def lateness() -> str:
+    """Return the schedule's name if it holds back what a channel writes, else an empty text."""
+    name = _present[0].name if _present else "eager"
+    return "" if name == "eager" else name

@@ -1,0 +1,476 @@
+// The analysis of event logs: docs/design/checker.md has its rules and their reasons.
+//
+// One thread uses it.  Logs are what other processes wrote: nothing in them is trusted, and no event takes memory without bound.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "check/clock.h"
+#include "check/findings.h"
+#include "check/shadow.h"
+#include "log/reader.h"
+
+namespace peerlane::check {
+
+struct Pair {
+    uint64_t a, b;
+
+    bool operator==(const Pair&) const = default;
+};
+struct PairHash {
+    size_t operator()(const Pair& pair) const { return static_cast<size_t>((pair.a * 0x9e3779b97f4a7c15u ^ pair.b) * 0xff51afd7ed558ccdu >> 7); }
+};
+template <class Value>
+using ByPair = std::unordered_map<Pair, Value, PairHash>;
+
+// An event, at the cursor of its log or in the queue of its stream.
+struct Event {
+    log::Head head;
+    uint64_t words[4];
+    const log::Span* spans;
+    const log::Rows* rows;
+    uint64_t number;   // its place among the events of its process
+
+    uint64_t a() const { return words[0]; }
+    uint64_t b() const { return words[1]; }
+    uint64_t c() const { return words[2]; }
+    uint64_t d() const { return words[3]; }
+};
+
+struct Stats {
+    uint64_t events = 0, dropped = 0, forgotten = 0, unexplained = 0, cells = 0, accesses = 0, actors = 0, waiting = 0, compactions = 0;
+};
+
+// A vector that moves nothing when it grows.
+template <class Value>
+class Pages {
+  public:
+    Value& operator[](uint64_t i) { return pages_[i / kPage][i % kPage]; }
+    const Value& operator[](uint64_t i) const { return pages_[i / kPage][i % kPage]; }
+    uint64_t size() const { return size_; }
+    void push_back(const Value& value) {
+        if (size_ / kPage == pages_.size()) pages_.push_back(std::make_unique<Value[]>(kPage));
+        (*this)[size_++] = value;
+    }
+    void shrink(uint64_t size) {
+        size_ = size;
+        pages_.resize((size + kPage - 1) / kPage);
+    }
+
+  private:
+    static constexpr uint64_t kPage = 16384;
+    std::vector<std::unique_ptr<Value[]>> pages_;
+    uint64_t size_ = 0;
+};
+
+class Analysis {
+  public:
+    // At most about `limit` bytes: beyond them the oldest history is forgotten, which is counted.
+    explicit Analysis(uint64_t limit = uint64_t{768} << 20);
+    ~Analysis();
+    Analysis(const Analysis&) = delete;
+
+    // The number of the new log.  Throws log::BadLog.
+    uint32_t add(const std::string& path, bool may_give_back);
+    // The process is dead, or done: nothing will be added to its log.
+    void close(uint32_t log);
+    // Reads what is there.  Events after `horizon_ns` are left: another process may still publish an earlier one.
+    void poll(uint64_t horizon_ns);
+    // All logs are over: reads their rest, and judges what is left.
+    void finish();
+
+    const std::vector<Finding>& findings();
+    Stats stats() const;
+    struct LogFacts {
+        int32_t pid, rank;
+        bool ended;
+        uint64_t events, dropped;
+        std::string problem;   // why the log could not be read on
+    };
+    LogFacts facts(uint32_t log) const;
+
+  private:
+    static constexpr uint32_t kOld = 1;             // an access that comes before all that is still to come
+    static constexpr uint64_t kPatienceNs = 1'000'000'000;
+    static constexpr uint64_t kMostRows = 65536, kMostFindings = 10000, kMostRecords = 1024, kMostVersions = 256, kMostTombs = 4096,
+                              kMostKeys = uint64_t{1} << 18, kMostActors = uint64_t{1} << 18, kMostIdle = uint64_t{1} << 16, kLongAgo = uint64_t{1} << 20;
+
+    enum class Role : uint8_t { thread, stream, delivery, loose, loose_delivery };
+
+    struct Learned {
+        uint64_t number, time_ns;
+        uint32_t log, thread;
+    };
+    struct ActorState {
+        Role role;
+        uint32_t log;
+        uint64_t id = 0;                                          // of the thread or stream; of a delivery: its base
+        uint64_t channel = 0;
+        uint64_t newest = 0;                                      // the number of its last access or event
+        std::deque<Learned> learned;                              // when threads came to know how much of it
+        bool has_forgotten_learned = false;
+        std::vector<std::pair<uint64_t, uint64_t>> cancelled;
+    };
+
+    // What of an access many accesses have in common.
+    struct Origin {
+        Actor actor;
+        uint32_t log, site, thread;
+        uint64_t stream, channel;
+        log::Kind kind;
+        uint8_t op, flags;
+
+        bool operator==(const Origin&) const = default;
+    };
+    struct OriginHash {
+        size_t operator()(const Origin& origin) const;
+    };
+    struct EdgeHash {
+        size_t operator()(const Edge& edge) const;
+    };
+    struct Access {
+        uint32_t origin, event;   // event: of its process, at most 2^32 - 1
+        uint64_t number, time_ns;
+    };
+
+    struct Collection;
+    struct Gate {                    // a collective whose other ranks are perhaps not there yet
+        std::shared_ptr<Collection> collection;
+        uint32_t rank = 0;
+    };
+    struct Thread {
+        uint32_t log, id;
+        Actor actor;
+        Past past;
+        uint64_t number = 1;
+        bool given = false;          // somebody knows `number`: the next access needs a new one
+        Past snapshot;               // `past` and `number`, if `has_snapshot`
+        bool has_snapshot = false, has_ended = false;
+        uint64_t used = 0;           // the event at which it was used last
+        Gate gate;                   // the collective that it is in
+    };
+
+    struct Stream;
+    struct Dependency {
+        Stream* stream;
+        uint64_t sequence;
+        bool joins;                  // what comes before that comes before this
+    };
+    // A submitted operation that has to wait in the analysis for what it waited for in the program.
+    struct Item {
+        Event event;
+        std::vector<log::Span> spans, pieces;
+        std::vector<log::Rows> rows, piece_rows;
+        Past giver;                  // of the thread that submitted it, and its own part
+        std::vector<Dependency> after;
+        bool done = false;           // what it waited for has come
+        uint64_t result = 0;         // the number of the record that it consumed
+        Past ended;                  // of a callback's body
+    };
+    struct Version {
+        uint64_t sequence;
+        Past past;
+    };
+    struct Group {
+        std::vector<Stream*> streams;
+        Stream* legacy = nullptr;
+    };
+    struct Record {
+        uint64_t number;
+        Past past;
+        Actor actor;
+        uint64_t epoch;
+        Place place;
+        Pair line;
+    };
+    struct Stream {
+        uint32_t log;
+        uint64_t id;
+        Actor actor;
+        Past past;
+        uint64_t passed = 0, submitted = 0, legacy_seen = 0, legacy_seen_of_it = 0;
+        std::deque<Item> queue;
+        std::deque<Version> versions;
+        Past giver;                  // what it took from a thread last
+        Group* group = nullptr;
+        Gate gate;
+        uint64_t gate_sequence = 0;
+        std::deque<std::pair<uint64_t, uint32_t>> recorded;   // events: sequence and site
+        std::map<uint64_t, Record> unnumbered;
+        std::vector<Stream*> followers;
+        bool is_busy = false, has_gone = false;
+    };
+
+    struct Line {
+        uint8_t kind = 0;
+        bool is_tainted = false;     // a gap: its records are not all known
+        std::deque<Record> records;  // that were not consumed
+        bool was_told = false;       // they were reported
+        uint64_t consumed = 0;       // the newest record that was
+        bool was_consumed = false;
+        Actor consumer = 0;
+        uint64_t consumer_epoch = 0;
+        Place consumption, last_record;
+        uint32_t log = 0;            // that recorded last
+        uint64_t used = 0;           // the event that named it last
+    };
+    struct Fence {
+        Actor actor;
+        uint64_t epoch;
+        Past past;
+    };
+    struct Sent {                    // a record on a channel, for texts
+        Actor actor;
+        uint64_t epoch, bank, line;
+        Place place;
+    };
+    struct Delivery {
+        Actor actor;
+        uint64_t newest = 0, submitted = 0;
+        Stream* stream = nullptr;
+    };
+    struct Channel {
+        uint32_t log;
+        uint64_t number, incoming, outgoing;
+        int32_t rank, peer;
+        Actor loose, loose_delivery;
+        bool is_closed = false;
+        uint64_t fences = 0;
+        std::deque<Fence> fenced;
+        std::map<Actor, Delivery> deliveries;
+        std::deque<Sent> sent;
+    };
+    struct Signal {
+        std::map<uint64_t, Record> records;
+        std::vector<Stream*> waiting;
+        uint64_t used = 0;
+    };
+    struct Key {
+        uint64_t count = 0, used = 0, next = 0, free = 0;   // next: takes of the next post; free: of them that need none
+        std::deque<std::pair<uint64_t, Past>> posts;   // all up to a count
+        Past all;
+    };
+    struct Collection {
+        Pair key{};
+        log::Collective what{};
+        uint64_t size = 0, ends = 0, used = 0;
+        uint32_t root = 0;
+        struct Beginning {
+            Past past;
+            Place place;
+        };
+        std::map<uint32_t, Beginning> begun;   // by rank
+        std::vector<Stream*> waiting;
+    };
+
+    struct Allocation {
+        uint64_t size;
+        uint32_t log, site;
+        uint64_t id;
+        bool is_freed = false;
+        Place place, freed;
+    };
+    struct Retraction {
+        uint64_t from, to;
+        Place place;
+    };
+    struct Block {
+        Shadow shadow;
+        std::map<uint64_t, Allocation> allocations;
+        std::vector<Retraction> retractions;
+        uint32_t freed = 0;
+        uint64_t used = 0;
+    };
+    struct Lease {
+        std::vector<log::Span> spans;
+    };
+
+    // A loose operation, whose notify, the next operation of its stream, brings it alone.
+    struct LooseWrite {
+        static constexpr uint64_t kOwn = 1;   // the id of an actor that is of one operation only
+        uint64_t sequence = 0, channel = 0;
+        uint32_t first = 0, end = 0;         // its accesses
+        std::vector<std::pair<Actor, uint64_t>> brought;   // once the notify has come
+    };
+    struct Log {
+        log::Reader reader;
+        const bool may_give_back;
+        const log::Record* now = nullptr;   // the next one to take
+        bool is_over = false, has_ended = false, has_outside = false, has_lost_threads = false;
+        uint64_t outside_ns = 0, events = 0, end_ns = 0;
+        std::string problem;
+        std::unordered_map<uint32_t, std::unique_ptr<Thread>> threads;
+        std::unordered_map<uint64_t, std::unique_ptr<Stream>> streams;
+        std::unordered_map<uint64_t, Group> groups;
+        std::unordered_map<uint64_t, Channel> channels;
+        std::unordered_multimap<uint64_t, uint64_t> by_outgoing;   // bank -> channels
+        std::unordered_set<uint64_t> incoming;                     // banks
+        std::unordered_map<uint64_t, Lease> leases;
+        uint32_t last_origins[2] = {0, 0};   // which the next accesses often have too
+        std::unordered_map<uint64_t, LooseWrite> loose_writes;     // by stream: the last one
+    };
+    enum class Step : uint8_t { taken, blocked };
+
+    // merge.cpp
+    void run(uint64_t horizon_ns);
+    void refill(Log& log);
+    Step step(uint32_t log, const Event& event, bool give_up);
+    static bool may_unblock(log::Kind kind);
+    void read_gap(uint32_t log, const Event& event);
+
+    // order.cpp
+    Actor new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel);
+    Thread& thread_of(uint32_t log, uint32_t id);
+    Stream& stream_of(uint32_t log, uint64_t id);
+    uint64_t epoch_of(Thread& thread);
+    const Past& give(Thread& thread);
+    const Past& give_for(Thread& thread);
+    void learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns);
+    Past everything_of(uint32_t log) const;
+    Past everything() const;
+    Past past_at(const Stream& stream, uint64_t sequence, const Place& to);
+    uint32_t edge(const Place& from, const Place& to);
+    void submit(uint32_t log, const Event& event);
+    void submit_loose(uint32_t log, const Event& event, const Past& giver);
+    void bring_loose(uint32_t log, const Event& notify);
+    void learn_all(Thread& thread, const Place& place);
+    bool advance(Stream& stream, uint64_t over, bool give_up, int depth = 0);
+    bool is_ready(Stream& stream, Item& item, bool must, bool give_up, int depth);
+    void perform(Stream& stream, const Event& event, const Item* item, const Past& giver, const std::vector<Dependency>& after);
+    void passed(Stream& stream, uint64_t sequence);
+    void settle();
+    void note_version(Stream& stream, uint64_t sequence);
+    Step synchronize(Thread& thread, const Event& event, bool give_up);
+    void cancel(uint32_t log, const Event& event);
+    void post(Thread& thread, const Event& event);
+    static Pair post_key(uint32_t log, const Event& event);
+    Step take(Thread& thread, const Event& event, bool give_up);
+    Step take_process(Thread& thread, const Event& event, bool give_up);
+    Gate begin_collective(uint32_t log, const Event& event, Past past);
+    bool is_complete(const Gate& gate) const;
+    Past end_collective(const Gate& gate, const Place& place);
+    Item* item_at(Stream& stream, uint64_t sequence);
+
+    // notifies.cpp
+    Line& line_of(uint32_t log, uint64_t bank, uint64_t line);
+    Signal& signal_of(uint64_t number);
+    void share_line(uint32_t log, uint64_t own, uint64_t bank, uint64_t line);
+    Record record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past);
+    void put(Line& line, Record&& record, uint64_t number, uint64_t bank, uint64_t index);
+    bool has_record(const Line& line, uint64_t number) const;
+    Past consume(uint32_t log, uint64_t bank, Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
+    void reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
+    Channel* channel_of(uint32_t log, uint64_t number);
+    Past recorder_of(uint32_t log, uint64_t bank) const;
+    void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
+    static const Fence* fence_before(const Channel& channel, Actor actor, const Past& past);
+    void note_vain(uint32_t log, const Event& event);
+    void judge_vain();
+    void judge_lines();
+
+    // memory.cpp
+    Block& block_of(uint32_t log, uint64_t id);
+    void touch(uint32_t log, const Event& event, Actor actor, uint64_t number, const Past& past);
+    void report_unwritten(uint32_t log, const Event& event, Block& block, uint64_t low, uint64_t high, uint64_t bytes, uint64_t unwritten, uint32_t writer);
+    void touch_spans(uint32_t log, const Event& event, const log::Span* spans, const log::Rows* rows, uint32_t count, Actor reader, Actor writer,
+                     uint64_t number, const Past& past);
+    template <class Change>
+    static void each_range(const log::Span& span, const log::Rows* rows, const Change& change);
+    uint32_t new_access(uint32_t log, const Event& event, Actor actor, uint64_t number);
+    uint32_t origin_of(uint32_t log, const Origin& origin);
+    uint32_t with_reader(uint32_t read, uint32_t access, const Past& past, Actor actor, Actor also);
+    template <class Visit>
+    void each_reader(uint32_t read, const Visit& visit) const;
+    bool comes_before(uint32_t access, const Past& past, Actor actor, Actor also) const;
+    Actor delivery_of(Channel& channel, Actor base);
+    void allocated(uint32_t log, const Event& event);
+    void lend_again(uint32_t log, const Event& event);
+    void freed(uint32_t log, const Event& event, const Past& past);
+    void moved(const Event& event);
+    void taken_back(uint32_t log, const Event& event, const Past& past);
+    void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write);
+    void acquire_word(uint32_t log, const log::Span& span, Past& past, const Place& place);
+    void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past);
+
+    // findings.cpp
+    Place place_of(uint32_t log, const Event& event, bool is_write, bool is_delivery = false) const;
+    Place place_of(uint32_t access, bool is_write) const;
+    void race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past);
+    Finding* report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing);
+    void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
+    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second) const;
+    bool was_cancelled(const ActorState& actor, uint64_t number) const;
+    Missing missing_between(const Origin& first, const Origin& second) const;
+    void note_last_order(Finding& finding, Actor actor, const Past& past);
+
+    // compact.cpp
+    void compact_if_large();
+    void compact();
+    void forget_history();
+    void forget_idle();
+    void forget_channels(uint32_t log, const std::vector<bool>& is_used, std::vector<Actor>& gone);
+    void forget_actors(const std::vector<bool>& is_used);
+    template <class Visit>
+    void each_past(const Visit& visit);
+
+    const uint64_t limit_;
+    std::vector<std::unique_ptr<Log>> logs_;
+    std::vector<uint32_t> unread_;                   // logs of which there may be more
+    std::vector<ActorState> actors_;
+    std::vector<Actor> free_actors_;
+    Pages<Access> accesses_;
+    std::vector<Origin> origins_;
+    std::unordered_map<Origin, uint32_t, OriginHash> origin_numbers_;
+    std::vector<Edge> edges_;
+    std::unordered_map<Edge, uint32_t, EdgeHash> edge_numbers_;
+    std::vector<uint32_t> sets_;                     // a count, then that many accesses
+    std::pair<uint64_t, uint32_t> last_set_{0, 0};   // (set << 32 | access) -> set
+    std::unordered_map<uint64_t, std::unique_ptr<Block>> blocks_;
+    uint64_t last_block_id_ = 0;
+    Block* last_block_ = nullptr;
+    std::deque<std::pair<uint64_t, uint64_t>> tombs_;
+    ByPair<Line> lines_;
+    struct Vain {                    // a wait for a notify, in a deadlock
+        Pair line;
+        uint32_t log;
+        Place place;
+    };
+    std::vector<Vain> vain_;
+    ByPair<bool> awaited_;           // lines for which an operation waited then
+    std::unordered_map<uint64_t, Signal> signals_;
+    ByPair<Key> keys_;
+    ByPair<std::shared_ptr<Collection>> collections_;
+    ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far
+    std::deque<Stream*> ready_;
+    uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096, next_idle_ = kMostIdle;
+    bool has_lost_keys_ = false, has_lost_lines_ = false, was_finished_ = false;
+
+    std::vector<Finding> findings_;
+    struct Found {
+        uint64_t last_event = 0;
+        uint32_t last_log = 0;
+        Actor actor = 0;
+        uint64_t number = 0;
+    };
+    std::vector<Found> found_;
+    std::map<std::vector<uint64_t>, size_t> by_lines_;
+};
+
+template <class Visit>
+void Analysis::each_reader(uint32_t read, const Visit& visit) const {
+    if (read & Cell::kSet) {
+        const uint32_t at = read & ~Cell::kSet;
+        for (uint32_t i = 0; i < sets_[at]; ++i) visit(sets_[at + 1 + i]);
+    } else if (read > kOld) {
+        visit(read);
+    }
+}
+
+}  // namespace peerlane::check

@@ -1,0 +1,162 @@
+// What is told of two events that are not ordered.
+#include "check/analysis.h"
+#include "stream/operation.h"
+
+namespace peerlane::check {
+
+using log::Kind;
+
+Place Analysis::place_of(uint32_t log, const Event& event, bool is_write, bool is_delivery) const {
+    const log::Head& head = event.head;
+    Place place{.log = log, .site = head.site, .thread = head.thread, .kind = head.kind, .op = head.op, .is_write = is_write,
+                .is_loose = (head.flags & log::kLoose) != 0, .is_delivery = is_delivery, .is_fetch = (head.flags & log::kFetch) != 0,
+                .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = head.time_ns};
+    if (head.kind == Kind::collective) place.op = static_cast<uint8_t>(event.b() >> 8);
+    if (head.kind == Kind::access) {
+        place.channel = event.a();
+        const auto& channels = logs_[log]->channels;
+        if (const auto found = channels.find(event.a()); event.a() != 0 && found != channels.end()) place.rank = found->second.rank;
+    }
+    return place;
+}
+
+Place Analysis::place_of(uint32_t number, bool is_write) const {
+    const Access& access = accesses_[number];
+    const Origin& origin = origins_[access.origin];
+    const Role role = actors_[origin.actor].role;
+    Place place{.log = origin.log, .site = origin.site, .thread = origin.thread, .kind = origin.kind, .op = origin.op, .is_write = is_write,
+                .is_loose = (origin.flags & log::kLoose) != 0, .is_delivery = role == Role::delivery || role == Role::loose_delivery,
+                .is_fetch = (origin.flags & log::kFetch) != 0, .stream = origin.stream, .sequence = access.number, .channel = origin.channel,
+                .event = access.event, .time_ns = access.time_ns};
+    const auto& channels = logs_[origin.log]->channels;
+    if (const auto found = channels.find(origin.channel); origin.channel != 0 && found != channels.end()) place.rank = found->second.rank;
+    return place;
+}
+
+bool Analysis::was_cancelled(const ActorState& actor, uint64_t number) const {
+    const ActorState& base = actor.role == Role::delivery ? actors_[actor.id] : actor;
+    return std::any_of(base.cancelled.begin(), base.cancelled.end(), [&](const auto& range) { return range.first <= number && number <= range.second; });
+}
+
+// Whether an order that no log tells could excuse that the second came although the first is not ordered before it.
+bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second) const {
+    const ActorState& actor = actors_[number_of];
+    if (actor.role == Role::delivery || actor.role == Role::loose_delivery) return false;   // nothing but a notify brings them
+    const auto can_tell = [&](uint32_t log, uint32_t thread) {
+        if (log == second.log) return thread != second.thread;
+        const Log &one = *logs_[log], &other = *logs_[second.log];
+        return one.has_outside && one.outside_ns <= second.time_ns && other.has_outside && other.outside_ns <= second.time_ns;
+    };
+    if (actor.role == Role::thread && first.time_ns <= second.time_ns && can_tell(first.log, first.thread)) return true;
+    for (const Learned& each : actor.learned)
+        if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread)) return true;
+    // What was forgotten was known before the oldest that is left.
+    return actor.has_forgotten_learned && !actor.learned.empty() && actor.learned.front().number >= number && actor.learned.front().time_ns > second.time_ns;
+}
+
+Missing Analysis::missing_between(const Origin& first, const Origin& second) const {
+    const ActorState &one = actors_[first.actor], &other = actors_[second.actor];
+    if (one.role == Role::loose || one.role == Role::loose_delivery) return first.log == second.log ? Missing::fence : Missing::arrival;
+    if (one.role == Role::delivery) return Missing::arrival;
+    if (first.log != second.log) return Missing::answer;
+    if (one.role == Role::thread) return Missing::thread_order;
+    return other.role == Role::thread ? Missing::sync : Missing::event;
+}
+
+void Analysis::note_last_order(Finding& finding, Actor actor, const Past& past) {
+    const Known* known = past.sure.find(actor);
+    // A notify that brought none of the writes still ordered the stream or thread that made them.
+    if ((!known || known->via == 0) && actors_[actor].role == Role::delivery) known = past.sure.find(static_cast<Actor>(actors_[actor].id));
+    finding.has_last_order = known && known->via != 0;
+    if (finding.has_last_order) finding.last_order = edges_[known->via];
+}
+
+void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const {
+    finding.from = low;
+    finding.to = high;
+    auto at = block.allocations.upper_bound(low);
+    if (at == block.allocations.begin()) return;
+    --at;
+    if (low >= at->first + at->second.size) return;
+    finding.in_allocation = true;
+    finding.memory_log = at->second.log;
+    finding.memory_site = at->second.site;
+    finding.allocation = at->second.id;
+    finding.size = at->second.size;
+    finding.from = low - at->first;
+    finding.to = std::min(high - at->first, at->second.size);
+}
+
+// The finding to be filled in if it is new; null if it was only counted.
+Finding* Analysis::report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing) {
+    const auto verb = [](const Place& place) {
+        return uint64_t{place.op} << 16 | static_cast<uint64_t>(place.kind) << 8 | uint64_t{place.is_write} << 1 | uint64_t{place.is_delivery};
+    };
+    const std::vector<uint64_t> lines{static_cast<uint64_t>(kind), uint64_t{first.log} << 32 | first.site, verb(first),
+                                      uint64_t{second.log} << 32 | second.site, verb(second)};
+    const auto known = by_lines_.find(lines);
+    if (known != by_lines_.end()) {
+        Finding& old = findings_[known->second];
+        Found& found = found_[known->second];
+        if (found.last_event == second.event && found.last_log == second.log) return nullptr;   // the same pair
+        found.last_event = second.event;
+        found.last_log = second.log;
+        ++old.count;
+        if (!certain || old.certain) return nullptr;
+        old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = first, .second = second, .missing = missing};
+        return &old;
+    }
+    if (findings_.size() >= kMostFindings) return nullptr;
+    by_lines_.emplace(lines, findings_.size());
+    findings_.push_back(Finding{.kind = kind, .certain = certain, .first = first, .second = second, .missing = missing});
+    found_.push_back(Found{.last_event = second.event, .last_log = second.log});
+    return &findings_.back();
+}
+
+void Analysis::race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past) {
+    const bool by_chance = past.all().of(origins_[accesses_[first].origin].actor) >= accesses_[first].number;
+    const auto last_known = origins_[accesses_[first].origin].actor;
+    // An operation behind a wait is judged after what its process did later: people read the two as the process submitted them.
+    const bool is_late = origins_[accesses_[first].origin].log == origins_[accesses_[second].origin].log && accesses_[second].event < accesses_[first].event;
+    if (is_late) {
+        std::swap(first, second);
+        std::swap(first_wrote, second_writes);
+    }
+    const Access &one = accesses_[first], &other = accesses_[second];
+    const Origin &from = origins_[one.origin], &to = origins_[other.origin];
+    if (was_cancelled(actors_[from.actor], one.number) || was_cancelled(actors_[to.actor], other.number)) return;
+    const Place before = place_of(first, first_wrote), after = place_of(second, second_writes);
+    const bool certain = before.time_ns <= after.time_ns ? !is_excusable(from.actor, one.number, before, after)
+                                                         : !is_excusable(to.actor, other.number, after, before);
+    Finding* const found = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
+                                  by_chance ? Missing::promise : missing_between(from, to));
+    if (!found) return;
+    locate(*found, block, low, high);
+    if (!is_late) note_last_order(*found, last_known, past);
+    Found& more = found_[static_cast<size_t>(found - findings_.data())];
+    more.actor = from.actor;
+    more.number = one.number;
+}
+
+const std::vector<Finding>& Analysis::findings() {
+    for (size_t i = 0; i < findings_.size(); ++i) {
+        Finding& finding = findings_[i];
+        if (finding.missing != Missing::arrival || finding.has_help || found_[i].actor == 0) continue;
+        // Is there a record that a wait could name?  It was made on this channel and stream after the bytes were given.
+        Channel* const channel = channel_of(finding.first.log, finding.first.channel);
+        if (!channel) continue;
+        const ActorState& actor = actors_[found_[i].actor];
+        for (const Sent& sent : channel->sent) {
+            const bool is_enough = sent.actor == actor.id && sent.epoch >= found_[i].number;
+            if (finding.has_help && (finding.help_is_enough || !is_enough)) continue;
+            finding.has_help = true;
+            finding.help_is_enough = is_enough;
+            finding.help = sent.place;
+            finding.bank = sent.bank;
+            finding.line = sent.line;
+        }
+    }
+    return findings_;
+}
+
+}  // namespace peerlane::check

@@ -1,0 +1,63 @@
+// What the analysis finds, as plain data: the texts are made elsewhere.
+#pragma once
+#include <cstdint>
+
+#include "log/event.h"
+
+namespace peerlane::check {
+
+enum class FindingKind : uint8_t { race, lost_notify, unconsumed_notify, use_after_free, unwritten_read, relied_on_schedule };
+
+// Which order is missing between the first place and the second one.
+enum class Missing : uint8_t {
+    arrival,       // a notify of the channel and stream, recorded after the first, and a wait for it before the second
+    sync,          // the thread of the second must know that the stream of the first has come so far
+    event,         // the stream of the second must wait for an event that the stream of the first records
+    thread_order,  // two threads of one process
+    answer,        // a notify from the first's rank, recorded after the first, and a wait of the second's rank before the second
+    fence,         // a fence of the channel
+    consumption,   // the second record must come after the wait that consumes the first one
+    wait,          // nobody waits for the record
+    write,         // nobody wrote the bytes
+    promise,       // the order rests on a record that another record may replace
+};
+
+// An event of a process.
+struct Place {
+    uint32_t log = 0, site = 0, thread = 0;
+    log::Kind kind = log::Kind::pad;
+    uint8_t op = 0;
+    bool is_write = false, is_loose = false, is_delivery = false, is_fetch = false;
+    uint64_t stream = 0, sequence = 0, channel = 0;   // the channel's number in its process; 0: none
+    int32_t rank = -1;                                // of the channel's end; -1: that of the process
+    uint64_t event = 0;                               // its place among the events of its process
+    uint64_t time_ns = 0;
+};
+
+// An order that there is: what the first log's event told the second's.
+struct Edge {
+    uint32_t from_log, from_site, to_log, to_site;
+    log::Kind from, to;
+
+    bool operator==(const Edge&) const = default;
+};
+
+struct Finding {
+    FindingKind kind;
+    bool certain;
+    uint64_t count = 1;
+    Place first, second;
+    // The allocation in which it lies, if one is known, and the bytes of it; else bytes of a block.
+    bool in_allocation = false;
+    uint32_t memory_log = 0, memory_site = 0;
+    uint64_t allocation = 0, size = 0, from = 0, to = 0;
+    Missing missing;
+    // arrival: the record that a wait could name, or that came too early; consumption: the wait.
+    bool has_help = false, help_is_enough = false;
+    Place help;
+    uint64_t bank = 0, line = 0;
+    bool has_last_order = false;
+    Edge last_order{};
+};
+
+}  // namespace peerlane::check

@@ -1,0 +1,431 @@
+// Which bytes are touched, and whether those that touched them before come before.
+#include "check/analysis.h"
+#include "stream/operation.h"
+
+namespace peerlane::check {
+
+using log::Kind;
+using log::Rows;
+using log::Span;
+
+namespace {
+
+bool is_op(const Event& event, OpKind op) { return event.head.kind == Kind::access && event.head.op == static_cast<uint8_t>(op); }
+
+// A copy takes 'unwritten' along.
+bool passes_on(const Event& event) {
+    return event.head.kind == Kind::access && event.head.op != static_cast<uint8_t>(OpKind::reduce) && event.head.op != static_cast<uint8_t>(OpKind::fill) &&
+           event.head.op != static_cast<uint8_t>(OpKind::write_value);
+}
+
+// The bytes themselves matter to the reader.
+bool uses_values(const Event& event) {
+    if (event.head.kind == Kind::host_access || is_op(event, OpKind::reduce)) return true;
+    if (event.head.kind != Kind::collective) return false;
+    switch (static_cast<log::Collective>(event.b() >> 8 & 0xff)) {
+    case log::Collective::all_reduce:
+    case log::Collective::reduce_scatter:
+    case log::Collective::reduce:
+        return true;
+    default:
+        return false;
+    }
+}
+
+}  // namespace
+
+size_t Analysis::OriginHash::operator()(const Origin& origin) const {
+    return PairHash{}({uint64_t{origin.actor} << 32 ^ origin.site ^ uint64_t{origin.log} << 20,
+                       origin.stream << 24 ^ origin.channel << 16 ^ uint64_t{origin.op} << 8 ^ static_cast<uint64_t>(origin.kind) ^ uint64_t{origin.thread} << 32});
+}
+
+Analysis::Block& Analysis::block_of(uint32_t log, uint64_t id) {
+    (void)log;
+    if (last_block_ && last_block_id_ == id) return *last_block_;
+    auto& found = blocks_[id];
+    if (!found) found = std::make_unique<Block>();
+    last_block_id_ = id;
+    last_block_ = found.get();
+    found->used = events_;
+    return *found;
+}
+
+template <class Change>
+void Analysis::each_range(const Span& span, const Rows* rows, const Change& change) {
+    if (span.offset >= Shadow::kEnd || span.size == 0 || span.size > Shadow::kEnd - span.offset) return;
+    const uint64_t end = span.offset + span.size;
+    if (!rows || rows->pitch <= rows->width || rows->height <= 1) {
+        change(span.offset, end);
+        return;
+    }
+    uint64_t at = span.offset;
+    for (uint64_t row = 0; row < std::min(rows->height, kMostRows) && at < end && rows->width <= end - at; ++row) {
+        change(at, at + rows->width);
+        if (rows->pitch > end - at) break;
+        at += rows->pitch;
+    }
+}
+
+uint32_t Analysis::origin_of(uint32_t log, const Origin& origin) {
+    Log& here = *logs_[log];
+    for (const uint32_t last : here.last_origins)
+        if (last != 0 && origins_[last] == origin) return last;
+    auto [place, is_new] = origin_numbers_.try_emplace(origin, static_cast<uint32_t>(origins_.size()));
+    if (is_new) origins_.push_back(origin);
+    here.last_origins[1] = here.last_origins[0];
+    here.last_origins[0] = place->second;
+    return place->second;
+}
+
+uint32_t Analysis::new_access(uint32_t log, const Event& event, Actor actor, uint64_t number) {
+    const log::Head& head = event.head;
+    const bool has_channel = head.kind == Kind::access;
+    const Origin origin{actor, log, head.site, head.thread, head.stream, has_channel ? event.a() : 0, head.kind,
+                        head.kind == Kind::collective ? static_cast<uint8_t>(event.b() >> 8) : head.op,
+                        static_cast<uint8_t>(head.flags & (log::kLoose | log::kFetch))};
+    accesses_.push_back({origin_of(log, origin), static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX)), number, head.time_ns});
+    return static_cast<uint32_t>(accesses_.size() - 1);
+}
+
+bool Analysis::comes_before(uint32_t access, const Past& past, Actor actor, Actor also) const {
+    const Access& before = accesses_[access];
+    const Actor by = origins_[before.origin].actor;
+    if (by == actor || by == also) {
+        const Role role = actors_[by].role;
+        if (role != Role::loose && role != Role::loose_delivery) return true;
+    }
+    if (past.sure.of(by) >= before.number) return true;
+    const ActorState& state = actors_[by];
+    if (state.role != Role::loose && state.role != Role::loose_delivery) return false;
+    const auto channel = logs_[state.log]->channels.find(state.channel);
+    if (channel == logs_[state.log]->channels.end()) return false;
+    return past.sure.of(state.role == Role::loose ? channel->second.loose : channel->second.loose_delivery) >= before.number;
+}
+
+// The readers of which `access` is one: those that come before it need not be kept.
+uint32_t Analysis::with_reader(uint32_t read, uint32_t access, const Past& past, Actor actor, Actor also) {
+    if (read <= kOld) return access;
+    const uint64_t asked = uint64_t{read} << 32 | access;
+    if (last_set_.first == asked) return last_set_.second;
+    const auto at = static_cast<uint32_t>(sets_.size());
+    sets_.push_back(0);
+    uint32_t count = 0;
+    // With more of them a race with one of the oldest may stay unseen.
+    std::vector<uint32_t> kept;
+    each_reader(read, [&](uint32_t each) {
+        if (each != access && !comes_before(each, past, actor, also)) kept.push_back(each);
+    });
+    const size_t most = 62;
+    for (size_t i = kept.size() > most ? kept.size() - most : 0; i < kept.size(); ++i, ++count) sets_.push_back(kept[i]);
+    uint32_t made = access;
+    if (count == 0 || at >= Cell::kSet - 64) {
+        sets_.resize(at);
+    } else {
+        sets_.push_back(access);
+        sets_[at] = count + 1;
+        made = at | Cell::kSet;
+    }
+    last_set_ = {asked, made};
+    return made;
+}
+
+void Analysis::touch(uint32_t log, const Event& event, Actor actor, uint64_t number, const Past& past) {
+    Actor writer = actor;
+    if (event.head.kind == Kind::access && event.a() != 0)
+        if (Channel* const channel = channel_of(log, event.a())) {
+            writer = delivery_of(*channel, actor);
+            if (!(event.head.flags & log::kFetch)) {
+                Delivery& delivery = channel->deliveries[actor];
+                delivery.newest = std::max(delivery.newest, number);
+                actors_[writer].newest = delivery.newest;
+            }
+            if (const Fence* const fence = fence_before(*channel, actor, past)) {
+                Past all = past;
+                all.join(fence->past, 0);
+                touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, all);
+                return;
+            }
+        }
+    touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, past);
+}
+
+void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, const Rows* rows, uint32_t count, Actor reader, Actor writer,
+                           uint64_t number, const Past& past) {
+    // A channel's read knows the writes of its stream before it, and what it writes is its stream's own.
+    const bool fetches = event.head.flags & log::kFetch;
+    const Actor also_reader = fetches ? writer : reader, also_writer = reader;
+    const Actor owner = fetches ? reader : writer;
+    const bool takes_along = passes_on(event), uses = uses_values(event);
+    uint32_t read_access = 0, write_access = 0;
+    bool all_unwritten = true, any_unwritten = false;
+    struct Unwritten {
+        uint32_t nth;          // read span
+        uint64_t from, to;     // in it
+    };
+    std::vector<Unwritten> unwritten;
+    uint32_t reads = 0;
+
+    for (uint32_t i = 0; i < count; ++i) {
+        const Span& span = spans[i];
+        if (span.block & Span::kWritten) continue;
+        const uint32_t nth = reads++;
+        if (span.block == 0) {   // memory of the host, whose allocations are not known
+            all_unwritten = false;
+            continue;
+        }
+        Block& block = block_of(log, span.block);
+        if (read_access == 0) read_access = new_access(log, event, reader, number);
+        uint64_t bytes = 0, missing = 0;
+        uint32_t passed_by = 0;
+        each_range(span, rows ? rows + i : nullptr, [&](uint64_t low, uint64_t high) {
+            bytes += high - low;
+            block.shadow.update(low, high, [&](Cell& cell, uint64_t from, uint64_t to) {
+                const uint32_t wrote = cell.write & Cell::kAccess;
+                if (wrote > kOld && !comes_before(wrote, past, reader, also_reader)) race(wrote, true, read_access, false, block, from, to, past);
+                if (cell.write & Cell::kUnwritten) {
+                    missing += to - from;
+                    passed_by = wrote;
+                    if (takes_along && unwritten.size() < kMostRecords) unwritten.push_back({nth, from - span.offset, to - span.offset});
+                }
+                cell.read = with_reader(cell.read, read_access, past, reader, also_reader);
+            });
+            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, false);
+        });
+        all_unwritten = all_unwritten && missing == bytes && missing != 0;
+        any_unwritten = any_unwritten || missing != 0;
+        if (uses && missing != 0) report_unwritten(log, event, block, span.offset, span.offset + span.size, bytes, missing, passed_by);
+    }
+
+    all_unwritten = all_unwritten && any_unwritten && takes_along;
+    uint32_t writes = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        const uint64_t id = spans[i].block & ~Span::kWritten;
+        if (!(spans[i].block & Span::kWritten)) continue;
+        const uint32_t nth = writes++;
+        if (id == 0) continue;
+        const Span& span = spans[i];
+        Block& block = block_of(log, id);
+        if (write_access == 0) write_access = owner == reader && read_access != 0 ? read_access : new_access(log, event, owner, number);
+        const uint32_t state = write_access | (all_unwritten ? Cell::kUnwritten : 0);
+        each_range(span, rows ? rows + i : nullptr, [&](uint64_t low, uint64_t high) {
+            uint64_t missing = 0;
+            uint32_t passed_by = 0;
+            block.shadow.update(low, high, [&](Cell& cell, uint64_t from, uint64_t to) {
+                const uint32_t wrote = cell.write & Cell::kAccess;
+                if (cell.write & Cell::kUnwritten) {
+                    missing += to - from;
+                    passed_by = wrote;
+                }
+                if (wrote > kOld && wrote != write_access && !comes_before(wrote, past, owner, also_writer))
+                    race(wrote, true, write_access, true, block, from, to, past);
+                each_reader(cell.read, [&](uint32_t read) {
+                    if (read != read_access && !comes_before(read, past, owner, also_writer)) race(read, false, write_access, true, block, from, to, past);
+                });
+                cell.write = state;
+                cell.read = 0;
+            });
+            // A reduction reads what it writes.
+            if (missing != 0 && is_op(event, OpKind::reduce)) report_unwritten(log, event, block, low, high, high - low, missing, passed_by);
+            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, true);
+        });
+        if (all_unwritten || !takes_along || rows) continue;
+        for (const Unwritten& part : unwritten)   // the nth span that is written has the bytes of the nth that is read
+            if (part.nth == nth && part.to <= span.size)
+                block.shadow.update(span.offset + part.from, span.offset + part.to, [](Cell& cell, uint64_t, uint64_t) { cell.write |= Cell::kUnwritten; });
+    }
+}
+
+void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, uint64_t low, uint64_t high, uint64_t bytes, uint64_t unwritten, uint32_t writer) {
+    Finding place{};
+    locate(place, block, low, high);
+    if (!place.in_allocation) return;
+    const Place made{.log = place.memory_log, .site = place.memory_site, .kind = Kind::allocated, .is_write = true};
+    Finding* const found = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
+                                  unwritten == bytes, Missing::write);
+    if (found) locate(*found, block, low, high);
+}
+
+void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write) {
+    const auto tell = [&](const Place& end) {
+        if (end.site == 0) return;   // at its process's end, by no line of it
+        // The process itself may have queued it before; its queue runs on.
+        if (end.log == log && (event.head.kind != Kind::access || event.a() == 0)) return;
+        if (Finding* const found = report(FindingKind::use_after_free, place_of(log, event, is_write), end, true, Missing::answer)) locate(*found, block, low, high);
+    };
+    if (block.freed != 0) {
+        auto at = block.allocations.upper_bound(low);
+        if (at != block.allocations.begin()) --at;
+        for (; at != block.allocations.end() && at->first < high; ++at)
+            if (at->second.is_freed && at->first + at->second.size > low) tell(at->second.freed);
+    }
+    if (event.head.kind != Kind::access || event.a() == 0) return;
+    for (const Retraction& each : block.retractions)
+        if (each.from < high && low < each.to && each.place.log != log) tell(each.place);
+}
+
+// Accesses of others that do not come before the memory's end.
+void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past) {
+    if (place.site == 0) return;
+    const auto look = [&](uint32_t access, bool wrote, uint64_t from, uint64_t to) {
+        if (access <= kOld || comes_before(access, past, 0, 0)) return;
+        const Access& use = accesses_[access];
+        const Origin& origin = origins_[use.origin];
+        if (origin.log == place.log && origin.channel == 0) return;
+        if (was_cancelled(actors_[origin.actor], use.number)) return;
+        const Place used = place_of(access, wrote);
+        const bool certain = !is_excusable(origin.actor, use.number, used, place);
+        if (Finding* const found = report(FindingKind::use_after_free, used, place, certain, Missing::answer)) {
+            locate(*found, block, from, to);
+            note_last_order(*found, origin.actor, past);
+        }
+    };
+    block.shadow.each(low, high, [&](const Cell& cell, uint64_t from, uint64_t to) {
+        look(cell.write & Cell::kAccess, true, from, to);
+        each_reader(cell.read, [&](uint32_t read) { look(read, false, from, to); });
+    });
+}
+
+void Analysis::allocated(uint32_t log, const Event& event) {
+    for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i) {
+        const Span& span = event.spans[i];
+        const uint64_t id = span.block & ~Span::kWritten;
+        if (id == 0) continue;
+        each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
+            Block& block = block_of(log, id);
+            auto at = block.allocations.lower_bound(low);
+            if (at != block.allocations.begin() && std::prev(at)->first + std::prev(at)->second.size > low) --at;
+            while (at != block.allocations.end() && at->first < high) {
+                block.freed -= at->second.is_freed;
+                at = block.allocations.erase(at);
+            }
+            const Place place = place_of(log, event, true);
+            block.allocations[low] = Allocation{.size = high - low, .log = log, .site = event.head.site, .id = event.a(), .place = place};
+            block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) {
+                cell.write = Cell::kUnwritten;
+                cell.read = 0;
+            });
+            std::erase_if(block.retractions, [&](const Retraction& each) { return each.from < high && low < each.to; });
+        });
+    }
+}
+
+void Analysis::freed(uint32_t log, const Event& event, const Past& past) {
+    for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i) {
+        const Span& span = event.spans[i];
+        const uint64_t id = span.block & ~Span::kWritten;
+        if (id == 0) continue;
+        each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
+            Block& block = block_of(log, id);
+            const Place place = place_of(log, event, true);
+            check_end(block, low, high, place, past);
+            block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) { cell.write = cell.read = 0; });
+            const auto at = block.allocations.find(low);
+            if (at == block.allocations.end() || at->second.is_freed) return;
+            at->second.is_freed = true;
+            at->second.freed = place;
+            ++block.freed;
+            tombs_.emplace_back(id, low);
+            if (tombs_.size() <= kMostTombs) return;
+            const auto [old_id, old_low] = tombs_.front();
+            tombs_.pop_front();
+            const auto old = blocks_.find(old_id);
+            if (old == blocks_.end()) return;
+            const auto grave = old->second->allocations.find(old_low);
+            if (grave == old->second->allocations.end() || !grave->second.is_freed) return;
+            --old->second->freed;
+            old->second->allocations.erase(grave);
+            if (old->second->allocations.empty()) {
+                blocks_.erase(old);
+                last_block_ = nullptr;
+            }
+        });
+    }
+}
+
+void Analysis::moved(const Event& event) {
+    if (event.head.spans < 2) return;
+    const Span &from = event.spans[0], &to = event.spans[1];
+    const uint64_t from_id = from.block & ~Span::kWritten, to_id = to.block & ~Span::kWritten;
+    const uint64_t size = std::min(from.size, to.size);
+    if (from_id == 0 || to_id == 0 || from_id == to_id || size == 0 || from.offset >= Shadow::kEnd || to.offset >= Shadow::kEnd ||
+        size > Shadow::kEnd - from.offset || size > Shadow::kEnd - to.offset)
+        return;
+    Block &old = block_of(0, from_id), &now = block_of(0, to_id);
+    std::vector<std::pair<Cell, uint64_t>> cells;
+    old.shadow.each(from.offset, from.offset + size, [&](const Cell& cell, uint64_t low, uint64_t high) {
+        Cell part = cell;
+        part.first = low;
+        cells.emplace_back(part, high);
+    });
+    for (const auto& [cell, high] : cells)
+        now.shadow.update(cell.first - from.offset + to.offset, high - from.offset + to.offset, [&](Cell& there, uint64_t, uint64_t) {
+            there.write = cell.write;
+            there.read = cell.read;
+        });
+    old.shadow.update(from.offset, from.offset + size, [](Cell& cell, uint64_t, uint64_t) { cell.write = cell.read = 0; });
+    if (auto allocation = old.allocations.extract(from.offset)) {
+        allocation.key() = to.offset;
+        old.freed -= allocation.mapped().is_freed;
+        now.freed += allocation.mapped().is_freed;
+        if (const auto before = now.allocations.find(to.offset); before != now.allocations.end()) {
+            now.freed -= before->second.is_freed;
+            now.allocations.erase(before);
+        }
+        now.allocations.insert(std::move(allocation));
+    }
+}
+
+void Analysis::lend_again(uint32_t log, const Event& event) {
+    for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i)
+        each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
+            std::erase_if(block_of(log, event.spans[i].block & ~Span::kWritten).retractions,
+                          [&](const Retraction& each) { return each.from < high && low < each.to; });
+        });
+}
+
+void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
+    auto& leases = logs_[log]->leases;
+    leases.erase(event.a());
+    for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i) {
+        const uint64_t id = event.spans[i].block & ~Span::kWritten;
+        if (id == 0) continue;
+        each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
+            // What is still lent another way may be used.
+            for (const auto& [number, lease] : leases)
+                for (const Span& span : lease.spans)
+                    if ((span.block & ~Span::kWritten) == id && span.offset < high && low - std::min(low, span.offset) < span.size) return;
+            Block& block = block_of(log, id);
+            const Place place = place_of(log, event, true);
+            check_end(block, low, high, place, past);
+            block.retractions.push_back({low, high, place});
+            if (block.retractions.size() > 64) block.retractions.erase(block.retractions.begin());
+        });
+    }
+}
+
+// A wait for a word comes after what wrote the word.
+void Analysis::acquire_word(uint32_t log, const Span& span, Past& past, const Place& place) {
+    const uint64_t id = span.block & ~Span::kWritten;
+    if (id == 0) return;
+    std::vector<uint32_t> writers;
+    each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
+        block_of(log, id).shadow.each(low, std::min(high, low + 64), [&](const Cell& cell, uint64_t, uint64_t) {
+            if ((cell.write & Cell::kAccess) > kOld) writers.push_back(cell.write & Cell::kAccess);
+        });
+    });
+    for (const uint32_t writer : writers) {
+        const Access& access = accesses_[writer];
+        const Origin& origin = origins_[access.origin];
+        const ActorState& actor = actors_[origin.actor];
+        const Place from = place_of(writer, true);
+        if (actor.role == Role::stream) {
+            past.join(past_at(stream_of(origin.log, actor.id), access.number, place), edge(from, place));
+        } else if (actor.role == Role::thread) {
+            Past told = thread_of(origin.log, static_cast<uint32_t>(actor.id)).past;
+            told.set(origin.actor, access.number, 0);
+            past.join(told, edge(from, place));
+        }
+    }
+}
+
+}  // namespace peerlane::check

@@ -1,0 +1,403 @@
+// Which event is next: the logs are read together, and no wait is taken before the record that it names.
+#include "check/analysis.h"
+
+namespace peerlane::check {
+
+using log::Kind;
+
+Analysis::Analysis(uint64_t limit) : limit_(limit) {
+    accesses_.push_back({});   // none
+    accesses_.push_back({});   // kOld
+    origins_.push_back({});
+    edges_.push_back({});
+    actors_.push_back({Role::thread, 0});   // no actor has the number 0
+    sets_.push_back(0);
+}
+
+Analysis::~Analysis() = default;
+
+uint32_t Analysis::add(const std::string& path, bool may_give_back) {
+    auto made = std::make_unique<Log>(log::Reader(path, may_give_back), may_give_back);
+    unread_.push_back(static_cast<uint32_t>(logs_.size()));
+    logs_.push_back(std::move(made));
+    return static_cast<uint32_t>(logs_.size() - 1);
+}
+
+void Analysis::close(uint32_t log) { logs_.at(log)->is_over = true; }
+
+Analysis::LogFacts Analysis::facts(uint32_t log) const {
+    const Log& one = *logs_.at(log);
+    return {one.reader.pid(), one.reader.rank(), one.has_ended || one.reader.has_ended(), one.events, one.reader.dropped(), one.problem};
+}
+
+void Analysis::refill(Log& log) {
+    if (log.now || !log.problem.empty()) return;
+    try {
+        log.now = log.reader.next(log.is_over);
+    } catch (const std::exception& error) {   // the file ends early, or is wrong: what was read so far counts
+        log.problem = error.what();
+        log.is_over = true;
+    }
+}
+
+void Analysis::poll(uint64_t horizon_ns) {
+    for (const uint32_t number : unread_) {
+        Log* const log = logs_[number].get();
+        if (!log->problem.empty()) continue;
+        try {
+            // A log that was over before this look is whole now.
+            log->reader.look();
+        } catch (const std::exception& error) {
+            log->problem = error.what();
+            log->is_over = true;
+        }
+    }
+    run(horizon_ns);
+    std::erase_if(unread_, [&](uint32_t number) {
+        Log& log = *logs_[number];
+        if (log.now) return false;
+        try {
+            if (log.may_give_back && log.problem.empty()) log.reader.give_back();
+            if (!log.is_over || (log.problem.empty() && log.reader.read() != log.reader.written())) return false;
+            log.reader.release(log.may_give_back);
+        } catch (const std::exception& error) {
+            log.problem = error.what();
+            log.is_over = true;
+        }
+        return true;
+    });
+}
+
+void Analysis::finish() {
+    if (was_finished_) return;
+    for (auto& log : logs_) log->is_over = true;
+    poll(UINT64_MAX);
+    for (uint32_t i = 0; i < logs_.size(); ++i)
+        for (auto& [id, stream] : logs_[i]->streams) {
+            // What an operation waited for did not come before the end, so the operation did not run.
+            stream->queue.clear();
+        }
+    judge_vain();
+    judge_lines();
+    was_finished_ = true;
+}
+
+void Analysis::run(uint64_t horizon_ns) {
+    std::vector<bool> blocked(logs_.size());
+    for (;;) {
+        // The earliest of those that can go on, and of those that wait for another log.
+        uint32_t best = UINT32_MAX, stuck = UINT32_MAX;
+        uint64_t best_ns = UINT64_MAX, second_ns = UINT64_MAX, stuck_ns = UINT64_MAX, all_read_to = UINT64_MAX;
+        for (const uint32_t i : unread_) {
+            Log& log = *logs_[i];
+            refill(log);
+            if (!log.now) {
+                if (!log.is_over) all_read_to = std::min(all_read_to, horizon_ns);
+                continue;
+            }
+            const uint64_t at = log.now->head.time_ns;
+            if (at > horizon_ns) {
+                all_read_to = std::min(all_read_to, horizon_ns);
+                continue;
+            }
+            if (blocked[i]) {
+                if (stuck == UINT32_MAX || at < stuck_ns) stuck = i, stuck_ns = at;
+            } else if (best == UINT32_MAX || at < best_ns) {
+                second_ns = best_ns;
+                best = i, best_ns = at;
+            } else {
+                second_ns = std::min(second_ns, at);
+            }
+        }
+        const auto is_long_after = [&](uint64_t now) { return now > stuck_ns && now - stuck_ns > kPatienceNs; };
+        bool give_up = false;
+        if (stuck != UINT32_MAX && (best == UINT32_MAX ? is_long_after(all_read_to) : is_long_after(best_ns))) {
+            best = stuck;
+            give_up = true;
+            second_ns = 0;
+        }
+        if (best == UINT32_MAX) return;
+        Log& log = *logs_[best];
+        const bool has_blocked = stuck != UINT32_MAX;
+        do {
+            const log::Record& record = *log.now;
+            Event event{record.head, {record.a(), record.b(), record.c(), record.d()}, record.spans, record.rows, log.events};
+            if (step(best, event, give_up) == Step::blocked) {
+                blocked[best] = true;
+                break;
+            }
+            ++log.events;
+            ++events_;
+            log.end_ns = event.head.time_ns;
+            log.now = nullptr;
+            give_up = false;
+            settle();
+            compact_if_large();
+            refill(log);
+            // What this one did may let others go on.
+            if (has_blocked && may_unblock(event.head.kind)) {
+                std::fill(blocked.begin(), blocked.end(), false);
+                break;
+            }
+        } while (log.now && log.now->head.time_ns <= second_ns && log.now->head.time_ns <= horizon_ns);
+    }
+}
+
+bool Analysis::may_unblock(Kind kind) {
+    return kind != Kind::access && kind != Kind::host_access && kind != Kind::sync;
+}
+
+void Analysis::read_gap(uint32_t log, const Event& event) {
+    // The reader's header counts the events that were dropped; nothing before the gap may be used any more.
+    (void)event;
+    forget_history();
+    for (auto& [id, stream] : logs_[log]->streams) {
+        stream->queue.clear();
+        stream->unnumbered.clear();
+        stream->gate = {};
+        passed(*stream, stream->submitted);
+    }
+    for (auto& [key, line] : lines_) {
+        line.is_tainted = true;
+        line.was_consumed = false;
+        line.records.clear();
+    }
+}
+
+Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
+    Log& here = *logs_[log];
+    const log::Head& head = event.head;
+    switch (head.kind) {
+    case Kind::pad:
+    case Kind::view:
+    case Kind::op_started:
+    case Kind::op_ended:
+        return Step::taken;
+    case Kind::gap:
+        read_gap(log, event);
+        return Step::taken;
+    case Kind::outside:
+        if (!here.has_outside) here.outside_ns = head.time_ns;
+        here.has_outside = true;
+        return Step::taken;
+    case Kind::ended:
+        here.has_ended = true;
+        return Step::taken;
+    case Kind::cancelled:
+        if (head.flags & log::kEnd)
+            note_vain(log, event);
+        else
+            cancel(log, event);
+        return Step::taken;
+    case Kind::stream_made: {
+        Stream& stream = stream_of(log, head.stream);
+        if (event.a() != 0 && !stream.group && here.groups.size() < kMostActors) {
+            Group& group = here.groups[event.a()];
+            stream.group = &group;
+            group.streams.push_back(&stream);
+            if (event.b() != 0) group.legacy = &stream;
+        }
+        return Step::taken;
+    }
+    case Kind::stream_ended: {
+        Stream& stream = stream_of(log, head.stream);
+        stream.has_gone = true;
+        return Step::taken;
+    }
+    case Kind::notify_made: {
+        if (event.a() != 0 && head.sequence != 0) share_line(log, head.sequence, event.a(), event.b());
+        Line& line = line_of(log, event.a(), event.b());
+        line.kind = static_cast<uint8_t>(std::min<uint64_t>(event.c(), UINT8_MAX));
+        return Step::taken;
+    }
+    case Kind::channel: {
+        if (here.channels.size() >= kMostActors) return Step::taken;
+        const auto [place, is_new] = here.channels.try_emplace(event.a());
+        if (!is_new) return Step::taken;
+        Channel& channel = place->second;
+        channel.loose = new_actor(Role::loose, log, 0, event.a());
+        channel.loose_delivery = new_actor(Role::loose_delivery, log, 0, event.a());
+        channel.log = log;
+        channel.number = event.a();
+        channel.incoming = event.b();
+        channel.outgoing = event.c();
+        channel.rank = static_cast<int32_t>(event.d() >> 32);
+        channel.peer = static_cast<int32_t>(event.d());
+        here.by_outgoing.emplace(event.c(), event.a());
+        here.incoming.insert(event.b());
+        return Step::taken;
+    }
+    case Kind::channel_closed:
+        if (Channel* const channel = channel_of(log, event.a())) channel->is_closed = true;
+        return Step::taken;
+    case Kind::lent:
+        if (here.leases.size() < kMostActors) here.leases[event.a()].spans.assign(event.spans, event.spans + std::min(head.spans, uint32_t{16}));
+        lend_again(log, event);
+        return Step::taken;
+    case Kind::moved:
+        moved(event);
+        return Step::taken;
+    case Kind::allocated:
+        allocated(log, event);
+        return Step::taken;
+    case Kind::forget:
+        keys_.erase(post_key(log, event));
+        return Step::taken;
+    case Kind::notified: {
+        Stream& stream = stream_of(log, head.stream);
+        if (!advance(stream, head.sequence, give_up)) return Step::blocked;
+        const auto found = stream.unnumbered.find(head.sequence);
+        if (found == stream.unnumbered.end()) return Step::taken;
+        Record record = std::move(found->second);
+        stream.unnumbered.erase(found);
+        const Pair key = record.line;
+        put(line_of(log, key.a, key.b), std::move(record), event.c(), key.a, key.b);
+        return Step::taken;
+    }
+    case Kind::notify_waited: {
+        Stream& stream = stream_of(log, head.stream);
+        Item* const item = item_at(stream, head.sequence);
+        if (!item || item->event.head.kind != Kind::notify_wait) return Step::taken;
+        const bool is_there = has_record(line_of(log, item->event.a(), item->event.b()), event.c());
+        if (!is_there && !give_up) return Step::blocked;
+        if (head.sequence != 0 && !advance(stream, head.sequence - 1, give_up)) return Step::blocked;
+        if (Item* const same = item_at(stream, head.sequence)) {
+            same->done = true;
+            same->result = is_there ? event.c() : 0;
+        }
+        advance(stream, 0, false);
+        return Step::taken;
+    }
+    case Kind::pieces: {
+        Stream& stream = stream_of(log, head.stream);
+        if (Item* const item = item_at(stream, head.sequence)) {
+            item->done = true;
+            item->pieces.assign(event.spans, event.spans + head.spans);
+            if (event.rows) item->piece_rows.assign(event.rows, event.rows + head.spans);
+            advance(stream, 0, false);
+        }
+        return Step::taken;
+    }
+    case Kind::callback_end: {
+        Stream& stream = stream_of(log, head.stream);
+        if (Item* const item = item_at(stream, head.sequence)) {
+            item->done = true;
+            item->ended = give(thread_of(log, head.thread));
+            advance(stream, 0, false);
+        }
+        return Step::taken;
+    }
+    case Kind::callback_begin: {
+        Stream& stream = stream_of(log, head.stream);
+        if (head.sequence == 0) return Step::taken;
+        if (!advance(stream, head.sequence - 1, give_up)) return Step::blocked;
+        Thread& thread = thread_of(log, head.thread);
+        const Place place = place_of(log, event, false);
+        learn(thread, past_at(stream, head.sequence - 1, place), edge(place, place), head.time_ns);
+        if (const Item* const item = item_at(stream, head.sequence)) learn(thread, item->giver, edge(place, place), head.time_ns);
+        return Step::taken;
+    }
+    case Kind::collected:
+        if (head.stream != 0) return advance(stream_of(log, head.stream), head.sequence, give_up) ? Step::taken : Step::blocked;
+        break;
+    default:
+        break;
+    }
+
+    if (head.stream != 0 && event.c() != 0 && (head.kind == Kind::notify_wait || head.kind == Kind::notify)) {
+        // It ran at once, so what its stream was given before is over.
+        if (head.kind == Kind::notify_wait && !has_record(line_of(log, event.a(), event.b()), event.c()) && !give_up) return Step::blocked;
+        Stream& stream = stream_of(log, head.stream);
+        if (!advance(stream, stream.submitted, give_up)) return Step::blocked;
+    }
+    if (head.stream != 0 && head.kind != Kind::sync) {
+        submit(log, event);
+        return Step::taken;
+    }
+
+    Thread& thread = thread_of(log, head.thread);
+    switch (head.kind) {
+    case Kind::host_access:
+        if (!(head.flags & log::kUnknown)) touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        return Step::taken;
+    case Kind::access:
+        if (head.flags & log::kLoose)
+            submit_loose(log, event, give(thread));
+        else
+            touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        return Step::taken;
+    case Kind::sync:
+        return synchronize(thread, event, give_up);
+    case Kind::event_wait: {
+        if (!(head.flags & log::kShared)) return Step::taken;
+        Signal& signal = signal_of(event.a());
+        const auto found = signal.records.lower_bound(event.b());
+        if (found == signal.records.end() && !give_up) return Step::blocked;
+        const Place place = place_of(log, event, false);
+        if (found != signal.records.end())
+            learn(thread, found->second.past, edge(found->second.place, place), head.time_ns);
+        else
+            learn_all(thread, place);
+        return Step::taken;
+    }
+    case Kind::notify: {
+        const uint64_t epoch = epoch_of(thread);
+        Record record = record_by(log, event, thread.actor, epoch, give(thread));
+        put(line_of(log, event.a(), event.b()), std::move(record), event.c(), event.a(), event.b());
+        return Step::taken;
+    }
+    case Kind::notify_wait: {
+        Line& line = line_of(log, event.a(), event.b());
+        const bool is_there = has_record(line, event.c());
+        if (!is_there && !give_up) return Step::blocked;
+        const Place place = place_of(log, event, false);
+        const uint64_t epoch = epoch_of(thread);
+        learn(thread, consume(log, event.a(), line, is_there ? event.c() : 0, thread.actor, epoch, place), edge(place, place), head.time_ns);
+        return Step::taken;
+    }
+    case Kind::notify_reset:
+        reset(line_of(log, event.a(), event.b()), event.c(), thread.actor, epoch_of(thread), place_of(log, event, false));
+        return Step::taken;
+    case Kind::fence:
+    case Kind::drain:
+        if (Channel* const channel = channel_of(log, event.a())) {
+            for (auto& [base, delivery] : channel->deliveries)
+                if (delivery.stream && !advance(*delivery.stream, delivery.submitted, give_up)) return Step::blocked;
+            thread.given = true;
+            thread.has_snapshot = false;
+            fence(*channel, thread.past, thread.actor, epoch_of(thread));
+        }
+        return Step::taken;
+    case Kind::freed:
+        freed(log, event, give(thread));
+        return Step::taken;
+    case Kind::taken_back:
+        taken_back(log, event, give(thread));
+        return Step::taken;
+    case Kind::post:
+        post(thread, event);
+        return Step::taken;
+    case Kind::take:
+        return take(thread, event, give_up);
+    case Kind::collective: {
+        touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        thread.gate = begin_collective(log, event, give(thread));
+        return Step::taken;
+    }
+    case Kind::collected: {
+        if (!thread.gate.collection) return Step::taken;
+        if (!is_complete(thread.gate)) {
+            if (!give_up) return Step::blocked;
+            ++unexplained_;
+        }
+        const Place place = place_of(log, event, false);
+        learn(thread, end_collective(thread.gate, place), edge(place, place), head.time_ns);
+        thread.gate = {};
+        return Step::taken;
+    }
+    default:
+        return Step::taken;
+    }
+}
+
+}  // namespace peerlane::check

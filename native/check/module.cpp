@@ -1,0 +1,126 @@
+// peerlane._check: the analysis of event logs, as plain data.  It shares no state with peerlane._core.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "check/analysis.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane::check;
+
+namespace {
+
+constexpr const char* kKinds[] = {"race", "lost-notify", "unconsumed-notify", "use-after-free", "unwritten-read", "relied-on-schedule"};
+constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "answer", "fence", "consumption", "wait", "write", "promise"};
+
+nb::dict as_dict(const Place& place) {
+    nb::dict made;
+    made["log"] = place.log;
+    made["site"] = place.site;
+    made["thread"] = place.thread;
+    made["event_kind"] = peerlane::log::kKindNames[static_cast<size_t>(place.kind)];
+    made["op"] = place.op;
+    made["access"] = place.is_write ? "write" : "read";
+    made["loose"] = place.is_loose;
+    made["fetch"] = place.is_fetch;
+    made["stream"] = place.stream;
+    made["sequence"] = place.sequence;
+    made["channel"] = place.channel;
+    made["rank"] = place.rank;
+    made["event"] = place.event;
+    made["time_ns"] = place.time_ns;
+    return made;
+}
+
+nb::dict as_dict(const Finding& finding) {
+    nb::dict made;
+    made["kind"] = kKinds[static_cast<size_t>(finding.kind)];
+    made["certain"] = finding.certain;
+    made["count"] = finding.count;
+    made["first"] = as_dict(finding.first);
+    made["second"] = as_dict(finding.second);
+    made["bytes"] = nb::make_tuple(finding.from, finding.to);
+    made["memory"] = nb::none();
+    if (finding.in_allocation) {
+        nb::dict memory;
+        memory["log"] = finding.memory_log;
+        memory["site"] = finding.memory_site;
+        memory["allocation"] = finding.allocation;
+        memory["size"] = finding.size;
+        made["memory"] = memory;
+    }
+    made["missing"] = kMissing[static_cast<size_t>(finding.missing)];
+    made["help"] = nb::none();
+    if (finding.has_help) made["help"] = as_dict(finding.help);
+    made["help_is_enough"] = finding.help_is_enough;
+    made["line"] = nb::make_tuple(finding.bank, finding.line);
+    made["last_order"] = nb::none();
+    if (finding.has_last_order) {
+        const Edge& edge = finding.last_order;
+        made["last_order"] = nb::make_tuple(edge.from_log, edge.from_site, peerlane::log::kKindNames[static_cast<size_t>(edge.from)], edge.to_log, edge.to_site,
+                                            peerlane::log::kKindNames[static_cast<size_t>(edge.to)]);
+    }
+    return made;
+}
+
+}  // namespace
+
+NB_MODULE(_check, m) {
+    m.doc() = "The analysis of event logs (docs/design/checker.md), as plain data.";
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const peerlane::log::BadLog& error) {
+            PyErr_SetString(PyExc_ValueError, error.what());
+        }
+    });
+    nb::class_<Analysis>(m, "Analysis", "Finds, in the event logs of all processes, which two events are not ordered.  One thread uses it at a time.")
+        .def(nb::init<uint64_t>(), "limit"_a = uint64_t{768} << 20,
+             "With more than about `limit` bytes of history the older half is forgotten; `stats` counts it.")
+        .def("add", &Analysis::add, "path"_a, "may_give_back"_a = false,
+             "Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  ValueError: not a log.")
+        .def("close", &Analysis::close, "log"_a, "The process of this log has ended: nothing will be added.")
+        .def("poll", &Analysis::poll, "horizon_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "Read what the logs have, but for events after `horizon_ns` (CLOCK_MONOTONIC): another process may still publish an earlier one.")
+        .def("finish", &Analysis::finish, nb::call_guard<nb::gil_scoped_release>(), "Read the rest of all logs, whose processes have ended.")
+        .def(
+            "findings",
+            [](Analysis& self) {
+                nb::list all;
+                for (const Finding& finding : self.findings()) all.append(as_dict(finding));
+                return all;
+            },
+            nb::sig("def findings(self) -> list[dict[str, typing.Any]]"), "Return what was found so far.")
+        .def(
+            "facts",
+            [](const Analysis& self, uint32_t log) {
+                const Analysis::LogFacts facts = self.facts(log);
+                nb::dict made;
+                made["pid"] = facts.pid;
+                made["rank"] = facts.rank;
+                made["ended"] = facts.ended;
+                made["events"] = facts.events;
+                made["dropped"] = facts.dropped;
+                made["problem"] = facts.problem;
+                return made;
+            },
+            "log"_a, nb::sig("def facts(self, log: int) -> dict[str, typing.Any]"),
+            "Return what is known of a log; `problem` is not empty if it could not be read to its end.")
+        .def(
+            "stats",
+            [](const Analysis& self) {
+                const Stats stats = self.stats();
+                nb::dict made;
+                made["events"] = stats.events;
+                made["dropped"] = stats.dropped;
+                made["forgotten"] = stats.forgotten;
+                made["unexplained"] = stats.unexplained;
+                made["cells"] = stats.cells;
+                made["accesses"] = stats.accesses;
+                made["actors"] = stats.actors;
+                made["waiting"] = stats.waiting;
+                made["compactions"] = stats.compactions;
+                return made;
+            },
+            nb::sig("def stats(self) -> dict[str, int]"), "Return counts: of events, of what was dropped or forgotten, and of what is kept.");
+}

@@ -1,0 +1,235 @@
+// Notifies and their waits; channels and their fences.
+#include "check/analysis.h"
+#include "stream/notify.h"
+
+namespace peerlane::check {
+
+using log::Kind;
+
+namespace {
+
+constexpr uint8_t kBinary = static_cast<uint8_t>(NotifyKind::binary);
+
+// Lines of one process have its log's number beside their own.
+Pair key_of(uint32_t log, uint64_t bank, uint64_t line) {
+    return bank == 0 ? Pair{uint64_t{log} << 1 | 1, line} : Pair{bank << 1 ^ bank >> 63, line};
+}
+
+}  // namespace
+
+Analysis::Line& Analysis::line_of(uint32_t log, uint64_t bank, uint64_t line) {
+    const auto [place, is_new] = lines_.try_emplace(key_of(log, bank, line));
+    Line& found = place->second;
+    found.used = events_;
+    if (is_new && has_lost_lines_) {   // of whichever kind it was: a level line promises the least
+        found.kind = static_cast<uint8_t>(NotifyKind::level);
+        found.is_tainted = true;
+    }
+    return found;
+}
+
+Analysis::Signal& Analysis::signal_of(uint64_t number) {
+    Signal& found = signals_[number];
+    found.used = events_;
+    return found;
+}
+
+// A line of one process has another name from now on.
+void Analysis::share_line(uint32_t log, uint64_t own, uint64_t bank, uint64_t line) {
+    auto node = lines_.extract(key_of(log, 0, own));
+    if (!node) return;
+    for (Record& record : node.mapped().records) record.line = {bank, line};
+    node.key() = key_of(log, bank, line);
+    lines_.erase(node.key());
+    lines_.insert(std::move(node));
+}
+
+Analysis::Channel* Analysis::channel_of(uint32_t log, uint64_t number) {
+    auto& channels = logs_[log]->channels;
+    const auto found = channels.find(number);
+    return number == 0 || found == channels.end() ? nullptr : &found->second;
+}
+
+Actor Analysis::delivery_of(Channel& channel, Actor base) {
+    Delivery& delivery = channel.deliveries[base];
+    if (delivery.actor == 0) delivery.actor = new_actor(Role::delivery, channel.log, base, channel.number);
+    return delivery.actor;
+}
+
+// The newest fence of the channel that comes before what an actor does; null: there is none.
+const Analysis::Fence* Analysis::fence_before(const Channel& channel, Actor actor, const Past& past) {
+    for (auto fence = channel.fenced.rbegin(); fence != channel.fenced.rend(); ++fence)
+        if (fence->actor == actor || past.sure.of(fence->actor) >= fence->epoch) return &*fence;
+    return nullptr;
+}
+
+// A record by `actor`, whose past and own part are `past`.
+Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past) {
+    Record record{0, past, actor, epoch, place_of(log, event, false), {event.a(), event.b()}};
+    const auto bring = [&](Channel& channel) {
+        // Without a stream all threads are one: a thread brings what it knows that others wrote.
+        const bool is_thread = actors_[actor].role == Role::thread;
+        for (const auto& [base, delivery] : channel.deliveries)
+            if (base == actor || (is_thread && actors_[base].role == Role::thread))
+                if (const uint64_t number = std::min(delivery.newest, past.sure.of(base))) record.past.set(delivery.actor, number, 0);
+        if (const Fence* const fence = fence_before(channel, actor, past)) record.past.join(fence->past, 0);
+        record.place.channel = channel.number;
+        record.place.rank = channel.rank;
+        channel.sent.push_back({actor, epoch, event.a(), event.b(), record.place});
+        if (channel.sent.size() > 16) channel.sent.pop_front();
+    };
+    if (event.d() != 0) {
+        if (Channel* const channel = channel_of(log, event.d())) bring(*channel);
+        const auto loose = logs_[log]->loose_writes.find(event.head.stream);
+        if (event.head.stream != 0 && loose != logs_[log]->loose_writes.end() && loose->second.sequence == event.head.sequence)
+            for (const auto& [own, number] : loose->second.brought) record.past.set(own, number, 0);
+        return record;
+    }
+    auto& here = *logs_[log];
+    const auto by_bank = here.by_outgoing.equal_range(event.a());
+    // Both ends of a channel in one process share the notifies themselves, so such a line can be of several channels.
+    for (auto each = by_bank.first; each != by_bank.second; ++each)
+        if (Channel* const channel = channel_of(log, each->second)) bring(*channel);
+    return record;
+}
+
+bool Analysis::has_record(const Line& line, uint64_t number) const {
+    if (number == 0 || (line.was_consumed && number <= line.consumed)) return true;
+    const auto at = std::lower_bound(line.records.begin(), line.records.end(), number,
+                                     [](const Record& record, uint64_t wanted) { return record.number < wanted; });
+    return at != line.records.end() && at->number == number;
+}
+
+void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, uint64_t index) {
+    record.number = number;
+    const auto at = std::lower_bound(line.records.begin(), line.records.end(), number,
+                                     [](const Record& each, uint64_t wanted) { return each.number < wanted; });
+    if (number == 0 || (at != line.records.end() && at->number == number)) return;
+    if (line.kind == kBinary && number > line.consumed) {
+        const Place* doubled = nullptr;   // the record that this one may replace
+        bool certain = true;
+        if (at != line.records.begin()) {
+            doubled = &std::prev(at)->place;
+        } else if (line.was_consumed && record.past.sure.of(line.consumer) < line.consumer_epoch &&
+                   !was_cancelled(actors_[line.consumer], line.consumer_epoch)) {
+            doubled = &line.last_record;
+            certain = !is_excusable(line.consumer, line.consumer_epoch, line.consumption, record.place);
+        }
+        if (doubled)
+            if (Finding* const found = report(FindingKind::lost_notify, *doubled, record.place, certain, Missing::consumption)) {
+                found->bank = bank;
+                found->line = index;
+                found->has_help = at == line.records.begin();
+                found->help = line.consumption;
+            }
+    }
+    line.log = record.place.log;
+    line.records.insert(at, std::move(record));
+    // Records that nobody waits for: the first and the newest say enough.
+    if (line.records.size() > kMostRecords) line.records.erase(line.records.begin() + 1);
+}
+
+// What the recorder may have done by now, for a wait whose record no log has.
+Past Analysis::recorder_of(uint32_t log, uint64_t bank) const {
+    for (uint32_t i = 0; i < logs_.size(); ++i)
+        if (bank != 0 && logs_[i]->by_outgoing.contains(bank)) return everything_of(i);
+    return bank == 0 ? everything_of(log) : everything();
+}
+
+Past Analysis::consume(uint32_t log, uint64_t bank, Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place) {
+    Past past;
+    auto& records = line.records;
+    const auto is_there = has_record(line, number) && number != 0;
+    if (!is_there) {
+        ++unexplained_;
+        past = recorder_of(log, bank);
+        line.is_tainted = true;
+    } else if (line.kind == kBinary) {
+        bool is_first = true;
+        for (; !records.empty() && records.front().number <= number; records.pop_front()) {
+            const uint32_t via = edge(records.front().place, place);
+            if (is_first)
+                past.join(records.front().past, via);
+            else
+                past.join_by_chance(records.front().past, via);
+            is_first = false;
+            line.last_record = records.front().place;
+        }
+    } else {
+        const auto at = std::lower_bound(records.begin(), records.end(), number,
+                                         [](const Record& record, uint64_t wanted) { return record.number < wanted; });
+        if (at != records.end() && at->number == number) {
+            past.join(at->past, edge(at->place, place));
+            line.last_record = at->place;
+            if (line.kind != static_cast<uint8_t>(NotifyKind::level)) records.erase(at);
+        }
+    }
+    reset(line, number, actor, epoch, place);
+    return past;
+}
+
+void Analysis::reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place) {
+    if (line.kind == kBinary)
+        for (; !line.records.empty() && line.records.front().number <= number; line.records.pop_front()) line.last_record = line.records.front().place;
+    if (number == 0) return;
+    line.was_consumed = true;
+    line.consumed = std::max(line.consumed, number);
+    line.consumer = actor;
+    line.consumer_epoch = epoch;
+    line.consumption = place;
+}
+
+void Analysis::fence(Channel& channel, Past& past, Actor actor, uint64_t epoch) {
+    Fence made{actor, epoch, {}};
+    for (const auto& [base, delivery] : channel.deliveries)
+        if (delivery.newest != 0) made.past.set(delivery.actor, delivery.newest, 0);
+    ++channel.fences;
+    made.past.set(channel.loose_delivery, channel.fences, 0);
+    past.set(channel.loose, channel.fences, 0);
+    channel.fenced.push_back(std::move(made));
+    if (channel.fenced.size() > 8) channel.fenced.pop_front();
+}
+
+// A deadlock: a wait that waits in vain, and all other waits that its process has submitted.
+void Analysis::note_vain(uint32_t log, const Event& event) {
+    const Item* const found = item_at(stream_of(log, event.head.stream), event.head.sequence);
+    if (!found || found->event.head.kind != Kind::notify_wait || found->done || vain_.size() >= kMostRecords) return;
+    vain_.push_back({{found->event.a(), found->event.b()}, log, place_of(log, found->event, false)});
+    for (const auto& [id, stream] : logs_[log]->streams)
+        for (const Item& item : stream->queue)
+            if (item.event.head.kind == Kind::notify_wait) awaited_[key_of(log, item.event.a(), item.event.b())] = true;
+}
+
+// Records that came to the end of a wait in vain, for which nobody waits: one of the two has the wrong number.
+void Analysis::judge_vain() {
+    for (const Vain& vain : vain_)
+        for (auto& [key, line] : lines_) {
+            if (line.records.empty() || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level) || awaited_.contains(key)) continue;
+            const Record& record = line.records.front();
+            if (record.line.a != vain.line.a || (vain.line.a == 0 && line.log != vain.log)) continue;
+            line.was_told = true;
+            if (Finding* const made = report(FindingKind::unconsumed_notify, record.place, vain.place, true, Missing::wait)) {
+                made->bank = record.line.a;
+                made->line = record.line.b;
+            }
+        }
+}
+
+// At the end: records that nobody waited for, though the process that could wait has ended in an orderly way.
+void Analysis::judge_lines() {
+    for (const auto& [key, line] : lines_) {
+        if (line.records.empty() || line.was_told || line.is_tainted || line.kind == static_cast<uint8_t>(NotifyKind::level)) continue;
+        const Pair named = line.records.front().line;
+        bool has_ended = false;
+        for (uint32_t i = 0; i < logs_.size(); ++i)
+            if (named.a == 0 ? line.log == i : logs_[i]->incoming.contains(named.a)) has_ended = logs_[i]->has_ended;
+        if (!has_ended) continue;
+        for (const Record& record : line.records)
+            if (Finding* const found = report(FindingKind::unconsumed_notify, record.place, record.place, false, Missing::wait)) {
+                found->bank = named.a;
+                found->line = named.b;
+            }
+    }
+}
+
+}  // namespace peerlane::check

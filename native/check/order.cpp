@@ -1,0 +1,623 @@
+// What comes before what: threads, the queues of streams, keys that threads pass on, collectives.
+#include "check/analysis.h"
+#include "stream/operation.h"
+
+namespace peerlane::check {
+
+using log::Kind;
+
+namespace {
+
+constexpr uint64_t kSoonest = 64;         // how many of the newest are kept where only they matter
+constexpr uint64_t kEndOfThread = 2;      // the first word of the key that a thread posts at its end
+constexpr int kDeepest = 64;              // streams that wait for streams that wait ...
+
+// Ready only once a later event tells that what it waited for has come.
+bool needs_evidence(const Event& event) {
+    switch (event.head.kind) {
+    case Kind::notify_wait:
+        return event.c() == 0;
+    case Kind::value_wait:
+    case Kind::callback:
+        return true;
+    case Kind::access:
+        return event.head.op == static_cast<uint8_t>(OpKind::descriptor);
+    default:
+        return false;
+    }
+}
+
+}  // namespace
+
+Actor Analysis::new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel) {
+    Actor actor;
+    if (free_actors_.empty()) {
+        actor = static_cast<Actor>(actors_.size());
+        actors_.emplace_back();
+    } else {
+        actor = free_actors_.back();
+        free_actors_.pop_back();
+    }
+    actors_[actor] = ActorState{.role = role, .log = log, .id = id, .channel = channel};
+    return actor;
+}
+
+Analysis::Thread& Analysis::thread_of(uint32_t log, uint32_t id) {
+    auto& found = logs_[log]->threads[id];
+    if (!found) {
+        found = std::make_unique<Thread>();
+        found->log = log;
+        found->id = id;
+        found->actor = new_actor(Role::thread, log, id, 0);
+        actors_[found->actor].newest = 1;
+        if (logs_[log]->has_lost_threads) found->past = everything();
+    }
+    found->used = events_;
+    return *found;
+}
+
+Analysis::Stream& Analysis::stream_of(uint32_t log, uint64_t id) {
+    auto& found = logs_[log]->streams[id];
+    if (!found) {
+        found = std::make_unique<Stream>();
+        found->log = log;
+        found->id = id;
+        found->actor = new_actor(Role::stream, log, id, 0);
+    }
+    return *found;
+}
+
+uint64_t Analysis::epoch_of(Thread& thread) {
+    if (thread.given) {
+        thread.given = thread.has_snapshot = false;
+        actors_[thread.actor].newest = ++thread.number;
+    }
+    return thread.number;
+}
+
+// What the thread would tell; nobody is told.
+const Past& Analysis::give_for(Thread& thread) {
+    if (!thread.has_snapshot) {
+        thread.snapshot = thread.past;
+        thread.snapshot.set(thread.actor, thread.number, 0);
+        thread.has_snapshot = true;
+    }
+    return thread.snapshot;
+}
+
+const Past& Analysis::give(Thread& thread) {
+    thread.given = true;
+    return give_for(thread);
+}
+
+void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns) {
+    if (past.is_same(thread.past)) return;
+    bool is_news = past.has_more;
+    const Known* mine = thread.past.sure.begin();   // both go by actor
+    const Known* const end = thread.past.sure.end();
+    for (const Known& known : past.sure) {
+        while (mine != end && mine->actor < known.actor) ++mine;
+        if (known.actor == thread.actor || (mine != end && mine->actor == known.actor && mine->number >= known.number)) continue;
+        is_news = true;
+        ActorState& actor = actors_[known.actor];
+        actor.learned.push_back({known.number, time_ns, thread.log, thread.id});
+        if (actor.learned.size() > kSoonest) {
+            actor.learned.pop_front();
+            actor.has_forgotten_learned = true;
+        }
+    }
+    if (!is_news) return;
+    thread.past.join(past, via);
+    thread.has_snapshot = false;
+}
+
+void Analysis::learn_all(Thread& thread, const Place& place) {
+    ++unexplained_;
+    learn(thread, everything(), edge(place, place), place.time_ns);
+}
+
+// All that was read so far: for what comes after an order that no log tells.
+Past Analysis::everything() const {
+    Past all;
+    for (Actor actor = 1; actor < actors_.size(); ++actor)
+        if (actors_[actor].newest != 0) all.set(actor, actors_[actor].newest, 0);
+    return all;
+}
+
+Past Analysis::everything_of(uint32_t log) const {
+    Past all;
+    for (Actor actor = 1; actor < actors_.size(); ++actor)
+        if (actors_[actor].log == log && actors_[actor].newest != 0) all.set(actor, actors_[actor].newest, 0);
+    for (const auto& [id, thread] : logs_[log]->threads) all.join(thread->past, 0);
+    for (const auto& [id, stream] : logs_[log]->streams) all.join(stream->past, 0);
+    return all;
+}
+
+size_t Analysis::EdgeHash::operator()(const Edge& edge) const {
+    return PairHash{}({uint64_t{edge.from_log} << 40 ^ uint64_t{edge.from_site} << 8 ^ static_cast<uint64_t>(edge.from),
+                       uint64_t{edge.to_log} << 40 ^ uint64_t{edge.to_site} << 8 ^ static_cast<uint64_t>(edge.to)});
+}
+
+uint32_t Analysis::edge(const Place& from, const Place& to) {
+    const Edge made{from.log, from.site, to.log, to.site, from.kind, to.kind};
+    const auto found = edge_numbers_.find(made);
+    if (found != edge_numbers_.end()) return found->second;
+    if (edges_.size() > kMostActors) return 0;
+    edges_.push_back(made);
+    return edge_numbers_[made] = static_cast<uint32_t>(edges_.size() - 1);
+}
+
+Past Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to) {
+    Past past;
+    const auto after = std::upper_bound(stream.versions.begin(), stream.versions.end(), sequence,
+                                        [](uint64_t wanted, const Version& version) { return wanted < version.sequence; });
+    if (after != stream.versions.begin()) past = std::prev(after)->past;
+    Place from{.log = stream.log, .kind = Kind::sync};
+    const auto recorded = std::lower_bound(stream.recorded.begin(), stream.recorded.end(), std::pair<uint64_t, uint32_t>(sequence, 0));
+    if (recorded != stream.recorded.end() && recorded->first == sequence) {
+        from.site = recorded->second;
+        from.kind = Kind::event_record;
+    }
+    past.set(stream.actor, sequence, edge(from, to));
+    return past;
+}
+
+void Analysis::note_version(Stream& stream, uint64_t sequence) {
+    auto& versions = stream.versions;
+    if (!versions.empty() && versions.back().past.is_same(stream.past)) return;
+    versions.push_back({sequence, stream.past});
+    if (versions.size() <= kMostVersions) return;
+    // Of two neighbours the older one goes: who asks for it later is told a little more than is true.
+    std::deque<Version> left;
+    for (size_t i = 0; i + 1 < versions.size(); i += 2) left.push_back({versions[i].sequence, std::move(versions[i + 1].past)});
+    if (versions.size() % 2 != 0) left.push_back(std::move(versions.back()));
+    versions.swap(left);
+}
+
+void Analysis::passed(Stream& stream, uint64_t sequence) {
+    if (sequence <= stream.passed) return;
+    stream.passed = sequence;
+    ready_.insert(ready_.end(), stream.followers.begin(), stream.followers.end());
+    stream.followers.clear();
+}
+
+void Analysis::settle() {
+    while (!ready_.empty()) {
+        Stream* const stream = ready_.front();
+        ready_.pop_front();
+        advance(*stream, 0, false);
+    }
+}
+
+Analysis::Item* Analysis::item_at(Stream& stream, uint64_t sequence) {
+    const auto at = std::lower_bound(stream.queue.begin(), stream.queue.end(), sequence,
+                                     [](const Item& item, uint64_t wanted) { return item.event.head.sequence < wanted; });
+    return at != stream.queue.end() && at->event.head.sequence == sequence ? &*at : nullptr;
+}
+
+void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver) {
+    Channel* const channel = channel_of(log, event.a());
+    if (!channel) return;
+    const bool fetches = event.head.flags & log::kFetch;
+    const uint64_t number = channel->fences + 1;
+    actors_[channel->loose].newest = actors_[channel->loose_delivery].newest = number;
+    const auto first = static_cast<uint32_t>(accesses_.size());
+    Past past = giver;
+    if (const Fence* const fence = fence_before(*channel, channel->loose, giver)) past.join(fence->past, 0);
+    touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, past);
+    auto& writes = logs_[log]->loose_writes;
+    if (event.head.stream != 0 && (writes.size() < kMostActors || writes.contains(event.head.stream)))
+        writes[event.head.stream] = {event.head.sequence, event.a(), first, static_cast<uint32_t>(accesses_.size()), {}};
+}
+
+// Its accesses become those of actors of their own, which the notify knows; a fence of the channel still brings them.
+void Analysis::bring_loose(uint32_t log, const Event& notify) {
+    const auto found = logs_[log]->loose_writes.find(notify.head.stream);
+    if (found == logs_[log]->loose_writes.end()) return;
+    LooseWrite& write = found->second;
+    if (write.channel != notify.d() || write.sequence + 1 != notify.head.sequence || write.end > accesses_.size() || !write.brought.empty()) return;
+    Actor made[2] = {0, 0};
+    for (uint32_t i = write.first; i < write.end; ++i) {
+        Origin origin = origins_[accesses_[i].origin];
+        const Role role = actors_[origin.actor].role;
+        if (role != Role::loose && role != Role::loose_delivery) continue;
+        Actor& own = made[role == Role::loose_delivery];
+        if (own == 0) {
+            own = new_actor(role, log, LooseWrite::kOwn, write.channel);
+            actors_[own].newest = accesses_[i].number;
+            write.brought.emplace_back(own, accesses_[i].number);
+        }
+        origin.actor = own;
+        accesses_[i].origin = origin_of(log, origin);
+    }
+    write.sequence = notify.head.sequence;
+}
+
+void Analysis::submit(uint32_t log, const Event& event) {
+    const log::Head& head = event.head;
+    Thread& thread = thread_of(log, head.thread);
+    if (head.kind == Kind::access && head.flags & log::kLoose) {
+        submit_loose(log, event, give(thread));
+        return;
+    }
+    Stream& stream = stream_of(log, head.stream);
+    if (head.sequence <= stream.submitted) return;   // no order of a log: each number is given once
+    if (head.kind == Kind::notify) bring_loose(log, event);
+    const Past& giver = give(thread);
+    std::vector<Dependency> after;
+    switch (head.kind) {
+    case Kind::event_wait:
+        if (!(head.flags & log::kShared)) {
+            const auto found = logs_[log]->streams.find(event.a());
+            if (found != logs_[log]->streams.end() && found->second.get() != &stream)
+                after.push_back({found->second.get(), std::min(event.b(), found->second->submitted), true});
+        }
+        break;
+    case Kind::fence:
+    case Kind::drain:
+        if (Channel* const channel = channel_of(log, event.a()))
+            for (auto& [base, delivery] : channel->deliveries)
+                if (delivery.stream && delivery.stream != &stream) after.push_back({delivery.stream, delivery.submitted, false});
+        break;
+    case Kind::access:
+        if (event.a() != 0 && !(head.flags & log::kFetch))
+            if (Channel* const channel = channel_of(log, event.a())) {
+                delivery_of(*channel, stream.actor);
+                Delivery& delivery = channel->deliveries[stream.actor];
+                delivery.stream = &stream;
+                delivery.submitted = head.sequence;
+            }
+        break;
+    default:
+        break;
+    }
+    if (stream.group && stream.group->legacy == &stream) {
+        for (Stream* const other : stream.group->streams)
+            if (other != &stream && other->legacy_seen < other->submitted) {
+                other->legacy_seen = other->submitted;
+                after.push_back({other, other->submitted, true});
+            }
+    } else if (stream.group && stream.group->legacy) {
+        Stream& legacy = *stream.group->legacy;
+        if (stream.legacy_seen_of_it < legacy.submitted) {
+            stream.legacy_seen_of_it = legacy.submitted;
+            after.push_back({&legacy, legacy.submitted, true});
+        }
+    }
+    stream.submitted = head.sequence;
+    actors_[stream.actor].newest = head.sequence;
+
+    const bool is_free = stream.queue.empty() && !stream.gate.collection && !stream.is_busy && !needs_evidence(event) &&
+                         !(head.kind == Kind::event_wait && head.flags & log::kShared) &&
+                         std::all_of(after.begin(), after.end(), [](const Dependency& each) { return each.stream->passed >= each.sequence; });
+    if (is_free) {
+        perform(stream, event, nullptr, giver, after);
+        return;
+    }
+    Item& item = stream.queue.emplace_back();
+    item.event = event;
+    item.spans.assign(event.spans, event.spans + head.spans);
+    if (event.rows) item.rows.assign(event.rows, event.rows + head.spans);
+    item.event.spans = item.spans.data();
+    item.event.rows = event.rows ? item.rows.data() : nullptr;
+    item.giver = giver;
+    item.after = std::move(after);
+    advance(stream, 0, false);
+}
+
+bool Analysis::is_ready(Stream& stream, Item& item, bool must, bool give_up, int depth) {
+    for (const Dependency& each : item.after) {
+        if (each.stream->passed >= each.sequence) continue;
+        if (must && depth < kDeepest && !advance(*each.stream, each.sequence, give_up, depth + 1)) return false;
+        if (must) continue;
+        each.stream->followers.push_back(&stream);
+        return false;
+    }
+    const Event& event = item.event;
+    if (event.head.kind == Kind::event_wait && event.head.flags & log::kShared) {
+        Signal& signal = signal_of(event.a());
+        if (signal.records.lower_bound(event.b()) != signal.records.end() || (must && give_up)) return true;
+        signal.waiting.push_back(&stream);
+        return false;
+    }
+    return item.done || must || !needs_evidence(event);
+}
+
+// Operations up to `over` are over in the program; more of them as far as they are ready.  False: one of the former waits for
+// what another log has not told yet.
+bool Analysis::advance(Stream& stream, uint64_t over, bool give_up, int depth) {
+    if (stream.is_busy) return true;
+    stream.is_busy = true;
+    bool is_over = true;
+    for (;;) {
+        if (stream.gate.collection) {
+            const bool must = stream.gate_sequence <= over;
+            if (!is_complete(stream.gate)) {
+                if (!must || !give_up) {
+                    stream.gate.collection->waiting.push_back(&stream);
+                    is_over = !must;
+                    break;
+                }
+                ++unexplained_;
+            }
+            const Place place{.log = stream.log, .kind = Kind::collected};
+            stream.past.join(end_collective(stream.gate, place), 0);
+            stream.gate = {};
+            note_version(stream, stream.gate_sequence);
+            passed(stream, stream.gate_sequence);
+        }
+        if (stream.queue.empty()) break;
+        Item& item = stream.queue.front();
+        const bool must = item.event.head.sequence <= over;
+        if (!is_ready(stream, item, must, give_up, depth)) {
+            is_over = !must;
+            break;
+        }
+        Item first = std::move(item);
+        stream.queue.pop_front();
+        Event event = first.event;
+        if (event.head.kind == Kind::access && !first.pieces.empty()) {   // a launch reads its list, and moves what that says
+            if (!first.rows.empty() || !first.piece_rows.empty()) {
+                first.rows.resize(first.spans.size());
+                first.piece_rows.resize(first.pieces.size());
+                first.rows.insert(first.rows.end(), first.piece_rows.begin(), first.piece_rows.end());
+            }
+            first.spans.insert(first.spans.end(), first.pieces.begin(), first.pieces.end());
+            event.head.spans = static_cast<uint32_t>(first.spans.size());
+        }
+        event.spans = first.spans.data();
+        event.rows = first.rows.empty() ? nullptr : first.rows.data();
+        perform(stream, event, &first, first.giver, first.after);
+    }
+    stream.is_busy = false;
+    return is_over;
+}
+
+void Analysis::perform(Stream& stream, const Event& event, const Item* item, const Past& giver, const std::vector<Dependency>& after) {
+    const log::Head& head = event.head;
+    const uint32_t log = stream.log;
+    const Place place = place_of(log, event, false);
+    if (!stream.giver.is_same(giver)) {
+        stream.past.join(giver, edge(place, place));
+        stream.giver = giver;
+    }
+    for (const Dependency& each : after)
+        if (each.joins) stream.past.join(past_at(*each.stream, each.sequence, place), edge(place, place));
+
+    const uint64_t number = head.flags & log::kMerged && head.repeats != 0 && head.repeats <= head.sequence ? head.sequence - head.repeats + 1 : head.sequence;
+    const auto with_own = [&] {
+        Past past = stream.past;
+        past.set(stream.actor, head.sequence, 0);
+        return past;
+    };
+    switch (head.kind) {
+    case Kind::access:
+        touch(log, event, stream.actor, number, stream.past);
+        break;
+    case Kind::event_record:
+        stream.recorded.emplace_back(head.sequence, head.site);
+        if (stream.recorded.size() > kMostVersions) stream.recorded.pop_front();
+        if (event.a() != 0) {
+            Signal& signal = signal_of(event.a());
+            signal.records[event.b()] = Record{event.b(), with_own(), stream.actor, head.sequence, place, {}};
+            if (signal.records.size() > kSoonest) signal.records.erase(signal.records.begin());
+            ready_.insert(ready_.end(), signal.waiting.begin(), signal.waiting.end());
+            signal.waiting.clear();
+        }
+        break;
+    case Kind::event_wait:
+        if (head.flags & log::kShared) {
+            const auto& records = signal_of(event.a()).records;
+            const auto found = records.lower_bound(event.b());
+            if (found == records.end()) ++unexplained_;
+            stream.past.join(found == records.end() ? everything() : found->second.past,
+                             edge(found == records.end() ? place : found->second.place, place));
+        }
+        break;
+    case Kind::notify: {
+        Record record = record_by(log, event, stream.actor, head.sequence, with_own());
+        if (event.c() != 0) {
+            put(line_of(log, event.a(), event.b()), std::move(record), event.c(), event.a(), event.b());
+        } else {
+            stream.unnumbered.insert_or_assign(head.sequence, std::move(record));
+            if (stream.unnumbered.size() > kMostKeys) stream.unnumbered.erase(stream.unnumbered.begin());
+        }
+        break;
+    }
+    case Kind::notify_wait:
+        stream.past.join(consume(log, event.a(), line_of(log, event.a(), event.b()), event.c() != 0 || !item ? event.c() : item->result, stream.actor, head.sequence, place),
+                         edge(place, place));
+        break;
+    case Kind::callback:
+        if (item) stream.past.join(item->ended, edge(place, place));
+        break;
+    case Kind::value_wait:
+        for (uint32_t i = 0; i < head.spans; ++i) acquire_word(log, event.spans[i], stream.past, place);
+        break;
+    case Kind::fence:
+    case Kind::drain:
+        if (Channel* const channel = channel_of(log, event.a())) fence(*channel, stream.past, stream.actor, head.sequence);
+        break;
+    case Kind::freed:
+        freed(log, event, with_own());
+        break;
+    case Kind::collective:
+        touch(log, event, stream.actor, head.sequence, stream.past);
+        stream.gate = begin_collective(log, event, with_own());
+        stream.gate_sequence = head.sequence;
+        note_version(stream, head.sequence);
+        if (!stream.is_busy) advance(stream, 0, false);   // else the loop that called goes on
+        return;
+    default:
+        break;
+    }
+    note_version(stream, head.sequence);
+    passed(stream, head.sequence);
+}
+
+Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool give_up) {
+    const log::Head& head = event.head;
+    const auto found = logs_[thread.log]->streams.find(head.stream);
+    if (found == logs_[thread.log]->streams.end()) return Step::taken;
+    Stream& stream = *found->second;
+    const uint64_t sequence = std::min(head.sequence, stream.submitted);
+    if (sequence == 0) return Step::taken;
+    if (!advance(stream, sequence, give_up)) return Step::blocked;
+    if (thread.past.sure.of(stream.actor) >= sequence) return Step::taken;
+    const Place place = place_of(thread.log, event, false);
+    learn(thread, past_at(stream, sequence, place), edge(place, place), head.time_ns);
+    // Older versions are not asked for any more but by other threads, which are then told a little more than is true.
+    while (stream.versions.size() > kSoonest && stream.versions[1].sequence <= sequence) stream.versions.pop_front();
+    return Step::taken;
+}
+
+void Analysis::cancel(uint32_t log, const Event& event) {
+    Stream& stream = stream_of(log, event.head.stream);
+    const uint64_t from = event.head.sequence, to = std::min(std::max(event.a(), from), stream.submitted);
+    if (from > to) return;
+    const auto is_before = [](const Item& item, uint64_t wanted) { return item.event.head.sequence < wanted; };
+    const auto first = std::lower_bound(stream.queue.begin(), stream.queue.end(), from, is_before);
+    const auto last = std::lower_bound(first, stream.queue.end(), to + 1, is_before);
+    const bool was_front = first == stream.queue.begin();
+    stream.queue.erase(first, last);
+    if (was_front && !stream.gate.collection) passed(stream, stream.queue.empty() ? to : std::min(to, stream.queue.front().event.head.sequence - 1));
+    stream.unnumbered.erase(stream.unnumbered.lower_bound(from), stream.unnumbered.upper_bound(to));
+    auto& cancelled = actors_[stream.actor].cancelled;
+    cancelled.emplace_back(from, to);
+    if (cancelled.size() > kMostRecords) cancelled.erase(cancelled.begin());
+    advance(stream, 0, false);
+}
+
+// The numbers of locks and threads are those of one process; other keys are hashes, and belong to the node.
+Pair Analysis::post_key(uint32_t log, const Event& event) {
+    return event.a() < log::kProcess ? Pair{uint64_t{log} * log::kProcess + event.a(), event.b()} : Pair{event.a(), event.b()};
+}
+
+void Analysis::post(Thread& thread, const Event& event) {
+    thread.has_ended = thread.has_ended || event.a() == kEndOfThread;
+    Key& key = keys_[post_key(thread.log, event)];
+    key.free += event.c();
+    if (event.c() != 0) return;
+    const Place place = place_of(thread.log, event, false);
+    key.all.join(give(thread), edge(place, place));
+    key.used = events_;
+    key.posts.emplace_back(++key.count, key.all);
+    if (key.posts.size() > kSoonest) key.posts.pop_front();
+}
+
+Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
+    thread.has_ended = false;   // the system gives its number to a new one
+    if (event.a() == log::kProcess) return take_process(thread, event, give_up);
+    const Place place = place_of(thread.log, event, false);
+    const auto found = keys_.find(post_key(thread.log, event));
+    uint64_t wanted = event.c();
+    if (wanted == log::kNextPost) {
+        wanted = found == keys_.end() ? 1 : found->second.next + 1;
+        if (found != keys_.end() && wanted <= found->second.free) {
+            ++found->second.next;
+            return Step::taken;
+        }
+        wanted -= found == keys_.end() ? 0 : found->second.free;
+    }
+    if (found == keys_.end() || found->second.count < wanted) {
+        if (wanted == 0 && found == keys_.end() && !has_lost_keys_) return Step::taken;
+        if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
+        if (event.c() == log::kNextPost) ++keys_[post_key(thread.log, event)].next;
+        learn_all(thread, place);
+        return Step::taken;
+    }
+    Key& key = found->second;
+    key.used = events_;
+    key.next += event.c() == log::kNextPost;
+    if (wanted == 0) {   // of a lock: all who had it before
+        learn(thread, key.all, edge(place, place), event.head.time_ns);
+        return Step::taken;
+    }
+    const auto at = std::lower_bound(key.posts.begin(), key.posts.end(), wanted,
+                                     [](const auto& post, uint64_t number) { return post.first < number; });
+    learn(thread, at == key.posts.end() ? key.all : at->second, edge(place, place), event.head.time_ns);
+    return Step::taken;
+}
+
+Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool give_up) {
+    const Place place = place_of(thread.log, event, false);
+    const auto is_it = [&](uint32_t log) {
+        const log::Reader& reader = logs_[log]->reader;
+        return log != thread.log && reader.pid() >= 0 && static_cast<uint64_t>(reader.pid()) == event.b() && reader.start_ns() < event.head.time_ns;
+    };
+    for (uint32_t i = 0; i < logs_.size() && !give_up; ++i) {
+        refill(*logs_[i]);
+        if (is_it(i) && (!logs_[i]->is_over || logs_[i]->now)) return Step::blocked;
+    }
+    for (uint32_t i = 0; i < logs_.size(); ++i)
+        if (is_it(i)) learn(thread, everything_of(i), edge(place, place), event.head.time_ns);
+    return Step::taken;
+}
+
+Analysis::Gate Analysis::begin_collective(uint32_t log, const Event& event, Past past) {
+    const auto what = static_cast<log::Collective>(std::min<uint64_t>(event.b() >> 8 & 0xff, static_cast<uint64_t>(log::Collective::receive)));
+    const uint32_t rank = static_cast<uint32_t>(event.d()), peer = static_cast<uint32_t>(event.c());
+    Pair key{event.a(), event.b() >> 16 << 1};
+    if (what >= log::Collective::send) {
+        const uint32_t sender = what == log::Collective::send ? rank : peer, receiver = what == log::Collective::send ? peer : rank;
+        const uint64_t pair = (uint64_t{sender} << 32 | receiver) * 0x9e3779b97f4a7c15u;
+        key = {event.a() ^ pair, messages_[{event.a() ^ pair, what == log::Collective::send}]++ << 1 | 1};
+        if (messages_.size() > kMostKeys) messages_.clear();
+    }
+    auto& collection = collections_[key];
+    if (!collection) {
+        collection = std::make_shared<Collection>();
+        collection->key = key;
+        collection->what = what;
+        collection->size = what >= log::Collective::send ? 1 : event.d() >> 32;
+        collection->root = what == log::Collective::receive ? static_cast<uint32_t>(event.c()) : what == log::Collective::send ? rank : static_cast<uint32_t>(event.c());
+    }
+    collection->used = events_;
+    if (what != log::Collective::receive)
+        collection->begun.insert_or_assign(rank, Collection::Beginning{std::move(past), place_of(log, event, false)});
+    const Gate gate{collection, rank};
+    if (what == log::Collective::send) return {};
+    ready_.insert(ready_.end(), collection->waiting.begin(), collection->waiting.end());
+    collection->waiting.clear();
+    return gate;
+}
+
+bool Analysis::is_complete(const Gate& gate) const {
+    const Collection& all = *gate.collection;
+    switch (all.what) {
+    case log::Collective::broadcast:
+    case log::Collective::scatter:
+    case log::Collective::send:
+    case log::Collective::receive:
+        return gate.rank == all.root || all.begun.contains(all.root);
+    case log::Collective::reduce:
+    case log::Collective::gather:
+        return gate.rank != all.root || all.begun.size() >= all.size;
+    default:
+        return all.begun.size() >= all.size;
+    }
+}
+
+Past Analysis::end_collective(const Gate& gate, const Place& place) {
+    Collection& all = *gate.collection;
+    Past past;
+    const auto take = [&](const Collection::Beginning& beginning) { past.join(beginning.past, edge(beginning.place, place)); };
+    switch (all.what) {
+    case log::Collective::broadcast:
+    case log::Collective::scatter:
+    case log::Collective::send:
+    case log::Collective::receive:
+        if (const auto root = all.begun.find(all.root); root != all.begun.end()) take(root->second);
+        break;
+    case log::Collective::reduce:
+    case log::Collective::gather:
+        if (gate.rank != all.root) break;
+        [[fallthrough]];
+    default:
+        for (const auto& [rank, beginning] : all.begun) take(beginning);
+    }
+    if (++all.ends >= all.size) collections_.erase(all.key);
+    return past;
+}
+
+}  // namespace peerlane::check

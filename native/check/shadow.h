@@ -1,0 +1,223 @@
+// Who touched which bytes of a block last: an interval map.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace peerlane::check {
+
+// The bytes from `first` up to the next cell.
+struct Cell {
+    static constexpr uint32_t kUnwritten = uint32_t{1} << 31;   // of `write`: what lies there was never written
+    static constexpr uint32_t kAccess = ~kUnwritten;   // the access's number
+    static constexpr uint32_t kSet = uint32_t{1} << 31;         // of `read`: the number of a set of accesses
+
+    uint64_t first;
+    uint32_t write;   // the access that wrote last; 0: none that matters
+    uint32_t read;    // the access that read since then, or a set of them; 0: none
+
+    bool has_state_of(const Cell& other) const { return write == other.write && read == other.read; }
+};
+
+// A tree of three levels: a map of nodes, each of which has chunks, each of which has neighbouring cells.
+class Shadow {
+  public:
+    static constexpr uint64_t kEnd = uint64_t{1} << 62;   // no byte of a block lies beyond
+
+    Shadow() { nodes_.emplace(0, Node{{0}, {{Cell{0, 0, 0}}}}); }
+
+    uint64_t cells() const { return cells_; }
+
+    // Lets `change(cell, from, to)` change the state of each cell between `low` and `high`, cut to fit.
+    template <class Change>
+    void update(uint64_t low, uint64_t high, const Change& change) {
+        if (low >= high || high > kEnd) return;
+        while (low < high) {
+            const Place place = find(low);
+            const uint64_t end = std::min(high, end_of(place));
+            update_in(place, low, end, change);
+            low = end;
+        }
+    }
+
+    template <class Visit>
+    void each(uint64_t low, uint64_t high, const Visit& visit) const {
+        if (low >= high || high > kEnd) return;
+        auto node = std::prev(nodes_.upper_bound(low));
+        for (; node != nodes_.end() && node->first < high; ++node) {
+            const Node& here = node->second;
+            const uint64_t node_end = std::next(node) == nodes_.end() ? kEnd : std::next(node)->first;
+            for (size_t i = here.find(low); i < here.firsts.size() && here.firsts[i] < high; ++i) {
+                const auto& cells = here.chunks[i];
+                const uint64_t chunk_end = i + 1 < here.firsts.size() ? here.firsts[i + 1] : node_end;
+                for (size_t k = cell_at(cells, low); k < cells.size() && cells[k].first < high; ++k)
+                    visit(cells[k], std::max(cells[k].first, low), std::min(high, k + 1 < cells.size() ? cells[k + 1].first : chunk_end));
+            }
+        }
+    }
+
+    // Changes every cell, in order, and joins those that are alike.
+    template <class Change>
+    void change_all(const Change& change) {
+        Nodes all;
+        all.swap(nodes_);
+        cells_ = 0;
+        std::vector<Cell> chunk;
+        Cell last{0, 0, 0};
+        bool is_first = true;
+        for (auto& [first, node] : all) {
+            for (auto& cells : node.chunks) {
+                for (Cell cell : cells) {
+                    change(cell);
+                    if (!is_first && last.has_state_of(cell)) continue;
+                    is_first = false;
+                    last = cell;
+                    chunk.push_back(cell);
+                    if (chunk.size() == kMost / 2) append(chunk);
+                }
+                std::vector<Cell>().swap(cells);
+            }
+        }
+        if (!chunk.empty()) append(chunk);
+    }
+
+  private:
+    static constexpr size_t kMost = 128;   // cells of a chunk, chunks of a node
+
+    struct Node {
+        std::vector<uint64_t> firsts;   // of the chunks
+        std::vector<std::vector<Cell>> chunks;
+
+        size_t find(uint64_t at) const {
+            const auto place = std::upper_bound(firsts.begin(), firsts.end(), at);
+            return place == firsts.begin() ? 0 : static_cast<size_t>(place - firsts.begin()) - 1;
+        }
+    };
+    using Nodes = std::map<uint64_t, Node>;
+    struct Place {
+        Nodes::iterator node;
+        size_t chunk;
+    };
+
+    static size_t cell_at(const std::vector<Cell>& cells, uint64_t at) {
+        const auto place = std::upper_bound(cells.begin(), cells.end(), at, [](uint64_t wanted, const Cell& cell) { return wanted < cell.first; });
+        return place == cells.begin() ? 0 : static_cast<size_t>(place - cells.begin()) - 1;
+    }
+
+    Place find(uint64_t at) {
+        const auto node = std::prev(nodes_.upper_bound(at));
+        return {node, node->second.find(at)};
+    }
+    uint64_t end_of(const Place& place) const {
+        const auto& firsts = place.node->second.firsts;
+        if (place.chunk + 1 < firsts.size()) return firsts[place.chunk + 1];
+        return std::next(place.node) == nodes_.end() ? kEnd : std::next(place.node)->first;
+    }
+
+    void append(std::vector<Cell>& chunk) {
+        if (nodes_.empty() || nodes_.rbegin()->second.firsts.size() >= kMost / 2) nodes_.emplace_hint(nodes_.end(), chunk.front().first, Node{});
+        Node& node = nodes_.rbegin()->second;
+        node.firsts.push_back(chunk.front().first);
+        node.chunks.emplace_back(chunk.begin(), chunk.end());
+        cells_ += chunk.size();
+        chunk.clear();
+    }
+
+    // Both bounds lie in the chunk.
+    template <class Change>
+    void update_in(const Place& place, uint64_t low, uint64_t high, const Change& change) {
+        auto& cells = place.node->second.chunks[place.chunk];
+        const uint64_t chunk_end = end_of(place);
+        const auto end_of_cell = [&](size_t k) { return k + 1 < cells.size() ? cells[k + 1].first : chunk_end; };
+        made_.clear();
+        const auto add = [&](const Cell& cell) {
+            if (made_.empty() || !made_.back().has_state_of(cell)) made_.push_back(cell);
+        };
+        size_t begin = cell_at(cells, low), k = begin;
+        if (cells[begin].first < low)
+            add(cells[begin]);
+        else if (begin != 0)
+            add(cells[--begin]);
+        for (; k < cells.size() && cells[k].first < high; ++k) {
+            Cell cell = cells[k];
+            cell.first = std::max(cell.first, low);
+            change(cell, cell.first, std::min(high, end_of_cell(k)));
+            add(cell);
+        }
+        const Cell& last = cells[k - 1];
+        if (end_of_cell(k - 1) > high)
+            add({high, last.write, last.read});
+        else if (k < cells.size())
+            add(cells[k++]);
+
+        const size_t old = k - begin;
+        cells_ += made_.size();
+        cells_ -= old;
+        const auto at = cells.begin() + static_cast<std::ptrdiff_t>(begin);
+        const size_t common = std::min(old, made_.size());
+        std::copy_n(made_.begin(), common, at);
+        if (old > common)
+            cells.erase(at + static_cast<std::ptrdiff_t>(common), at + static_cast<std::ptrdiff_t>(old));
+        else
+            cells.insert(at + static_cast<std::ptrdiff_t>(common), made_.begin() + static_cast<std::ptrdiff_t>(common), made_.end());
+        if (cells.size() >= kMost)
+            split(place);
+        else if (cells.size() == 1)
+            drop_if_alike(place);
+    }
+
+    void split(const Place& place) {
+        Node& node = place.node->second;
+        auto& cells = node.chunks[place.chunk];
+        const auto half = cells.begin() + kMost / 2;
+        std::vector<Cell> upper(half, cells.end());
+        cells.erase(half, cells.end());
+        const auto after = static_cast<std::ptrdiff_t>(place.chunk + 1);
+        node.firsts.insert(node.firsts.begin() + after, upper.front().first);
+        node.chunks.insert(node.chunks.begin() + after, std::move(upper));
+        if (node.firsts.size() < kMost) return;
+        constexpr auto middle = static_cast<std::ptrdiff_t>(kMost / 2);
+        Node rest;
+        rest.firsts.assign(node.firsts.begin() + middle, node.firsts.end());
+        rest.chunks.assign(std::make_move_iterator(node.chunks.begin() + middle), std::make_move_iterator(node.chunks.end()));
+        node.firsts.resize(kMost / 2);
+        node.chunks.resize(kMost / 2);
+        const uint64_t first = rest.firsts.front();
+        nodes_.emplace_hint(std::next(place.node), first, std::move(rest));
+    }
+
+    // A chunk that says the same as the end of the one before it is not needed.
+    void drop_if_alike(const Place& place) {
+        Node& node = place.node->second;
+        const Cell& only = node.chunks[place.chunk].front();
+        if (place.chunk == 0 && place.node == nodes_.begin()) return;
+        const auto& before = place.chunk != 0 ? node.chunks[place.chunk - 1] : std::prev(place.node)->second.chunks.back();
+        if (!before.back().has_state_of(only)) return;
+        --cells_;
+        if (node.firsts.size() == 1) {
+            nodes_.erase(place.node);
+            return;
+        }
+        // The node begins where its first chunk begins.
+        if (place.chunk == 0) {
+            auto rest = nodes_.extract(place.node);
+            rest.mapped().firsts.erase(rest.mapped().firsts.begin());
+            rest.mapped().chunks.erase(rest.mapped().chunks.begin());
+            rest.key() = rest.mapped().firsts.front();
+            nodes_.insert(std::move(rest));
+            return;
+        }
+        node.firsts.erase(node.firsts.begin() + static_cast<std::ptrdiff_t>(place.chunk));
+        node.chunks.erase(node.chunks.begin() + static_cast<std::ptrdiff_t>(place.chunk));
+    }
+
+    Nodes nodes_;
+    std::vector<Cell> made_;
+    uint64_t cells_ = 1;
+};
+
+}  // namespace peerlane::check

@@ -1,0 +1,134 @@
+// The events of a log: what a process did to device memory, in the order in which it did it.
+//
+// docs/design/checker.md says what each event means.  A log is a file: a header of one page, then a ring of records.  A record
+// is a Head, words that depend on its kind, and spans; its length is a number of units.  All fields are of the host's byte order:
+// a log is read on the machine that wrote it.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace peerlane::log {
+
+constexpr uint64_t kMagic = 0x3130474f4c524550;   // "PERLOG01"
+constexpr uint32_t kUnit = 32;                    // bytes
+constexpr uint64_t kHeaderBytes = 4096;
+
+enum class Kind : uint8_t {
+    pad = 0,          // the rest of the ring up to its end
+    gap,              // a = events that were dropped here, b = time of the first of them
+    // What touches memory.  `op` says how; the spans say which bytes.  stream 0: over when the call returned.
+    access,           // a = channel (0: none)
+    pieces,           // of a descriptor's launch (stream, sequence), or of a wait: the bytes, known when it ran
+    cancelled,        // stream: its operations `sequence` to a never ran, or failed.  kEnd: soon; the first waits in vain, in a deadlock
+    host_access,      // a read or a write of the host through a view: spans
+    view,             // a view was made (flag kEnd: it ended, last used at time b): spans; a = its number
+    // Order within a process.
+    event_record,     // (stream, sequence) is the mark that waits name; a = shared signal and b = number, if processes share it
+    event_wait,       // a, b = stream and sequence of the mark; or, with kShared, the signal and the number
+    sync,             // the thread knows that operation `sequence` of `stream`, and all before it, are over
+    callback,         // submitted
+    callback_begin,   // the thread begins the callback (stream, sequence)
+    callback_end,
+    stream_made,      // stream; a = its group of legacy streams (0: none), b = 1: it is the legacy stream
+    stream_ended,
+    // Notifies.  a = bank (0: of this process), b = line; a notify and its wait: d = the channel (0: none).
+    notify,           // submitted to a stream, or (stream 0) made: c = number of the record, 0 if it is not made yet
+    notified,         // the record of (stream, sequence) was made: c = its number
+    notify_wait,      // submitted to a stream, or (stream 0) over: c = number of the newest record that it consumed
+    notify_waited,    // the wait (stream, sequence) is over: c as above
+    notify_reset,     // c = number of the last record that was discarded
+    notify_made,      // c = NotifyKind, d = 1: it is the incoming end of a channel; a line without one is binary.  `sequence`: 0, or
+                      // the number that it had with bank 0 until now: its records there are those of this line
+    value_wait,       // submitted; its word is the span.  `pieces` follows when it is over
+    // Channels.
+    channel,          // a = its number in this process, b = incoming bank, c = outgoing bank, d = this rank << 32 | peer
+    channel_closed,   // a
+    fence,            // a = channel; (stream, sequence), or stream 0: the thread waited
+    drain,            // the same
+    // Memory.
+    allocated,        // a = allocation (unique in the process), spans: where it lies
+    freed,            // a; spans: where it lay.  Operations of this process that were queued before still run
+    moved,            // a = allocation; spans[0] -> spans[1]: the bytes have another block from now on
+    lent,             // a = the lease's number, spans: peers may use it
+    taken_back,       // a; spans
+    // Order between threads and processes that has no memory of its own.
+    post,             // a, b = key (128 bits); the thread's past goes to it.  c: instead, so many takes of the next one need none
+    take,             // a, b = key; c = how many posts there are at least before it: the thread has their past.  kNextPost: as many
+                      // as there were such takes, with this one.  Key kProcess, pid: all that this process did, which is over
+    forget,           // a, b = key: nobody posts or takes it again
+    // One operation of a group; its own traffic is not logged.
+    collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
+    collected,        // it is over for (stream, sequence); only for stream 0
+    outside,          // the process can talk to others in a way that is not logged; a = a name's number
+    ended,            // the process left its node in an orderly way
+    op_started,       // for observers: (stream, sequence) starts; spans
+    op_ended,         // for traces: (stream, sequence); a = start, b = end in ns
+};
+
+constexpr const char* kKindNames[] = {
+    "pad", "gap", "access", "pieces", "cancelled", "host_access", "view", "event_record", "event_wait", "sync", "callback", "callback_begin",
+    "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
+    "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
+    "collective", "collected", "outside", "ended", "op_started", "op_ended"};
+static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
+
+enum class Collective : uint8_t {
+    barrier, all_gather, all_reduce, all_to_all, reduce_scatter,   // each rank's end is after all ranks' beginnings
+    broadcast, scatter,                                            // after the root's
+    reduce, gather,                                                // the root's is after all
+    send, receive,                                                 // c = the peer
+};
+
+constexpr uint64_t kProcess = 3;             // a of a key
+constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
+
+// Head.flags
+constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
+constexpr uint8_t kShared = 2;
+constexpr uint8_t kEnd = 4;
+constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
+constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span
+constexpr uint8_t kMerged = 32;      // `repeats` accesses of one line, which lie side by side
+constexpr uint8_t kFetch = 64;       // access of a channel: it reads the peer's memory, and writes this end's
+
+struct Head {
+    uint32_t units;          // of the whole record
+    Kind kind;
+    uint8_t flags;
+    uint8_t op;              // OpKind of an access
+    uint8_t words;           // 8-byte words a, b, c, d that follow
+    uint32_t spans;          // that follow the words
+    uint32_t site;           // the line that called; 0: none.  The names file says what it is
+    uint32_t thread;         // gettid()
+    uint32_t repeats;        // 1, or with kMerged: sequences `sequence` - `repeats` + 1 to `sequence`
+    uint64_t time_ns;        // CLOCK_MONOTONIC
+    uint64_t stream, sequence;
+};
+static_assert(sizeof(Head) == 48);
+
+struct Span {
+    static constexpr uint64_t kWritten = uint64_t{1} << 63;
+    uint64_t block;          // of the node; 0: host memory.  kWritten: written, else read
+    uint64_t offset, size;   // of host memory: the address
+};
+
+// The span is `height` rows of `width` bytes, `pitch` apart.
+struct Rows {
+    uint64_t pitch, width, height;
+};
+
+// The first page of a log.
+struct Header {
+    uint64_t magic, capacity;             // bytes of the ring
+    int32_t pid, rank;                    // rank -1: not known
+    uint64_t start_ns;
+    std::atomic<uint64_t> head;           // bytes written since the beginning; published after the record
+    std::atomic<uint64_t> open;           // records before it are final; the one that begins there, if one does, may still grow
+    std::atomic<uint64_t> tail;           // the reader's
+    std::atomic<uint64_t> dropped;        // events
+    std::atomic<uint32_t> ended;          // the process left in an orderly way
+    std::atomic<uint64_t> reserved;       // as `head`: the bytes that have pages, but for those that the reader gave back
+};
+
+}  // namespace peerlane::log

@@ -1,0 +1,408 @@
+#include "log/log.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "log/room.h"
+#include "ranks/faults.h"
+
+namespace peerlane::log {
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint32_t kMostMerged = 4;   // spans of a record that may grow
+
+uint64_t clock_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+[[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t thread_number = 0;
+
+uint32_t logging_thread() {
+    if (thread_number == 0) [[unlikely]] thread_number = static_cast<uint32_t>(syscall(SYS_gettid));
+    return thread_number;
+}
+
+std::string arguments() {
+    std::string found = "[";
+    if (FILE* const file = std::fopen("/proc/self/cmdline", "re")) {
+        std::string one;
+        for (int c; (c = std::fgetc(file)) != EOF;) {
+            if (c != 0) {
+                one += static_cast<char>(c);
+                continue;
+            }
+            found += (found.size() > 1 ? ", " : "") + quoted(one);
+            one.clear();
+        }
+        std::fclose(file);
+    }
+    return found + "]";
+}
+
+// All of it under the lock, but for the path of a log that is there.
+class Log {
+  public:
+    static Log& get() {
+        static auto* const log = new Log;
+        return *log;
+    }
+
+    std::mutex mutex;
+
+    bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
+        std::lock_guard lock(mutex);
+        if (is_on.load(std::memory_order_relaxed)) return false;
+        directory_ = directory;
+        capacity_ = (std::max(capacity, kRoom) + kRoom - 1) / kRoom * kRoom;
+        rank_ = rank;
+        total_ = total;
+        open_files();
+        is_on.store(true, std::memory_order_relaxed);
+        return true;
+    }
+
+    void end() {
+        std::lock_guard lock(mutex);
+        if (!is_on.load(std::memory_order_relaxed) || !header_) {
+            is_on.store(false, std::memory_order_relaxed);
+            return;
+        }
+        Event last{.kind = Kind::ended, .site = 0};
+        write(last);
+        header_->open.store(head_, std::memory_order_release);
+        const uint64_t used = (head_ + kPage - 1) / kPage * kPage;
+        if (used < reserved_) {
+            free_pages(file_, kHeaderBytes, capacity_, used, reserved_);
+            header_->reserved.store(used, std::memory_order_relaxed);
+            room_.give(reserved_ - used);
+        }
+        header_->ended.store(1, std::memory_order_release);
+        is_on.store(false, std::memory_order_relaxed);
+        close_files();
+    }
+
+    void write(const Event& event) {
+        if (!header_ && !open_again()) return;
+        const uint32_t spans = event.spans ? event.spans->size() : 0;
+        const uint32_t words = event.d ? 4 : event.c ? 3 : event.b ? 2 : event.a ? 1 : 0;
+        const Rows* const rows = spans != 0 ? event.spans->rows() : nullptr;
+        const uint64_t bytes = sizeof(Head) + words * sizeof(uint64_t) + uint64_t{spans} * (sizeof(Span) + (rows ? sizeof(Rows) : 0));
+        const uint64_t length = (bytes + kUnit - 1) / kUnit * kUnit;
+        const uint64_t now = clock_ns();
+        const uint32_t thread = logging_thread();
+        if (may_grow_ && event.kind == Kind::access && grow(event, spans, thread)) return;
+        may_grow_ = false;
+        if (length / kUnit > UINT32_MAX || (missing_ != 0 && !write_gap()) || !make_room(length)) [[unlikely]] {
+            drop();
+            return;
+        }
+        char* const at = ring_ + place_;
+        const Head head{.units = static_cast<uint32_t>(length / kUnit), .kind = event.kind,
+                        .flags = static_cast<uint8_t>(event.flags | (rows ? kRows : 0)), .op = event.op, .words = static_cast<uint8_t>(words),
+                        .spans = spans, .site = event.site, .thread = thread, .repeats = 1, .time_ns = now, .stream = event.stream,
+                        .sequence = event.sequence};
+        memcpy(at, &head, sizeof head);
+        auto* const values = reinterpret_cast<uint64_t*>(at + sizeof head);
+        const uint64_t all[] = {event.a, event.b, event.c, event.d};
+        for (uint32_t i = 0; i < words; ++i) values[i] = all[i];
+        if (spans != 0) memcpy(values + words, event.spans->data(), spans * sizeof(Span));
+        if (rows) memcpy(reinterpret_cast<char*>(values + words) + spans * sizeof(Span), rows, spans * sizeof(Rows));
+        may_grow_ = event.kind == Kind::access && !rows && spans != 0 && spans <= kMostMerged;
+        const uint64_t begin = head_;
+        go_on(length);
+        header_->head.store(head_, std::memory_order_release);
+        header_->open.store(may_grow_ ? begin : head_, std::memory_order_release);
+        open_ = at;
+    }
+
+    void drop() {
+        if (!header_) return;
+        if (missing_++ == 0) missing_since_ = clock_ns();
+        header_->dropped.fetch_add(1, std::memory_order_relaxed);
+        settle();
+    }
+
+    // No record grows any more.
+    void settle() {
+        may_grow_ = false;
+        if (header_) header_->open.store(head_, std::memory_order_release);
+    }
+
+    void write_name(const std::string& line) {
+        if (!header_ && !open_again()) return;
+        std::string whole = line + "\n";
+        // What does not fit on the disk is missing: the events have numbers without names then.
+        for (size_t at = 0; at < whole.size();) {
+            const ssize_t done = ::write(names_, whole.data() + at, whole.size() - at);
+            if (done < 0 && errno == EINTR) continue;
+            if (done <= 0) return;
+            at += static_cast<size_t>(done);
+        }
+    }
+
+    Facts facts() {
+        if (!header_ && (!is_on.load(std::memory_order_relaxed) || !open_again())) return {};
+        return {path_, head_, header_->dropped.load(std::memory_order_relaxed), capacity_};
+    }
+
+    // In a forked child: what its parent has mapped is the parent's.
+    void forget() {
+        thread_number = 0;
+        if (!is_on.load(std::memory_order_relaxed)) return;
+        close_files();
+        number.fetch_add(1, std::memory_order_relaxed);
+    }
+
+  private:
+    Log() {
+        pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); },
+                       [] {
+                           get().forget();
+                           get().mutex.unlock();
+                       });
+        std::atexit([] { get().end(); });
+    }
+
+    void open_files() {
+        const uint64_t now = clock_ns();
+        const std::string stem = directory_ + "/" + std::to_string(getpid()) + "-" + std::to_string(now);
+        const auto fail = [&](const char* what) {
+            const int error = errno;
+            close_files();
+            throw std::system_error(error, std::generic_category(), std::string(what) + " " + path_);
+        };
+        path_ = stem + ".names";
+        names_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+        if (names_ < 0) fail("make");
+        path_ = stem + ".log";
+        file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (file_ < 0) fail("make");
+        mapped_ = kHeaderBytes + capacity_;
+        if (ftruncate(file_, static_cast<off_t>(mapped_)) != 0 || !reserve(0, kHeaderBytes)) fail("make room in");
+        void* const at = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+        if (at == MAP_FAILED) fail("map");
+        header_ = new (at) Header{.magic = 0, .capacity = capacity_, .pid = getpid(), .rank = rank_, .start_ns = now};
+        ring_ = static_cast<char*>(at) + kHeaderBytes;
+        head_ = place_ = reserved_ = missing_ = 0;
+        may_grow_ = false;
+        room_ = Room(directory_, true);
+        number.fetch_add(1, std::memory_order_relaxed);
+        std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
+        write_name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments() + "}}");
+    }
+
+    void close_files() {
+        if (header_) munmap(header_, mapped_);
+        header_ = nullptr;
+        if (file_ >= 0) close(file_);
+        if (names_ >= 0) close(names_);
+        file_ = names_ = -1;
+    }
+
+    bool open_again() {   // after a fork
+        if (!is_on.load(std::memory_order_relaxed)) return false;
+        try {
+            open_files();
+            return true;
+        } catch (const std::exception&) {   // the child has no log; who reads the directory sees that
+            is_on.store(false, std::memory_order_relaxed);
+            return false;
+        }
+    }
+
+    bool reserve(uint64_t at, uint64_t size) {
+        if (fallocate(file_, 0, static_cast<off_t>(at), static_cast<off_t>(size)) == 0) return true;
+        if (errno != EOPNOTSUPP) return false;
+        return posix_fallocate(file_, static_cast<off_t>(at), static_cast<off_t>(size)) == 0;
+    }
+
+    // Room for a record at `head_`, which goes to the ring's beginning if the rest of it is too short.
+    bool make_room(uint64_t length) {
+        const uint64_t left = capacity_ - place_, pad = length > left ? left : 0, end = head_ + pad + length;
+        if (end > reserved_) [[unlikely]] {
+            // A page whose old records are not read yet may be given back later: it is no room.
+            const uint64_t tail = std::min(header_->tail.load(std::memory_order_acquire), head_);
+            const uint64_t limit = (tail + capacity_) / kPage * kPage;
+            if (end > limit) return false;
+            while (reserved_ < end) {
+                // A process that writes little takes little.
+                const uint64_t wanted = reserved_ < kRoom ? std::max(kFirstRoom, 2 * reserved_) : (reserved_ / kRoom + 1) * kRoom;
+                const uint64_t next = std::min(wanted, limit), at = reserved_ % capacity_;
+                if (!room_.take(next - reserved_, total_)) return false;
+                if (!reserve(kHeaderBytes + at, next - reserved_)) {
+                    room_.give(next - reserved_);
+                    return false;
+                }
+#ifdef MADV_POPULATE_WRITE
+                madvise(ring_ + at, next - reserved_, MADV_POPULATE_WRITE);   // cheaper than a fault a page
+#endif
+                reserved_ = next;
+                header_->reserved.store(next, std::memory_order_relaxed);
+            }
+        }
+        if (pad != 0) {
+            const Head head{.units = static_cast<uint32_t>(pad / kUnit), .kind = Kind::pad};
+            memcpy(ring_ + place_, &head, std::min<uint64_t>(pad, sizeof head));
+            go_on(pad);
+        }
+        return true;
+    }
+
+    void go_on(uint64_t length) {
+        head_ += length;
+        place_ += length;
+        if (place_ == capacity_) place_ = 0;
+    }
+
+    bool write_gap() {
+        const uint64_t missing = std::exchange(missing_, 0);
+        const uint64_t before = header_->dropped.load(std::memory_order_relaxed);
+        write({.kind = Kind::gap, .a = missing, .b = missing_since_, .site = 0});
+        if (header_->dropped.load(std::memory_order_relaxed) == before) return true;
+        header_->dropped.store(before, std::memory_order_relaxed);   // the gap is not an event that was dropped
+        missing_ = missing;
+        return false;
+    }
+
+    // Merge an access into the record before.
+    bool grow(const Event& event, uint32_t spans, uint32_t thread) {
+        auto& last = *reinterpret_cast<Head*>(open_);
+        if (event.spans == nullptr || event.spans->rows() || last.spans != spans || last.site != event.site || last.thread != thread ||
+            last.stream != event.stream || last.op != event.op || (last.flags & ~kMerged) != event.flags || last.repeats == UINT32_MAX ||
+            (event.stream != 0 && event.sequence != last.sequence + 1))
+            return false;
+        auto* const words = reinterpret_cast<uint64_t*>(open_ + sizeof(Head));
+        if ((last.words != 0 ? words[0] : 0) != event.a) return false;
+        auto* const old = reinterpret_cast<Span*>(words + last.words);
+        const Span* const more = event.spans->data();
+        for (uint32_t i = 0; i < spans; ++i)
+            if (more[i].block != old[i].block || more[i].offset != old[i].offset + old[i].size) return false;
+        for (uint32_t i = 0; i < spans; ++i) std::atomic_ref(old[i].size).store(old[i].size + more[i].size, std::memory_order_relaxed);
+        last.flags |= kMerged;
+        last.sequence = event.sequence;
+        ++last.repeats;
+        return true;
+    }
+
+    std::string directory_, path_;
+    uint64_t capacity_ = 0, total_ = 0, mapped_ = 0;
+    Room room_;
+    int32_t rank_ = -1;
+    int file_ = -1, names_ = -1;
+    Header* header_ = nullptr;
+    char* ring_ = nullptr;
+    char* open_ = nullptr;        // the last record
+    bool may_grow_ = false;
+    uint64_t head_ = 0, reserved_ = 0;
+    uint64_t place_ = 0;          // head_ % capacity_, and cheaper
+    uint64_t missing_ = 0, missing_since_ = 0;
+};
+
+}  // namespace
+
+void Spans::add(const Span& span) {
+    if (many_.empty() && count_ < kFew) {
+        few_[count_++] = span;
+        return;
+    }
+    if (many_.empty()) many_.assign(few_, few_ + count_);
+    many_.push_back(span);
+}
+
+void Spans::add(uint64_t block, uint64_t offset, uint64_t size, bool written) {
+    if (written) block |= Span::kWritten;
+    if (last_[written] != kNone) {
+        Span& last = (many_.empty() ? few_ : many_.data())[last_[written]];
+        if (last.block == block && last.offset + last.size == offset) {
+            last.size += size;
+            return;
+        }
+    }
+    last_[written] = this->size();
+    add({block, offset, size});
+}
+
+void Spans::add(const Span& span, const Rows& rows) {
+    add(span);
+    rows_.push_back(rows);
+}
+
+void write(const Event& event) noexcept {
+    note_event();
+    Log& log = Log::get();
+    std::lock_guard lock(log.mutex);
+    if (is_on.load(std::memory_order_relaxed)) log.write(event);
+}
+
+void drop() noexcept {
+    Log& log = Log::get();
+    std::lock_guard lock(log.mutex);
+    log.drop();
+}
+
+Writing::Writing() : lock_((note_event(), Log::get().mutex)) {}
+
+void Writing::write(const Event& event) noexcept {
+    if (is_on.load(std::memory_order_relaxed)) Log::get().write(event);
+}
+
+bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
+    return Log::get().begin(directory, capacity, rank, total);
+}
+
+void end() noexcept { Log::get().end(); }
+
+Facts facts() {
+    Log& log = Log::get();
+    std::lock_guard lock(log.mutex);
+    return log.facts();
+}
+
+void write_name(const std::string& line) noexcept {
+    Log& log = Log::get();
+    std::lock_guard lock(log.mutex);
+    log.write_name(line);
+}
+
+void settle() noexcept {
+    Log& log = Log::get();
+    std::lock_guard lock(log.mutex);
+    log.settle();
+}
+
+std::string quoted(const std::string& text) {
+    std::string made = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            made += '\\';
+            made += c;
+        } else if (byte < 0x20) {
+            char code[8];
+            std::snprintf(code, sizeof code, "\\u%04x", byte);
+            made += code;
+        } else {
+            made += c;
+        }
+    }
+    return made + '"';
+}
+
+}  // namespace peerlane::log

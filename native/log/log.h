@@ -1,0 +1,113 @@
+// The writer of this process's event log.
+//
+// Hot paths ask `wanted()`, which is one branch while there is no log.  The log's lock is the innermost of all: the heap's and the
+// scheduler's may be held when it is taken, and nothing is called while it is held but what the caller of Writing does.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "log/event.h"
+
+namespace peerlane::log {
+
+inline std::atomic<bool> is_on{false};
+
+// What the calling thread is doing, for the events that it writes.
+struct Here {
+    uint32_t site = 0;      // the line that called
+    uint32_t fixed = 0;     // 0, or the line that a call belongs to that runs later
+    uint32_t quiet = 0;     // depth: peerlane works for itself, and nothing is logged
+    uint8_t flags = 0;      // of accesses: kLoose, kFetch
+    uint64_t channel = 0;   // that they belong to
+    uint64_t stream = 0, sequence = 0;   // what a quiet notify is logged as; stream 0: as nothing
+};
+// Small, and asked for with each event: it has its place in the block that threads begin with.
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit Here here;
+
+inline bool wanted() { return is_on.load(std::memory_order_relaxed) && here.quiet == 0; }
+
+// The number of the program's line that is calling, 0: not known; set by who knows of lines.
+inline uint32_t (*find_site)() = nullptr;
+
+class Quiet {
+  public:
+    Quiet() { ++here.quiet; }
+    ~Quiet() { --here.quiet; }
+    Quiet(const Quiet&) = delete;
+};
+
+// The spans of an event.  Those that continue the last one of their kind make it longer.
+class Spans {
+  public:
+    void add(uint64_t block, uint64_t offset, uint64_t size, bool written);   // throws std::bad_alloc
+    void add(const Span& span, const Rows& rows);                             // of a rectangle: then each of them
+    const Span* data() const { return many_.empty() ? few_ : many_.data(); }
+    uint32_t size() const { return many_.empty() ? count_ : static_cast<uint32_t>(many_.size()); }
+    const Rows* rows() const { return rows_.empty() ? nullptr : rows_.data(); }
+
+  private:
+    void add(const Span& span);
+
+    static constexpr uint32_t kFew = 4, kNone = UINT32_MAX;
+
+    Span few_[kFew];
+    uint32_t count_ = 0;
+    uint32_t last_[2] = {kNone, kNone};   // read, written
+    std::vector<Span> many_;              // all, once there are more
+    std::vector<Rows> rows_;
+};
+
+struct Event {
+    Kind kind;
+    uint8_t op = 0, flags = 0;
+    uint64_t stream = 0, sequence = 0;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    const Spans* spans = nullptr;
+    uint32_t site = here.site;
+};
+
+// Without a log, or without room, nothing happens; an event without room is counted.
+void write(const Event& event) noexcept;
+
+// Count an event for which there was no memory.
+void drop() noexcept;
+
+// Holds the log's lock: for what must not happen before its event is there.
+class Writing {
+  public:
+    Writing();
+    void write(const Event& event) noexcept;
+
+  private:
+    std::unique_lock<std::mutex> lock_;
+};
+
+constexpr uint64_t kRoom = uint64_t{1} << 20;   // how much is reserved on the disk at once, at most
+constexpr uint64_t kFirstRoom = uint64_t{1} << 16;
+
+// Begin a log of this process and of those that it forks, each of which gets one of its own.  `capacity` is rounded up to
+// `kRoom`; what all logs of the directory hold stays within `total`.  Throws std::system_error.  False: there is one already.
+bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total = UINT64_MAX);
+// The process leaves in an orderly way: the log is complete.
+void end() noexcept;
+
+struct Facts {
+    std::string path;   // empty: there is no log
+    uint64_t written = 0, dropped = 0, capacity = 0;
+};
+Facts facts();
+
+// Add a line to the file with the names: a JSON object.  Before the events that use it.
+void write_name(const std::string& line) noexcept;
+// Changes with each log, of which a forked child has a new one: names must be written again then.
+inline std::atomic<uint64_t> number{0};
+// Let a reader in this process see the newest record: it does not grow any more.
+void settle() noexcept;
+
+// A string with its quotation marks, as JSON.
+std::string quoted(const std::string& text);
+
+}  // namespace peerlane::log

@@ -1,0 +1,271 @@
+// Reads the records of a log, whoever wrote them.
+//
+// The file is another process's: each number is checked before it is used, and bytes are copied out before they are checked.  A
+// log that is wrong throws BadLog; nothing is read beyond it.  One that is being written can be read at the same time.
+#pragma once
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "log/event.h"
+#include "log/room.h"
+
+namespace peerlane::log {
+
+struct BadLog : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// A record, valid until the reader's next call.
+struct Record {
+    Head head;
+    uint64_t words[4];       // a, b, c, d; those that it lacks are 0
+    const Span* spans;       // head.spans of them
+    const Rows* rows;        // as many, with kRows; else null
+    uint64_t at;             // its place: grows with each record
+
+    uint64_t a() const { return words[0]; }
+    uint64_t b() const { return words[1]; }
+    uint64_t c() const { return words[2]; }
+    uint64_t d() const { return words[3]; }
+};
+
+class Reader {
+  public:
+    // With `may_give_back` the file must be writable: give_back() frees what was read.
+    explicit Reader(const std::string& path, bool may_give_back = false)
+        : fd_(open(path.c_str(), (may_give_back ? O_RDWR : O_RDONLY) | O_CLOEXEC)) {
+        if (fd_ < 0) throw BadLog(path + ": " + strerror(errno));
+        try {
+            static_assert(sizeof(Header) <= kHeaderBytes && offsetof(Header, head) == 32);
+            Prologue first{};
+            if (!read_at(&first, 0, sizeof first)) throw BadLog(path + ": shorter than a log's header");
+            if (first.magic != kMagic) throw BadLog(path + ": not a log of this version");
+            capacity_ = first.capacity;
+            if (capacity_ == 0 || capacity_ % kUnit != 0 || capacity_ > kMostCapacity)
+                throw BadLog(path + ": no log has a ring of " + std::to_string(capacity_) + " bytes");
+            pid_ = first.pid;
+            rank_ = first.rank;
+            start_ns_ = first.start_ns;
+            if (!refresh()) throw BadLog(path + ": the header ends too early");
+            if (may_give_back) room_ = Room(path.substr(0, path.rfind('/') + 1), false);
+            at_ = tail_ = first_ = counts_.tail;
+            freed_ = at_ / kPage * kPage;
+            check_counts();
+        } catch (...) {
+            close(fd_);
+            throw;
+        }
+    }
+    Reader(Reader&& other) noexcept : Reader() { swap(other); }
+    Reader& operator=(Reader&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~Reader() {
+        if (fd_ >= 0) close(fd_);
+    }
+
+    int32_t pid() const { return pid_; }
+    int32_t rank() const { return rank_; }
+    uint64_t start_ns() const { return start_ns_; }
+    uint64_t capacity() const { return capacity_; }
+
+    // Look at the header again: what was written meanwhile can be read then.
+    void look() {
+        if (!refresh()) throw BadLog("the log's header is gone");
+        check_counts();
+    }
+    // As of the last look.
+    bool has_ended() const { return counts_.ended != 0; }
+    uint64_t dropped() const { return counts_.dropped; }
+    uint64_t written() const { return counts_.head - first_; }   // bytes, since the reader began
+    uint64_t read() const { return at_ - first_; }
+
+    // The next record that was there at the last look; null: there is none.  The newest one may still grow while its process
+    // lives, and is read only with `also_open`: then it must not be, and grows unseen.
+    const Record* next(bool also_open) {
+        const uint64_t end = also_open ? counts_.head : counts_.open;
+        while (at_ < end) {
+            const uint64_t in_ring = at_ % capacity_;
+            const uint64_t most = std::min(capacity_ - in_ring, end - at_);   // no record goes around the ring's end
+            Head head;
+            if (most < kUnit) throw bad("a record begins in the last bytes");
+            const char* bytes = peek(in_ring, std::min<uint64_t>(most, sizeof head), most);
+            uint32_t units;
+            Kind kind;
+            memcpy(&units, bytes + offsetof(Head, units), sizeof units);
+            memcpy(&kind, bytes + offsetof(Head, kind), sizeof kind);
+            const uint64_t length = uint64_t{units} * kUnit;
+            if (units == 0 || length > most) throw bad("a record of " + std::to_string(length) + " bytes");
+            if (kind == Kind::pad) {
+                at_ += length;
+                continue;
+            }
+            if (length < sizeof head) throw bad("a record is shorter than its head");
+            bytes = peek(in_ring, length, most);
+            memcpy(&head, bytes, sizeof head);
+            return decode(head, bytes, length);
+        }
+        return nullptr;
+    }
+
+    // Free what was read: the writer may use its room again.
+    void give_back() {
+        if (at_ == tail_) return;
+        free_to(at_ / kPage * kPage);
+        tail_ = at_;
+        if (pwrite(fd_, &tail_, sizeof tail_, offsetof(Header, tail)) != sizeof tail_) throw BadLog(std::string("the log's tail: ") + strerror(errno));
+    }
+    // All was read of a process that writes no more: its file needs no room, and this no file.
+    void release(bool may_give_back) {
+        if (may_give_back) {
+            uint64_t reserved = 0;
+            if (read_at(&reserved, offsetof(Header, reserved), sizeof reserved) && reserved >= at_ && reserved - at_ <= capacity_) free_to(reserved);
+            room_ = Room();
+        }
+        close(std::exchange(fd_, -1));
+        std::vector<char>().swap(buffer_);
+        std::vector<Span>().swap(spans_);
+        std::vector<Rows>().swap(rows_);
+        have_ = 0;
+    }
+    bool is_released() const { return fd_ < 0; }
+
+  private:
+    static constexpr uint64_t kMostCapacity = uint64_t{1} << 40, kAhead = uint64_t{1} << 20, kPage = 4096;
+
+    struct Prologue {
+        uint64_t magic, capacity;
+        int32_t pid, rank;
+        uint64_t start_ns;
+    };
+    struct Counts {
+        uint64_t head, open, tail, dropped;
+        uint32_t ended;
+    };
+
+    void free_to(uint64_t to) {
+        if (to <= freed_) return;
+        free_pages(fd_, kHeaderBytes, capacity_, freed_, to);
+        room_.give(to - freed_);
+        freed_ = to;
+    }
+
+    Reader() = default;
+    void swap(Reader& other) {
+        std::swap(fd_, other.fd_);
+        std::swap(pid_, other.pid_);
+        std::swap(rank_, other.rank_);
+        std::swap(start_ns_, other.start_ns_);
+        std::swap(capacity_, other.capacity_);
+        std::swap(counts_, other.counts_);
+        std::swap(first_, other.first_);
+        std::swap(tail_, other.tail_);
+        std::swap(at_, other.at_);
+        std::swap(freed_, other.freed_);
+        std::swap(room_, other.room_);
+        buffer_.swap(other.buffer_);
+        std::swap(have_from_, other.have_from_);
+        std::swap(have_, other.have_);
+        spans_.swap(other.spans_);
+        rows_.swap(other.rows_);
+        std::swap(record_, other.record_);
+    }
+
+    bool read_at(void* to, uint64_t at, uint64_t size) const {
+        auto* bytes = static_cast<char*>(to);
+        while (size != 0) {
+            const ssize_t got = pread(fd_, bytes, size, static_cast<off_t>(at));
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) return false;
+            bytes += got;
+            at += static_cast<uint64_t>(got);
+            size -= static_cast<uint64_t>(got);
+        }
+        return true;
+    }
+
+    bool refresh() {
+        // `open` first: it is behind `head`, which only grows.
+        Counts now{};
+        uint64_t open = 0;
+        if (!read_at(&open, offsetof(Header, open), sizeof open)) return false;
+        if (!read_at(&now.head, offsetof(Header, head), sizeof now.head)) return false;
+        if (!read_at(&now.tail, offsetof(Header, tail), sizeof now.tail)) return false;
+        if (!read_at(&now.dropped, offsetof(Header, dropped), sizeof now.dropped)) return false;
+        if (!read_at(&now.ended, offsetof(Header, ended), sizeof now.ended)) return false;
+        now.open = open;
+        counts_ = now;
+        return true;
+    }
+    void check_counts() {
+        if (counts_.open > counts_.head || at_ > counts_.head || counts_.head - tail_ > capacity_ || counts_.head % kUnit != 0 ||
+            counts_.open % kUnit != 0 || tail_ % kUnit != 0)
+            throw BadLog("the log's header counts what cannot be: " + std::to_string(counts_.head) + ", " + std::to_string(counts_.open) + ", " +
+                         std::to_string(tail_));
+        have_ = 0;   // the last record that was read ahead may have grown
+    }
+
+    // `length` bytes of the ring from `in_ring` on, of `most` that may be read.
+    const char* peek(uint64_t in_ring, uint64_t length, uint64_t most) {
+        if (have_ != 0 && in_ring >= have_from_ && in_ring + length <= have_from_ + have_) return buffer_.data() + (in_ring - have_from_);
+        const uint64_t wanted = std::max(length, std::min(most, kAhead));
+        if (buffer_.size() < wanted) buffer_.resize(wanted);
+        have_ = 0;
+        if (!read_at(buffer_.data(), kHeaderBytes + in_ring, wanted)) throw bad("the file ends");
+        have_from_ = in_ring;
+        have_ = wanted;
+        return buffer_.data();
+    }
+
+    const Record* decode(const Head& head, const char* bytes, uint64_t length) {
+        if (static_cast<uint8_t>(head.kind) > static_cast<uint8_t>(Kind::op_ended)) throw bad("kind " + std::to_string(static_cast<int>(head.kind)));
+        const bool with_rows = (head.flags & kRows) != 0;
+        const uint64_t words = head.words, spans = head.spans;   // neither product can wrap
+        const uint64_t needed = sizeof head + words * sizeof(uint64_t) + spans * (sizeof(Span) + (with_rows ? sizeof(Rows) : 0));
+        if (words > 4 || needed > length) throw bad("a record of " + std::to_string(length) + " bytes with " + std::to_string(spans) + " spans");
+        record_.head = head;
+        memset(record_.words, 0, sizeof record_.words);
+        const char* from = bytes + sizeof head;
+        memcpy(record_.words, from, words * sizeof(uint64_t));
+        from += words * sizeof(uint64_t);
+        if (spans_.size() < spans) spans_.resize(spans);
+        if (spans != 0) memcpy(spans_.data(), from, spans * sizeof(Span));
+        record_.spans = spans_.data();
+        record_.rows = nullptr;
+        if (with_rows) {
+            if (rows_.size() < spans) rows_.resize(spans);
+            if (spans != 0) memcpy(rows_.data(), from + spans * sizeof(Span), spans * sizeof(Rows));
+            record_.rows = rows_.data();
+        }
+        record_.at = at_;
+        at_ += length;
+        return &record_;
+    }
+
+    BadLog bad(const std::string& what) const { return BadLog("the log is wrong at " + std::to_string(at_) + ": " + what); }
+
+    int fd_ = -1;
+    int32_t pid_ = 0, rank_ = -1;
+    uint64_t start_ns_ = 0, capacity_ = 0;
+    Counts counts_{};
+    uint64_t first_ = 0, tail_ = 0, at_ = 0, freed_ = 0;
+    Room room_;
+    std::vector<char> buffer_;
+    uint64_t have_from_ = 0, have_ = 0;
+    std::vector<Span> spans_;
+    std::vector<Rows> rows_;
+    Record record_{};
+};
+
+}  // namespace peerlane::log

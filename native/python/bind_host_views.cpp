@@ -1,0 +1,193 @@
+// NumPy arrays that tell which of their bytes the program reads and writes: the base of their class.
+//
+// It derives from numpy.ndarray without NumPy's headers: only what types inherit is used.  Here are the accesses to one element
+// by its number, which programs make in loops; for all else the Python class that derives from it has methods.
+#include <algorithm>
+#include <exception>
+
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bind.h"
+#include "stream/logged.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+enum HostAccess : uint8_t { kRead, kWritten, kUnknown };   // as in diagnostics/event_log.py
+
+struct HostRow {
+    uint64_t address, width, pitch, height;
+};
+
+void log_host_rows(HostAccess access, const HostRow* rows, size_t count) noexcept {
+    if (!log::wanted()) return;
+    try {
+        note_site();
+        log::Spans spans;
+        const bool is_plain = std::all_of(rows, rows + count, [](const HostRow& row) { return row.height == 1; });
+        for (const HostRow* row = rows; row != rows + count; ++row) {
+            const char* const host = reinterpret_cast<const char*>(row->address);
+            if (is_plain)
+                add_span(spans, host, row->width, access == kWritten);
+            else
+                add_rows(spans, host, row->pitch, row->width, row->height, access == kWritten);
+        }
+        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? log::kUnknown : uint8_t{0}, .spans = &spans});
+    } catch (const std::exception&) {
+        log::drop();
+    }
+}
+
+PyTypeObject* array_type = nullptr;   // numpy.ndarray; kept for ever, as the class below is
+PyTypeObject* view_type = nullptr;
+
+// Behind the fields of the array.  NumPy makes arrays with zeroed memory: no elements are known.
+constexpr int kMostAxes = 4;
+struct Elements {
+    uint64_t address;   // of the first element
+    int64_t width;      // bytes
+    int axes;           // 0: the Python class is asked
+    int64_t counts[kMostAxes], strides[kMostAxes];
+};
+
+Elements& elements_of(PyObject* self) {
+    return *reinterpret_cast<Elements*>(reinterpret_cast<char*>(self) + array_type->tp_basicsize);
+}
+
+// 0: the Python class is to be asked, which also refuses.
+uint64_t address_of(PyObject* self, PyObject* key) {
+    const Elements& elements = elements_of(self);
+    const bool is_tuple = PyTuple_CheckExact(key);
+    if (elements.axes == 0 || elements.axes != (is_tuple ? PyTuple_GET_SIZE(key) : 1)) return 0;
+    uint64_t address = elements.address;
+    for (int axis = 0; axis < elements.axes; ++axis) {
+        PyObject* const number = is_tuple ? PyTuple_GET_ITEM(key, axis) : key;
+        if (!PyLong_CheckExact(number)) return 0;
+        int beyond;
+        int64_t index = PyLong_AsLongLongAndOverflow(number, &beyond);
+        if (beyond != 0) return 0;
+        if (index < 0) index += elements.counts[axis];
+        if (index < 0 || index >= elements.counts[axis]) return 0;
+        address += static_cast<uint64_t>(index * elements.strides[axis]);
+    }
+    return address;
+}
+
+void tell(HostAccess access, uint64_t address, int64_t width) {
+    const HostRow row{address, static_cast<uint64_t>(width), 0, 1};
+    log_host_rows(access, &row, 1);
+}
+
+PyObject* get(PyObject* self, PyObject* key) {
+    const uint64_t address = address_of(self, key);
+    if (address == 0) return PyObject_CallMethod(self, "_get", "(O)", key);
+    tell(kRead, address, elements_of(self).width);
+    return array_type->tp_as_mapping->mp_subscript(self, key);
+}
+
+int set(PyObject* self, PyObject* key, PyObject* value) {
+    if (!value) return array_type->tp_as_mapping->mp_ass_subscript(self, key, value);   // raises
+    const uint64_t address = PyObject_TypeCheck(value, view_type) ? 0 : address_of(self, key);
+    if (address != 0) {
+        tell(kWritten, address, elements_of(self).width);
+        return array_type->tp_as_mapping->mp_ass_subscript(self, key, value);
+    }
+    PyObject* const done = PyObject_CallMethod(self, "_set", "(OO)", key, value);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+PyObject* get_item(PyObject* self, Py_ssize_t index) {
+    PyObject* const key = PyLong_FromSsize_t(index);
+    PyObject* const found = key ? get(self, key) : nullptr;
+    Py_XDECREF(key);
+    return found;
+}
+
+int set_item(PyObject* self, Py_ssize_t index, PyObject* value) {
+    PyObject* const key = PyLong_FromSsize_t(index);
+    const int status = key ? set(self, key, value) : -1;
+    Py_XDECREF(key);
+    return status;
+}
+
+// Who has the buffer touches the bytes unseen.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+    view->obj = nullptr;
+    PyObject* const told = PyObject_CallMethod(self, "_lend", nullptr);
+    if (!told) return -1;
+    Py_DECREF(told);
+    return array_type->tp_as_buffer->bf_getbuffer(self, view, flags);
+}
+
+PyObject* know(PyObject* self, PyObject* words) {
+    Elements known{};
+    PyObject *counts = nullptr, *strides = nullptr;
+    unsigned long long address = 0;
+    long long width = 0;
+    if (!PyArg_ParseTuple(words, "|KLO!O!", &address, &width, &PyTuple_Type, &counts, &PyTuple_Type, &strides)) return nullptr;
+    if (strides && PyTuple_GET_SIZE(counts) <= kMostAxes && PyTuple_GET_SIZE(counts) == PyTuple_GET_SIZE(strides)) {
+        known.address = address;
+        known.width = width;
+        known.axes = static_cast<int>(PyTuple_GET_SIZE(counts));
+        for (int axis = 0; axis < known.axes; ++axis) {
+            known.counts[axis] = PyLong_AsLongLong(PyTuple_GET_ITEM(counts, axis));
+            known.strides[axis] = PyLong_AsLongLong(PyTuple_GET_ITEM(strides, axis));
+        }
+        if (PyErr_Occurred()) return nullptr;
+    }
+    elements_of(self) = known;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef view_methods[] = {
+    {"_know", know, METH_VARARGS,
+     "Tell accesses to single elements here: (address, bytes of an element, shape, strides); without arguments no longer."},
+    {nullptr, nullptr, 0, nullptr}};
+
+nb::object make_type(nb::handle ndarray) {
+    if (view_type) return nb::borrow(reinterpret_cast<PyObject*>(view_type));
+    array_type = reinterpret_cast<PyTypeObject*>(ndarray.inc_ref().ptr());
+    PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("Base of the arrays that tell which bytes are read and written.")},
+                           {Py_tp_methods, view_methods},
+                           {Py_mp_subscript, reinterpret_cast<void*>(get)},
+                           {Py_mp_ass_subscript, reinterpret_cast<void*>(set)},
+                           {Py_sq_item, reinterpret_cast<void*>(get_item)},
+                           {Py_sq_ass_item, reinterpret_cast<void*>(set_item)},
+                           {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                           {0, nullptr}};
+    PyType_Spec spec = {"peerlane._core.HostView", static_cast<int>(array_type->tp_basicsize + sizeof(Elements)), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+    const nb::object bases = nb::make_tuple(nb::borrow(ndarray));
+    nb::object made = nb::steal(PyType_FromSpecWithBases(&spec, bases.ptr()));
+    if (!made.is_valid()) throw nb::python_error();
+    view_type = reinterpret_cast<PyTypeObject*>(nb::object(made).release().ptr());
+    return made;
+}
+
+}  // namespace
+
+void bind_host_views(nb::module_& m) {
+    m.def("host_view_type", &make_type, "ndarray"_a, nb::sig("def host_view_type(ndarray: type) -> type[typing.Any]"),
+          "The base of the arrays that tell the event log what the host reads and writes.");
+    m.def(
+        "log_host_access",
+        [](uint8_t access, uint64_t address, uint64_t width, uint64_t pitch, uint64_t height) {
+            const HostRow row{address, width, pitch, height};
+            log_host_rows(static_cast<HostAccess>(access), &row, 1);
+        },
+        "access"_a, "address"_a, "width"_a, "pitch"_a = 0, "height"_a = 1,
+        "Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.");
+    m.def(
+        "log_host_rows",
+        [](uint8_t access, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& given) {
+            std::vector<HostRow> rows;
+            for (const auto& [address, width, pitch, height] : given) rows.push_back({address, width, pitch, height});
+            log_host_rows(static_cast<HostAccess>(access), rows.data(), rows.size());
+        },
+        "access"_a, "rows"_a, "Log an access of the host to several such places as one event.");
+}

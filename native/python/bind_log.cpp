@@ -1,0 +1,335 @@
+// The event log, as Python begins, ends and writes it, and the lines of the program that its events name.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <unordered_map>
+
+#include "log/reader.h"
+#include "python/bind_signals.h"
+#include "python/frames.h"
+#include "stream/logged.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr size_t kFrames = 4;            // the line that called, and its callers
+constexpr size_t kMostSites = 100'000;   // from then on callers do not tell sites apart: a recursion has no end of them
+
+struct SiteKey {
+    std::array<PyObject*, kFrames> codes{};
+    std::array<int, kFrames> offsets{};
+    bool operator==(const SiteKey&) const = default;
+};
+struct SiteHash {
+    size_t operator()(const SiteKey& key) const {
+        uint64_t hash = 0;
+        for (size_t i = 0; i < kFrames; ++i)
+            hash = (hash ^ (reinterpret_cast<uintptr_t>(key.codes[i]) >> 4) ^ static_cast<uint64_t>(key.offsets[i]) << 40) * 0x9E3779B97F4A7C15;
+        return hash ^ hash >> 32;
+    }
+};
+struct Site {
+    SiteKey key;
+    uint32_t number = 0;
+    uint64_t log = 0;   // which one has its name
+};
+// All sites.  Their code objects are held as long as the process lives.
+std::unordered_map<SiteKey, Site, SiteHash>& sites() {
+    static auto& made = *new std::unordered_map<SiteKey, Site, SiteHash>;
+    return made;
+}
+// Those that were seen last, by their hash.
+std::array<Site, 1 << 12>& recent_sites() {
+    static auto& made = *new std::array<Site, 1 << 12>;
+    return made;
+}
+
+// Code that was seen last, and whether it is peerlane's: to ask costs more than all else here.
+struct KnownCode {
+    PyObject* code = nullptr;   // strong
+    bool is_ours = false;
+};
+bool is_own_frame(const Frame& frame, PyObject* code) {
+    static auto& known = *new std::array<KnownCode, 1 << 10>;
+    KnownCode& found = known[reinterpret_cast<uintptr_t>(code) / 64 % known.size()];
+    if (found.code == code) [[likely]] return found.is_ours;
+    const nb::error_scope raised;   // objects go while exceptions pass
+    const bool is_ours = is_ours_or_contexts(frame);
+    const nb::object old = nb::steal(std::exchange(found.code, Py_NewRef(code)));   // its end may come here again
+    found.is_ours = is_ours;
+    return is_ours;
+}
+
+std::string text_of(PyObject* object) {
+    Py_ssize_t length;
+    const char* const text = object ? PyUnicode_AsUTF8AndSize(object, &length) : nullptr;
+    if (text) return {text, static_cast<size_t>(length)};
+    PyErr_Clear();
+    return "?";
+}
+
+std::string frame_text(PyObject* object, int offset) {
+    auto* const code = reinterpret_cast<PyCodeObject*>(object);
+#if PY_VERSION_HEX >= 0x030B0000
+    PyObject* const name = code->co_qualname;
+#else
+    PyObject* const name = code->co_name;
+#endif
+    const int line = PyCode_Addr2Line(code, offset);
+    return "[" + log::quoted(text_of(code->co_filename)) + ", " + std::to_string(line > 0 ? line : code->co_firstlineno) + ", " +
+           log::quoted(text_of(name)) + "]";
+}
+
+void write_site(const SiteKey& key, uint32_t number) {
+    std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
+    for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
+    log::write_name(line + "]}");
+}
+
+uint32_t find_new_site(const SiteKey& key) {
+    const nb::error_scope raised;
+    Site& site = sites()[key];
+    const uint64_t now = log::number.load(std::memory_order_relaxed);
+    if (site.number == 0) {
+        for (PyObject* code : key.codes) Py_XINCREF(code);
+        site.key = key;
+        site.number = static_cast<uint32_t>(sites().size());
+    }
+    if (site.log != now) {
+        site.log = now;
+        write_site(key, site.number);
+    }
+    recent_sites()[SiteHash{}(key) % recent_sites().size()] = site;
+    return site.number;
+}
+
+uint32_t find_site_if_possible() { return PyGILState_Check() ? log_site() : 0; }
+
+void add_operand(log::Spans& spans, const Operand& operand, bool written) { add_span(spans, operand.host(), operand.size, written); }
+
+void write_access(OpKind kind, const log::Spans& spans) {
+    log::write({.kind = log::Kind::access, .op = static_cast<uint8_t>(kind), .flags = log::here.flags, .a = log::here.channel, .spans = &spans});
+}
+
+template <class Work>
+void or_dropped(const Work& work) noexcept {
+    try {
+        note_site();
+        work();
+    } catch (const std::exception&) {
+        log::drop();
+    }
+}
+
+}  // namespace
+
+uint32_t log_site() {
+    try {
+        Frame frame;
+        while (frame && is_own_frame(frame, frame.code())) frame.go_back();
+        if (!frame) return 0;
+        SiteKey key;
+        const size_t most = sites().size() < kMostSites ? kFrames : 1;
+        for (size_t i = 0; i < most && frame; ++i) {
+            key.codes[i] = frame.code();
+            key.offsets[i] = frame.offset();
+            if (i + 1 < most) frame.go_back();
+        }
+        const Site& recent = recent_sites()[SiteHash{}(key) % recent_sites().size()];
+        if (recent.number != 0 && recent.log == log::number.load(std::memory_order_relaxed) && recent.key == key) [[likely]]
+            return recent.number;
+        return find_new_site(key);
+    } catch (const std::exception&) {
+        return 0;
+    }
+}
+
+void log_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
+    or_dropped([&] {
+        log::Spans spans;
+        for (const Operand* operand : written) add_operand(spans, *operand, true);
+        for (const Operand* operand : read) add_operand(spans, *operand, false);
+        write_access(kind, spans);
+    });
+}
+
+void log_rectangle(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width, uint64_t height) {
+    or_dropped([&] {
+        log::Spans spans;
+        add_rows(spans, dst.host(), dst_pitch, width, height, true);
+        add_rows(spans, src.host(), src_pitch, width, height, false);
+        write_access(OpKind::copy_2d, spans);
+    });
+}
+
+void log_batch(const Batch& batch, const Operand* table) {
+    or_dropped([&] {
+        log::Spans spans;
+        if (table) add_operand(spans, *table, false);
+        add_spans(spans, batch.pieces);
+        write_access(table ? OpKind::descriptor : OpKind::batch, spans);
+    });
+}
+
+void log_waited_now(const Notify& notify, uint64_t number) {
+    or_dropped([&] {
+        const auto [bank, line] = place_of(notify);
+        log::write({.kind = log::Kind::notify_wait, .a = bank, .b = line, .c = number, .d = log::here.channel});
+    });
+}
+
+void log_sync(uint64_t stream, uint64_t sequence) {
+    or_dropped([=] { log::write({.kind = log::Kind::sync, .stream = stream, .sequence = sequence}); });
+}
+
+void log_notify_made(const Notify& notify, bool is_incoming, uint64_t before) {
+    or_dropped([&] {
+        const auto [bank, line] = place_of(notify);
+        log::write({.kind = log::Kind::notify_made, .sequence = before, .a = bank, .b = line, .c = static_cast<uint64_t>(notify.kind),
+                    .d = is_incoming});
+    });
+}
+
+void log_of_channel(log::Kind kind, uint64_t channel, const StreamHandle* stream) {
+    or_dropped([&] {
+        log::write({.kind = kind, .stream = stream ? stream->stream->id : 0,
+                    .sequence = stream ? stream->stream->submitted.load(std::memory_order_relaxed) : 0, .a = channel});
+    });
+}
+
+namespace {
+
+nb::tuple as_tuple(const log::Record& record) {
+    nb::list spans, rows;
+    for (uint32_t i = 0; i < record.head.spans; ++i) {
+        const log::Span& span = record.spans[i];
+        spans.append(nb::make_tuple(span.block & ~log::Span::kWritten, span.offset, span.size, (span.block & log::Span::kWritten) != 0));
+        if (record.rows) rows.append(nb::make_tuple(record.rows[i].pitch, record.rows[i].width, record.rows[i].height));
+    }
+    const log::Head& head = record.head;
+    return nb::make_tuple(static_cast<int>(head.kind), head.flags, head.op, head.site, head.thread, head.repeats, head.time_ns, head.stream,
+                          head.sequence, nb::make_tuple(record.a(), record.b(), record.c(), record.d()), spans, rows);
+}
+
+}  // namespace
+
+void bind_log(nb::module_& m) {
+    log::find_site = find_site_if_possible;
+    m.def(
+        "log_begin",
+        [](const std::string& directory, uint64_t capacity, int rank, uint64_t total) {
+            try {
+                return log::begin(directory, capacity, rank, total);
+            } catch (const std::system_error& error) {
+                errno = error.code().value();
+                PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory.c_str());
+                throw nb::python_error();
+            }
+        },
+        "directory"_a, "capacity"_a, "rank"_a, "total"_a = UINT64_MAX,
+        "Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.");
+    nb::dict kinds;
+    for (size_t i = 0; i < std::size(log::kKindNames); ++i) kinds[log::kKindNames[i]] = i;
+    m.attr("LOG_KINDS") = kinds;
+    nb::list ops;
+    for (int op = 0; op <= static_cast<int>(OpKind::wait_value); ++op) ops.append(name_of(static_cast<OpKind>(op)));
+    m.attr("LOG_OPS") = nb::tuple(ops);
+    m.def("log_end", [] { log::end(); }, "End it: the process leaves in an orderly way.");
+    m.def(
+        "log_facts",
+        [] {
+            const log::Facts found = log::facts();
+            return nb::make_tuple(found.path, found.written, found.dropped, found.capacity);
+        },
+        nb::sig("def log_facts() -> tuple[str, int, int, int]"), "(path, bytes written, events dropped, capacity); the path is empty if there is no log.");
+    m.def("log_settle", [] { log::settle(); }, "Let a reader see the newest event.");
+    m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
+    m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
+    m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
+          "Let this thread's events have this line, 0: that of the call; return what was set before.");
+    m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
+    m.def(
+        "log_event",
+        [](int kind, uint64_t stream, uint64_t sequence, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint8_t flags,
+           const std::vector<const Memory*>& written, const std::vector<const Memory*>& read) {
+            if (!log::wanted()) return;
+            or_dropped([&] {
+                log::Spans spans;
+                const auto add = [&](const Memory& memory, bool is_written) {
+                    const Range range = memory.pin();
+                    add_span(spans, range.host, memory.size(), is_written);
+                    Heap::get().unpin(range);
+                };
+                for (const Memory* each : written) add(*each, true);
+                for (const Memory* each : read) add(*each, false);
+                const bool is_access = static_cast<log::Kind>(kind) == log::Kind::access;
+                if (is_access) a = log::here.channel;
+                log::write({.kind = static_cast<log::Kind>(kind), .flags = is_access ? log::here.flags : flags, .stream = stream, .sequence = sequence, .a = a, .b = b, .c = c,
+                            .d = d, .spans = &spans});
+            });
+        },
+        "kind"_a, nb::kw_only(), "stream"_a = 0, "sequence"_a = 0, "a"_a = 0, "b"_a = 0, "c"_a = 0, "d"_a = 0, "flags"_a = 0,
+        "written"_a = std::vector<const Memory*>{}, "read"_a = std::vector<const Memory*>{},
+        nb::sig("def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, "
+                "written: collections.abc.Sequence[Memory] = ..., read: collections.abc.Sequence[Memory] = ...) -> None"),
+        "Write an event of the calling thread.");
+
+    m.def(
+        "log_late_notify",
+        [](const StreamHandle* stream, const HeldNotify* notify) {
+            log::here.stream = log::here.sequence = 0;
+            if (!stream || !notify || !log::wanted()) return;
+            note_site();
+            const auto [bank, line] = place_of(*notify->shared);
+            const uint64_t sequence = stream->stream->submitted.load(std::memory_order_relaxed) + 1;
+            log::write({.kind = log::Kind::notify, .op = static_cast<uint8_t>(OpKind::notify), .stream = stream->stream->id,
+                        .sequence = sequence, .a = bank, .b = line, .d = log::here.channel});
+            log::here.stream = stream->stream->id;
+            log::here.sequence = sequence;
+        },
+        "stream"_a.none(), "notify"_a.none(),
+        "Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.");
+
+    nb::class_<log::Reader>(m, "LogReader", "Reads the events of a log, also of one that is being written.")
+        .def(
+            "__init__",
+            [](log::Reader* self, const std::string& path, bool may_give_back) {
+                try {
+                    new (self) log::Reader(path, may_give_back);
+                } catch (const log::BadLog& error) {
+                    throw nb::value_error(error.what());
+                }
+            },
+            "path"_a, "may_give_back"_a = false)
+        .def(
+            "take",
+            [](log::Reader& self, bool also_open, uint64_t most) {
+                nb::list found;
+                try {
+                    self.look();
+                    while (nb::len(found) < most) {
+                        const log::Record* const record = self.next(also_open);
+                        if (!record) break;
+                        found.append(as_tuple(*record));
+                    }
+                } catch (const log::BadLog& error) {
+                    throw nb::value_error(error.what());
+                }
+                return found;
+            },
+            "also_open"_a = false, "most"_a = UINT64_MAX,
+            nb::sig("def take(self, also_open: bool = False, most: int = ...) -> list[typing.Any]"),
+            "(kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, rows) of the events since the last call.")
+        .def("give_back", &log::Reader::give_back)
+        .def_prop_ro("dropped", &log::Reader::dropped)
+        .def_prop_ro("has_ended", &log::Reader::has_ended)
+        .def_prop_ro("pid", &log::Reader::pid)
+        .def_prop_ro("rank", &log::Reader::rank);
+}

@@ -1,0 +1,453 @@
+#include "ranks/turns.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "memory/heap.h"
+#include "stream/stream.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr uint64_t kMilli = 1'000'000;
+constexpr uint64_t kSpin = 30'000, kSlice = 20 * kMilli, kBetweenSignals = 100 * kMilli;
+constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until it gives up its turn
+constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gives up its turn, whatever it does
+constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
+constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
+constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process, or of ranks that come back
+constexpr unsigned kIdlePause = 200;              // microseconds
+constexpr uint64_t kTurnsInARow = 4;              // on the average: to wake another thread costs more than most steps
+constexpr uint64_t kLongestStreak = 256;          // of turns of the rank with the highest priority
+
+Turns::Hooks hooks{};
+Draws drawn;
+std::atomic<uint64_t> process_steps{0};
+
+struct Known {
+    std::mutex mutex;
+    std::vector<std::weak_ptr<Turns>> all;
+};
+Known& known() {
+    static auto* all = new Known;
+    return *all;
+}
+
+struct OfThread {
+    std::shared_ptr<Turns> turns;
+    bool serves = false;
+    unsigned suspended = 0;
+    ~OfThread() {
+        if (turns && !serves) turns->leave();
+    }
+};
+thread_local OfThread of_thread;
+
+// Of a thread of this process: whether it has a core or waits for one, or for the disk.
+bool is_running(int32_t tid) {
+    char path[64], content[512];
+    std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const ssize_t n = read(file, content, sizeof content - 1);
+    close(file);
+    if (n <= 0) return false;
+    content[n] = '\0';
+    const char* const behind = std::strrchr(content, ')');
+    return behind && behind[1] == ' ' && (behind[2] == 'R' || behind[2] == 'D');
+}
+
+}  // namespace
+
+uint64_t Draws::number(uint64_t a, uint64_t b) const {   // splitmix64
+    uint64_t x = seed + 0x9E3779B97F4A7C15 * (a + 1) + 0xD1B54A32D192ED03 * b;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+    x = (x ^ x >> 27) * 0x94D049BB133111EB;
+    return x ^ x >> 31;
+}
+
+uint64_t Draws::change_at(uint64_t step) const {
+    const auto at = std::lower_bound(changes.begin(), changes.end(), step);
+    return at != changes.end() && *at == step ? static_cast<uint64_t>(at - changes.begin()) + 1 : 0;
+}
+
+std::atomic<uint64_t> Turns::on_{0};
+
+void Turns::configure(Draws draws) { drawn = std::move(draws); }
+const Draws& Turns::draws() { return drawn; }
+void Turns::use(Hooks with) { hooks = with; }
+
+Turns::Turns(std::shared_ptr<SharedSignal> bank, std::shared_ptr<const Members> members, uint32_t rank, uint32_t ranks, uint32_t first)
+    : bank_(std::move(bank)), members_(std::move(members)), rank_(rank), ranks_(ranks), first_(first), pid_(getpid()) {
+    static_assert(sizeof(Line) <= sizeof(SignalLine) / 2 && sizeof(Header) <= sizeof(SignalLine) / 2);
+}
+
+void Turns::join(const std::shared_ptr<Turns>& turns, uint64_t nanoseconds) {
+    if (of_thread.turns && of_thread.turns->joined_) return turns->decline();
+    of_thread.turns = turns;
+    turns->joined_ = true;
+    turns->thread_ = pthread_self();
+    turns->tid_ = gettid();
+    {
+        std::lock_guard lock(known().mutex);
+        std::erase_if(known().all, [](const auto& each) { return each.expired(); });
+        known().all.push_back(turns);
+    }
+    on_.fetch_add(1, std::memory_order_relaxed);
+    turns->line(turns->rank_).state.store(in, std::memory_order_release);
+    if (!turns->await(now_ns() + nanoseconds)) turns->leave();
+}
+
+void Turns::decline() { line(rank_).state.store(left, std::memory_order_release); }
+
+void Turns::leave() {
+    if (getpid() != pid_) return;
+    std::lock_guard lock(mutex_);
+    if (!joined_.exchange(false)) return;
+    line(rank_).state.store(left, std::memory_order_release);
+    if (holds()) {
+        header().progress.fetch_add(1, std::memory_order_relaxed);
+        give_to(draw());
+    }
+    on_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+Turns* current() {
+    OfThread& mine = of_thread;
+    return mine.turns && !mine.serves && mine.suspended == 0 ? mine.turns.get() : nullptr;
+}
+
+}  // namespace
+
+bool Turns::is_mine() {
+    const Turns* const mine = current();
+    return mine && mine->joined_ && getpid() == mine->pid_;
+}
+
+bool Turns::has_turn() {
+    const Turns* const mine = current();
+    return mine && mine->holds();
+}
+
+void Turns::give_to(uint64_t holder) {
+    header().beat_ns.store(now_ns(), std::memory_order_relaxed);
+    header().holder.store(holder, std::memory_order_release);
+    if (holder != 0 && holder <= ranks_ && holder - 1 != rank_) line(static_cast<uint32_t>(holder - 1)).bell.ring();
+}
+
+// By the holder: the rank that is next, plus one.
+uint64_t Turns::draw() {
+    while (true) {
+        const uint64_t step = header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
+        const uint64_t progress = header().progress.load(std::memory_order_relaxed);
+        std::vector<uint32_t> able, blocked;
+        bool is_any_inside = false;   // else all wait for one another, and have their turns when they are back
+        for (uint32_t rank = 0; rank < ranks_; ++rank) {
+            const State each = state(rank);
+            is_any_inside |= each == in || each == away;
+            if (each != in && each != serving) continue;
+            const bool is_blocked = line(rank).blocked_at.load(std::memory_order_relaxed) == progress + 1;
+            (is_blocked ? blocked : able).push_back(rank);
+        }
+        const std::vector<uint32_t>& from = able.empty() ? blocked : able;
+        if (!is_any_inside || from.empty()) return 0;
+        if (!drawn.has_priorities || able.empty()) {
+            const auto last = static_cast<uint32_t>(header().streak.load(std::memory_order_relaxed) - 1);
+            const bool stays = drawn.number(step, 2) % kTurnsInARow != 0 && std::find(able.begin(), able.end(), last) != able.end();
+            const uint32_t next = stays ? last : from[drawn.number(step, 1) % from.size()];
+            header().streak.store(uint64_t{next} + 1, std::memory_order_relaxed);
+            return next + 1;
+        }
+        const auto priority = [&](uint32_t rank) {
+            const uint64_t fallen = line(rank).priority.load(std::memory_order_relaxed);
+            return fallen != 0 ? fallen : drawn.priority(rank);
+        };
+        const uint32_t best = *std::max_element(from.begin(), from.end(), [&](uint32_t a, uint32_t b) { return priority(a) < priority(b); });
+        const bool is_to_fall = streak_ends(best, from.size() == 1) | (drawn.change_at(step) != 0);
+        if (!is_to_fall) return best + 1;
+        const uint64_t falls = header().falls.fetch_add(1, std::memory_order_relaxed) + 1;
+        line(best).priority.store(Draws::kFallen - std::min(falls, Draws::kFallen - 1), std::memory_order_relaxed);
+    }
+}
+
+// A rank that was drawn so often in a row may poll for what another one brings.
+bool Turns::streak_ends(uint32_t rank, bool is_alone) {
+    const uint64_t before = header().streak.load(std::memory_order_relaxed);
+    const uint64_t now = is_alone || (before & UINT32_MAX) != rank + 1 ? rank + 1 : before + (uint64_t{1} << 32);
+    const bool ends = now >> 32 >= kLongestStreak;
+    header().streak.store(ends ? 0 : now, std::memory_order_relaxed);
+    return ends;
+}
+
+void Turns::pass(bool blocked) {
+    bool is_idle = false;
+    {
+        std::lock_guard lock(mutex_);
+        if (!holds()) return;
+        const uint64_t progress = header().progress.load(std::memory_order_relaxed);
+        if (blocked) {
+            line(rank_).blocked_at.store(progress + 1, std::memory_order_relaxed);
+            is_idle = header().idle.fetch_add(1, std::memory_order_relaxed) > 2 * uint64_t{ranks_};
+        } else {
+            header().progress.store(progress + 1, std::memory_order_relaxed);
+            header().idle.store(0, std::memory_order_relaxed);
+        }
+        if (!is_idle) return give_to(draw());
+    }
+    usleep(kIdlePause);   // all wait
+    std::lock_guard lock(mutex_);
+    if (holds()) give_to(draw());
+}
+
+bool Turns::is_gone(uint32_t rank) const {
+    const State found = state(rank);
+    return found == left || found == away || found == absent || (members_ && members_->has_ended(rank));
+}
+
+// The holder has ended, or nobody has the turn and somebody may take it.
+void Turns::rescue() {
+    uint64_t holder = header().holder.load(std::memory_order_acquire);
+    if (holder == rank_ + 1 || state(rank_) != in) return;
+    const uint64_t beat = header().beat_ns.load(std::memory_order_relaxed), now = now_ns();
+    const bool is_stopped = beat < now && now - beat > kStopped;
+    if (holder != 0) {
+        const auto rank = static_cast<uint32_t>(holder - 1);
+        if (holder <= ranks_ && !is_stopped && !is_gone(rank)) return;
+        if (holder <= ranks_) {
+            uint64_t before = in;
+            line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
+            if (is_stopped && before == in) mark_here(slept, rank);
+        }
+    } else if (!was_away_) {
+        for (uint32_t rank = 0; rank < ranks_; ++rank) {
+            const State each = state(rank);
+            if (members_ && members_->has_ended(rank)) {
+                line(rank).state.store(left, std::memory_order_release);
+                continue;
+            }
+            if (each == absent) return;
+            if (each != outside && each != serving) continue;
+            if (!is_stopped) return;
+            mark_here(came_early, rank_);
+        }
+    }
+    header().beat_ns.store(now, std::memory_order_relaxed);   // before the others see the new holder
+    if (!header().holder.compare_exchange_strong(holder, rank_ + 1, std::memory_order_acq_rel)) return;
+    std::lock_guard lock(mutex_);
+    if (holds()) give_to(draw());
+}
+
+bool Turns::await_slice(uint64_t until) {
+    const uint64_t start = now_ns();
+    uint64_t now = start;
+    Doorbell& bell = line(rank_).bell;
+    while (true) {
+        const uint32_t seen = bell.rings.load(std::memory_order_acquire);
+        return_if_away();   // others may have taken its process for a stopped one
+        if (holds()) return true;
+        if (header().holder.load(std::memory_order_acquire) == 0) rescue();
+        if (holds()) return true;
+        if (now >= until) return false;
+        if (now - start < kSpin) {
+            sched_yield();
+        } else {
+            bell.sleep(seen, std::min(until - now, header().holder.load(std::memory_order_relaxed) == 0 ? kMilli : kSlice));
+            rescue();
+        }
+        now = now_ns();
+    }
+}
+
+bool Turns::await(uint64_t until) {
+    if (holds()) return true;
+    void* const state = hooks.release ? hooks.release() : nullptr;
+    const bool found = await_slice(until);
+    if (state) hooks.restore(state);
+    if (found) was_away_ = false;
+    return found;
+}
+
+// Those who are outside may wait for this rank, so it need not wait for them.
+void Turns::return_if_away() {
+    if (state(rank_) != away) return;
+    was_away_ = true;
+    line(rank_).state.store(in, std::memory_order_release);
+}
+
+bool Turns::take(bool blocked, uint64_t until) {
+    return_if_away();
+    pass(blocked);
+    return await(until);
+}
+
+void Turns::point() {
+    Turns* const mine = current();
+    if (!mine || !is_mine()) return;
+    const uint64_t limit = now_ns() + kLongest;
+    if (mine->take(false, now_ns() + kBetweenSignals)) return;
+    while (now_ns() < limit) {
+        if (hooks.release) {
+            if (void* const held = hooks.release()) {
+                hooks.restore(held);
+                hooks.check();
+            }
+        }
+        if (mine->await(now_ns() + kBetweenSignals)) return;
+    }
+    mine->line(mine->rank_).state.store(away, std::memory_order_release);
+    mine->mark_here(took_long, mine->rank_);
+}
+
+void Turns::quiet_point() noexcept {
+    Turns* const mine = current();
+    if (!mine || !is_mine() || mine->take(false, now_ns() + kLongest)) return;
+    mine->line(mine->rank_).state.store(away, std::memory_order_release);
+    mine->mark_here(took_long, mine->rank_);
+}
+
+bool Turns::step(uint64_t until) { return current()->take(false, until); }
+bool Turns::blocked(uint64_t until) { return current()->take(true, until); }
+bool Turns::await_turn(uint64_t until) { return current()->await(until); }
+
+void Turns::regain() {
+    Turns* const mine = current();
+    if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_here(took_long, mine->rank_);
+}
+
+void Turns::go_outside(bool has_queued) {
+    Turns* const mine = current();
+    if (!mine || !is_mine()) return;
+    point();
+    std::lock_guard lock(mine->mutex_);
+    mine->line(mine->rank_).state.store(has_queued ? serving : outside, std::memory_order_release);
+    if (!mine->holds()) return;
+    mine->header().progress.fetch_add(1, std::memory_order_relaxed);
+    mine->give_to(mine->draw());
+}
+
+void Turns::come_back() {
+    Turns* const mine = current();
+    if (!mine || !is_mine()) return;
+    const State before = mine->state(mine->rank_);
+    if (before != outside && before != serving) return;
+    // Turns begin again when all ranks have come back.
+    if (mine->header().holder.load(std::memory_order_acquire) != 0)
+        mine->mark_here(came_early, mine->rank_);
+    else
+        mine->header().beat_ns.store(now_ns(), std::memory_order_relaxed);
+    mine->line(mine->rank_).state.store(in, std::memory_order_release);
+    regain();
+}
+
+void Turns::go_inside() {
+    if (Turns* const mine = current()) mine->inside_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Turns::come_out() {
+    if (Turns* const mine = current()) mine->inside_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Turns::mark_here(Why why, uint32_t rank) {
+    uint64_t none = 0;
+    header().why.compare_exchange_strong(none, why | uint64_t{rank} << 8, std::memory_order_acq_rel);
+}
+
+void Turns::mark(Why why) {
+    for (const auto& each : of_process())
+        if (each->state(each->rank_) == in) each->mark_here(why, each->rank_);
+}
+
+std::vector<std::shared_ptr<Turns>> Turns::of_process() {
+    std::vector<std::shared_ptr<Turns>> found;
+    or_lose([&] {
+        std::lock_guard lock(known().mutex);
+        for (const auto& each : known().all)
+            if (auto living = each.lock(); living && living->joined_) found.push_back(std::move(living));
+    });
+    return found;
+}
+
+bool Turns::is_here() {
+    if (!is_on()) return false;
+    for (const auto& each : of_process())
+        if (each->state(each->rank_) != away) return true;
+    return false;
+}
+
+bool Turns::waits_here() {
+    bool waits = false;
+    for (const auto& each : of_process()) {
+        if (each->holds()) return false;
+        waits |= each->header().holder.load(std::memory_order_acquire) != 0;
+    }
+    return waits;
+}
+
+void Turns::served(bool ran, bool has_queued) {
+    {
+        std::lock_guard lock(mutex_);
+        uint64_t before = state(rank_);
+        if (before == outside || before == serving)   // else it came back meanwhile
+            line(rank_).state.compare_exchange_strong(before, has_queued ? serving : outside, std::memory_order_acq_rel);
+    }
+    if (!is_to_serve()) return;
+    pass(!ran);
+}
+
+void Turns::look_at_clock() {
+    const auto stands_since = [this](uint64_t now) {
+        timespec spent{};
+        clockid_t clock;
+        if (state(rank_) != in || !holds() || pthread_getcpuclockid(thread_, &clock) != 0) return stepped_at_ = now;
+        clock_gettime(clock, &spent);
+        const uint64_t spent_ns = static_cast<uint64_t>(spent.tv_sec) * 1000 * kMilli + static_cast<uint64_t>(spent.tv_nsec);
+        const uint64_t step = header().steps.load(std::memory_order_relaxed);
+        if (std::exchange(clock_step_, step) != step) stepped_at_ = now;
+        if (std::exchange(clock_, spent_ns) != spent_ns || stepped_at_ == now) return now;
+        return stood_since_;
+    };
+    std::lock_guard lock(mutex_);
+    const uint64_t now = now_ns();
+    if (!joined_) return;
+    if (holds()) header().beat_ns.store(now, std::memory_order_relaxed);
+    stood_since_ = stands_since(now);
+    const uint64_t patience = inside_.load(std::memory_order_relaxed) != 0 ? kInside * kStanding : kStanding;
+    const bool sleeps = now - stood_since_ >= patience && !is_running(tid_);
+    if (!sleeps && now - stepped_at_ < kPolling) return;   // it may poll for what another rank's step brings
+    line(rank_).state.store(away, std::memory_order_release);
+    mark_here(slept, rank_);
+    give_to(draw());
+}
+
+Turns::As::As(const std::shared_ptr<Turns>& turns) {
+    of_thread.turns = turns;
+    of_thread.serves = true;
+}
+Turns::As::~As() {
+    of_thread.turns = nullptr;
+    of_thread.serves = false;
+}
+
+Turns::Suspended::Suspended() { ++of_thread.suspended; }
+Turns::Suspended::~Suspended() { --of_thread.suspended; }
+
+uint64_t Turns::next_step() {
+    const OfThread& mine = of_thread;
+    if (mine.turns && (mine.serves || is_mine())) return mine.turns->header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
+    return process_steps.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+uint64_t Turns::steps() const { return header().steps.load(std::memory_order_relaxed); }
+uint64_t Turns::own_steps() { return process_steps.load(std::memory_order_relaxed); }
+uint64_t Turns::why() const { return header().why.load(std::memory_order_acquire); }
+
+}  // namespace peerlane

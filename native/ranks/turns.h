@@ -1,0 +1,157 @@
+// Under `seeded` the ranks of a group take turns: one runs at a time, from one call to the next, and the seed draws who is
+// next.  So a run repeats, also between processes.
+//
+// Whose turn it is stands in the bank of the group's membership.  Any rank may write anything there: numbers are compared, and
+// who waits for its turn goes on without it after a time.
+#pragma once
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "share/shared_signal.h"
+
+namespace peerlane {
+
+// What the seed decides.  With priorities, who has the highest one goes first, and at each step of `changes` who was chosen
+// falls to the lowest.
+struct Draws {
+    uint64_t seed = 0;
+    bool has_priorities = false;
+    std::vector<uint64_t> changes;   // in order
+
+    uint64_t number(uint64_t a, uint64_t b) const;
+    // The place of a step among the changes, plus one; 0: it is not one.
+    uint64_t change_at(uint64_t step) const;
+    // Of a stream or a rank, before it fell; above all that fell.
+    uint64_t priority(uint64_t of) const { return number(of, 0) | uint64_t{1} << 63; }
+    static constexpr uint64_t kFallen = 1 << 20;   // who falls later is lower
+};
+
+class Turns {
+  public:
+    static constexpr uint32_t kLinesEach = 1;   // of the bank, for each rank
+    // Why a run may not repeat; the first reason counts.
+    enum Why : uint64_t {
+        repeats,
+        slept,        // a rank slept, waited or polled outside of peerlane, and gave up its turn
+        rested,       // a program that made no call for 1 s had its queued operations run
+        took_long,    // a rank did not get its turn in time
+        came_early,   // a rank came back from a wait at the rendezvous while others had turns
+    };
+
+    // `first`: the line of rank 0.  Without members all ranks are of this process.
+    Turns(std::shared_ptr<SharedSignal> bank, std::shared_ptr<const Members> members, uint32_t rank, uint32_t ranks, uint32_t first);
+    ~Turns() { leave(); }
+    Turns(const Turns&) = delete;
+
+    // The calling thread is this rank from now on; waits until all ranks have joined or declined.  A thread that is another
+    // rank already declines.
+    static void join(const std::shared_ptr<Turns>& turns, uint64_t nanoseconds);
+    void decline();
+    void leave();   // idempotent; by any thread
+
+    static bool is_on() { return on_.load(std::memory_order_relaxed) != 0; }   // this process has ranks that take turns
+    static bool is_mine();                    // the calling thread is one
+    static bool has_turn();
+    // The program has come to a call: another rank may go first.  The second one asks for no signals.
+    static void point();
+    static void quiet_point() noexcept;
+    // The calling thread has made a step, or found nothing to do; true: it has its turn again before `until`.
+    static bool step(uint64_t until_ns);
+    static bool blocked(uint64_t until_ns);
+    static bool await_turn(uint64_t until_ns);
+    static void regain();                     // before a call returns
+    // The calling thread waits for something that no turn brings; its process's watching thread takes its turns.
+    static void go_outside(bool has_queued);
+    static void come_back();
+    // The calling thread waits in peerlane for what another process answers at once: it keeps its turn longer.
+    static void go_inside();
+    static void come_out();
+    static void mark(Why why);                // of the calling thread's group, or of all that this process is in
+
+    // The watching thread: whether all that this process's ranks have queued is run in turns, and whose turns it takes.
+    static bool is_here();
+    static bool waits_here();                 // for the turn that another rank has
+    static std::vector<std::shared_ptr<Turns>> of_process();
+    bool is_outside() const { return state(rank_) == outside || state(rank_) == serving; }
+    bool is_to_serve() const { return is_outside() && holds(); }
+    void served(bool ran, bool has_queued);
+    void look_at_clock();                     // a rank that sleeps gives up its turn
+    struct As {                               // the calling thread makes this rank's steps
+        explicit As(const std::shared_ptr<Turns>& turns);
+        ~As();
+        As(const As&) = delete;
+    };
+
+    struct Suspended {                        // what the calling thread does meanwhile is no step of the program
+        Suspended();
+        ~Suspended();
+        Suspended(const Suspended&) = delete;
+    };
+
+    // The next step's number: of the calling thread's group, or of the process.
+    static uint64_t next_step();
+    uint64_t steps() const;
+    static uint64_t own_steps();
+    // The reason, and above 8 bits the rank that it is about.
+    uint64_t why() const;
+
+    static void configure(Draws draws);
+    static const Draws& draws();
+
+    // Waiting for a turn gives the GIL away, and asks for signals.
+    struct Hooks {
+        void* (*release)();          // null if the thread does not hold it
+        void (*restore)(void*);
+        void (*check)();             // with the GIL; throws what a signal's handler raised
+    };
+    static void use(Hooks hooks);
+
+  private:
+    using Word = std::atomic<uint64_t>;
+    enum State : uint64_t { absent, in, outside, serving, away, left };
+    struct Line {
+        Word state, blocked_at, priority;
+        Doorbell bell;
+    };
+    struct Header {   // in the second half of rank 0's line
+        Word holder;     // the rank, plus one; 0: nobody, all are outside
+        Word steps, progress, idle, why;
+        Word beat_ns;    // the holder's process said that it lives, or a rank came back while nobody was the holder
+        Word falls;      // how often the priority of a rank fell
+        Word streak;     // the rank that was drawn last, plus one, and above 32 bits how often in a row
+    };
+
+    Line& line(uint32_t rank) const { return *reinterpret_cast<Line*>(&bank_->line(first_ + rank)); }
+    Header& header() const { return *reinterpret_cast<Header*>(reinterpret_cast<char*>(&bank_->line(first_)) + sizeof(SignalLine) / 2); }
+    State state(uint32_t rank) const { return static_cast<State>(line(rank).state.load(std::memory_order_acquire)); }
+    bool holds() const { return header().holder.load(std::memory_order_acquire) == rank_ + 1; }
+    bool is_gone(uint32_t rank) const;
+    void give_to(uint64_t holder);
+    uint64_t draw();
+    bool streak_ends(uint32_t rank, bool is_alone);
+    void pass(bool blocked);
+    void return_if_away();
+    bool await(uint64_t until_ns);
+    bool await_slice(uint64_t until_ns);
+    bool take(bool blocked, uint64_t until_ns);
+    void rescue();
+    void mark_here(Why why, uint32_t rank);
+
+    static std::atomic<uint64_t> on_;
+    const std::shared_ptr<SharedSignal> bank_;
+    const std::shared_ptr<const Members> members_;
+    const uint32_t rank_, ranks_, first_;
+    const int32_t pid_;
+    std::mutex mutex_;          // passing the turn on
+    std::atomic<bool> joined_{false}, was_away_{false};
+    pthread_t thread_{};
+    int32_t tid_ = 0;
+    std::atomic<uint32_t> inside_{0};
+    uint64_t clock_ = 0, clock_step_ = 0, stood_since_ = 0, stepped_at_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,239 @@
+#include "stream/logged.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "share/shared_signal.h"
+#include "stream/descriptor.h"
+#include "stream/scheduler.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr uint64_t kMostRowsApart = 1 << 16;
+
+bool is_event(const Op& op) { return op.notify->kind == NotifyKind::level; }
+
+log::Event event_of(log::Kind kind, const Stream& stream, uint64_t sequence, const Op& op) {
+    return {.kind = kind, .op = static_cast<uint8_t>(op.kind), .stream = stream.id, .sequence = sequence};
+}
+
+// A record or a wait of a line, with the number once it is known.
+log::Event event_of_line(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) {
+    const auto [bank, line] = place_of(*op.notify);
+    const bool records = op.kind == OpKind::notify;
+    log::Event event = event_of(records ? log::Kind::notify : log::Kind::notify_wait, stream, sequence, op);
+    event.a = bank;
+    if (is_event(op)) {
+        event.kind = records ? log::Kind::event_record : log::Kind::event_wait;
+        event.flags = log::kShared;
+        event.b = op.notify->target;
+        return event;
+    }
+    event.b = line;
+    event.c = number;
+    event.d = log::here.channel;
+    return event;
+}
+
+// The notifies that are logged as other streams': by their own stream and number.
+struct Others {
+    using Place = std::pair<uint64_t, uint64_t>;
+    std::mutex mutex;
+    std::map<Place, Place> places;
+
+    static Others& get() {
+        static auto& others = *new Others;
+        return others;
+    }
+};
+
+}  // namespace
+
+Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept {
+    try {
+        std::lock_guard lock(Others::get().mutex);
+        Others::get().places[{stream.id, sequence}] = {log::here.stream, log::here.sequence};
+        return Logged::as_another;
+    } catch (const std::bad_alloc&) {
+        log::drop();
+        return Logged::no;
+    }
+}
+
+void add_span(log::Spans& spans, const char* host, uint64_t size, bool written) {
+    // Two mappings of one block are the same bytes: spans are told by block.
+    while (size != 0) {
+        const Spot spot = Heap::get().spot_of(host);
+        const uint64_t part = std::min(size, spot.left);
+        if (part == 0) return;
+        spans.add(spot.block, spot.offset, part, written);
+        host += part;
+        size -= part;
+    }
+}
+
+void add_spans(log::Spans& spans, const std::vector<Piece>& pieces) {
+    for (const Piece& piece : pieces) {
+        add_span(spans, piece.dst, piece.size, true);
+        add_span(spans, piece.src, piece.size, false);
+    }
+}
+
+void add_rows(log::Spans& spans, const char* host, uint64_t pitch, uint64_t width, uint64_t height, bool written) {
+    if (width == 0 || height == 0) return;
+    const uint64_t mark = written ? log::Span::kWritten : 0, whole = pitch * (height - 1) + width;
+    const Spot spot = Heap::get().spot_of(host);
+    if (spot.left >= whole) {
+        spans.add({spot.block | mark, spot.offset, whole}, {pitch, width, height});
+        return;
+    }
+    const uint64_t rows = height <= kMostRowsApart ? height : 1, length = height <= kMostRowsApart ? width : whole;
+    for (uint64_t row = 0; row < rows; ++row) {
+        const char* at = host + row * pitch;
+        for (uint64_t left = length; left != 0;) {
+            const Spot part = Heap::get().spot_of(at);
+            const uint64_t size = std::min(left, part.left);
+            if (size == 0) return;
+            spans.add({part.block | mark, part.offset, size}, {size, size, 1});
+            at += size;
+            left -= size;
+        }
+    }
+}
+
+LinePlace place_of(const Notify& notify) {
+    const SharedSignal* const shared = notify.shared();
+    if (!shared) return {0, notify.id};
+    return {shared->file_number(), notify.place_in_bank()};
+}
+
+Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence) noexcept {
+    try {
+        log::Spans spans;
+        log::Event event = event_of(log::Kind::access, stream, sequence, op);
+        event.spans = &spans;
+        event.a = log::here.channel;
+        event.flags = log::here.flags;
+        switch (op.kind) {
+            case OpKind::copy:
+                add_span(spans, op.dst, op.size, true);
+                add_span(spans, op.src, op.size, false);
+                break;
+            case OpKind::copy_2d: {
+                const auto& shape = static_cast<const Rectangle&>(*op.extra);
+                add_rows(spans, op.dst, shape.dst_pitch, shape.width, shape.height, true);
+                add_rows(spans, op.src, shape.src_pitch, shape.width, shape.height, false);
+                break;
+            }
+            case OpKind::reduce:   // it reads its target too
+                add_span(spans, op.dst, op.size, true);
+                add_span(spans, op.src, op.size, false);
+                break;
+            case OpKind::fill:
+            case OpKind::write_value:
+                add_span(spans, op.dst, op.size, true);
+                break;
+            case OpKind::batch:
+                add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
+                break;
+            case OpKind::descriptor:
+                add_span(spans, op.dst, static_cast<const Launch*>(op.extra)->table_size, false);
+                break;
+            case OpKind::wait_value:
+                add_span(spans, op.dst, op.size, false);
+                event.kind = log::Kind::value_wait;
+                event.a = 0;
+                break;
+            case OpKind::free:
+                add_span(spans, Heap::get().host_of(op.dst_extent, 0), op.dst_extent->size, true);
+                event.kind = log::Kind::freed;
+                event.a = op.value;
+                break;
+            case OpKind::record:
+                event.kind = log::Kind::event_record;
+                event.a = 0;
+                break;
+            case OpKind::wait:
+                event.kind = log::Kind::event_wait;
+                event.a = op.mark->stream_id;
+                event.b = op.mark->sequence;
+                break;
+            case OpKind::notify:
+            case OpKind::wait_notify:
+                event = event_of_line(stream, sequence, op, 0);
+                break;
+            case OpKind::callback:
+                event.kind = log::Kind::callback;
+                event.a = 0;
+                break;
+        }
+        if (event.kind != log::Kind::access && event.kind != log::Kind::value_wait) event.flags &= log::kShared;
+        log::write(event);
+        return Logged::submitted;
+    } catch (const std::bad_alloc&) {
+        log::drop();
+        return Logged::no;
+    }
+}
+
+void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept {
+    if (op.logged == Logged::when_it_runs) {
+        writing.write(event_of_line(stream, sequence, op, number));
+    } else if (op.logged == Logged::submitted && !is_event(op)) {
+        log::Event event = event_of(log::Kind::notified, stream, sequence, op);
+        event.c = number;
+        event.site = 0;
+        writing.write(event);
+    } else if (op.logged == Logged::as_another) {
+        std::lock_guard lock(Others::get().mutex);
+        const auto found = Others::get().places.find({stream.id, sequence});
+        if (found == Others::get().places.end()) return;
+        const auto [other, place] = found->second;
+        Others::get().places.erase(found);
+        writing.write({.kind = log::Kind::notified, .stream = other, .sequence = place, .c = number, .site = 0});
+    }
+}
+
+void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept {
+    if (op.logged == Logged::when_it_runs) {
+        log::write(event_of_line(stream, sequence, op, number));
+    } else if (op.logged == Logged::submitted && !is_event(op)) {
+        log::Event event = event_of(log::Kind::notify_waited, stream, sequence, op);
+        event.c = number;
+        event.site = 0;
+        log::write(event);
+    }
+}
+
+void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept {
+    try {
+        log::Spans spans;
+        if (pieces) add_spans(spans, *pieces);
+        if (op.kind == OpKind::wait_value) add_span(spans, op.dst, op.size, false);
+        log::Event event = event_of(log::Kind::pieces, stream, sequence, op);
+        event.spans = &spans;
+        event.site = 0;
+        log::write(event);
+    } catch (const std::bad_alloc&) {
+        log::drop();
+    }
+}
+
+void log_in_vain(const Stream& stream, uint64_t sequence) noexcept {
+    if (!log::wanted()) return;
+    log::write({.kind = log::Kind::cancelled, .flags = log::kEnd, .stream = stream.id, .sequence = sequence, .a = sequence, .site = 0});
+}
+
+void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept {
+    if (op.logged == Logged::as_another) {
+        std::lock_guard lock(Others::get().mutex);
+        Others::get().places.erase({stream.id, sequence});
+        return;
+    }
+    log::write({.kind = log::Kind::cancelled, .stream = stream.id, .sequence = sequence, .a = sequence, .site = 0});
+}
+
+}  // namespace peerlane

@@ -1,0 +1,43 @@
+"""The analysis of event logs (docs/design/checker.md), as plain data."""
+
+from typing import Any
+
+
+class Analysis:
+    """
+    Finds, in the event logs of all processes, which two events are not ordered.  One thread uses it at a time.
+    """
+
+    def __init__(self, limit: int = 805306368) -> None:
+        """
+        With more than about `limit` bytes of history the older half is forgotten; `stats` counts it.
+        """
+
+    def add(self, path: str, may_give_back: bool = False) -> int:
+        """
+        Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  ValueError: not a log.
+        """
+
+    def close(self, log: int) -> None:
+        """The process of this log has ended: nothing will be added."""
+
+    def poll(self, horizon_ns: int) -> None:
+        """
+        Read what the logs have, but for events after `horizon_ns` (CLOCK_MONOTONIC): another process may still publish an earlier one.
+        """
+
+    def finish(self) -> None:
+        """Read the rest of all logs, whose processes have ended."""
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Return what was found so far."""
+
+    def facts(self, log: int) -> dict[str, Any]:
+        """
+        Return what is known of a log; `problem` is not empty if it could not be read to its end.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """
+        Return counts: of events, of what was dropped or forgotten, and of what is kept.
+        """

@@ -1,0 +1,102 @@
+"""Reads the logs of all processes while they grow, and tells what was found."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from peerlane._check import Analysis
+from peerlane.checker.findings import Names, findings_of
+
+#: How much later an event may be published than it is dated.
+_MARGIN_NS = 100_000_000
+
+
+class Checker:
+    """The analysis of the event logs in a directory.
+
+    Parameters
+    ----------
+    directory : Path or str
+        Where ``PEERLANE_LOG`` points; logs may come at any time.
+    give_back : bool
+        Free the logs' room as they are read, so that a long run needs no more than the rings' pages.
+    """
+
+    def __init__(self, directory: Path | str, *, give_back: bool = True) -> None:
+        self._directory, self._give_back = Path(directory), give_back
+        self._analysis = Analysis()
+        self._logs: dict[str, int] = {}
+        self._open: dict[str, int] = {}  # names and processes of logs that may still grow
+        self._refused: dict[str, str] = {}
+
+    def poll(self) -> None:
+        """Read what the logs have by now; to be called now and then, by one thread at a time."""
+        horizon = time.monotonic_ns() - _MARGIN_NS
+        self._find()
+        for name, pid in list(self._open.items()):
+            if not _lives(pid):
+                self._analysis.close(self._logs[name])
+                del self._open[name]
+        self._analysis.poll(horizon)
+
+    def finish(self) -> dict[str, Any]:
+        """Read the rest of all logs, whose processes have ended.
+
+        Returns
+        -------
+        dict
+            ``version``, ``complete``, ``dropped`` and ``findings``, as ``docs/design/checker.md`` has them.
+        """
+        self._find()
+        self._analysis.finish()
+        names, is_whole = {}, not self._refused
+        for name, number in self._logs.items():
+            facts = self._analysis.facts(number)
+            names[number] = made = Names(pid=facts["pid"], rank=facts["rank"])
+            path = self._directory / f"{name}.names"
+            if path.exists():
+                made.read(path.read_text(encoding="utf-8", errors="replace").splitlines())
+            is_whole = is_whole and not facts["problem"]
+        stats = self._analysis.stats()
+        return {
+            "version": 1,
+            "complete": is_whole and stats["dropped"] == 0 and stats["forgotten"] == 0,
+            "dropped": stats["dropped"],
+            "findings": findings_of(self._analysis.findings(), names),
+        }
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counts: of events, and of what is kept."""
+        return dict(self._analysis.stats())
+
+    def _find(self) -> None:
+        for path in sorted(self._directory.glob("*.log")):
+            if path.stem in self._logs or path.stem in self._refused:
+                continue
+            try:
+                number = self._analysis.add(str(path), self._give_back)
+            except ValueError as error:
+                # A process makes the file before its header; one that died in between has no log.
+                if not _lives(_pid_of(path.stem)):
+                    self._refused[path.stem] = str(error)
+                continue
+            self._logs[path.stem] = number
+            self._open[path.stem] = self._analysis.facts(number)["pid"]
+
+
+def _pid_of(stem: str) -> int:
+    pid = stem.partition("-")[0]
+    return int(pid) if pid.isdecimal() else 0
+
+
+def _lives(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(state) and state[0] != "Z"

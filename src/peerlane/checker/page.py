@@ -1,0 +1,137 @@
+"""The report as one HTML page, which needs no network: findings with both lines, and a timeline of all processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from peerlane.checker import texts
+from peerlane.checker.timeline import Timeline
+
+MOST_EVENTS = 100_000  #: of a page
+
+_CONTEXT = 5  # lines above and below
+
+
+def write_page(
+    path: Path, report: Mapping[str, Any], timeline: Timeline, sources: texts.Sources, *, command: str
+) -> None:
+    """Write the page.
+
+    Parameters
+    ----------
+    path : Path
+        The file; an existing one is replaced.
+    report : mapping
+        As ``docs/design/checker.md`` has it.
+    timeline : Timeline
+        What the lanes show.
+    sources : Sources
+        Where the source lines come from.
+    command : str
+        What was checked.
+    """
+    # "<" could end the element of the page that has the data.
+    data = json.dumps(page_data(report, timeline, sources, command), separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
+    page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    path.write_text(page.replace("/*DATA*/", data, 1), encoding="utf-8")
+
+
+def page_data(
+    report: Mapping[str, Any], timeline: Timeline, sources: texts.Sources, command: str
+) -> dict[str, Any]:
+    """Return what the page's script reads."""
+    files, notes, labels = _Numbers(), _Numbers(""), _Numbers()
+    sites = [
+        [files.of(frames[0][0]), frames[0][1], frames[0][2]] if frames else [] for frames in timeline.sites
+    ]
+    marks = timeline.marks
+    events = {
+        "lane": [mark.lane for mark in marks],
+        "start": [mark.start for mark in marks],
+        "end": [mark.end for mark in marks],
+        "label": [labels.of((mark.label, mark.group)) for mark in marks],
+        "site": [mark.site for mark in marks],
+        "note": [notes.of(mark.note) for mark in marks],
+    }
+    pids = [log.pid for log in timeline.processes]
+    places = {(pids[timeline.lanes[mark.lane].process], mark.number): at for at, mark in enumerate(marks)}
+    return {
+        "command": command,
+        "summary": _summary(report, timeline),
+        "processes": [log.name for log in timeline.processes],
+        "lanes": [{"process": lane.process, "name": lane.name} for lane in timeline.lanes],
+        "labels": labels.known,
+        "notes": notes.known,
+        "files": [texts.shown_path(file) for file in files.known],
+        "sites": sites,
+        "sources": _source_lines(sites, files.known, sources),
+        "events": events,
+        "arrows": [[arrow.tail, arrow.head, arrow.kind] for arrow in timeline.arrows],
+        "findings": [_finding(each, places, sources) for each in report["findings"]],
+    }
+
+
+class _Numbers:
+    """Gives things numbers, in the order in which they come."""
+
+    def __init__(self, *known: Any) -> None:
+        self.known: list[Any] = list(known)
+        self._numbers = {thing: number for number, thing in enumerate(known)}
+
+    def of(self, thing: Any) -> int:
+        if thing not in self._numbers:
+            self._numbers[thing] = len(self.known)
+            self.known.append(thing)
+        return self._numbers[thing]
+
+
+def _summary(report: Mapping[str, Any], timeline: Timeline) -> list[list[str]]:
+    certain = sum(bool(each["certain"]) for each in report["findings"])
+    kind = "certain" if certain else "uncertain" if report["findings"] else "clean"
+    first, *rest = texts.summary_text(report).splitlines()
+    found = [[first, kind], *([line.strip(), "uncertain"] for line in rest)]
+    if timeline.left_out:
+        found.append(
+            [f"The timeline lacks {timeline.left_out:,} events, far from the findings.", "uncertain"]
+        )
+    return found
+
+
+def _finding(
+    finding: Mapping[str, Any], places: Mapping[tuple[int, int], int], sources: texts.Sources
+) -> dict[str, Any]:
+    return {
+        "kind": finding["kind"],
+        "certain": bool(finding["certain"]),
+        "count": finding["count"],
+        "message": finding["message"],
+        "facts": texts.finding_facts(finding),
+        "sites": [_site(site, sources) for site in texts.distinct_sites(finding)],
+        "events": [places.get((site["pid"], site["event"]), -1) for site in texts.distinct_sites(finding)],
+    }
+
+
+def _site(site: Mapping[str, Any], sources: texts.Sources) -> dict[str, Any]:
+    return {
+        "actor": texts.actor_of(site),
+        "what": texts.what_of(site),
+        "place": texts.place_of(site["file"], site["line"]),
+        "line": site["line"],
+        "source": sources.around(site["file"], site["line"], _CONTEXT),
+        "callers": [texts.place_of(caller[0], caller[1]) for caller in texts.callers_of(site)],
+    }
+
+
+def _source_lines(sites: list[list[Any]], files: list[str], sources: texts.Sources) -> list[dict[int, str]]:
+    found: list[dict[int, str]] = [{} for _ in files]
+    for site in sites:
+        if site:
+            file, line, _ = site
+            found[file].update(sources.around(files[file], line, _CONTEXT))
+    return found

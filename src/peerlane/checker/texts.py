@@ -1,0 +1,247 @@
+"""Findings as text for people: both lines with their source, the bytes, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Finding: TypeAlias = Mapping[str, Any]
+Style: TypeAlias = Callable[[str, str], str]
+
+WIDTH = 100
+
+#: Verbs that say how they touch memory, or do not touch it.
+_SAY_ALL = frozenset(("allocation", "deregister", "free", "notify", "Channel.notify", "wait for a notify"))
+_RUNNERS = ("_pytest", "pluggy")
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
+
+_COLOURS = {"certain": "1;31", "uncertain": "1;33", "place": "36", "missing": "1", "clean": "32"}
+
+
+def plain(_part: str, text: str) -> str:
+    """Return the text as it is."""
+    return text
+
+
+def coloured(part: str, text: str) -> str:
+    """Return the text with the escapes of a terminal for a part of a finding."""
+    return f"\x1b[{_COLOURS[part]}m{text}\x1b[0m" if part in _COLOURS else text
+
+
+class Sources:
+    """The source lines of a program.
+
+    Parameters
+    ----------
+    known : mapping of str to str, optional
+        The text of sources that are no files, such as ``<string>`` of ``python -c``.
+    """
+
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self._lines: dict[str, list[str]] = {name: text.splitlines() for name, text in (known or {}).items()}
+
+    def line(self, file: str, number: int) -> str:
+        """Return a line without its end, or an empty text if it cannot be read."""
+        lines = self._of(file)
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+    def around(self, file: str, number: int, context: int) -> list[tuple[int, str]]:
+        """Return a line and its neighbours, with their numbers; empty if it cannot be read."""
+        lines = self._of(file)
+        if not 0 < number <= len(lines):
+            return []
+        first, last = max(1, number - context), min(len(lines), number + context)
+        return [(each, lines[each - 1]) for each in range(first, last + 1)]
+
+    def _of(self, file: str) -> list[str]:
+        if file not in self._lines:
+            try:
+                self._lines[file] = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+            except (OSError, ValueError):
+                self._lines[file] = []
+        return self._lines[file]
+
+
+def finding_text(finding: Finding, sources: Sources, *, style: Style = plain, width: int = WIDTH) -> str:
+    """Return a finding as a block of lines.
+
+    Parameters
+    ----------
+    finding : mapping
+        As ``docs/design/checker.md`` has it.
+    sources : Sources
+        Where the source lines come from.
+    style : callable
+        :func:`plain` or :func:`coloured`.
+    width : int
+        The most characters of a line.
+    """
+    certainty = "certain" if finding["certain"] else "uncertain"
+    times = f", {finding['count']:,} times" if finding["count"] > 1 else ""
+    head = f"{finding['kind']} ({certainty}{times})"
+    first, *rest = _wrapped(f"{head}: {finding['message']}", width)
+    lines = [style(certainty, first[: len(head)]) + first[len(head) :], *rest]
+    before, behind = finding_facts(finding, is_before=True), finding_facts(finding, is_before=False)
+    for name, text in before:
+        lines += _fact(name, text, style, width)
+    for site in distinct_sites(finding):
+        lines += _site(site, sources, style, width)
+    for name, text in behind:
+        lines += _fact(name, text, style, width)
+    return "\n".join(lines)
+
+
+_WHY = "the program may order the two by a means that peerlane does not see: a socket, a pipe, shared memory"
+
+
+def finding_facts(finding: Finding, *, is_before: bool | None = None) -> list[tuple[str, str]]:
+    """Return what is known of a finding beside its lines, with names; ``is_before`` chooses a part for the text."""
+    before = [("memory", where)] if (where := _bytes(finding)) else []
+    behind = [("missing", finding["missing"])] if finding.get("missing") else []
+    if order := finding.get("last_order"):
+        behind.append(("last order", f"from {order['from']} to {order['to']}"))
+    if not finding["certain"]:
+        behind.append(("uncertain", finding.get("why") or _WHY))
+    return before + behind if is_before is None else before if is_before else behind
+
+
+def _fact(name: str, text: str, style: Style, width: int) -> list[str]:
+    first, *rest = _wrapped(f"  {name}: {text}", width)
+    return [
+        f"  {style('missing', name + ':') if name == 'missing' else name + ':'}{first[len(name) + 3 :]}",
+        *rest,
+    ]
+
+
+def _bytes(finding: Finding) -> str:
+    memory, span = finding.get("memory"), finding.get("bytes")
+    if not memory or not span:
+        return ""
+    first, end = span
+    which = f"byte {first:,}" if end - first == 1 else f"bytes {first:,} to {end - 1:,}"
+    made = memory.get("made")
+    at = f", made at {place_of(made[0], made[1])}" if made else ""
+    return f"{which} of {memory['size']:,} in allocation {memory['allocation']} of {_owner(memory)}{at}"
+
+
+def _owner(what: Mapping[str, Any]) -> str:
+    rank = what.get("rank")
+    if rank is not None and rank >= 0:
+        return f"rank {rank}"
+    return f"process {what['pid']}" if what.get("pid") else "the process"
+
+
+def distinct_sites(finding: Finding) -> list[Mapping[str, Any]]:
+    """Return the lines of a finding; one that stands in it twice, as of two rounds of a loop, is told once."""
+    first, *rest = finding["sites"]
+    return [first, *(each for each in rest if _told(each) != _told(first))]
+
+
+def _told(site: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in site.items() if name != "event"}
+
+
+def what_of(site: Mapping[str, Any]) -> str:
+    """Return what a line did: ``Channel.write (write)``."""
+    is_told = site["access"] in site["verb"] or site["verb"] in _SAY_ALL
+    return str(site["verb"]) if is_told else f"{site['verb']} ({site['access']})"
+
+
+def callers_of(site: Mapping[str, Any]) -> list[Sequence[Any]]:
+    """Return the frames that led to a line, without those of peerlane, which runs the program."""
+    return [each for each in site.get("callers", ()) if not _is_of_runner(str(each[0]))][:3]
+
+
+def _is_of_runner(file: str) -> bool:
+    return file.startswith((_OWN, "<frozen ")) or any(f"{os.sep}{name}{os.sep}" in file for name in _RUNNERS)
+
+
+def actor_of(site: Mapping[str, Any]) -> str:
+    """Return who did something: ``rank 0, stream 2``."""
+    if site.get("stream"):
+        return f"{_owner(site)}, stream {site['stream']}"
+    return f"{_owner(site)}, thread {site['thread']}" if site.get("thread") else _owner(site)
+
+
+def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -> list[str]:
+    place = place_of(site["file"], site["line"])
+    within = f", in {site['function']}" if site.get("function") else ""
+    said = f"  {actor_of(site)}: {what_of(site)} at "
+    if len(said) + len(place) + len(within) <= width:
+        lines = [said + style("place", place) + within]
+    else:
+        lines = [said.rstrip(), *_clipped("    ", place, width, lambda text: style("place", text))]
+    text = sources.line(site["file"], site["line"]).strip()
+    if text:
+        lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
+    for caller in callers_of(site):
+        file, line, *function = caller
+        within = f", in {function[0]}" if function else ""
+        lines += _clipped("          called at ", place_of(file, line) + within, width)
+    return lines
+
+
+def _clipped(
+    before: str, text: str, width: int, styled: Callable[[str], str] = lambda text: text
+) -> list[str]:
+    room = width - len(before)
+    return [before + styled(text if len(text) <= room else text[: room - 1] + "…")]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    indent = len(text) - len(text.lstrip())
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent="",
+        subsequent_indent=" " * (indent + 2),
+        drop_whitespace=True,
+        break_on_hyphens=False,
+    )
+
+
+def place_of(file: str, line: int) -> str:
+    """Return a line as ``p.py:12``."""
+    return f"{shown_path(file)}:{line}" if file else "an unknown line"
+
+
+def shown_path(file: str) -> str:
+    """Return a path as short as it can be from the current directory."""
+    try:
+        relative = os.path.relpath(file) if os.path.isabs(file) else file  # noqa: PTH117 - a name, no file
+    except (OSError, ValueError):  # the current directory was removed
+        return printable(file)
+    return printable(file if relative.startswith("..") else relative)
+
+
+def printable(text: str) -> str:
+    """Return a text with escapes in place of what a terminal would act on."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
+
+
+def summary_text(report: Mapping[str, Any], *, style: Style = plain, width: int = WIDTH) -> str:
+    """Return the line that ends a report, with a second one if events were dropped."""
+    findings: Sequence[Finding] = report["findings"]
+    certain = sum(bool(each["certain"]) for each in findings)
+    uncertain = len(findings) - certain
+    if not findings:
+        lines = [style("clean", "no findings")]
+    else:
+        parts = [
+            f"{number} {word} finding{'s' * (number != 1)}"
+            for number, word in ((certain, "certain"), (uncertain, "uncertain"))
+            if number
+        ]
+        lines = [style("certain" if certain else "uncertain", " and ".join(parts))]
+    if not report["complete"]:
+        lines += _wrapped(
+            f"not complete: {report.get('dropped', 0):,} events were dropped for lack of room; nothing that rests on "
+            "them is reported",
+            width,
+        )
+    return "\n".join(lines)

@@ -1,0 +1,148 @@
+"""``peerlane check``: run a program, and say which two of its lines are not ordered.
+
+The program runs as under ``peerlane run``, or with ``-n`` as under ``peerlane launch``, in a process of its own.
+Each of its processes writes an event log to a folder that goes away; this process reads the logs while the program
+runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from peerlane.checker.chrome_trace import write_trace
+from peerlane.checker.timeline import read_timeline
+from peerlane.cli import schedules
+from peerlane.cli.faults import variables_of
+from peerlane.cli.launch import add_grace_argument, count_of_ranks
+from peerlane.cli.node_options import node_from
+from peerlane.cli.outputs import check_file, unwritable
+from peerlane.cli.program import add_program_arguments, set_up_node
+
+from .outcome import Outcome, Wanted
+from .report import show, show_schedule, write_html, write_json
+
+HELP = "run a program, and name the accesses to memory that nothing orders"
+
+MOST_RUNS = 1_000_000
+FOUND = 3  #: the exit code of a program that ended with 0, and of which there is a certain finding
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that stand before the program."""
+    parser.add_argument(
+        "-n", dest="ranks", type=count_of_ranks, metavar="N", help="run N processes, as peerlane launch does"
+    )
+    add_grace_argument(parser)
+    parser.add_argument("--json", metavar="FILE", help="write the findings as JSON")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page with the findings and a timeline; it needs no network"
+    )
+    parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
+    parser.add_argument(
+        "--schedules",
+        type=_count_of_runs,
+        metavar="K",
+        help="run it under up to K schedules, and stop at the first one that fails",
+    )
+    add_program_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the program, print the findings, and return the program's exit code, or 3 for a certain finding."""
+    for flag in ("json", "html", "trace"):
+        check_file(f"--{flag}", getattr(args, flag))
+    if args.ranks is not None:
+        node_from(args)  # ranks share memory, which only virtual devices do
+    set_up_node(args)
+    wanted = Wanted(_command(args), keep=args.html is not None or args.trace is not None)
+    if args.schedules is not None:
+        return _run_many(args, wanted)
+    with wanted.run(variables_of(args)) as outcome:
+        return _tell(args, outcome)
+
+
+def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
+    """Run the program under many schedules; tell of the run that failed, or else of the last one."""
+    with contextlib.ExitStack() as kept:
+        told: Outcome | None = None
+
+        def fails(variables: Mapping[str, str]) -> bool:
+            nonlocal told
+            with contextlib.ExitStack() as run:
+                outcome = run.enter_context(wanted.run({**variables_of(args), **variables}))
+                if outcome.is_interrupted:
+                    raise KeyboardInterrupt
+                failed = _exit_code(outcome) != 0
+                if failed or told is None or not _exit_code(told):
+                    kept.close()
+                    kept.push(run.pop_all())
+                    told = outcome
+            return failed
+
+        failing = schedules.search(fails, args.schedules)
+        assert told is not None
+        return _tell(args, told, failing)
+
+
+def _tell(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing | None = None) -> int:
+    code = _exit_code(outcome)
+    show(outcome, sys.stderr, sources=_sources(args), runs=args.schedules or 1)
+    if failing is not None:
+        show_schedule(failing, sys.stderr, command=_shown(args))
+    if args.json is not None:
+        with unwritable("--json", args.json):
+            write_json(Path(args.json), outcome.report, code, failing)
+    if args.html is not None:
+        with unwritable("--html", args.html):
+            write_html(Path(args.html), outcome, command=_shown(args), sources=_sources(args))
+    if args.trace is not None:
+        with unwritable("--trace", args.trace):
+            write_trace(Path(args.trace), read_timeline(outcome.logs))
+    return code
+
+
+def _shown(args: argparse.Namespace) -> str:
+    """Return the command line without what says where results go and how often it runs."""
+    words = ["peerlane", "check"] + ([] if args.ranks is None else ["-n", str(args.ranks)])
+    for flag in ("node", "devices", "switch", "profile"):
+        if getattr(args, flag) is not None:
+            words += [f"--{flag}", str(getattr(args, flag))]
+    for flag in ("dialect", "fault"):
+        for value in getattr(args, flag) or ():
+            words += [f"--{flag}", value]
+    words += ["--shadow-real"] * args.shadow_real
+    return shlex.join([*words, *filter(None, [args.form]), *args.program])
+
+
+def _count_of_runs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RUNS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs; valid are 1 to {MOST_RUNS}")
+    return int(text)
+
+
+def _exit_code(outcome: Outcome) -> int:
+    if outcome.code:
+        return outcome.code
+    return FOUND if any(each["certain"] for each in outcome.report["findings"]) else 0
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """Return the words that follow ``python`` and run the program without a checker."""
+    words = ["-m", "peerlane", "run"]
+    if args.ranks is not None:
+        words = ["-m", "peerlane", "launch", "-n", str(args.ranks), "--grace", str(args.grace)]
+    for name in args.dialect or ():
+        words += ["--dialect", name]
+    if args.shadow_real:
+        words.append("--shadow-real")
+    program = args.program[1:] if args.program[0] == "--" else args.program
+    return [*words, *filter(None, [args.form]), "--", *program]
+
+
+def _sources(args: argparse.Namespace) -> dict[str, str]:
+    return {"<string>": args.program[0]} if args.form == "-c" else {}

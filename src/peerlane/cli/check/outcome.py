@@ -1,0 +1,141 @@
+"""Runs a program under the checker: starts it, passes signals on, and reads its logs meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from peerlane.checker import Checker
+from peerlane.cli.launch import processes
+from peerlane.diagnostics import event_log
+from peerlane.errors import Error, Fault
+
+_POLL_SECONDS = 0.05
+_PASSED_ON = frozenset(
+    (
+        *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM),
+        *(signal.SIGTSTP, signal.SIGCONT),
+    )
+)
+_ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
+_SI_KERNEL = 0x80  # the terminal sent it, to the program too
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that is over.
+
+    Attributes
+    ----------
+    code : int
+        The program's exit code, 128 + n for signal n.
+    report : dict
+        What the checker found, as ``docs/design/checker.md`` has it, without the exit code.
+    logs : Path
+        The folder with the logs of all processes.
+    is_interrupted : bool
+        Whether a signal came that was to end the program.
+    """
+
+    code: int
+    report: dict[str, Any]
+    logs: Path
+    is_interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A program to run under the checker.
+
+    Attributes
+    ----------
+    words : sequence of str
+        The words that follow ``python``.
+    keep : bool
+        Whether the logs are read again after the run; else what was read makes room for what comes.
+    """
+
+    words: Sequence[str]
+    keep: bool = False
+
+    @contextmanager
+    def run(self, variables: Mapping[str, str] | None = None) -> Iterator[Outcome]:
+        """Run the program to its end; the logs are there while the block runs.
+
+        Parameters
+        ----------
+        variables : mapping of str to str, optional
+            Variables of the environment to change.
+
+        Raises
+        ------
+        Error
+            The program cannot be started.
+        """
+        with event_log.folder() as folder:
+            environment = {**os.environ, **(variables or {}), event_log.VARIABLE: str(folder)}
+            with _signals_held() as before:
+                pid = _start(processes.python_command(self.words), environment, before)
+                checker = Checker(folder, give_back=not self.keep)
+                came: set[int] = set()
+                while (status := _ended(pid)) is None:
+                    checker.poll()
+                    came.add(_pass_on(pid))
+            code = os.waitstatus_to_exitcode(status)
+            yield Outcome(code if code >= 0 else 128 - code, checker.finish(), folder, bool(came & _ENDING))
+
+
+@contextmanager
+def _signals_held() -> Iterator[set[signal.Signals]]:
+    """Keep signals until :func:`_pass_on` takes them; give the mask that the program is to have."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
+    handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal does not end a wait
+    try:
+        yield {each for each in before if isinstance(each, signal.Signals)}
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], mask: set[signal.Signals]) -> int:
+    """Start a process that dies with this one; call it while there is no other thread."""
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        raise Error(f"cannot start the program: {error.strerror}", fault=Fault.OUT_OF_RESOURCES) from error
+    if pid:
+        return pid
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == parent:  # else it died before that call
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.execve(command[0], list(command), environment)
+    except OSError as error:
+        os.write(2, f"peerlane check: cannot start {command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _ended(pid: int) -> int | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return status if found else None
+
+
+def _pass_on(pid: int) -> int:
+    """Wait a moment for the program's end, and send it the signal that comes; return that one, or 0."""
+    seen = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], _POLL_SECONDS)
+    if seen is None or seen.si_signo == signal.SIGCHLD:
+        return 0
+    if seen.si_code != _SI_KERNEL:
+        os.kill(pid, seen.si_signo)
+    if seen.si_signo == signal.SIGTSTP:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return seen.si_signo

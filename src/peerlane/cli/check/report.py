@@ -1,0 +1,84 @@
+"""What ``peerlane check`` says: findings on standard error, and a file for programs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from peerlane.checker import texts
+from peerlane.checker.page import MOST_EVENTS, write_page
+from peerlane.checker.timeline import read_timeline
+from peerlane.cli.launch.output import has_colours
+from peerlane.cli.schedules import Failing
+
+from .outcome import Outcome
+
+_SAYS = "peerlane check: "
+
+
+def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], runs: int = 1) -> None:
+    """Print the findings and a line that counts them; a closed standard error takes nothing."""
+    if file is None:
+        return
+    is_coloured, width = False, texts.WIDTH
+    with contextlib.suppress(OSError, ValueError):
+        is_coloured = has_colours(file.fileno())
+        if file.isatty():
+            width = max(40, min(width, shutil.get_terminal_size().columns))
+    style = texts.coloured if is_coloured else texts.plain
+    known = texts.Sources(sources)
+    blocks = [
+        texts.finding_text(each, known, style=style, width=width) for each in outcome.report["findings"]
+    ]
+    summary = texts.summary_text(outcome.report, style=style, width=width - len(_SAYS))
+    many = f" under {runs:,} schedules" if runs > 1 and not outcome.code and not blocks else ""
+    _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, f"{_SAYS}{summary}{many}"]))
+
+
+def show_schedule(failing: Failing, file: TextIO | None, *, command: str) -> None:
+    """Print how to repeat the run that failed."""
+    if file is None:
+        return
+    changes = failing.changes
+    fewest = "" if changes is None else f"; {_counted(len(changes), 'priority change')} it needs"
+    lines = [f"run {failing.runs:,} failed{fewest}; this repeats it:", f"  {failing.command(command)}"]
+    if not failing.repeats:
+        lines.append(
+            "it may not repeat: a rank slept outside of peerlane, so the schedule did not decide alone"
+        )
+    _write(file, "\n".join(line if line.startswith(" ") else _SAYS + line for line in lines))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _write(file: TextIO, text: str) -> None:
+    encoding = file.encoding or "utf-8"
+    with contextlib.suppress(OSError, ValueError):
+        file.write((text + "\n").encode(encoding, "backslashreplace").decode(encoding))
+        file.flush()
+
+
+def write_json(path: Path, report: Mapping[str, Any], code: int, failing: Failing | None = None) -> None:
+    """Write the report with the exit code, and with the schedule of a run that failed."""
+    whole = {"version": report["version"], "exit": code, **report}
+    if failing is not None:
+        whole["schedule"] = failing.schedule
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def write_html(path: Path, outcome: Outcome, *, command: str, sources: Mapping[str, str]) -> None:
+    """Write the page with the findings and the timeline."""
+    about = [
+        (site["pid"], site["event"]) for finding in outcome.report["findings"] for site in finding["sites"]
+    ]
+    timeline = read_timeline(outcome.logs, about=about, most=MOST_EVENTS)
+    write_page(path, outcome.report, timeline, texts.Sources(sources), command=command)

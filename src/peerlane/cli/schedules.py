@@ -1,0 +1,184 @@
+"""Runs of a program under many schedules: the first that fails, what repeats it, and whether a run repeats at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from peerlane.backends.virtual.node import schedule
+
+_CHANGES = 3  # priority changes of a drawn schedule
+_FEWEST_STEPS = 16  # that changes are drawn from, where a program has hardly any
+
+Run = Callable[[Mapping[str, str]], bool]
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A schedule under which a program fails.
+
+    Attributes
+    ----------
+    schedule : str
+        The value of ``PEERLANE_SCHEDULE`` that repeats it.
+    variables : dict of str to str
+        All variables that repeat it.
+    changes : tuple of int or None
+        The steps at which a priority changes, as few as still fail; None if the schedule has no priorities.
+    runs : int
+        How many runs it took to find it, without those that reduced the changes.
+    repeats : bool
+        Whether the failing run was one that the same schedule repeats.
+    """
+
+    schedule: str
+    variables: dict[str, str]
+    changes: tuple[int, ...] | None
+    runs: int
+    repeats: bool
+
+    def command(self, words: str) -> str:
+        """Return the command line that repeats the failure; ``words`` is the rest of it."""
+        return f"{schedule.VARIABLE}={self.schedule} {words}"
+
+
+class Report:
+    """What the processes of a run said of their steps.
+
+    Attributes
+    ----------
+    path : Path
+        The file to which they append.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _lines(self) -> list[dict[str, object]]:
+        found = []
+        with contextlib.suppress(OSError):
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                with contextlib.suppress(ValueError):  # its writer was killed
+                    found.append(json.loads(line))
+        return [line for line in found if isinstance(line, dict)]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the run may not repeat; empty if it does."""
+        return sorted({str(line["why"]) for line in self._lines() if line.get("why")})
+
+    @property
+    def steps(self) -> int:
+        """The most steps that a group or a process had."""
+        return max((int(str(line.get("steps", 0))) for line in self._lines()), default=0)
+
+
+@contextlib.contextmanager
+def reported(environ: Mapping[str, str]) -> Iterator[tuple[Report, dict[str, str]]]:
+    """Yield a report, and the variables with which the processes of a run write it."""
+    given = environ.get(schedule.REPORT)
+    if given:  # whoever started this process reads it
+        yield Report(Path(given)), {}
+        return
+    with tempfile.TemporaryDirectory(prefix="peerlane-") as folder:
+        path = Path(folder, "steps.jsonl")
+        yield Report(path), {schedule.REPORT: str(path)}
+
+
+@contextlib.contextmanager
+def told(command: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Draw one seed for all processes that are started in the block; afterwards say if the run may not repeat.
+
+    Parameters
+    ----------
+    command : str
+        ``"peerlane launch"``, for the text.
+    say : callable
+        Shows a line.
+    """
+    wanted = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
+    if wanted.name != "seeded":
+        yield
+        return
+    if wanted.seed is None:
+        wanted = wanted._replace(seed=random.SystemRandom().randrange(1 << 32))
+        os.environ[schedule.VARIABLE] = str(wanted)
+        say(f"{command}: schedule {wanted} (repeat it with {schedule.VARIABLE}={wanted})")
+    with reported(os.environ) as (report, variables):
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name in variables:
+                del os.environ[name]
+        for reason in report.reasons:
+            say(f"{command}: this run may not repeat under {schedule.VARIABLE}={wanted}: {reason}")
+
+
+def search(
+    run: Run, schedules: int, *, environ: Mapping[str, str] | None = None, first_seed: int | None = None
+) -> Failing | None:
+    """Run a program under different seeded schedules until it fails; then find the fewest priority changes.
+
+    Every second schedule draws each choice; the first tells how many steps the program has.  The others draw
+    priorities, and change one at a few of these steps: most mistakes need one or two changes to show.
+
+    Parameters
+    ----------
+    run : callable
+        Runs the program once with the given variables besides the environment's; returns whether it failed.
+    schedules : int
+        The most runs.
+    environ : mapping, optional
+        The environment, by default this process's.
+    first_seed : int, optional
+        The seeds count up from it; by default it is drawn.
+
+    Returns
+    -------
+    Failing or None
+        None if no run failed.
+    """
+    environ = os.environ if environ is None else environ
+    seed = random.SystemRandom().randrange(1 << 32) if first_seed is None else first_seed
+    steps = _FEWEST_STEPS
+
+    def fails(wanted: schedule.Schedule) -> tuple[bool, bool]:
+        nonlocal steps
+        with reported({}) as (report, variables):
+            failed = run({schedule.VARIABLE: str(wanted), **variables})
+            steps = max(steps, report.steps)
+            return failed, not report.reasons
+
+    for number in range(schedules):
+        dice = random.Random(seed + number)
+        changes = None
+        if number % 2:
+            most = min(number // 2 % (_CHANGES + 1), steps)
+            changes = tuple(sorted(dice.sample(range(1, steps + 1), most)))
+        wanted = schedule.Schedule("seeded", seed + number, changes)
+        failed, repeats = fails(wanted)
+        if failed:
+            if changes:
+                wanted, repeats = _with_fewest(wanted, repeats, fails)
+            variables = {schedule.VARIABLE: str(wanted)}
+            return Failing(str(wanted), variables, wanted.changes, number + 1, repeats)
+    return None
+
+
+def _with_fewest(
+    wanted: schedule.Schedule, repeats: bool, fails: Callable[[schedule.Schedule], tuple[bool, bool]]
+) -> tuple[schedule.Schedule, bool]:
+    """Leave out priority changes one by one, as long as the program still fails."""
+    for step in wanted.changes or ():
+        fewer = wanted._replace(changes=tuple(each for each in wanted.changes or () if each != step))
+        failed, again = fails(fewer)
+        if failed:
+            wanted, repeats = fewer, again
+    return wanted, repeats

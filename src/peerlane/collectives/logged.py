@@ -1,0 +1,80 @@
+"""What the event log says of collectives: one event each, with the bytes that the program gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from peerlane.collectives.all_gather import all_gather
+from peerlane.collectives.all_reduce_one_shot import one_shot
+from peerlane.collectives.all_reduce_ring import ring
+from peerlane.collectives.all_reduce_two_shot import two_shot
+from peerlane.collectives.all_to_all import all_to_all
+from peerlane.collectives.barrier import barrier
+from peerlane.collectives.broadcast import broadcast
+from peerlane.collectives.point_to_point import receive, send
+from peerlane.collectives.reduce_scatter import reduce_scatter
+from peerlane.collectives.reduce_to_root import reduce_to_root
+from peerlane.collectives.scatter import scatter
+from peerlane.memory.buffer import Buffer
+
+
+class Touched(NamedTuple):
+    """The buffers that this rank's part of a collective writes and reads, and its root or peer."""
+
+    written: Sequence[Buffer]
+    read: Sequence[Buffer]
+    peer: int = 0
+
+
+def _broadcast(rank: int, whole: Buffer, root: int) -> Touched:
+    return Touched([], [whole], root) if rank == root else Touched([whole], [], root)
+
+
+def _all_gather(_rank: int, whole: Buffer, own: Buffer, at: list[int], sizes: list[int]) -> Touched:
+    return Touched([whole[first : first + each] for first, each in zip(at, sizes, strict=True)], [own])
+
+
+def _reduce_scatter(
+    _rank: int, part: Buffer, whole: Buffer, at: list[int], sizes: list[int], _operation: Any
+) -> Touched:
+    return Touched([part], [whole[first : first + each] for first, each in zip(at, sizes, strict=True)])
+
+
+def _scatter(_rank: int, part: Buffer, whole: Buffer | None, root: int) -> Touched:
+    return Touched([part], [] if whole is None else [whole], root)
+
+
+def _reduce(_rank: int, result: Buffer | None, own: Buffer, _operation: Any, root: int) -> Touched:
+    return Touched([] if result is None else [result], [own], root)
+
+
+def _all_reduce(_rank: int, whole: Buffer, own: Buffer, _operation: Any) -> Touched:
+    return Touched([whole], [own])
+
+
+#: By algorithm: the kind, and what it touches.
+_KINDS: dict[Callable[..., None], tuple[str, Callable[..., Touched]]] = {
+    barrier: ("barrier", lambda _rank: Touched([], [])),
+    broadcast: ("broadcast", _broadcast),
+    all_gather: ("all_gather", _all_gather),
+    scatter: ("scatter", _scatter),
+    all_to_all: ("all_to_all", lambda _rank, incoming, outgoing: Touched(incoming, outgoing)),
+    one_shot: ("all_reduce", _all_reduce),
+    two_shot: ("all_reduce", _all_reduce),
+    ring: ("all_reduce", _all_reduce),
+    reduce_scatter: ("reduce_scatter", _reduce_scatter),
+    reduce_to_root: ("reduce", _reduce),
+    send: ("send", lambda _rank, whole, peer: Touched([], [whole], peer)),
+    receive: ("receive", lambda _rank, whole, peer: Touched([whole], [], peer)),
+}
+
+
+def kind_of(algorithm: Callable[..., None]) -> str:
+    """Return the kind of a collective, as the log names it."""
+    return _KINDS[algorithm][0]
+
+
+def touched(algorithm: Callable[..., None], rank: int, what: tuple[Any, ...]) -> Touched:
+    """Return what this rank's part of a collective touches."""
+    return _KINDS[algorithm][1](rank, *what)

@@ -1,0 +1,379 @@
+"""The event log: what this process does to device memory, and in which order.
+
+``peerlane check`` reads it.  ``PEERLANE_LOG`` names a directory; then each process that
+imports peerlane writes ``<pid>-<start>.log`` there, with the names in ``<pid>-<start>.names``.  A forked child writes
+its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log/event.h`` how they are written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from peerlane import _core
+from peerlane.errors import BadArgument, InvalidValue
+from peerlane.support.sizes import parse_size
+
+VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
+#: Bytes that all logs of a folder hold at a time; more if ``PEERLANE_LOG_BYTES`` gives the ranks more together.
+DEFAULT_BYTES = 1 << 30
+_LEAST_BYTES = 1 << 20
+_MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), "peerlane-check-", 60.0
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
+
+active = False  #: whether this process has a log
+KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, by name
+_ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
+    KINDS[each] for each in ("access", "post", "take", "forget", "outside")
+)
+_COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
+_outside: set[tuple[str, int]] = set()
+_PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
+_meetings: dict[tuple[Any, ...], int] = {}
+_groups: set[int] = set()
+
+#: Their numbers are their places, as in ``native/log/event.h``.
+COLLECTIVES = (
+    *("barrier", "all_gather", "all_reduce", "all_to_all", "reduce_scatter"),
+    *("broadcast", "scatter", "reduce", "gather", "send", "receive"),
+)
+
+
+READ, WRITTEN, UNKNOWN = range(3)  #: how the host touches bytes
+
+
+class Facts(NamedTuple):
+    """The log of this process.
+
+    Attributes
+    ----------
+    path : Path
+    written : int
+        Bytes.
+    dropped : int
+        Events for which there was no room.
+    capacity : int
+        Bytes that are kept until they are read.
+    """
+
+    path: Path
+    written: int
+    dropped: int
+    capacity: int
+
+
+def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> bool:
+    """Begin the log of this process; False if there is one already, which goes on.
+
+    Parameters
+    ----------
+    directory : path
+        An existing directory.
+    capacity : int, optional
+        Bytes; by default those of ``PEERLANE_LOG_BYTES``.
+
+    Raises
+    ------
+    OSError
+        The files cannot be made.
+    InvalidValue
+        ``PEERLANE_LOG_BYTES`` is not a size.
+    """
+    global active
+    size = default_capacity() if capacity is None else capacity
+    begun = _core.log_begin(
+        os.fspath(Path(directory).absolute()),
+        size,
+        _number("RANK", -1),
+        max(DEFAULT_BYTES, size * _number("WORLD_SIZE", 1)),
+    )
+    active = True
+    return begun
+
+
+def begin_as_told() -> None:
+    """Begin a log if ``PEERLANE_LOG`` is set; where there is no room for one, the program runs without."""
+    directory = os.environ.get(VARIABLE)
+    if not directory or not Path(directory).is_dir():  # who wanted it has ended, and this process lives on
+        return
+    try:
+        begin(directory)
+    except OSError as error:
+        warnings.warn(
+            f"{VARIABLE}: this process writes no event log: {error.strerror}", RuntimeWarning, stacklevel=2
+        )
+
+
+def end() -> None:
+    """End the log; without one nothing happens."""
+    global active
+    active = False
+    _core.log_end()
+
+
+def discard() -> None:
+    """End the log and delete its files, as a process that only starts others does."""
+    found = facts()
+    end()
+    if found is not None:
+        for suffix in (".log", ".names"):
+            found.path.with_suffix(suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Make a folder for the logs of several processes, which goes away after the block.
+
+    It lies in memory if there is room for :data:`DEFAULT_BYTES`, and else where temporary files do: on a disk an
+    event costs two to three times as much, because its pages are written back.
+    """
+    import tempfile  # which a program without a log does not need
+
+    _sweep(_MEMORY)
+    place = _MEMORY if _has_room(_MEMORY) else None
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True) as made,
+        _locked(Path(made)),
+    ):
+        yield Path(made)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock of a folder, which ends with this process; BlockingIOError if another process has it."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(file)
+
+
+def _sweep(place: Path) -> None:
+    """Remove the folders of processes that were killed; else their logs would hold memory for good."""
+    import shutil
+
+    for left in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            # A younger one may not be locked yet.
+            if time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
+                with _locked(left):
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+def _has_room(place: Path) -> bool:
+    try:
+        free = os.statvfs(place)
+    except OSError:
+        return False
+    return free.f_bavail * free.f_frsize > DEFAULT_BYTES and os.access(place, os.W_OK)
+
+
+def facts() -> Facts | None:
+    """Return what is known of the log of this process, None if there is none."""
+    path, *numbers = _core.log_facts()
+    return Facts(Path(path), *numbers) if path else None
+
+
+def default_capacity() -> int:
+    """Return ``PEERLANE_LOG_BYTES``, or this process's share of :data:`DEFAULT_BYTES`."""
+    given = os.environ.get(SIZE_VARIABLE)
+    if not given:
+        return max(DEFAULT_BYTES // max(_number("WORLD_SIZE", 1), 1), _LEAST_BYTES)
+    size = parse_size(given)
+    if size is None or size < _LEAST_BYTES:
+        raise InvalidValue(
+            f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB or more; 64MiB keep about 500,000 events",
+            call="event_log.begin",
+            detail=BadArgument(SIZE_VARIABLE, given, least=_LEAST_BYTES),
+        )
+    return size
+
+
+def _number(variable: str, otherwise: int) -> int:
+    found = os.environ.get(variable, "")
+    return int(found) if found.isdecimal() else otherwise
+
+
+def host_access(access: int, address: int, nbytes: int) -> None:
+    """Log that the host reads or writes bytes at an address of its own, now: :data:`READ`, ... says how."""
+    _core.log_host_access(access, address, nbytes)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log nothing that this thread does in the block."""
+    _core.log_hush(True)
+    try:
+        yield
+    finally:
+        _core.log_hush(False)
+
+
+@contextmanager
+def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
+    """Log an access of a channel that is given to a stream (None: to no stream), and nothing that it is made of."""
+    if active:
+        where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
+        _core.log_event(_ACCESS, **where, written=written, read=read)
+    with quiet():
+        yield
+
+
+@contextmanager
+def late_notify(stream: Any, notify: Any) -> Iterator[None]:
+    """Log a notify that is submitted to a stream; what another stream records in the block is its record."""
+    _core.log_late_notify(stream, notify)
+    try:
+        with quiet():
+            yield
+    finally:
+        _core.log_late_notify(None, None)
+
+
+@contextmanager
+def called_at(site: int) -> Iterator[None]:
+    """Log what this thread does in the block as called at a line.
+
+    ``site`` is its number, of ``_core.log_site()``; 0 changes nothing.
+    """
+    before = _core.log_fix(site) if site else 0
+    try:
+        yield
+    finally:
+        if site:
+            _core.log_fix(before)
+
+
+def kept(call: Callable[[], T]) -> Callable[[], T]:
+    """Return a call that runs later, and of which the log and all texts say that it was made here."""
+    place, site = _core.site_number(), _core.log_site()
+
+    def later() -> T:
+        before = _core.fix_site(place)
+        try:
+            with called_at(site):
+                return call()
+        finally:
+            _core.fix_site(before)
+
+    return later
+
+
+def is_logged(pid: int) -> bool:
+    """Tell whether a process writes a log beside that of this one."""
+    found = facts()
+    return found is not None and any(found.path.parent.glob(f"{pid}-*.log"))
+
+
+def key_of(*parts: object) -> Key:
+    """Return the key of an order that other processes name by the same parts: str, bytes, int, or tuples of these."""
+    import hashlib  # which a program without a log does not need
+
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def post(key: Key, *, free: int = 0) -> None:
+    """Let what this thread has done come before what takes the key; or let so many :func:`take_next` need no post."""
+    _core.log_event(_POST, a=key[0], b=key[1], c=free)
+
+
+def take_next(key: Key) -> None:
+    """Let what was done before the next post that nobody took, in their order, come before what this thread does."""
+    take(key, _NEXT)
+
+
+def take_end(pid: int) -> None:
+    """Let all that a process did come before what this thread does; the process has ended."""
+    take((_PROCESS, pid), 0)
+
+
+def take(key: Key, posts: int) -> None:
+    """Let what was done before at least so many posts come before what this thread does; 0: all that are earlier."""
+    _core.log_event(_TAKE, a=key[0], b=key[1], c=posts)
+
+
+def forget(key: tuple[int, int]) -> None:
+    """Let the checker forget a key that nobody posts or takes again."""
+    _core.log_event(_FORGET, a=key[0], b=key[1])
+
+
+def outside(what: str) -> None:
+    """Note, once for each line, that the process can talk to others in a way that the log does not see."""
+    site = _core.log_site()
+    if (what, site) not in _outside:
+        _outside.add((what, site))
+        name(outside=len(_outside), what=what, site=site)
+        _core.log_event(_OUTSIDE, a=len(_outside))
+
+
+def outside_again() -> None:
+    """Note the same in a forked child, which has all that its parent had."""
+    before = sorted(_outside)
+    _outside.clear()
+    if before:
+        outside(before[0][0])
+
+
+@contextmanager
+def meeting(*key: object, rank: int, size: int) -> Iterator[None]:
+    """Log a barrier of ``size`` ranks; the n-th one of this key meets the n-th one of the other ranks."""
+    group = key_of(*key)[0]
+    number = _meetings.get((group, rank), 0) + 1
+    where: dict[str, Any] = {"a": group, "b": number << 16, "d": size << 32 | rank}
+    _core.log_event(_COLLECTIVE, **where)
+    yield
+    _meetings[group, rank] = number  # one that failed does not count
+    _core.log_event(_COLLECTED, **where)
+
+
+def collective(
+    name_of_group: str,
+    key: str,
+    what: str,
+    lane: tuple[str, int] | None,
+    rank: int,
+    size: int,
+    spans: Any,
+    stream: Any,
+) -> dict[str, Any]:
+    """Log the beginning of a collective or a message; return what :func:`collected` needs."""
+    group = key_of("group", key)[0]
+    if group not in _groups:
+        _groups.add(group)
+        name(group=group, name=name_of_group, rank=rank, size=size)
+    number = _meetings.get((group, rank, lane), 0) + 1
+    _meetings[group, rank, lane] = number
+    written, read, peer = spans
+    where: dict[str, Any] = {
+        "a": group,
+        "b": number << 16 | COLLECTIVES.index(what) << 8,
+        "c": peer,
+        "d": size << 32 | rank,
+    }
+    if stream is not None:
+        where |= {"stream": stream.id, "sequence": stream.submitted + 1}
+    _core.log_event(_COLLECTIVE, written=written, read=read, **where)
+    return where
+
+
+def collected(where: dict[str, Any]) -> None:
+    """Log that a collective is over."""
+    if "stream" not in where:
+        _core.log_event(_COLLECTED, **where)
+
+
+def name(**told: object) -> None:
+    """Add an object to the file with the names."""
+    import json  # which a program without a log does not need
+
+    _core.log_name(json.dumps(told))

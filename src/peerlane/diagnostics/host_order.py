@@ -1,0 +1,164 @@
+"""The order that threads make outside of device memory, for the event log.
+
+While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
+(conditions, events, semaphores, barriers, queues, executors).  Objects that were made before the log began tell
+nothing.
+:mod:`~peerlane.diagnostics.host_processes` does the same for processes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from peerlane.diagnostics import event_log, host_processes
+from peerlane.diagnostics.event_log import forget, post, take
+
+_numbers = itertools.count(1)
+_installed = False
+
+
+class Lock:
+    """A lock whose holders come one after the other for the log; a plain one where the log needs it not.
+
+    It takes the place of ``threading.Lock``: it can be pickled by its name, and is a type where that is one.
+    """
+
+    __slots__ = ("__weakref__", "_key", "_lock")
+
+    _key: event_log.Key
+    _lock: Any
+    _make: Any = staticmethod(threading.Lock)
+
+    def __new__(cls) -> Any:
+        if not event_log.active or _is_own(1):
+            return cls._make()
+        self = super().__new__(cls)
+        self._lock = cls._make()
+        self._key = 0, next(_numbers)
+        return self
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        got: bool = self._lock.acquire(blocking, timeout)
+        if got:
+            take(self._key, 0)
+        return got
+
+    def release(self) -> None:
+        post(self._key)
+        self._lock.release()
+
+    def locked(self) -> bool:
+        held: bool = self._lock.locked()
+        return held
+
+    def __del__(self, is_too_late: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_too_late() and event_log.active:
+            forget(self._key)
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    acquire_lock, release_lock, locked_lock = acquire, release, locked
+
+    def _at_fork_reinit(self) -> None:
+        self._lock._at_fork_reinit()
+
+    def __repr__(self) -> str:
+        return repr(self._lock)
+
+
+class RLock(Lock):
+    """The same of a lock that its holder can take again."""
+
+    __slots__ = ()
+
+    _make: Any = staticmethod(threading.RLock)
+
+    # What threading.Condition asks of its lock.
+    def _is_owned(self) -> bool:
+        owned: bool = self._lock._is_owned()
+        return owned
+
+    # What multiprocessing's resource tracker asks of its lock.
+    def _recursion_count(self) -> int:
+        count: int = self._lock._recursion_count()
+        return count
+
+    def _release_save(self) -> Any:
+        post(self._key)
+        return self._lock._release_save()
+
+    def _acquire_restore(self, state: Any) -> None:
+        self._lock._acquire_restore(state)
+        take(self._key, 0)
+
+
+def _is_own(depth: int) -> bool:
+    """Tell whether peerlane calls, or ``threading`` for a lock of all threads, which says nothing of any two."""
+    frame = sys._getframe(depth + 1)
+    name = frame.f_globals.get("__name__", "")
+    return isinstance(name, str) and (
+        name.partition(".")[0] == "peerlane"
+        or (name == "threading" and frame.f_code.co_name == "_after_fork")
+    )
+
+
+def install() -> None:
+    """Let threads, locks and processes tell the log; once, and for good."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    _follow_locks()
+    _follow_threads()
+    host_processes.follow()
+
+
+def _follow_locks() -> None:
+    threading.Lock, threading.RLock = Lock, RLock
+    queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined, misc]  # made of a lock, as the one in C is not
+
+
+def _follow_threads() -> None:
+    plain = threading.Thread
+    start, inner, join, is_alive = plain.start, plain._bootstrap_inner, plain.join, plain.is_alive  # type: ignore[attr-defined]
+
+    def begin(self: Any) -> None:
+        if event_log.active:
+            self._peerlane_number = number = next(_numbers)
+            weakref.finalize(self, forget, (2, number)).atexit = False
+            post((1, number))
+        start(self)
+
+    def run(self: Any) -> None:
+        number = getattr(self, "_peerlane_number", 0)
+        if number and event_log.active:
+            event_log.name(thread=threading.get_native_id(), name=self.name)
+            take((1, number), 1)
+            forget((1, number))
+        try:
+            inner(self)
+        finally:
+            if number and event_log.active:
+                post((2, number))
+
+    def wait(self: Any, timeout: float | None = None) -> None:
+        join(self, timeout)
+        ended(self, is_alive(self))
+
+    def ended(self: Any, lives: bool) -> bool:
+        number = getattr(self, "_peerlane_number", 0)
+        if number and not lives and event_log.active:
+            take((2, number), 1)
+        return lives
+
+    plain.start, plain._bootstrap_inner, plain.join = begin, run, wait  # type: ignore[method-assign, attr-defined]
+    plain.is_alive = lambda self: ended(self, is_alive(self))  # type: ignore[method-assign]

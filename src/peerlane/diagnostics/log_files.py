@@ -1,0 +1,152 @@
+"""Reads the event logs of other processes: their events, and the names that go with them.
+
+The files are other processes' work: what is wrong or cut off in one of them is left out, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from peerlane import _core
+
+KINDS: tuple[str, ...] = tuple(_core.LOG_KINDS)  #: the names of the kinds of events, by number
+OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an access, by number
+
+LOOSE, SHARED, END, UNKNOWN, ROWS, MERGED, FETCH = (1 << bit for bit in range(7))  #: flags of events
+
+
+_AT_ONCE = 1 << 14  # events
+
+
+class LoggedSpan(NamedTuple):
+    """Bytes of a block, or with ``block`` 0 of the host."""
+
+    block: int
+    offset: int
+    size: int
+    written: bool
+
+
+class LoggedEvent(NamedTuple):
+    """A record of a log; ``native/log/event.h`` says what its fields mean."""
+
+    number: int
+    kind: str
+    flags: int
+    op: int
+    site: int
+    thread: int
+    repeats: int
+    time_ns: int
+    stream: int
+    sequence: int
+    words: tuple[int, int, int, int]
+    spans: tuple[LoggedSpan, ...]
+
+
+@dataclass
+class ProcessLog:
+    """The log of a process.
+
+    Attributes
+    ----------
+    rank : int
+        -1 if it is not known.
+    argv : list of str
+        The words of its command.
+    sites : dict
+        For the number of a site its frames, innermost first: file, line, function.
+    threads, streams : dict
+        Names, by number.
+    problem : str
+        Why the log could not be read to its end; else empty.
+    """
+
+    path: Path
+    pid: int = 0
+    rank: int = -1
+    argv: list[str] = field(default_factory=list)
+    sites: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
+    threads: dict[int, str] = field(default_factory=dict)
+    streams: dict[int, str] = field(default_factory=dict)
+    dropped: int = 0
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """``rank 0``, or the process's number if it has no rank."""
+        return f"rank {self.rank}" if self.rank >= 0 else f"process {self.pid}"
+
+    def events(self) -> Iterator[LoggedEvent]:
+        """Yield the events that are in the file, in their order; set :attr:`problem` if one is wrong."""
+        number = 0
+        try:
+            reader = _core.LogReader(str(self.path))
+            while taken := reader.take(also_open=True, most=_AT_ONCE):
+                self.dropped = reader.dropped
+                for kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, _ in taken:
+                    yield LoggedEvent(
+                        *(
+                            number,
+                            KINDS[kind],
+                            flags,
+                            op,
+                            site,
+                            thread,
+                            repeats,
+                            time,
+                            stream,
+                            sequence,
+                            words,
+                        ),
+                        tuple(LoggedSpan(*span) for span in spans),
+                    )
+                    number += 1
+        except ValueError as error:
+            self.problem = str(error)
+
+
+def logs_in(directory: Path) -> list[ProcessLog]:
+    """Return the logs in a directory, by rank and process."""
+    found = []
+    for path in directory.glob("*.log"):
+        log = ProcessLog(path)
+        try:
+            reader = _core.LogReader(str(path))
+            log.pid, log.rank = reader.pid, reader.rank
+        except ValueError as error:
+            log.problem = str(error)
+        _read_names(log)
+        found.append(log)
+    return sorted(found, key=lambda log: (log.rank < 0, log.rank, log.pid, str(log.path)))
+
+
+def _read_names(log: ProcessLog) -> None:
+    try:
+        lines = log.path.with_suffix(".names").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            _take_name(log, json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError):  # cut off, or not what a log says
+            continue
+
+
+def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
+    if "frames" in told:
+        log.sites[int(told["site"])] = [
+            (str(file), int(line), str(name)) for file, line, name in told["frames"]
+        ]
+    elif "process" in told:
+        log.argv = [str(word) for word in told["process"]["argv"]]
+        if log.rank < 0:
+            log.rank = int(told["process"]["rank"])
+    elif "thread" in told:
+        log.threads[int(told["thread"])] = str(told["name"])
+    elif "stream" in told:
+        log.streams[int(told["stream"])] = str(told["name"])

@@ -1,0 +1,72 @@
+"""Running programs under ``peerlane check``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SECONDS = 120.0
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A run under ``peerlane check``: its exit code, its findings as in the JSON file, and what it printed."""
+
+    code: int
+    findings: tuple[dict[str, Any], ...]
+    output: str
+
+
+def checked(module: str, *words: str, ranks: int, path: Path = TESTS, devices: int = 4) -> Checked:
+    """Run a module that lies in ``path`` as so many ranks.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        It did not end in time.
+    RuntimeError
+        No findings were written.
+    """
+    return _checked(["-m", module, *words], ranks=ranks, path=path, devices=devices)
+
+
+def checked_program(program: Path, *words: str, ranks: int | None = None, devices: int = 4) -> Checked:
+    """Run a program, as so many ranks if they are given; raises as :func:`checked` does."""
+    return _checked([str(program), *words], ranks=ranks, path=TESTS, devices=devices)
+
+
+def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int) -> Checked:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "findings.json"
+        launch = [] if ranks is None else ["-n", str(ranks)]
+        command = ["-m", "peerlane", "check", *launch, "--devices", str(devices), "--json", str(file), *words]
+        paths = [str(path), *filter(None, [os.environ.get("PYTHONPATH")])]
+        done = subprocess.run(
+            [sys.executable, *command],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        if not file.exists():
+            raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{output}")
+        return Checked(done.returncode, tuple(json.loads(file.read_text())["findings"]), output)
+
+
+def told(findings: Iterable[dict[str, Any]]) -> str:
+    """Return the findings, one a line."""
+    return "\n".join(
+        f"{finding['kind']}{'' if finding['certain'] else ', uncertain'}: "
+        + ", ".join(f"{Path(site['file']).name}:{site['line']} ({site['verb']})" for site in finding["sites"])
+        for finding in findings
+    )

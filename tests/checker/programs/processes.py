@@ -1,0 +1,187 @@
+"""A parent writes device memory, a child reads it and writes back, and the parent reads: ``processes.py WAY``.
+
+``WAY`` is how the two agree.  In ``none`` they do not.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import peerlane as pl
+
+SECONDS = 60
+FIRST, SECOND = 7, 8
+
+
+def use(handle: bytes) -> None:
+    """Check the parent's bytes, and write others."""
+    with pl.Buffer.open(handle) as memory:
+        assert bytes(memory)[0] == FIRST
+        memory.fill(SECOND)
+
+
+def in_turn(handle: bytes, wait: Callable[[], object], tell: Callable[[], object]) -> None:
+    """Be a child that waits, uses the memory, and tells so; it lives until it is waited for once more."""
+    wait()
+    use(handle)
+    tell()
+
+
+def by_pipe(handle: bytes, end: Any) -> None:
+    in_turn(handle, end.recv, lambda: end.send(None))
+
+
+def by_queue(handle: bytes, there: Any, back: Any) -> None:
+    in_turn(handle, lambda: there.get(timeout=SECONDS), lambda: back.put(None))
+
+
+def by_event(handle: bytes, there: Any, back: Any) -> None:
+    in_turn(handle, lambda: there.wait(SECONDS), back.set)
+
+
+def by_semaphore(handle: bytes, there: Any, back: Any) -> None:
+    in_turn(handle, lambda: there.acquire(True, SECONDS), back.release)
+
+
+def by_barrier(handle: bytes, barrier: Any) -> None:
+    in_turn(handle, barrier.wait, barrier.wait)
+
+
+def by_socket(handle: bytes, end: socket.socket) -> None:
+    in_turn(handle, lambda: end.recv(1), lambda: end.sendall(b"."))
+
+
+def by_nothing(handle: bytes, barrier: Any) -> None:
+    with pl.Buffer.open(handle) as memory:
+        bytes(memory)
+    barrier.wait()
+
+
+def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
+    """Return how the parent does it, by name: each writes by calling what it is given."""
+
+    def with_child(target: Any, *given: Any) -> Any:
+        child = spawn.Process(target=target, args=(handle, *given))
+        child.start()
+        return child
+
+    def pipe(write: Callable[[], None]) -> None:
+        ours, theirs = spawn.Pipe()
+        child = with_child(by_pipe, theirs)
+        write()
+        ours.send(None)
+        ours.recv()
+        child.join(SECONDS)
+
+    def killed(write: Callable[[], None]) -> None:
+        ours, theirs = spawn.Pipe()
+        child = with_child(by_pipe, theirs)
+        write()
+        ours.send(None)
+        while not ours.poll(SECONDS):
+            raise SystemExit("no answer")
+        child.kill()
+        child.join(SECONDS)
+
+    def queue(write: Callable[[], None]) -> None:
+        there, back = spawn.Queue(), spawn.Queue()
+        child = with_child(by_queue, there, back)
+        write()
+        there.put(None)
+        back.get(timeout=SECONDS)
+        child.join(SECONDS)
+
+    def event(write: Callable[[], None]) -> None:
+        there, back = spawn.Event(), spawn.Event()
+        child = with_child(by_event, there, back)
+        write()
+        there.set()
+        back.wait(SECONDS)
+        child.join(SECONDS)
+
+    def semaphore(write: Callable[[], None]) -> None:
+        there, back = spawn.Semaphore(0), spawn.Semaphore(0)
+        child = with_child(by_semaphore, there, back)
+        write()
+        there.release()
+        back.acquire(True, SECONDS)
+        child.join(SECONDS)
+
+    def barrier(write: Callable[[], None]) -> None:
+        met = spawn.Barrier(2, timeout=SECONDS)
+        child = with_child(by_barrier, met)
+        write()
+        met.wait()
+        met.wait()
+        child.join(SECONDS)
+
+    def join(write: Callable[[], None]) -> None:
+        write()
+        with_child(use).join(SECONDS)
+
+    def executor(write: Callable[[], None]) -> None:
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            write()
+            pool.submit(use, handle).result(SECONDS)
+
+    def program(write: Callable[[], None]) -> None:
+        write()
+        subprocess.run([sys.executable, __file__, "child", handle.decode()], check=True, timeout=SECONDS)
+
+    def sockets(write: Callable[[], None]) -> None:
+        ours, theirs = socket.socketpair()
+        child = with_child(by_socket, theirs)
+        write()
+        ours.sendall(b".")
+        ours.recv(1)
+        child.join(SECONDS)
+
+    def none(write: Callable[[], None]) -> None:
+        met = spawn.Barrier(2, timeout=SECONDS)
+        child = with_child(by_nothing, met)
+        write()
+        met.wait()
+        child.join(SECONDS)
+
+    made = (pipe, killed, queue, event, semaphore, barrier, join, executor, program, sockets, none)
+    return {each.__name__: each for each in made}
+
+
+def forked() -> None:
+    """Let a child of ``os.fork`` use the memory, and wait for its end."""
+    ours, theirs = multiprocessing.Pipe()
+    pid = os.fork()  # before anything uses a device
+    if not pid:
+        use(theirs.recv())
+        os._exit(0)
+    with pl.devices()[0].allocate(64) as memory:
+        memory.fill(FIRST)
+        ours.send(bytes(memory.export(allow="user")))
+        os.waitpid(pid, 0)
+        assert bytes(memory)[0] == SECOND
+
+
+def main(way: str) -> None:
+    """Run one of the ways."""
+    if way == "forked":
+        forked()
+        return
+    with pl.devices()[0].allocate(64) as memory:
+        memory.fill(0)
+        handle = bytes(memory.export(allow="user"))
+        ways(multiprocessing.get_context("spawn"), handle)[way](lambda: memory.fill(FIRST))
+        assert bytes(memory)[0] == (FIRST if way == "none" else SECOND)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "child":
+        use(sys.argv[2].encode())
+    else:
+        main(sys.argv[1])

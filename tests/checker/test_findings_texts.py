@@ -1,0 +1,151 @@
+"""Findings as text: both lines with their source, the bytes, what is missing, and why it is uncertain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerlane.checker import texts
+
+pytestmark = pytest.mark.any_schedule
+
+PROGRAM = """\
+import peerlane as pl
+def send(channel, block, stream):
+    channel.write(block, stream=stream)
+def look(view):
+    return view[0] + view[1] + view[2] + view[3] + view[4] + view[5] + view[6] + view[7] + view[8] + 1
+"""
+
+
+def site(file: Path | str, line: int, **changed: Any) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "line": line,
+        "function": "main",
+        "rank": 0,
+        "pid": 71,
+        "thread": 72,
+        "stream": 2,
+        "verb": "Channel.write",
+        "access": "write",
+        "callers": [],
+        "event": 1044,
+    } | changed
+
+
+def race(file: Path | str, **changed: Any) -> dict[str, Any]:
+    return {
+        "kind": "race",
+        "certain": True,
+        "why": "",
+        "count": 1,
+        "sites": [
+            site(file, 3, function="send"),
+            site(file, 5, function="look", rank=1, stream=0, verb="Buffer.view", access="read"),
+        ],
+        "memory": {"rank": 1, "allocation": 3, "size": 4096, "made": [str(file), 1]},
+        "bytes": [0, 64],
+        "missing": "a wait of rank 1 for a notify that rank 0 records on this channel and stream after line 3, "
+        "before line 5",
+        "last_order": None,
+        "message": "rank 0 writes what rank 1 reads, in no order",
+    } | changed
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "p.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_race_has_both_lines_with_source_and_what_is_missing(program: Path) -> None:
+    assert texts.finding_text(race(program), texts.Sources()).splitlines() == [
+        "race (certain): rank 0 writes what rank 1 reads, in no order",
+        "  memory: bytes 0 to 63 of 4,096 in allocation 3 of rank 1, made at p.py:1",
+        "  rank 0, stream 2: Channel.write at p.py:3, in send",
+        "        3 | channel.write(block, stream=stream)",
+        "  rank 1, thread 72: Buffer.view (read) at p.py:5, in look",
+        "        5 | return view[0] + view[1] + view[2] + view[3] + view[4] + view[5] + view[6] + view[7] + …",
+        "  missing: a wait of rank 1 for a notify that rank 0 records on this channel and stream after line",
+        "    3, before line 5",
+    ]
+
+
+def test_uncertain_finding_says_why_and_how_often(program: Path) -> None:
+    told = texts.finding_text(
+        race(program, certain=False, why="process 71 has a socket", count=1200), texts.Sources()
+    )
+    assert told.startswith("race (uncertain, 1,200 times): ")
+    assert told.endswith("\n  uncertain: process 71 has a socket")
+
+
+def test_finding_without_rank_memory_and_source_is_told(tmp_path: Path) -> None:
+    lost = race(
+        tmp_path / "gone.py",
+        kind="lost-notify",
+        memory=None,
+        bytes=None,
+        missing="",
+        last_order={"from": "rank 0 at p.py:3", "to": "rank 1 at p.py:4"},
+    )
+    lost["sites"] = [site("<string>", 1, rank=-1, callers=[["q.py", 9, "run"]])]
+    told = texts.finding_text(lost, texts.Sources({"<string>": "notify()"})).splitlines()
+    assert told[1:] == [
+        "  process 71, stream 2: Channel.write at <string>:1, in main",
+        "        1 | notify()",
+        "          called at q.py:9, in run",
+        "  last order: from rank 0 at p.py:3 to rank 1 at p.py:4",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_no_line_is_wider_than_asked(tmp_path: Path, width: int) -> None:
+    file = tmp_path / ("long_" * 30 + ".py")
+    file.write_text("x = 1  # " + "word " * 60)
+    told = texts.finding_text(
+        race(file, sites=[site(file, 1, callers=[[str(file), 1, "f"]])], message="many words " * 30),
+        texts.Sources(),
+        width=width,
+    )
+    # A path has no place to break at: only the line with where memory was made may be wider.
+    assert (
+        max(len(line) for line in told.splitlines() if "made at" not in line and "long_" not in line) <= width
+    )
+
+
+def test_control_characters_of_a_program_are_escaped(tmp_path: Path) -> None:
+    file = tmp_path / "evil.py"
+    file.write_text("x = '\x1b[31mred'\n")
+    told = texts.finding_text(race(file, sites=[site(file, 1)], message="a\x1b[0m"), texts.Sources())
+    assert "\x1b" not in told
+
+
+def test_colours_only_with_the_style(program: Path) -> None:
+    told = texts.finding_text(race(program), texts.Sources(), style=texts.coloured)
+    assert "\x1b[1;31mrace (certain)\x1b[0m: rank 0" in told
+    assert "\x1b[36mp.py:3\x1b[0m, in send" in told
+    assert "  \x1b[1mmissing:\x1b[0m a wait" in told
+
+
+@pytest.mark.parametrize(
+    ("certain", "uncertain", "expected"),
+    [
+        (0, 0, "no findings"),
+        (1, 0, "1 certain finding"),
+        (2, 1, "2 certain findings and 1 uncertain finding"),
+        (0, 3, "3 uncertain findings"),
+    ],
+)
+def test_summary_counts_findings(certain: int, uncertain: int, expected: str) -> None:
+    found = [race("p.py", certain=n < certain) for n in range(certain + uncertain)]
+    assert texts.summary_text({"complete": True, "dropped": 0, "findings": found}) == expected
+
+
+def test_summary_of_incomplete_log_counts_dropped_events() -> None:
+    told = texts.summary_text({"complete": False, "dropped": 12345, "findings": []})
+    assert "12,345 events were dropped" in told

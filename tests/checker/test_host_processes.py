@@ -1,0 +1,31 @@
+"""The order that processes make by what Python has for it: seen, or else labelled."""
+
+from __future__ import annotations
+
+import pytest
+
+from checker.checking import TESTS, checked_program, told
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+PROGRAM = TESTS / "checker" / "programs" / "processes.py"
+SEEN = ("pipe", "killed", "queue", "event", "semaphore", "barrier", "join", "executor", "program", "forked")
+
+
+@pytest.mark.parametrize("way", SEEN)
+def test_order_of_processes_that_python_makes_is_seen(way: str) -> None:
+    done = checked_program(PROGRAM, way)
+    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert "not complete" not in done.output
+
+
+def test_order_of_processes_by_sockets_is_not_seen_and_labelled() -> None:
+    done = checked_program(PROGRAM, "sockets")
+    assert done.code == 0, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", False)}, done.output
+
+
+def test_race_of_processes_that_have_no_other_way_to_talk_is_certain() -> None:
+    done = checked_program(PROGRAM, "none")
+    assert done.code == 3, done.output
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output

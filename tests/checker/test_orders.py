@@ -1,0 +1,714 @@
+"""Each rule of the analysis, right and wrong, on logs that are written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.event_logs import COLLECTIVE, FLAG, KIND, OP, Clock, EventLog
+from peerlane._check import Analysis
+
+pytestmark = pytest.mark.any_schedule
+
+A, B, HERE = (1, 0, 64), (2, 0, 64), (3, 0, 64)
+THERE = (9, 0, 64)
+INTO_1, INTO_0 = 101, 100  # banks: what rank 1 waits for, and rank 0
+
+
+class World:
+    """Two ranks with a channel (number 7 in both), and allocations on both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.logs = [
+            EventLog(folder / f"{rank}.log", self.clock, pid=500 + rank, rank=rank) for rank in (0, 1)
+        ]
+        zero, one = self.logs
+        zero.channel(7, incoming=INTO_0, outgoing=INTO_1, peer=1)
+        one.channel(7, incoming=INTO_1, outgoing=INTO_0, peer=0)
+        for number, span in enumerate((A, B, HERE)):
+            zero.allocate(number + 1, span)
+        one.allocate(1, THERE)
+        zero.fill(A, line=2)
+        zero.fill(B, line=2)
+        zero.fill(HERE, line=2)
+        one.fill(THERE, line=2)
+        self.order()
+
+    def order(self) -> None:
+        """Make all that was done come before all that follows, on both ranks."""
+        for log in self.logs:
+            log.post(self.clock.now // 1000 * 1000 + 1)
+        key = max(1, self.clock.now)
+        for log in self.logs:
+            log.post(key)
+        for log in self.logs:
+            log.take(key, 2)
+
+    def findings(self, *, end: bool = False) -> list[dict[str, Any]]:
+        analysis = Analysis()
+        for log in self.logs:
+            if end:
+                log.end()
+            analysis.add(str(log.path))
+        analysis.finish()
+        self.stats = analysis.stats()
+        for number in range(len(self.logs)):
+            assert analysis.facts(number)["problem"] == ""
+        return list(analysis.findings())
+
+    def pairs(self, *, end: bool = False) -> list[tuple[str, int, int]]:
+        """Return kind and lines of each finding."""
+        return [
+            (each["kind"], each["first"]["site"], each["second"]["site"]) for each in self.findings(end=end)
+        ]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+RACE = [("race", 10, 20)]
+
+
+def test_thread_after_stream_is_ordered_by_sync_only(tmp_path: Path) -> None:
+    for number, synchronized in enumerate((True, False)):
+        (folder := tmp_path / str(number)).mkdir()
+        world = World(folder)
+        zero = world.logs[0]
+        last = zero.fill(A, line=10, stream=4)
+        zero.fill(B, line=11, stream=4)
+        if synchronized:
+            zero.sync(4, last)
+        zero.host_reads(A, line=20)
+        assert world.pairs() == ([] if synchronized else RACE)
+
+
+def test_sync_of_an_earlier_number_orders_no_later_operation(world: World) -> None:
+    zero = world.logs[0]
+    first = zero.fill(B, line=9, stream=4)
+    zero.fill(A, line=10, stream=4)
+    zero.sync(4, first)
+    zero.host_reads(A, line=20)
+    (found,) = world.findings()
+    assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (10, 20, "sync")
+    assert found["certain"] is True
+    assert found["bytes"] == (0, 64)
+    assert found["memory"] == {"log": 0, "site": 1, "allocation": 1, "size": 64}
+
+
+def test_two_reads_race_with_nothing(world: World) -> None:
+    zero = world.logs[0]
+    zero.copy(B, A, line=10, stream=4)
+    zero.host_reads(A, line=20)
+    assert world.pairs() == []
+
+
+def test_reads_of_several_streams_all_race_with_a_write(world: World) -> None:
+    zero = world.logs[0]
+    for stream in (4, 5, 6):
+        zero.copy((B[0], 8 * stream, 8), (A[0], 0, 8), line=10 + stream, stream=stream)
+    zero.host_writes(A, line=20)
+    assert world.pairs() == [("race", 14, 20), ("race", 15, 20), ("race", 16, 20)]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_stream_after_stream_is_ordered_by_event(world: World, waits: bool) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    mark = zero.submit(4, KIND.event_record)
+    if waits:
+        zero.submit(5, KIND.event_wait, 4, mark, line=15)
+    zero.copy(B, A, line=20, stream=5)
+    findings = world.findings()
+    assert bool(findings) is not waits
+    if findings:
+        assert findings[0]["missing"] == "event"
+
+
+def test_event_recorded_before_the_write_orders_it_not(world: World) -> None:
+    zero = world.logs[0]
+    mark = zero.submit(4, KIND.event_record, line=9)
+    zero.fill(A, line=10, stream=4)
+    zero.submit(5, KIND.event_wait, 4, mark, line=15)
+    zero.copy(B, A, line=20, stream=5)
+    (found,) = world.findings()
+    assert found["last_order"] == (0, 9, "event_record", 0, 15, "event_wait")
+
+
+def test_shared_event_orders_streams_of_two_processes(world: World) -> None:
+    zero, one = world.logs
+    one.submit(4, KIND.event_wait, 77, 3, flags=FLAG.shared, line=15)
+    waited = one.copy((9, 0, 8), (9, 32, 8), line=20, stream=4)
+    zero.fill(THERE, line=10, stream=4)
+    zero.submit(4, KIND.event_record, 77, 3, line=11)
+    one.sync(4, waited)
+    assert world.pairs() == []
+
+
+def test_thread_that_took_what_another_posted_comes_after_it(world: World) -> None:
+    zero = world.logs[0]
+    zero.host_writes(A, line=10)
+    zero.post(6)
+    zero.host_writes(B, line=11)
+    zero.thread += 1
+    zero.take(6, 1)
+    zero.host_reads(A, line=20)
+    zero.host_reads(B, line=21)
+    (found,) = world.findings()
+    assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (11, 21, "thread")
+    assert found["certain"] is False  # the two threads can agree by a variable
+
+
+def test_callback_comes_after_its_stream_and_before_its_next_operation(world: World) -> None:
+    zero = world.logs[0]
+    main = zero.thread
+    zero.fill(A, line=10, stream=4)
+    called = zero.submit(4, KIND.callback, line=12)
+    zero.fill(A, line=14, stream=4)
+    zero.thread = 900
+    zero.write(KIND.callback_begin, stream=4, sequence=called)
+    zero.host_writes(A, line=13)
+    zero.write(KIND.callback_end, stream=4, sequence=called)
+    zero.thread = main
+    zero.sync(4, called + 1)
+    zero.host_reads(A, line=20)
+    assert world.pairs() == []
+
+
+def test_legacy_stream_is_ordered_with_its_group_both_ways(world: World) -> None:
+    zero = world.logs[0]
+    zero.write(KIND.stream_made, 8, 1, stream=1)
+    zero.write(KIND.stream_made, 8, 0, stream=4)
+    zero.write(KIND.stream_made, 0, 0, stream=5)
+    zero.fill(A, line=10, stream=4)
+    zero.copy(B, A, line=11, stream=1)
+    zero.fill(B, line=12, stream=4)
+    zero.fill(B, line=20, stream=5)
+    assert world.pairs() == [("race", 12, 20)]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_right"),
+    [("same", True), ("other stream", False), ("before", False), ("sync and barrier", False)],
+)
+def test_channel_write_arrives_by_a_notify_of_its_channel_and_stream_only(
+    world: World, name: str, is_right: bool
+) -> None:
+    zero, one = world.logs
+    if name == "before":
+        zero.notify(INTO_1, 0, 1, line=9, stream=4)
+    zero.copy(THERE, A, line=10, stream=4, channel=7)
+    if name == "same":
+        zero.notify(INTO_1, 0, 1, line=11, stream=4)
+    elif name == "other stream":
+        zero.notify(INTO_1, 0, 1, line=11, stream=5)
+    if name == "sync and barrier":
+        zero.sync(4, 1)
+        zero.write(KIND.outside)
+        one.write(KIND.outside)
+        world.order()
+    else:
+        one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=20)
+    findings = world.findings()
+    assert bool(findings) is not is_right
+    for found in findings:
+        assert (found["kind"], found["certain"], found["missing"]) == ("race", True, "arrival")
+        assert found["first"]["channel"] == 7
+        if name in ("before", "other stream"):
+            assert (found["help"]["site"], found["help_is_enough"]) == (9 if name == "before" else 11, False)
+
+
+def test_channel_write_whose_notify_nobody_waits_for_names_the_record(world: World) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, stream=4, channel=7)
+    zero.notify(INTO_1, 3, 1, line=11, stream=4)
+    one.host_reads(THERE, line=20)
+    (found,) = world.findings()
+    assert (found["help"]["site"], found["help_is_enough"], found["line"]) == (11, True, (INTO_1, 3))
+
+
+def test_wait_is_not_taken_before_the_record_that_it_names(world: World) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, channel=7)
+    zero.clock.now += 500_000  # the recorder's event is dated after the wait's
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=20)
+    zero.notify(INTO_1, 0, 1, line=11)
+    assert world.pairs() == []
+
+
+def test_wait_on_a_stream_orders_what_follows_on_it(world: World) -> None:
+    zero, one = world.logs
+    one.submit(6, KIND.notify_wait, INTO_1, 0, line=15)
+    one.copy((9, 32, 32), (9, 0, 32), line=16, stream=6)
+    zero.copy(THERE, A, line=10, stream=4, channel=7)
+    zero.notify(INTO_1, 0, 1, line=11, stream=4)
+    one.write(KIND.notify_waited, INTO_1, 0, 1, stream=6, sequence=1)
+    one.sync(6, 2)
+    one.host_reads(THERE, line=17)
+    assert world.pairs() == []
+
+
+def test_receiver_that_answers_lets_the_sender_write_again(tmp_path: Path) -> None:
+    for answers in (True, False):
+        (folder := tmp_path / str(answers)).mkdir()
+        world = World(folder)
+        zero, one = world.logs
+        zero.copy(THERE, A, line=10, stream=4, channel=7)
+        zero.notify(INTO_1, 0, 1, line=11, stream=4)
+        one.wait(INTO_1, 0, 1, line=15)
+        one.host_reads(THERE, line=16)
+        if answers:
+            one.notify(INTO_0, 0, 1, line=17)
+            zero.wait(INTO_0, 0, 1, line=18)
+        zero.copy(THERE, A, line=19, stream=4, channel=7)
+        expected = [] if answers else [("race", 16, 19)]
+        assert world.pairs() == expected
+
+
+def test_read_by_the_channel_comes_after_its_writes_on_that_stream(world: World) -> None:
+    zero = world.logs[0]
+    zero.copy(THERE, A, line=10, stream=4, channel=7)
+    zero.copy(B, THERE, line=11, stream=4, channel=7, flags=FLAG.fetch)
+    zero.copy(HERE, THERE, line=20, stream=5, channel=7, flags=FLAG.fetch)
+    assert world.pairs() == RACE
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_loose_operations_are_ordered_by_a_fence_only(world: World, fenced: bool) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, stream=90, channel=7, flags=FLAG.loose)
+    if fenced:
+        zero.write(KIND.fence, 7, line=12)
+    zero.host_writes(A, line=14)
+    zero.notify(INTO_1, 0, 1, line=13)
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == ([] if fenced else [("race", 10, 14), ("race", 10, 20)])
+
+
+def test_loose_operations_of_a_channel_race_with_one_another(world: World) -> None:
+    zero = world.logs[0]
+    zero.copy(THERE, A, line=10, stream=90, channel=7, flags=FLAG.loose)
+    zero.copy(THERE, B, line=20, stream=91, channel=7, flags=FLAG.loose)
+    (found,) = world.findings()
+    assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (10, 20, "fence")
+
+
+def test_second_record_that_does_not_follow_the_first_wait_may_be_lost(world: World) -> None:
+    zero, one = world.logs
+    zero.notify(INTO_1, 0, 1, line=10)
+    one.wait(INTO_1, 0, 1, line=15)
+    zero.notify(INTO_1, 0, 2, line=20)
+    one.wait(INTO_1, 0, 2, line=16)
+    (found,) = world.findings()
+    assert (found["kind"], found["first"]["site"], found["second"]["site"], found["certain"]) == (
+        "lost-notify",
+        10,
+        20,
+        True,
+    )
+    assert found["help"]["site"] == 15
+
+
+def test_second_record_that_follows_an_answer_is_right(world: World) -> None:
+    zero, one = world.logs
+    zero.notify(INTO_1, 0, 1, line=10)
+    one.wait(INTO_1, 0, 1, line=15)
+    one.notify(INTO_0, 0, 1, line=16)
+    zero.wait(INTO_0, 0, 1, line=17)
+    zero.notify(INTO_1, 0, 2, line=20)
+    one.wait(INTO_1, 0, 2, line=21)
+    assert world.pairs() == []
+
+
+def test_second_record_of_a_fifo_notify_is_right(world: World) -> None:
+    zero, one = world.logs
+    one.write(KIND.notify_made, INTO_1, 0, 1, 1)
+    zero.copy(THERE, A, line=9, channel=7)
+    zero.notify(INTO_1, 0, 1, line=10)
+    zero.notify(INTO_1, 0, 2, line=11)
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=16)
+    one.wait(INTO_1, 0, 2, line=17)
+    assert world.pairs() == []
+
+
+def test_two_records_that_one_wait_consumed_order_by_the_first_only(world: World) -> None:
+    zero, one = world.logs
+    zero.notify(INTO_1, 0, 1, line=9)
+    zero.copy(THERE, A, line=10, channel=7)
+    zero.notify(INTO_1, 0, 2, line=11)
+    one.wait(INTO_1, 0, 2, line=15)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == [("lost-notify", 9, 11), ("relied-on-schedule", 10, 20)]
+
+
+def test_record_that_nobody_waited_for_is_told_if_the_receiver_ended(tmp_path: Path) -> None:
+    for ended in (True, False):
+        (folder := tmp_path / str(ended)).mkdir()
+        world = World(folder)
+        world.logs[0].notify(INTO_1, 5, 1, line=10)
+        findings = world.findings(end=ended)
+        assert [(each["kind"], each["certain"], each["line"]) for each in findings] == (
+            [("unconsumed-notify", False, (INTO_1, 5))] if ended else []
+        )
+
+
+def test_wait_whose_record_no_log_has_knows_all_of_the_recorder(world: World) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, channel=7)
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == []
+    assert world.stats["unexplained"] == 1
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_free_races_with_uses_that_do_not_come_before_it(world: World, ordered: bool) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, channel=7)
+    zero.notify(INTO_1, 0, 1, line=11)
+    if ordered:
+        one.wait(INTO_1, 0, 1, line=15)
+    one.write(KIND.freed, 1, reads=[THERE], line=20)
+    assert world.pairs() == ([] if ordered else [("use-after-free", 10, 20)])
+
+
+def test_use_after_a_free_is_told_also_if_it_comes_after(world: World) -> None:
+    zero, one = world.logs
+    one.write(KIND.freed, 1, reads=[THERE], line=20)
+    world.order()
+    zero.copy(A, THERE, line=10, channel=7, flags=FLAG.fetch)
+    assert world.pairs() == [("use-after-free", 10, 20)]
+
+
+def test_new_allocation_at_an_old_place_begins_a_new_history(world: World) -> None:
+    zero = world.logs[0]
+    zero.copy(B, A, line=10, stream=4)
+    zero.write(KIND.freed, 1, reads=[A], line=11)
+    zero.allocate(8, A)
+    zero.fill(A, line=12, stream=5)
+    assert world.pairs() == []
+
+
+def test_history_follows_bytes_that_move_to_another_block(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    zero.write(KIND.moved, 1, reads=[A, (33, 128, 64)])
+    zero.host_reads((33, 128, 64), line=20)
+    (found,) = world.findings()
+    assert found["memory"]["allocation"] == 1
+    assert found["bytes"] == (0, 64)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_memory_taken_back_races_with_uses_of_peers_only(world: World, ordered: bool) -> None:
+    zero, one = world.logs
+    one.write(KIND.lent, 5, reads=[THERE])
+    one.fill(THERE, line=8, stream=3)
+    zero.copy(A, THERE, line=10, channel=7, flags=FLAG.fetch)
+    if ordered:
+        zero.notify(INTO_1, 0, 1, line=11)
+        one.wait(INTO_1, 0, 1, line=12)
+    one.write(KIND.taken_back, 5, reads=[THERE], line=20)
+    assert [each for each in world.pairs() if each[0] == "use-after-free"] == (
+        [] if ordered else [("use-after-free", 10, 20)]
+    )
+
+
+def test_unwritten_bytes_are_told_when_the_host_reads_them_not_when_they_are_copied(world: World) -> None:
+    zero = world.logs[0]
+    zero.allocate(20, (40, 0, 64), line=5)
+    zero.copy(A, (40, 0, 64), line=6)
+    zero.copy(B, A, line=7)
+    zero.host_reads((B[0], 8, 8), line=20)
+    (found,) = world.findings()
+    assert (found["kind"], found["certain"], found["first"]["site"], found["second"]["site"]) == (
+        "unwritten-read",
+        True,
+        7,
+        20,
+    )
+
+
+def test_half_written_block_is_copied_without_a_finding_and_read_with_an_uncertain_one(world: World) -> None:
+    zero = world.logs[0]
+    zero.allocate(20, (40, 0, 64), line=5)
+    zero.fill((40, 0, 32), line=6)
+    zero.copy(A, (40, 0, 64), line=7)
+    zero.host_reads((A[0], 0, 32), line=19)
+    zero.host_reads(A, line=20)
+    assert [(each["kind"], each["certain"], each["second"]["site"]) for each in world.findings()] == [
+        ("unwritten-read", False, 20)
+    ]
+
+
+def test_reduction_of_unwritten_bytes_is_told(world: World) -> None:
+    zero = world.logs[0]
+    zero.allocate(20, (40, 0, 64), line=5)
+    zero.write(KIND.access, 0, reads=[(40, 0, 64), A], writes=[A], line=20, op=OP.reduce)
+    assert world.pairs() == [("unwritten-read", 5, 20)]
+
+
+def test_view_whose_access_is_unknown_races_with_nothing(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    zero.write(KIND.host_access, reads=[A], flags=FLAG.unknown, line=20)
+    assert world.pairs() == []
+
+
+def _collective(
+    log: EventLog, what: int, *, root: int = 0, stream: int = 0, number: int = 1, **more: Any
+) -> None:
+    log.on(stream, KIND.collective, 60, number << 16 | what << 8, root, 2 << 32 | log.rank, **more)
+    if not stream:
+        log.clock.now += 5000
+
+
+def test_all_reduce_orders_each_rank_after_all_others(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    _collective(zero, COLLECTIVE.all_reduce)
+    _collective(one, COLLECTIVE.all_reduce, stream=4)
+    one.copy((9, 0, 8), (9, 8, 8), line=20, stream=4)
+    zero.write(KIND.collected)
+    one.sync(4, 2)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize(("root", "is_right"), [(0, True), (1, False)])
+def test_broadcast_orders_after_its_root_only(world: World, root: int, is_right: bool) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    for log in (zero, one):
+        _collective(log, COLLECTIVE.broadcast, root=root)
+        log.write(KIND.collected)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == ([] if is_right else RACE)
+
+
+@pytest.mark.parametrize(("root", "is_right"), [(1, True), (0, False)])
+def test_reduce_orders_its_root_after_all_only(world: World, root: int, is_right: bool) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    for log in (zero, one):
+        _collective(log, COLLECTIVE.reduce, root=root)
+    for log in (zero, one):
+        log.write(KIND.collected)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == ([] if is_right else RACE)
+
+
+def test_receive_comes_after_the_send_of_the_same_pair(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    _collective(one, COLLECTIVE.receive, root=0, number=5)
+    _collective(zero, COLLECTIVE.send, root=1, number=9)
+    one.write(KIND.collected)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == []
+
+
+def test_cancelled_operations_race_with_nothing_that_comes_after(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(B, line=9, stream=4)
+    cancelled = zero.fill(A, line=10, stream=4)
+    zero.write(KIND.cancelled, cancelled, stream=4, sequence=cancelled)
+    zero.host_reads(A, line=21)
+    assert world.pairs() == []
+
+
+def test_unordered_operations_race_though_they_are_cancelled_later(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    cancelled = zero.fill(A, line=11, stream=5)
+    zero.write(KIND.cancelled, cancelled, stream=5, sequence=cancelled)
+    assert world.pairs() == [("race", 10, 11)]
+
+
+def test_gap_ends_all_histories(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    zero.write(KIND.gap, 12, zero.clock.now)
+    zero.host_reads(A, line=20)
+    zero.fill(B, line=11, stream=4)
+    zero.host_reads(B, line=21)
+    assert world.pairs() == [("race", 11, 21)]
+
+
+def test_two_processes_that_can_talk_unseen_make_the_race_uncertain(tmp_path: Path) -> None:
+    for outside in (True, False):
+        (folder := tmp_path / str(outside)).mkdir()
+        world = World(folder)
+        for log in world.logs if outside else ():
+            log.write(KIND.outside, 1)
+        world.logs[0].host_writes(THERE, line=10)
+        world.logs[1].host_reads(THERE, line=20)
+        (found,) = world.findings()
+        assert (found["missing"], found["certain"]) == ("answer", not outside)
+
+
+def test_race_that_repeats_is_counted(world: World) -> None:
+    zero = world.logs[0]
+    for offset in range(0, 64, 8):
+        zero.fill((A[0], offset, 8), line=10, stream=4)
+        zero.host_reads((A[0], offset, 8), line=20)
+    (found,) = world.findings()
+    assert found["count"] == 8
+
+
+def test_rows_touch_only_their_columns(world: World) -> None:
+    zero = world.logs[0]
+    zero.write(
+        KIND.access,
+        0,
+        writes=[(1, 0, 56)],
+        rows=[(16, 8, 4)],
+        line=10,
+        op=OP.copy_2d,
+        stream=4,
+        sequence=zero.next(4),
+    )
+    zero.host_reads((1, 8, 8), line=19)
+    zero.host_reads((1, 16, 8), line=20)
+    assert world.pairs() == RACE
+
+
+def test_wait_for_a_word_comes_after_what_wrote_it(world: World) -> None:
+    zero = world.logs[0]
+    zero.fill(A, line=10, stream=4)
+    zero.on(4, KIND.access, 0, writes=[(B[0], 0, 8)], op=OP.write_value, line=11)
+    waited = zero.submit(5, KIND.value_wait, reads=[(B[0], 0, 8)], line=12)
+    zero.copy(HERE, A, line=20, stream=5)
+    zero.write(KIND.pieces, stream=5, sequence=waited, reads=[(B[0], 0, 8)])
+    zero.sync(5, waited + 1)
+    assert world.pairs() == []
+
+
+def test_descriptor_touches_what_it_named_when_it_ran(world: World) -> None:
+    zero = world.logs[0]
+    launched = zero.submit(4, KIND.access, 0, line=10, op=OP.descriptor, reads=[(B[0], 64, 8)])
+    zero.write(KIND.pieces, stream=4, sequence=launched, reads=[B], writes=[A])
+    zero.host_reads(A, line=20)
+    assert world.pairs() == RACE
+
+
+def test_log_that_grows_is_read_as_it_grows(world: World) -> None:
+    zero, one = world.logs
+    analysis = Analysis()
+    for log in world.logs:
+        analysis.add(str(log.path), True)
+    analysis.poll(world.clock.now)
+    for round in range(1, 400):
+        zero.copy(THERE, A, line=10, channel=7)
+        zero.notify(INTO_1, 0, round, line=11)
+        one.wait(INTO_1, 0, round, line=15)
+        one.host_reads(THERE, line=20)
+        one.notify(INTO_0, 0, round, line=16)
+        zero.wait(INTO_0, 0, round, line=17)
+        analysis.poll(world.clock.now - 3000)
+    zero.copy(THERE, A, line=10, channel=7)
+    one.host_reads(THERE, line=20)
+    analysis.poll(world.clock.now)
+    assert [(each["first"]["site"], each["second"]["site"]) for each in analysis.findings()] == [(10, 20)]
+
+
+def test_process_that_died_unblocks_those_that_wait_for_its_record(world: World) -> None:
+    one = world.logs[1]
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=16)
+    analysis = Analysis()
+    for log in world.logs:
+        analysis.add(str(log.path))
+    analysis.poll(world.clock.now + 100)
+    assert analysis.stats()["unexplained"] == 0
+    analysis.close(0)
+    analysis.poll(world.clock.now + 200)
+    assert analysis.stats()["unexplained"] == 1
+
+
+def test_log_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(b"nothing" * 1000)
+    with pytest.raises(ValueError, match="not a log"):
+        Analysis().add(str(tmp_path / "x.log"))
+
+
+LOOSE = {"channel": 7, "flags": FLAG.loose}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_loose_write_behind_a_fence_comes_after_those_before_it(world: World, fenced: bool) -> None:
+    zero = world.logs[0]
+    zero.copy(THERE, A, line=10, **LOOSE)
+    if fenced:
+        zero.write(KIND.fence, 7)
+    zero.copy(THERE, B, line=20, **LOOSE)
+    assert world.pairs() == ([] if fenced else RACE)
+
+
+def test_write_of_a_channel_behind_a_fence_comes_after_loose_ones(world: World) -> None:
+    zero = world.logs[0]
+    zero.copy(THERE, A, line=10, **LOOSE)
+    zero.write(KIND.fence, 7)
+    zero.copy(THERE, B, line=20, stream=4, channel=7)
+    assert world.pairs() == []
+
+
+NEXT = 2**64 - 1
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_take_of_the_next_post_knows_those_that_were_taken_before_it(world: World, messages: int) -> None:
+    zero, one = world.logs
+    zero.post(99)
+    zero.host_writes(A, line=10)
+    zero.post(99)
+    for _ in range(messages):
+        one.take(99, NEXT)
+    one.host_reads(A, line=20)
+    assert world.pairs() == ([] if messages == 2 else RACE)
+
+
+def test_take_that_needs_no_post_orders_nothing(world: World) -> None:
+    zero, one = world.logs
+    zero.write(KIND.post, 99, 99, 1)
+    zero.host_writes(A, line=10)
+    zero.post(99)
+    one.take(99, NEXT)
+    one.host_reads(A, line=20)
+    assert world.pairs() == RACE
+
+
+def test_take_of_a_process_comes_after_all_that_it_did(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(A, line=10, stream=4)
+    one.write(KIND.take, 3, zero.pid, 0)
+    one.host_writes(A, line=20)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_wait_in_vain_names_the_record_that_nobody_awaits(world: World, awaited: bool) -> None:
+    zero, one = world.logs
+    zero.notify(INTO_1, 1, 1, line=10)
+    waited = one.submit(4, KIND.notify_wait, INTO_1, 0, line=20)
+    if awaited:
+        one.submit(4, KIND.notify_wait, INTO_1, 1, line=21)
+    one.write(KIND.cancelled, waited, stream=4, sequence=waited, flags=FLAG.end)
+    one.write(KIND.cancelled, waited, stream=4, sequence=waited)
+    found = world.findings()
+    told = [(each["kind"], each["certain"], each["first"]["site"], each["second"]["site"]) for each in found]
+    assert told == ([] if awaited else [("unconsumed-notify", True, 10, 20)])
+
+
+def test_use_of_memory_that_went_with_its_process_is_no_finding(world: World) -> None:
+    zero, one = world.logs
+    zero.copy(THERE, A, line=10, stream=4, channel=7)
+    one.write(KIND.freed, 1, writes=[THERE])
+    assert world.pairs() == []

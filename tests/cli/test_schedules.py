@@ -1,0 +1,250 @@
+"""The search for a failing schedule, and ``--fault``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from peerlane.backends.virtual.node import faults
+from peerlane.backends.virtual.node.schedule import Schedule, parse
+from peerlane.cli import schedules
+from peerlane.errors import InvalidValue
+from peerlane.testing.procs import Completed, run_python
+
+pytestmark = pytest.mark.timeout(60)
+
+
+#: Rank 0 reads two counts of rank 1, and between them does other things.
+_ORDER = """
+import sys
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous
+
+with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=4096) as group:
+    if group.rank == 1:
+        line.put("count", b"0")
+        line.barrier()
+        for count in range(10):
+            line.put("count", b"%d" % (count + 1))
+    else:
+        line.barrier()
+        for _ in range(10): group.window.view()
+        first = int(line.get("count"))
+        for _ in range(15): group.window.view()
+        second = int(line.get("count"))
+    line.barrier("end")
+sys.exit(4 if group.rank == 0 and first == 0 and second == 10 else 0)
+"""
+
+#: Two ranks count to two, and no lock keeps one from losing the other's count.
+_COUNTS = """
+import sys
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous
+
+with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=4096) as group:
+    if group.rank == 0: line.put("count", b"0")
+    line.barrier()
+    for _ in range(3): line.put("count", b"%d" % (int(line.get("count")) + 1))
+    line.barrier("end")
+    sys.exit(int(line.get("count")) != 6)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_search_of_a_program_finds_its_order_with_the_fewest_changes(tmp_path: Path) -> None:
+    script = tmp_path / "order.py"
+    script.write_text(_ORDER)
+    ran: list[str] = []
+
+    def run(variables: Mapping[str, str]) -> bool:
+        ran.append(variables["PEERLANE_SCHEDULE"])
+        done = run_python(
+            ["-m", "peerlane", "launch", "-n", "2", str(script)], timeout=60, env=os.environ | variables
+        )
+        assert done.returncode in (0, 4), done.stderr
+        return done.returncode == 4
+
+    found = schedules.search(run, 60)
+    assert found is not None, ran
+    wanted = parse(found.schedule, "")
+    if (
+        not wanted.changes or not found.repeats
+    ):  # the uniform draws of the first run found it; or the load came between
+        return
+    fewer = [tuple(each for each in wanted.changes if each != step) for step in wanted.changes]
+    assert [run({"PEERLANE_SCHEDULE": str(wanted._replace(changes=changes))}) for changes in fewer] == [
+        False
+    ] * len(fewer)
+    assert run(found.variables)
+
+
+@pytest.mark.timeout(300)
+def test_schedules_of_check_print_a_command_that_repeats_the_failure(tmp_path: Path) -> None:
+    (tmp_path / "counts.py").write_text(_COUNTS)
+    words = ["-m", "peerlane", "check", "-n", "2", "--schedules", "40", "counts.py"]
+    done = run_python(words, timeout=240, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (command,) = re.findall(r"^  (PEERLANE_SCHEDULE=\S+ peerlane check -n 2 counts.py)$", done.stderr, re.M)
+    again = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert again.returncode == 1, again.stdout + again.stderr
+
+
+def _says(variables: Mapping[str, str], steps: int, why: str = "") -> None:
+    line = {"pid": 1, "rank": 0, "steps": steps, "why": why}
+    Path(variables["PEERLANE_SCHEDULE_REPORT"]).write_text(json.dumps(line) + "\n")
+
+
+def test_search_no_run_fails_returns_none() -> None:
+    ran: list[str] = []
+
+    def run(variables: Mapping[str, str]) -> bool:
+        ran.append(variables["PEERLANE_SCHEDULE"])
+        return False
+
+    assert schedules.search(run, 7, first_seed=10) is None
+    assert [each.split(":")[1] for each in ran] == [str(seed) for seed in range(10, 17)]
+
+
+def test_search_change_at_two_steps_fails_keeps_these_two() -> None:
+    def run(variables: Mapping[str, str]) -> bool:
+        _says(variables, 30)
+        changes = parse(variables["PEERLANE_SCHEDULE"], "").changes or ()
+        return any(step < 10 for step in changes) and any(step > 20 for step in changes)
+
+    found = schedules.search(run, 200, first_seed=1)
+    assert found is not None
+    assert found.changes is not None
+    assert len(found.changes) == 2
+    assert found.repeats
+    assert found.variables == {"PEERLANE_SCHEDULE": found.schedule}
+    assert run(found.variables | {"PEERLANE_SCHEDULE_REPORT": "/dev/null"})
+    assert found.command("peerlane run p.py") == f"PEERLANE_SCHEDULE={found.schedule} peerlane run p.py"
+
+
+def test_search_first_run_fails_has_no_changes_and_says_whether_it_repeats() -> None:
+    def run(variables: Mapping[str, str]) -> bool:
+        _says(variables, 30, "rank 1 slept")
+        return True
+
+    found = schedules.search(run, 5, first_seed=3)
+    assert found == schedules.Failing("seeded:3", {"PEERLANE_SCHEDULE": "seeded:3"}, None, 1, repeats=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [
+        ("seeded:5", Schedule("seeded", 5)),
+        ("seeded:5:", Schedule("seeded", 5, ())),
+        ("seeded:5:1,7,12", Schedule("seeded", 5, (1, 7, 12))),
+    ],
+)
+def test_parse_schedule_text_comes_back(text: str, schedule: Schedule) -> None:
+    assert parse(text, "here") == schedule
+    assert str(schedule) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["seeded:5:0", "seeded:5:3,2", "seeded:5:1,,2", "seeded:5:x", "lazy:1", "seeded:"]
+)
+def test_parse_wrong_schedule_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="here: "):
+        parse(text, "here")
+
+
+def test_parse_fault_same_seed_gives_same_fault() -> None:
+    assert faults.parse("kill:rank=1,op=120", "", 4) == (1, 120, None)
+    assert faults.parse("delay:op=7,rank=0,ms=50", "", 4) == (0, 7, 50)
+    assert faults.parse("seed:5", "", 4) == faults.parse("seed:5", "", 4)
+    assert len({faults.parse(f"seed:{seed}", "", 4) for seed in range(20)}) > 10
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "",
+        "kill",
+        "kill:rank=1",
+        "kill:rank=1,op=0",
+        "kill:rank=x,op=1",
+        "delay:rank=0,op=1",
+        "drop:rank=0,op=1",
+        "seed:",
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "launch", "check"])
+def test_fault_bad_syntax_exits_2_and_says_what_is_valid(command: str, fault: str) -> None:
+    words = ["-n", "2"] if command == "launch" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "peerlane", command, *words, "--fault", fault, "-c", "pass"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "valid are" in done.stderr
+
+
+#: Prints how many calls are over, and afterwards which call took longest, and how long.
+_CALLS = """
+import os, sys, time
+import peerlane as pl
+with pl.devices()[0].allocate(64) as memory:
+    times = [time.monotonic()]
+    for call in range(40):
+        memory.fill(call)
+        times.append(time.monotonic())
+        print(call, flush=True)
+spans = [after - before for before, after in zip(times, times[1:])]
+print("longest", max(spans))
+"""
+
+
+def _under(tmp_path: Path, command: str, fault: str, ranks: int = 2) -> Completed:
+    script = tmp_path / "calls.py"
+    script.write_text(_CALLS)
+    words = [] if command == "run" else ["-n", str(ranks)]
+    return run_python(["-m", "peerlane", command, *words, "--fault", fault, str(script)], timeout=60)
+
+
+@pytest.mark.parametrize("command", ["run", "launch", "check"])
+def test_fault_kill_ends_the_rank_at_the_same_call_each_time(command: str, tmp_path: Path) -> None:
+    rank = 0 if command == "run" else 1
+    first, second, later = (_under(tmp_path, command, f"kill:rank={rank},op={op}") for op in (20, 20, 23))
+    killed = -signal.SIGKILL if command == "run" else 128 + signal.SIGKILL
+    assert {each.returncode for each in (first, second, later)} == {killed}
+
+    def calls(done: Completed) -> int:
+        mine = [line for line in done.stdout.splitlines() if command == "run" or line.startswith("[1]")]
+        return len(mine)
+
+    assert calls(later) - 3 == calls(first) == calls(second) > 0
+
+
+@pytest.mark.parametrize("command", ["run", "launch", "check"])
+def test_fault_delay_lets_the_rank_sleep_for_its_time(command: str, tmp_path: Path) -> None:
+    done = _under(tmp_path, command, "delay:rank=0,op=7,ms=900")
+    assert done.returncode == 0, done.stderr
+    longest = [float(line.split()[-1]) for line in done.stdout.splitlines() if "longest" in line]
+    assert sum(each >= 0.9 for each in longest) == 1
+
+
+def test_fault_drawn_by_a_seed_is_the_one_that_was_drawn(tmp_path: Path) -> None:
+    for seed in range(100):
+        rank, op, ms = faults.parse(f"seed:{seed}", "", 2)
+        if op < 20 and ms is None:
+            break
+    done = _under(tmp_path, "launch", f"seed:{seed}")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert f"rank {rank} " in done.stderr

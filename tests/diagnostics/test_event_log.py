@@ -1,0 +1,333 @@
+"""The event log has what a process did to device memory, in order, with the program's lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import peerlane as pl
+from helpers.logs import line_of, run_logged
+from peerlane.diagnostics import event_log
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+
+WRITTEN = True
+MOUNTED = 'mount -t tmpfs -o size=512k none "$1" && shift && exec "$@"'
+HAS_NAMESPACES = (
+    subprocess.run(
+        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", "/mnt", "true"], capture_output=True, check=False
+    ).returncode
+    == 0
+)
+
+COPIES = """
+    import peerlane as pl
+    def inner():
+        pl.copy(a, b)  # inner
+    def outer():
+        inner()  # outer
+    device = pl.devices()[0]
+    a, b = device.allocate(4096), device.allocate(4096)
+    outer()
+    for i in range(8):
+        pl.copy(a[64 * i : 64 * i + 64], b[64 * i : 64 * i + 64])  # loop
+    pl.copy_batch([a[:8], a[100:108]], [b[:8], b[200:208]])  # batch
+    pl.fill(a, 1)  # fill
+"""
+
+
+def test_log_of_copies_has_bytes_lines_callers_and_merged_repeats(tmp_path: Path) -> None:
+    (log,) = run_logged(tmp_path, COPIES)
+    whole, loop, batch, fill = log.of("access")
+    assert whole.line == line_of(COPIES, "# inner")
+    assert whole.callers == ("inner", "outer", "<module>")
+    (a, _, size, is_written), (b, *_) = whole.spans
+    assert (size, is_written) == (4096, WRITTEN)
+    assert (loop.repeats, loop.line) == (8, line_of(COPIES, "# loop"))
+    assert [(span[0], span[2]) for span in loop.spans] == [(a, 512), (b, 512)]
+    assert [span[2:] for span in batch.spans] == [(8, WRITTEN), (8, False)] * 2
+    assert [span[2:] for span in fill.spans] == [(4096, WRITTEN)]
+    assert [each.line for each in log.of("allocated")] == [line_of(COPIES, "a, b =")] * 2
+    assert log.has_ended
+    assert log.dropped == 0
+
+
+STREAMS = """
+    import peerlane as pl
+    device = pl.devices()[0]
+    a, b = device.allocate(4096), device.allocate(4096)
+    with device.create_stream() as s, device.create_stream() as t, device.create_notify() as n:
+        pl.copy(a, b, stream=s)
+        t.wait(s.record())
+        t.notify(n)
+        s.wait(n)
+        s.sync()
+"""
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
+def test_log_of_streams_orders_records_waits_and_syncs(tmp_path: Path, schedule: str) -> None:
+    (log,) = run_logged(tmp_path, STREAMS, PEERLANE_SCHEDULE=schedule)
+    (copy,) = log.of("access")
+    (record,) = log.of("event_record")
+    (wait,) = log.of("event_wait")
+    (notify,), (awaited,) = log.of("notify"), log.of("notify_wait")
+    assert (copy.sequence, record.sequence) == (1, 2)
+    assert wait.words[:2] == (record.stream, record.sequence)
+    assert notify.words[:2] == awaited.words[:2]
+    kinds = [each.kind for each in log.events]
+    for made, consumed in (
+        (notify, awaited),
+        *zip(log.of("notified"), log.of("notify_waited"), strict=False),
+    ):
+        if made.words[2]:
+            assert made.words[2] == 1
+            assert not consumed.words[2] or kinds.index(made.kind) < kinds.index(consumed.kind)
+    assert any((each.stream, each.sequence) == (copy.stream, 3) for each in log.of("sync"))
+
+
+RANKS = """
+    import peerlane as pl
+    with pl.Group(window=4096) as group:
+        with group.channel(1 - group.rank, notifies=2) as channel, group.device.create_stream() as s:
+            x = group.device.allocate(64)
+            pl.fill(x, 1)
+            if group.rank == 0:
+                channel.write(x, stream=s, notify=0)
+                channel.write(x, at=64, nonblocking=True)  # loose
+                channel.fence()
+                channel.notify(1)
+            else:
+                channel.wait(0, stream=s)
+                s.sync()
+                channel.wait(1)
+                channel.read(x)
+            group.barrier()
+        y = group.device.allocate(64)
+        pl.fill(y, 1)
+        group.all_reduce(y, dtype="int32")
+"""
+LOOSE, FETCH = 1, 64
+
+
+@pytest.mark.parametrize("schedule", ["eager", "seeded:1", "seeded:2"])
+def test_log_of_ranks_has_channels_and_collectives_and_none_of_their_parts(
+    tmp_path: Path, schedule: str
+) -> None:
+    sender, receiver = run_logged(tmp_path, RANKS, "launch", "-n", "2", PEERLANE_SCHEDULE=schedule)
+    assert (sender.rank, receiver.rank) == (0, 1)
+    (here,), (there,) = sender.of("channel"), receiver.of("channel")
+    assert here.words[1] == there.words[2] or not there.words[2]
+    incoming = there.words[1]
+    write, loose = (each for each in sender.of("access") if each.words[0])
+    assert loose.flags & LOOSE
+    assert loose.line == line_of(RANKS, "# loose")
+    first, second = sender.of("notify")
+    assert [each.words[:2] for each in (first, second)] == [(incoming, 0), (incoming, 1)]
+    assert [each.words[3] for each in (first, second)] == [here.words[0]] * 2
+    assert first.stream == write.stream
+    assert first.words[2] == 1 or [each.words[2] for each in sender.of("notified")] == [1]
+    assert [each.words[0] for each in sender.of("fence")] == [here.words[0]]
+    waited = receiver.of("notify_wait")
+    assert [each.words[:2] for each in waited[:2]] == [(incoming, 0), (incoming, 1)]
+    assert [each.flags for each in receiver.of("access") if each.words[0]] == [FETCH]
+    for log in (sender, receiver):
+        barrier, reduction = (each for each in log.of("collective"))
+        assert (barrier.words[1] >> 16, reduction.words[1] >> 16) == (1, 2)
+        assert reduction.words[1] >> 8 & 0xFF == event_log.COLLECTIVES.index("all_reduce")
+        assert [span[2:] for span in reduction.spans] == [(64, WRITTEN), (64, False)]
+        assert len(log.of("collected")) == 2
+        assert len(log.of("access")) == (4 if log is sender else 3)
+
+
+THREADS = """
+    import threading, queue, os
+    import peerlane as pl
+    lock, messages = threading.Lock(), queue.Queue()
+    def work():
+        with lock:
+            messages.put(1)
+    thread = threading.Thread(target=work)
+    thread.start()
+    messages.get()
+    thread.join()
+    pl.order("mine").post()
+    pid = os.fork()
+    if pid == 0:
+        pl.order("mine").take()
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_log_of_threads_and_processes_has_their_order(tmp_path: Path) -> None:
+    parent, child = sorted(run_logged(tmp_path, THREADS), key=lambda log: not log.has_ended)
+    begun = [each for each in parent.of("post") if each.words[0] == 1]
+    ended = [each for each in parent.of("post") if each.words[0] == 2]
+    assert [each.words[:2] for each in parent.of("take") if each.words[0] in (1, 2)] == [
+        begun[0].words[:2],
+        ended[0].words[:2],
+    ]
+    assert ended[0].thread != begun[0].thread
+    locks = {each.words[1] for each in parent.of("take") if each.words[0] == 0}
+    assert len(locks) >= 2  # the lock's and the queue's
+    forked, mine = child.of("take")
+    posted = {each.words[:2] for each in parent.of("post")}
+    assert {forked.words[:2], mine.words[:2]} <= posted
+
+
+def test_log_without_room_drops_events_and_counts_them(tmp_path: Path) -> None:
+    program = """
+    import peerlane as pl
+    device = pl.devices()[0]
+    a, b = device.allocate(8), device.allocate(8)
+    for _ in range(30_000):
+        pl.copy(a, b)
+    """
+    (log,) = run_logged(tmp_path, program, PEERLANE_LOG_BYTES="1MiB")
+    assert log.dropped > 10_000
+    assert len(log.of("access")) + log.dropped >= 30_000
+
+
+FULL = """
+    import json, sys
+    import peerlane as pl
+    from peerlane import _core
+    from peerlane.diagnostics import event_log
+    device = pl.devices()[0]
+    a, b = device.allocate(8), device.allocate(8)
+    for _ in range(30_000):
+        pl.copy(a, b)
+    facts = event_log.facts()
+    reader = _core.LogReader(str(facts.path), True)
+    read = reader.take(True)
+    reader.give_back()
+    pl.copy(b, a)
+    _core.log_settle()
+    gap, last = reader.take()
+    kinds = [list(_core.LOG_KINDS)[each[0]] for each in (gap, last)]
+    copies = sum(each[0] == _core.LOG_KINDS["access"] for each in read)
+    missing = sum(each[9][0] for each in [*read, gap] if each[0] == _core.LOG_KINDS["gap"])
+    print(json.dumps([facts.dropped, kinds, missing, copies]))
+"""
+
+
+@pytest.mark.skipif(
+    not HAS_NAMESPACES, reason="this process may not mount a file system in a namespace of its own"
+)
+def test_log_on_a_full_disk_drops_events_and_goes_on_after_a_gap(tmp_path: Path) -> None:
+    program, disk = tmp_path / "program.py", tmp_path / "disk"
+    program.write_text(textwrap.dedent(FULL))
+    disk.mkdir()
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(disk), sys.executable, str(program)],
+        env=os.environ | {"PEERLANE_LOG": str(disk)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    dropped, kinds, missing, copies = json.loads(done.stdout)
+    assert dropped > 20_000
+    assert (kinds, missing, copies + dropped) == (["gap", "access"], dropped, 30_000)
+
+
+def test_log_that_cannot_be_made_is_warned_of_and_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("peerlane._core.log_begin", full)
+    monkeypatch.setenv("PEERLANE_LOG", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="writes no event log: No space left on device"):
+        event_log.begin_as_told()
+
+
+MANY = """
+    import multiprocessing, os
+    import peerlane as pl
+    from peerlane.diagnostics import event_log
+    def work():
+        device = pl.devices()[0]
+        a, b = device.allocate(8), device.allocate(8)
+        for _ in range(8_000):
+            pl.copy(a, b)
+    if __name__ == "__main__":
+        event_log.end()
+        event_log.DEFAULT_BYTES = 2 << 20
+        event_log.begin(os.environ["PEERLANE_LOG"], capacity=1 << 20)
+        for _ in range(8):
+            process = multiprocessing.get_context("fork").Process(target=work)
+            process.start()
+            process.join()
+"""
+
+
+def test_logs_of_a_folder_hold_no_more_than_all_may(tmp_path: Path) -> None:
+    logs = run_logged(tmp_path, MANY)
+    held = sum(path.stat().st_blocks * 512 for path in (tmp_path / "logs").glob("*.log"))
+    assert held <= (2 << 20) + len(logs) * 8192  # and their headers
+    assert sum(len(log.of("access")) for log in logs) > 10_000
+    assert sum(log.dropped for log in logs) > 30_000
+
+
+def test_folder_lies_in_memory_if_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, elsewhere = tmp_path / "memory", tmp_path / "elsewhere"
+    memory.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setattr(event_log, "_MEMORY", memory)
+    with event_log.folder() as made:
+        assert made.parent == memory
+    monkeypatch.setattr(event_log, "DEFAULT_BYTES", 1 << 62)
+    with event_log.folder() as made:
+        assert made.parent == elsewhere
+    assert not [*memory.iterdir(), *elsewhere.iterdir()]
+
+
+def test_folder_of_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "_MEMORY", tmp_path)
+    old, young = tmp_path / "peerlane-check-old", tmp_path / "peerlane-check-young"
+    for each in (old, young):
+        each.mkdir()
+        (each / "1-1.log").write_bytes(b"x")
+    os.utime(old, (1, 1))
+    with event_log.folder() as held:
+        os.utime(held, (1, 1))
+        with event_log.folder():
+            assert held.exists()
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_order_of_other_key_types_is_refused() -> None:
+    pl.order(("block", 7, b"x"))
+    for key in (1.5, None, ("a", None), True):
+        with pytest.raises(TypeError, match="a key is a str, bytes, an int or a tuple of these"):
+            pl.order(key)  # type: ignore[arg-type]
+
+
+def test_program_without_a_log_loads_nothing_of_it(tmp_path: Path) -> None:
+    program = """
+    import sys
+    import peerlane as pl
+    assert "peerlane.diagnostics.host_order" not in sys.modules and "multiprocessing" not in sys.modules
+    """
+    assert run_logged(tmp_path, program, PEERLANE_LOG="") == []
+
+
+def test_size_that_is_not_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in ("12x", "4096", "-1"):
+        monkeypatch.setenv("PEERLANE_LOG_BYTES", size)
+        with pytest.raises(pl.InvalidValue, match="valid are 1MiB or more"):
+            event_log.default_capacity()

@@ -1,0 +1,193 @@
+// Areas of what is held back: staged entries come in order, once, and only to memory that is still lent.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "ranks/held_back.h"
+#include "streams.h"
+
+using namespace streams;
+
+namespace {
+
+constexpr uint64_t kSize = 1 << 16;
+
+uint32_t device;
+std::shared_ptr<Ledger> ledger;
+
+void new_ledger() {
+    const LedgerLayout layout{2, 4};
+    const int node = memfd_create("ledger", MFD_CLOEXEC);
+    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
+    const uint64_t owner = 1;
+    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
+    ledger = std::make_shared<Ledger>(node, layout, 0);
+}
+
+// Both ends of an area: the sender's entries, and the receiver's memory, which it lends.
+struct Ends {
+    const std::shared_ptr<HeldBack> area = std::make_shared<HeldBack>(SharedSignal::create(ledger, HeldBack::kLines));
+    const Memory whole = Memory::allocate(device, kSize, true);
+    const LeasePtr lease = std::make_shared<Lease>(), loan = std::make_shared<Lease>();   // the sender's, and the receiver's own
+    Memory part{whole, 0, kSize};
+    std::shared_ptr<Undelivered> sender, receiver;
+    uint64_t taken = 0;
+
+    Ends() {
+        lease->begin();
+        loan->begin();
+        Memory lent(whole, 0, kSize);
+        lent.borrow(lease, false);
+        part.borrow(loan, false);
+        sender = std::make_shared<Undelivered>(area, copies(lent));
+        receiver = std::make_shared<Undelivered>(area, copies(part));
+        Undelivered::attend(receiver);
+        memset(host(), 0, kSize);
+    }
+    static std::vector<Memory> copies(const Memory& of) {
+        std::vector<Memory> all;
+        all.emplace_back(of, 0, kSize);
+        return all;
+    }
+    char* host() const { return whole.range().host; }
+    char* bytes(uint64_t number) const { return area->base() + HeldBack::kTable + number * 64; }
+    uint8_t at(uint64_t where) const { return std::atomic_ref(reinterpret_cast<uint8_t*>(host())[where]).load(); }
+
+    // Of `size` bytes of one value; not staged yet.
+    uint64_t take(uint64_t kind, uint64_t source, uint64_t at, uint8_t value, uint64_t size = 1) {
+        const uint64_t number = taken++;
+        HeldEntry& entry = area->entry(number % HeldBack::kEntries);
+        entry.sequence = number;
+        entry.what = kind | source << HeldEntry::kSource;
+        entry.place = 0;
+        entry.at = at;
+        entry.size = size;
+        entry.bytes = static_cast<uint64_t>(bytes(number) - area->base());
+        entry.before = 0;
+        memset(bytes(number), value, size);
+        entry.state = HeldEntry::taken;
+        return number % HeldBack::kEntries;
+    }
+    void write(uint64_t source, uint64_t at, uint8_t value) { sender->stage(take(HeldEntry::write, source, at, value)); }
+    void notify(uint64_t source, uint64_t record) {
+        const uint64_t entry = take(HeldEntry::notify, source, 0, 0, 0);
+        CHECK(area->record(entry, [&] { return record; }) == record);
+    }
+};
+
+void a_wait_brings_what_its_source_gave_before() {
+    Ends ends;
+    ends.write(1, 0, 1);
+    ends.write(2, 1, 2);
+    ends.write(1, 0, 3);   // the same byte again
+    ends.notify(1, 1);
+    ends.write(1, 2, 4);
+    ends.receiver->arrive(0, 1, 1);
+    CHECK(ends.at(0) == 3 && ends.at(1) == 0 && ends.at(2) == 0);
+    ends.area->fence();
+    ends.notify(3, 2);
+    ends.receiver->arrive(0, 2, 2);
+    CHECK(ends.at(1) == 2 && ends.at(2) == 4);
+    for (uint64_t i = 0; i < ends.taken; ++i) CHECK(ends.area->entry(i).state == HeldEntry::none);
+}
+
+void memory_taken_back_refuses_and_has_what_was_given() {
+    Ends ends;
+    ends.write(1, 0, 1);
+    const uint64_t late = ends.take(HeldEntry::write, 1, 1, 2);
+    ends.lease->end(Lease::taken_back);
+    CHECK(refuses(Why::lease_ended, [&] { ends.sender->stage(late); }));
+    Undelivered::bring_all_to(ends.part);
+    ends.loan->end(Lease::taken_back);
+    CHECK(ends.at(0) == 1 && ends.at(1) == 0);
+    CHECK(ends.area->entry(late).state == HeldEntry::taken);
+}
+
+// What was staged has arrived when taking back is over, and nothing comes later.
+void staging_and_taking_back_at_once() {
+    for (int round = 0; round < scaled(30, 1000); ++round) {
+        Ends ends;
+        std::atomic<bool> begins{false};
+        uint64_t given = 0;
+        std::thread sender([&] {
+            begins = true;
+            while (given < 200) {
+                const auto refusal = refused([&] { ends.write(1, given, 7); });
+                if (refusal) break;
+                ++given;
+            }
+        });
+        while (!begins) std::this_thread::yield();
+        ends.lease->end(Lease::taken_back);
+        Undelivered::bring_all_to(ends.part);
+        ends.loan->end(Lease::taken_back);
+        const uint64_t arrived = static_cast<uint64_t>(std::count(ends.host(), ends.host() + kSize, 7));
+        sender.join();
+        ends.receiver->bring_all();
+        CHECK(arrived == given && ends.at(given) == 0);
+    }
+}
+
+// Both ends bring, and each entry comes once: a sum says so.
+void both_ends_bring_each_entry_once() {
+    constexpr uint64_t kEach = 400, kSum = static_cast<uint64_t>(Element::uint8) * kCombines + static_cast<uint64_t>(Combine::sum);
+    Ends ends;
+    std::atomic<bool> is_over{false};
+    std::thread receiver([&] {
+        while (!is_over) ends.receiver->bring_all();
+    });
+    for (uint64_t i = 0; i < kEach; ++i) {
+        const uint64_t entry = ends.take(HeldEntry::reduce | kSum << HeldEntry::kNumber, 1, 0, 1);
+        ends.area->entry(entry).before = static_cast<uint64_t>(ends.bytes(kEach + i) - ends.area->base());
+        ends.sender->stage(entry);
+        if (i % 3 == 0) ends.sender->bring(1);
+    }
+    ends.sender->bring_all();
+    is_over = true;
+    receiver.join();
+    CHECK(ends.at(0) == static_cast<uint8_t>(kEach));
+}
+
+void any_entries_do_no_harm(std::mt19937_64& random) {
+    Ends ends;
+    const Area other = area(device, 4096);
+    const uint64_t near[] = {0, 1, 8, kSize - 1, kSize, kSize + 1, ends.area->size() - 1, ends.area->size(), uint64_t{1} << 63, ~uint64_t{0}};
+    const auto number = [&] { return random() % 4 == 0 ? random() : near[random() % std::size(near)]; };
+    for (int round = 0; round < scaled(20, 500); ++round) {
+        for (uint64_t i = 0; i < 64; ++i) {
+            HeldEntry& entry = ends.area->entry(i);
+            entry.sequence = number();
+            entry.what = random() % 6 | random() % 60 << HeldEntry::kNumber | random() % 3 << HeldEntry::kSource;
+            entry.place = random() % 4 == 0 ? number() : 0;
+            entry.at = number();
+            entry.size = number();
+            entry.bytes = number();
+            entry.before = number();
+            entry.state = random() % 7;
+        }
+        ends.receiver->arrive(static_cast<uint32_t>(random() % 3), number(), number());
+        ends.receiver->bring(random() % 3);
+        ends.receiver->bring_all();
+        Undelivered::bring_all_to(ends.part);
+        for (uint64_t i = 0; i < 512; ++i) CHECK(other.word(i) == 0);
+    }
+    other.close();
+}
+
+}  // namespace
+
+NATIVE_TEST(test_held_back) {
+    std::mt19937_64 random = seeded("test_held_back");
+    open_heap();
+    device = new_device();
+    new_ledger();
+    RUN(a_wait_brings_what_its_source_gave_before());
+    RUN(memory_taken_back_refuses_and_has_what_was_given());
+    RUN(staging_and_taking_back_at_once());
+    RUN(both_ends_bring_each_entry_once());
+    RUN(any_entries_do_no_harm(random));
+    return 0;
+}

@@ -1,0 +1,215 @@
+// Turns of ranks: one runs at a time, in an order that the seed decides, and nobody is held up by who does not go on.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "check.h"
+#include "memory/heap.h"
+#include "ranks/turns.h"
+#include "ranks/wait_board.h"
+#include "stream/stream.h"
+
+using namespace peerlane;
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr double kPromptly = 20;   // seconds; a rank that is held up waits for 60
+
+std::shared_ptr<Ledger> ledger;
+
+void new_ledger() {
+    const LedgerLayout layout{2, 4};
+    const int node = memfd_create("ledger", MFD_CLOEXEC);
+    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
+    const uint64_t owner = 1;
+    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
+    ledger = std::make_shared<Ledger>(node, layout, 0);
+}
+
+// The ranks of a group, each a thread, and a thread that looks at their clocks.
+class Ranks {
+  public:
+    explicit Ranks(uint32_t size) : size_(size), bank_(SharedSignal::create(ledger, WaitBoard::lines(size))) {
+        for (uint32_t rank = 0; rank < size; ++rank)
+            turns_.push_back(std::make_shared<Turns>(bank_, nullptr, rank, size, WaitBoard::first_of_turns(size)));
+    }
+    // What each rank does in its turns; returns why the run may not repeat.
+    template <class Work>
+    uint64_t run(const Work& work) {
+        std::vector<std::thread> threads;
+        for (uint32_t rank = 0; rank < size_; ++rank)
+            threads.emplace_back([&, rank] {
+                Turns::join(turns_[rank], 60 * kSecond);
+                CHECK(Turns::is_mine());
+                work(rank);
+                turns_[rank]->leave();
+            });
+        std::atomic<bool> is_over{false};
+        std::thread watcher([&] {
+            while (!is_over) {
+                for (const auto& each : Turns::of_process()) each->look_at_clock();
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+        });
+        for (std::thread& each : threads) each.join();
+        is_over = true;
+        watcher.join();
+        CHECK(!Turns::is_on());
+        return turns_[0]->why() & 0xFF;
+    }
+    uint64_t* words() const { return reinterpret_cast<uint64_t*>(&bank_->line(WaitBoard::first_of_turns(size_))); }
+
+  private:
+    const uint32_t size_;
+    const std::shared_ptr<SharedSignal> bank_;
+    std::vector<std::shared_ptr<Turns>> turns_;
+};
+
+using Order = std::vector<uint32_t>;   // written without a lock: TSan sees two ranks that run at the same time
+
+Order order_of(const Draws& draws, uint64_t& why) {
+    constexpr uint32_t kRanks = 4, kSteps = 50;
+    Turns::configure(draws);
+    Ranks ranks(kRanks);
+    Order order;
+    std::barrier all(kRanks);
+    why = ranks.run([&](uint32_t rank) {
+        Turns::point();
+        for (uint32_t i = 0; i < kSteps; ++i) {
+            order.push_back(rank);
+            if (i % 17 == 16) {
+                Turns::go_outside(false);
+                all.arrive_and_wait();
+                Turns::come_back();
+            }
+            Turns::point();
+        }
+    });
+    CHECK(order.size() == kRanks * kSteps);
+    return order;
+}
+
+// A machine under load may take a rank for one that sleeps, which the run says: only runs that say nothing must agree.
+void same_seed_gives_same_order() {
+    int repeated = 0, different = 0;
+    for (const Draws& draws : {Draws{1}, Draws{2}, Draws{3, true, {}}, Draws{3, true, {20, 60, 61, 140}}}) {
+        uint64_t why;
+        Order first;
+        do first = order_of(draws, why);
+        while (why != Turns::repeats);
+        for (int i = 0; i < scaled(5, 50); ++i) {
+            const Order again = order_of(draws, why);
+            if (why != Turns::repeats) continue;
+            CHECK(again == first);
+            ++repeated;
+        }
+        different += order_of({draws.seed + 10, draws.has_priorities, draws.changes}, why) != first;
+    }
+    CHECK(repeated != 0 && different != 0);
+}
+
+void who_polls_lets_others_on() {
+    for (uint64_t seed = 0; seed < 10; ++seed)
+        for (const bool has_priorities : {false, true}) {
+            Turns::configure({seed, has_priorities, {}});
+            Ranks ranks(3);
+            bool seen[3] = {};   // one after the other: each polls for the one before it
+            CHECK(ranks.run([&](uint32_t rank) {
+                if (rank != 0)
+                    while (!seen[rank - 1]) Turns::point();
+                Turns::point();
+                seen[rank] = true;
+            }) != Turns::took_long);
+        }
+}
+
+void who_sleeps_gives_up_its_turn() {
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+        Turns::configure({seed, false, {}});
+        Ranks ranks(2);
+        std::atomic<bool> is_over{false};
+        const uint64_t start = now_ns();
+        CHECK(ranks.run([&](uint32_t rank) {
+            Turns::point();
+            if (rank == 1)
+                while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+            for (int i = 0; i < 20; ++i) Turns::point();
+            is_over = true;
+        }) == Turns::slept);
+        CHECK(static_cast<double>(now_ns() - start) < kPromptly * kSecond);
+    }
+}
+
+// Rank 1 has given up its turn while it polls, and rank 0 waits for it outside.
+void who_comes_back_from_polling_goes_on_while_others_are_outside() {
+    Turns::configure({1, false, {}});
+    Ranks ranks(2);
+    std::barrier both(2);
+    const uint64_t start = now_ns();
+    CHECK(ranks.run([&](uint32_t rank) {
+        Turns::point();
+        if (rank == 1)
+            for (const uint64_t until = now_ns() + 3 * kSecond; now_ns() < until;) std::this_thread::sleep_for(std::chrono::microseconds(500));
+        Turns::go_outside(false);
+        both.arrive_and_wait();
+        Turns::come_back();
+        for (int i = 0; i < 20; ++i) Turns::point();
+    }) == Turns::slept);
+    CHECK(static_cast<double>(now_ns() - start) < kPromptly * kSecond);
+}
+
+// A barrier of some ranks only: the others stay outside.
+void who_comes_back_early_does_not_wait_for_the_rest() {
+    Turns::configure({1, false, {}});
+    Ranks ranks(3);
+    std::barrier some(2), all(3);
+    const uint64_t start = now_ns();
+    CHECK(ranks.run([&](uint32_t rank) {
+        Turns::go_outside(false);
+        if (rank != 2) some.arrive_and_wait();
+        if (rank == 2) all.arrive_and_wait();
+        Turns::come_back();
+        for (int i = 0; i < 20; ++i) Turns::point();
+        if (rank == 2) return;
+        Turns::go_outside(false);
+        all.arrive_and_wait();
+        Turns::come_back();
+    }) == Turns::came_early);
+    CHECK(static_cast<double>(now_ns() - start) < kPromptly * kSecond);
+}
+
+void nonsense_in_the_bank_holds_nobody_up(std::mt19937_64& random) {
+    Turns::configure({1, true, {5, 9}});
+    for (int i = 0; i < scaled(20, 500); ++i) {
+        Ranks ranks(2);
+        const uint64_t start = now_ns();
+        (void)ranks.run([&](uint32_t rank) {
+            for (int step = 0; step < 20; ++step) {
+                Turns::point();
+                uint64_t* const header = ranks.words() + sizeof(SignalLine) / 2 / 8;
+                if (rank == 0 && step == 10) std::atomic_ref(header[random() % 8]).store(random() % 3 == 0 ? random() : 3 + random() % 9);
+            }
+        });
+        CHECK(static_cast<double>(now_ns() - start) < kPromptly * kSecond);
+    }
+}
+
+}  // namespace
+
+NATIVE_TEST(test_turns) {
+    std::mt19937_64 random = seeded("test_turns");
+    Heap::get().configure({.window_bytes = kTestWindow});
+    new_ledger();
+    RUN(same_seed_gives_same_order());
+    RUN(who_polls_lets_others_on());
+    RUN(who_sleeps_gives_up_its_turn());
+    RUN(who_comes_back_from_polling_goes_on_while_others_are_outside());
+    RUN(who_comes_back_early_does_not_wait_for_the_rest());
+    RUN(nonsense_in_the_bank_holds_nobody_up(random));
+    return 0;
+}

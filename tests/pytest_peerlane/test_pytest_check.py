@@ -1,0 +1,147 @@
+"""`--peerlane-check` and ``check=True``: a test of which there is a certain finding fails with its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.inner_pytest import HEAD, run
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+TESTS = (
+    HEAD
+    + """
+def race(device):
+    with device.allocate(64) as memory, device.create_stream() as stream:
+        memory.fill(3, stream=stream)
+        found = int(memory.view()[5])  # nobody has waited
+        stream.sync()
+    return found
+
+def test_race(peerlane_node):
+    race(peerlane_node[0])
+
+def test_right(peerlane_node):
+    with peerlane_node[0].allocate(64) as memory, peerlane_node[0].create_stream() as stream:
+        memory.fill(3, stream=stream)
+        stream.sync()
+        assert memory.view()[5] == 3
+
+def test_that_fails(peerlane_node):
+    race(peerlane_node[0])
+    assert not "its own reason"
+
+def test_without_node():
+    pass
+"""
+)
+
+
+def test_option_fails_the_test_with_a_race_and_shows_both_lines(pytester: pytest.Pytester) -> None:
+    result = run(pytester, TESTS, "--peerlane-check")
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR at teardown of test_race*",
+            "peerlane check: 1 certain finding",
+            "race (certain): *",
+            "* memory.fill(3, stream=stream)",
+            "* found = int(memory.view()[[]5[]])  # nobody has waited",
+            "  missing: a synchronization *",
+            "*its own reason*",
+            "*peerlane: findings of the checker*",
+            "*memory.fill(3, stream=stream)",
+        ]
+    )
+    told = result.stdout.str().partition("ERROR at teardown of test_race")[2].partition("FAILURES")[0]
+    assert "_pytest" not in told  # no frame of who runs the test
+
+
+def test_without_option_no_test_is_checked(pytester: pytest.Pytester) -> None:
+    run(pytester, TESTS).assert_outcomes(passed=3, failed=1)
+
+
+def test_marker_decides_before_the_option(pytester: pytest.Pytester) -> None:
+    source = TESTS.replace("def test_race", "@pytest.mark.peerlane(check=True)\ndef test_race").replace(
+        "def test_that_fails", "@pytest.mark.peerlane(check=False)\ndef test_that_fails"
+    )
+    run(pytester, source).assert_outcomes(passed=3, failed=1, errors=1)
+    result = run(pytester, source, "--peerlane-check")
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.stdout.no_fnmatch_line("*peerlane: findings of the checker*")
+
+
+def test_ini_setting_checks_tests(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\npeerlane_check = true")
+    run(pytester, TESTS).assert_outcomes(passed=3, failed=1, errors=1)
+
+
+def test_marker_refuses_another_value(pytester: pytest.Pytester) -> None:
+    source = HEAD + "\n@pytest.mark.peerlane(check='yes')\ndef test_it(): pass\n"
+    result = run(pytester, source)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*check is 'yes'; valid are True and False*"])
+
+
+RANKS = """
+import peerlane as pl
+with pl.Group(window=4096) as group:
+    channel = group.channel(1 - group.rank)
+    block = group.device.allocate(64)
+    block.fill(7)
+    if group.rank == 0:
+        channel.write(block, at=0)
+    else:
+        group.window.view()[3]
+    group.barrier()
+"""
+
+
+def test_race_of_ranks_that_a_test_launches_fails_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ranks=RANKS)
+    source = (
+        HEAD
+        + """
+@pytest.mark.peerlane(devices=2, check=True)
+def test_ranks():
+    subprocess.run([sys.executable, "-m", "peerlane", "launch", "-n", "2", "ranks.py"], check=True, timeout=60)
+"""
+    )
+    result = run(pytester, source)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["race (certain): *", "  rank *", "* channel.write(block, at=0)"])
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_processes_of_a_test_are_checked(pytester: pytest.Pytester, method: str) -> None:
+    pytester.makepyfile(
+        work="""
+import peerlane as pl
+def race():
+    device = pl.devices()[0]
+    with device.allocate(64) as memory, device.create_stream() as stream:
+        memory.fill(3, stream=stream)
+        memory.view()[5]
+        stream.sync()
+def right():
+    pl.devices()[0].allocate(64).close()
+"""
+    )
+    source = (
+        HEAD
+        + f"""
+import work
+
+@pytest.mark.peerlane(check=True)
+@pytest.mark.parametrize("call", [work.right, work.race, work.right])
+def test_child(call):
+    child = multiprocessing.get_context({method!r}).Process(target=call)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+"""
+    )
+    result = run(pytester, source)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_child[[]race[]]*"])
