@@ -299,4 +299,5 @@ NATIVE_TEST(test_log) {
     RUN(a_quiet_thread_wants_no_log());
     RUN(broken_logs_are_refused_or_read_to_an_end());
     std::filesystem::remove_all(folder);
+    return 0;
 }
