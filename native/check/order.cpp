@@ -485,7 +485,7 @@ void Analysis::cancel(uint32_t log, const Event& event) {
     auto& cancelled = actors_[stream.actor].cancelled;
     cancelled.emplace_back(from, to);
     if (cancelled.size() > kMostRecords) cancelled.erase(cancelled.begin());
-    advance(stream, 0, false);
+    // What comes behind it is most often cancelled by the next events: only what the program does next lets it go on.
 }
 
 // The numbers of locks and threads are those of one process; other keys are hashes, and belong to the node.

@@ -123,7 +123,7 @@ def test_harmless_statements_are_in_examples() -> None:
     ("name", "text"),
     [
         ("kv_transfer", "stream.sync(timeout=30)"),
-        ("kv_cache", "stream.sync(timeout=60)"),
+        ("acl_memory", "rt.synchronize_stream(stream)"),
         ("acl_notify_ping_pong", "rt.wait_and_reset_notify(me.turn, me.stream, SECONDS)"),
         ("hip_ring", "hip_check(hip.hipStreamWaitEvent(self.stream, other.passed, 0))"),
     ],

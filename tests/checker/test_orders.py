@@ -524,6 +524,16 @@ def test_cancelled_operations_race_with_nothing_that_comes_after(world: World) -
     assert world.pairs() == []
 
 
+def test_operation_behind_a_cancelled_wait_races_with_nothing_before_it_is_cancelled_too(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    waited = one.submit(4, KIND.notify_wait, INTO_1, 0, line=14)
+    read = one.copy(HERE, THERE, line=15, stream=4)
+    one.write(KIND.cancelled, waited, stream=4, sequence=waited)
+    one.write(KIND.cancelled, read, stream=4, sequence=read)
+    assert world.pairs() == []
+
+
 def test_unordered_operations_race_though_they_are_cancelled_later(world: World) -> None:
     zero = world.logs[0]
     zero.fill(A, line=10, stream=4)

@@ -121,7 +121,7 @@ def test_race_between_ranks_names_both_and_the_missing_wait(check: Check) -> Non
     assert done.stdout == "[1] True\n"
     assert "rank 0, stream 1: Channel.write" in done.stderr and "at ranks.py:10" in done.stderr
     assert "rank 1, thread " in done.stderr and "at ranks.py:15" in done.stderr
-    assert "missing: a wait of rank 1 for a notify that rank 0 records" in done.stderr
+    assert "missing: rank 1's wait at line 13 was for an earlier record at line 9." in done.stderr
 
 
 def test_files_have_the_findings_a_page_and_a_trace(check: Check, tmp_path: Path) -> None:

