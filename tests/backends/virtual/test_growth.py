@@ -137,4 +137,4 @@ def test_channels_made_and_closed_do_not_grow_the_process(
         )
         for descriptors, maps in ask_all(peers, _CHANNELS):
             assert descriptors <= 4
-            assert maps <= 8
+            assert maps < 15  # the allocator's own come and go; one left by every second cycle would be more
