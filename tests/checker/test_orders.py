@@ -524,7 +524,9 @@ def test_cancelled_operations_race_with_nothing_that_comes_after(world: World) -
     assert world.pairs() == []
 
 
-def test_operation_behind_a_cancelled_wait_races_with_nothing_before_it_is_cancelled_too(world: World) -> None:
+def test_operation_behind_a_cancelled_wait_races_with_nothing_before_it_is_cancelled_too(
+    world: World,
+) -> None:
     zero, one = world.logs
     zero.fill(THERE, line=10)
     waited = one.submit(4, KIND.notify_wait, INTO_1, 0, line=14)
