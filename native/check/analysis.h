@@ -372,6 +372,8 @@ class Analysis {
     void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
     static const Fence* fence_before(const Channel& channel, Actor actor, const Past& past);
     void note_vain(uint32_t log, const Event& event);
+    void add_vain(uint32_t log, const Item& wait);
+    void note_vain_of_killed();
     void judge_vain();
     void judge_lines();
 

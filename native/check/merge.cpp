@@ -72,6 +72,7 @@ void Analysis::finish() {
     if (was_finished_) return;
     for (auto& log : logs_) log->is_over = true;
     poll(UINT64_MAX);
+    note_vain_of_killed();
     for (uint32_t i = 0; i < logs_.size(); ++i)
         for (auto& [id, stream] : logs_[i]->streams) {
             // What an operation waited for did not come before the end, so the operation did not run.

@@ -193,11 +193,23 @@ void Analysis::fence(Channel& channel, Past& past, Actor actor, uint64_t epoch) 
 // A deadlock: a wait that waits in vain, and all other waits that its process has submitted.
 void Analysis::note_vain(uint32_t log, const Event& event) {
     const Item* const found = item_at(stream_of(log, event.head.stream), event.head.sequence);
-    if (!found || found->event.head.kind != Kind::notify_wait || found->done || vain_.size() >= kMostRecords) return;
-    vain_.push_back({{found->event.a(), found->event.b()}, log, place_of(log, found->event, false)});
+    if (found) add_vain(log, *found);
+}
+
+void Analysis::add_vain(uint32_t log, const Item& wait) {
+    if (wait.event.head.kind != Kind::notify_wait || wait.done || vain_.size() >= kMostRecords) return;
+    vain_.push_back({{wait.event.a(), wait.event.b()}, log, place_of(log, wait.event, false)});
     for (const auto& [id, stream] : logs_[log]->streams)
         for (const Item& item : stream->queue)
             if (item.event.head.kind == Kind::notify_wait) awaited_[key_of(log, item.event.a(), item.event.b())] = true;
+}
+
+// Ranks of a deadlock that were ended, because another one had told of it, before they told of their waits.
+void Analysis::note_vain_of_killed() {
+    if (vain_.empty()) return;
+    for (uint32_t i = 0; i < logs_.size(); ++i)
+        for (const auto& [id, stream] : logs_[i]->streams)
+            if (!logs_[i]->has_ended && !stream->queue.empty()) add_vain(i, stream->queue.front());
 }
 
 // Records that came to the end of a wait in vain, for which nobody waits: one of the two has the wrong number.
