@@ -239,7 +239,7 @@ sys.exit""",
     words = "[sys.executable, 'late.py'], stdout=-3, stderr=-3, start_new_session=True"
     starter = f"import subprocess, sys; subprocess.Popen({words})"
     assert check("-c", starter).returncode == 0
-    until(lambda: (tmp_path / "done").exists(), 30)
+    until(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() != "", 30)
     assert (tmp_path / "done").read_text() == "0"
 
 
@@ -283,3 +283,35 @@ def test_environment_of_the_log_is_replaced(
     mine.mkdir()
     monkeypatch.setenv("PEERLANE_LOG", str(mine))
     assert check("race.py").returncode == 3
+
+
+def test_file_that_cannot_be_written_does_not_hide_a_finding(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "race.py").write_text(f"import os\nos.rmdir('gone')\n{RACE}")
+    done = check("--json", "gone/f.json", "race.py")
+    assert done.returncode == 3
+    assert "race (certain)" in done.stderr and "--json 'gone/f.json' cannot be written" in done.stderr
+
+
+def test_file_that_cannot_be_written_for_a_right_program_ends_with_2(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "right.py").write_text(f"import os\nos.rmdir('gone')\n{RIGHT}")
+    assert check("--json", "gone/f.json", "right.py").returncode == 2
+
+
+def test_json_is_written_through_a_link(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "link.json").symlink_to("target.json")
+    assert check("--json", "link.json", "right.py").returncode == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "target.json").read_text())["exit"] == 0
+
+
+def test_lines_of_one_wrapper_are_told_apart_by_their_callers(check: Check, tmp_path: Path) -> None:
+    program = "def call(verb, *given, **named):\n    return verb(*given, **named)\n" + RACE.replace(
+        "memory.fill(3, stream=stream)", "call(memory.fill, 3, stream=stream)"
+    ).replace("memory.view()[5]", "call(memory.view()[:6].copy)[5]")
+    (tmp_path / "wrapped.py").write_text(program)
+    done = check("wrapped.py")
+    assert done.returncode == 3
+    assert "after line 7, before line 8" in done.stderr, done.stderr

@@ -108,6 +108,8 @@ def findings_of(found: Iterable[Data], names: Mapping[int, Names]) -> list[dict[
 
 def _finding(data: Data, names: Mapping[int, Names]) -> dict[str, Any]:
     first, second = (_Place(data[which], names) for which in ("first", "second"))
+    help_place = _Place(data["help"], names) if data["help"] else None
+    _tell_apart(first, second, help_place)
     memory = None
     if data["memory"] is not None:
         of = names[data["memory"]["log"]]
@@ -128,7 +130,7 @@ def _finding(data: Data, names: Mapping[int, Names]) -> dict[str, Any]:
         "sites": [first.as_json(), second.as_json()],
         "memory": memory,
         "bytes": list(data["bytes"]),
-        "missing": _missing(data, first, second, names),
+        "missing": _missing(data, first, second, help_place, names),
         "last_order": order and {"from": _end(order[:3], names), "to": _end(order[3:], names)},
         "message": _message(data).format(
             first=first,
@@ -171,6 +173,8 @@ class _Place:
         self.rank = data["rank"] if data["rank"] >= 0 else self.names.rank
         frames = self.names.sites.get(data["site"], [])
         self.frames = frames or [("", 0, "")]
+        self.named = self.frames[0]
+        self.has_file = False
 
     @property
     def owner(self) -> str:
@@ -194,7 +198,10 @@ class _Place:
 
     @property
     def line(self) -> str:
-        return f"line {self.frames[0][1]}" if self.frames[0][1] else f"event {self.data['event']}"
+        file, line, _ = self.named
+        if not line:
+            return f"event {self.data['event']}"
+        return place_of(file, line) if self.has_file else f"line {line}"
 
     @property
     def actor(self) -> str:
@@ -227,6 +234,19 @@ def _end(end: tuple[int, int, str], names: Mapping[int, Names]) -> str:
     return f"{what} of {names[log].owner}" + (f" at {place_of(*frames[0][:2])}" if frames else "")
 
 
+def _tell_apart(first: _Place, second: _Place, help_place: _Place | None) -> None:
+    """Let lines be those by which two events differ: programs often have one line of their own for all calls."""
+    pairs = list(zip(first.frames, second.frames, strict=False))
+    depth = next((number for number, (one, other) in enumerate(pairs) if one[:2] != other[:2]), 0)
+    if depth and help_place and len(help_place.frames) > depth and help_place.frames[0] == first.frames[0]:
+        help_place.named = help_place.frames[depth]
+    first.named, second.named = first.frames[depth], second.frames[depth]
+    places = [each for each in (first, second, help_place) if each is not None]
+    has_file = len({each.named[0] for each in places}) > 1
+    for each in places:
+        each.has_file = has_file
+
+
 def _earlier_record(help_place: _Place, order: Sequence[Any] | None, names: Mapping[int, Names]) -> str:
     """Name the wait for an earlier record of the line that could help, if it came before the second access."""
     if order is None or tuple(order[:3]) != (*(help_place.data[name] for name in ("log", "site")), "notify"):
@@ -235,10 +255,11 @@ def _earlier_record(help_place: _Place, order: Sequence[Any] | None, names: Mapp
     return f"{names[order[3]].owner}'s wait{f' at line {frames[0][1]}' if frames else ''}"
 
 
-def _missing(data: Data, first: _Place, second: _Place, names: Mapping[int, Names]) -> str:
+def _missing(
+    data: Data, first: _Place, second: _Place, help_place: _Place | None, names: Mapping[int, Names]
+) -> str:
     """Return the order that would make the finding go away: whose call, on which stream, between which lines."""
     between = f"after {first.line}, before {second.line}"
-    help_place = _Place(data["help"], names) if data["help"] else None
     index = data["line"][1]
     way = f"channel and on {first.actor}" if first.data["stream"] else "channel and without a stream"
     match data["missing"]:

@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from peerlane.checker.chrome_trace import write_trace
@@ -22,14 +22,16 @@ from peerlane.cli.launch import add_grace_argument, count_of_ranks
 from peerlane.cli.node_options import node_from
 from peerlane.cli.outputs import check_file, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_node
+from peerlane.errors import InvalidValue
 
 from .outcome import Outcome, Wanted
-from .report import show, show_schedule, write_html, write_json
+from .report import say, show, show_schedule, write_html, write_json
 
 HELP = "run a program, and name the accesses to memory that nothing orders"
 
 MOST_RUNS = 1_000_000
 FOUND = 3  #: the exit code of a program that ended with 0, and of which there is a certain finding
+UNWRITTEN = 2  #: that of a right program, if a file could not be written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,16 +96,27 @@ def _tell(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing
     show(outcome, sys.stderr, sources=_sources(args), runs=args.schedules or 1)
     if failing is not None:
         show_schedule(failing, sys.stderr, command=_shown(args))
-    if args.json is not None:
-        with unwritable("--json", args.json):
-            write_json(Path(args.json), outcome.report, code, failing)
-    if args.html is not None:
-        with unwritable("--html", args.html):
-            write_html(Path(args.html), outcome, command=_shown(args), sources=_sources(args))
-    if args.trace is not None:
-        with unwritable("--trace", args.trace):
-            write_trace(Path(args.trace), read_timeline(outcome.logs))
-    return code
+    files = {
+        "json": lambda path: write_json(path, outcome.report, code, failing),
+        "html": lambda path: write_html(path, outcome, command=_shown(args), sources=_sources(args)),
+        "trace": lambda path: write_trace(path, read_timeline(outcome.logs)),
+    }
+    is_whole = True
+    for name, write in files.items():
+        if (target := getattr(args, name)) is not None:
+            is_whole &= _is_written(f"--{name}", target, write)
+    return code or (0 if is_whole else UNWRITTEN)
+
+
+def _is_written(flag: str, target: str, write: Callable[[Path], None]) -> bool:
+    """Write a file; if that fails, print why: what was found counts for more than a full disk."""
+    try:
+        with unwritable(flag, target):
+            write(Path(target))
+    except InvalidValue as error:
+        say(str(error), sys.stderr)
+        return False
+    return True
 
 
 def _shown(args: argparse.Namespace) -> str:

@@ -40,12 +40,18 @@ def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], r
     _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, f"{_SAYS}{summary}{many}"]))
 
 
+def say(text: str, file: TextIO | None) -> None:
+    """Print a line of the command's own; a closed standard error takes nothing."""
+    if file is not None:
+        _write(file, _SAYS + text)
+
+
 def show_schedule(failing: Failing, file: TextIO | None, *, command: str) -> None:
     """Print how to repeat the run that failed."""
     if file is None:
         return
     changes = failing.changes
-    fewest = "" if changes is None else f"; {_counted(len(changes), 'priority change')} it needs"
+    fewest = f"; it needs {_counted(len(changes), 'priority change')}" if changes else ""
     lines = [f"run {failing.runs:,} failed{fewest}; this repeats it:", f"  {failing.command(command)}"]
     if not failing.repeats:
         lines.append(
@@ -70,9 +76,21 @@ def write_json(path: Path, report: Mapping[str, Any], code: int, failing: Failin
     whole = {"version": report["version"], "exit": code, **report}
     if failing is not None:
         whole["schedule"] = failing.schedule
+    _write_whole(path, json.dumps(whole, indent=1) + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that is whole or not there; a link, a pipe or a device is written where it is."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+        return
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_html(path: Path, outcome: Outcome, *, command: str, sources: Mapping[str, str]) -> None:
