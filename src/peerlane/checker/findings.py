@@ -299,11 +299,13 @@ def _missing(
                 f"a wait of {second.owner} for a notify that {first.owner} records{stream} after {first.line}; the "
                 f"wait must come before {second.line}"
             )
-            if first.data["access"] == "read" and second.data["channel"]:
+            if data["kind"] == "race":  # which one came first is chance: either order can be the one meant
                 answer += (
-                    f". If {first.line} is to read what {second.line} writes: a wait of {first.owner} for a notify "
-                    f"that {second.owner} records after {second.line}, before {first.line}"
+                    f". If {second.line} is to come first: a wait of {first.owner} for a notify that "
+                    f"{second.owner} records after {second.line}, before {first.line}"
                 )
+            if min(first.rank, second.rank) < 0:
+                answer += ". A join, a message or peerlane.order can order two processes, too"
             return answer
         case "fence":
             return f"a fence of the channel by {first.owner}, {between}"
