@@ -45,6 +45,18 @@ def _nested(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
+def test_arrow_to_a_slice_that_ends_before_the_stretched_one_is_not_drawn(tmp_path: Path) -> None:
+    timeline = Timeline(processes=[ProcessLog(Path("x.log"), pid=3)])
+    for lane, marks in enumerate([[(1000, 1000)] * 9, [(1000, 1001)]]):
+        timeline.lanes.append(Lane(0, f"stream {lane}", True, lane))
+        timeline.marks += [Mark(lane, *mark, "copy", "write", "", at, 0, at) for at, mark in enumerate(marks)]
+    timeline.arrows = [Arrow(0, 9, NOTIFY), Arrow(8, 9, NOTIFY)]
+    path = tmp_path / "t.json"
+    write_trace(path, timeline)
+    assert flaws_of(path) == []
+    assert path.read_text().count('"ph": "s"') == 1
+
+
 @given(given=st.lists(st.lists(spans, max_size=12).map(_nested), max_size=3), pairs=st.data())
 def test_trace_of_any_marks_is_valid(
     tmp_path_factory: pytest.TempPathFactory, given: list[list[tuple[int, int]]], pairs: st.DataObject

@@ -50,11 +50,11 @@ def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
         yield _slice(timeline, mark, *spans[at])
     for number, arrow in enumerate(timeline.arrows, 1):
         tail, head = timeline.marks[arrow.tail], timeline.marks[arrow.head]
-        sent = spans[arrow.tail][0]
-        # An arrow that goes back in time is not drawn: its head is at least where its tail is.
-        came = max(spans[arrow.head][1] - 1 if head.end > head.start else spans[arrow.head][0], sent)
-        came = max(min(came, spans[arrow.head][1] - 1), spans[arrow.head][0])
-        for phase, mark, at_ns in (("s", tail, min(sent, came)), ("f", head, came)):
+        sent, (begun, end) = spans[arrow.tail][0], spans[arrow.head]
+        came = end - 1 if head.end > head.start else max(begun, min(sent, end - 1))
+        if came < sent:  # slices that would be empty were stretched: an arrow cannot go back in time
+            continue
+        for phase, mark, at_ns in (("s", tail, sent), ("f", head, came)):
             lane = timeline.lanes[mark.lane]
             yield {
                 "ph": phase,
