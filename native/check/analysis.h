@@ -378,7 +378,7 @@ class Analysis {
     void judge_lines();
 
     // memory.cpp
-    Block& block_of(uint32_t log, uint64_t id);
+    Block& block_of(uint64_t id);
     void touch(uint32_t log, const Event& event, Actor actor, uint64_t number, const Past& past);
     void report_unwritten(uint32_t log, const Event& event, Block& block, uint64_t low, uint64_t high, uint64_t bytes, uint64_t unwritten, uint32_t writer);
     void touch_spans(uint32_t log, const Event& event, const log::Span* spans, const log::Rows* rows, uint32_t count, Actor reader, Actor writer,

@@ -39,8 +39,7 @@ size_t Analysis::OriginHash::operator()(const Origin& origin) const {
                        origin.stream << 24 ^ origin.channel << 16 ^ uint64_t{origin.op} << 8 ^ static_cast<uint64_t>(origin.kind) ^ uint64_t{origin.thread} << 32});
 }
 
-Analysis::Block& Analysis::block_of(uint32_t log, uint64_t id) {
-    (void)log;
+Analysis::Block& Analysis::block_of(uint64_t id) {
     if (last_block_ && last_block_id_ == id) return *last_block_;
     auto& found = blocks_[id];
     if (!found) found = std::make_unique<Block>();
@@ -173,7 +172,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
             all_unwritten = false;
             continue;
         }
-        Block& block = block_of(log, span.block);
+        Block& block = block_of(span.block);
         if (read_access == 0) read_access = new_access(log, event, reader, number);
         uint64_t bytes = 0, missing = 0;
         uint32_t passed_by = 0;
@@ -204,7 +203,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         const uint32_t nth = writes++;
         if (id == 0) continue;
         const Span& span = spans[i];
-        Block& block = block_of(log, id);
+        Block& block = block_of(id);
         if (write_access == 0) write_access = owner == reader && read_access != 0 ? read_access : new_access(log, event, owner, number);
         const uint32_t state = write_access | (all_unwritten ? Cell::kUnwritten : 0);
         each_range(span, rows ? rows + i : nullptr, [&](uint64_t low, uint64_t high) {
@@ -291,7 +290,7 @@ void Analysis::allocated(uint32_t log, const Event& event) {
         const uint64_t id = span.block & ~Span::kWritten;
         if (id == 0) continue;
         each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
-            Block& block = block_of(log, id);
+            Block& block = block_of(id);
             auto at = block.allocations.lower_bound(low);
             if (at != block.allocations.begin() && std::prev(at)->first + std::prev(at)->second.size > low) --at;
             while (at != block.allocations.end() && at->first < high) {
@@ -315,7 +314,7 @@ void Analysis::freed(uint32_t log, const Event& event, const Past& past) {
         const uint64_t id = span.block & ~Span::kWritten;
         if (id == 0) continue;
         each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
-            Block& block = block_of(log, id);
+            Block& block = block_of(id);
             const Place place = place_of(log, event, true);
             check_end(block, low, high, place, past);
             block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) { cell.write = cell.read = 0; });
@@ -350,7 +349,7 @@ void Analysis::moved(const Event& event) {
     if (from_id == 0 || to_id == 0 || from_id == to_id || size == 0 || from.offset >= Shadow::kEnd || to.offset >= Shadow::kEnd ||
         size > Shadow::kEnd - from.offset || size > Shadow::kEnd - to.offset)
         return;
-    Block &old = block_of(0, from_id), &now = block_of(0, to_id);
+    Block &old = block_of(from_id), &now = block_of(to_id);
     std::vector<std::pair<Cell, uint64_t>> cells;
     old.shadow.each(from.offset, from.offset + size, [&](const Cell& cell, uint64_t low, uint64_t high) {
         Cell part = cell;
@@ -378,7 +377,7 @@ void Analysis::moved(const Event& event) {
 void Analysis::lend_again(uint32_t log, const Event& event) {
     for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i)
         each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
-            std::erase_if(block_of(log, event.spans[i].block & ~Span::kWritten).retractions,
+            std::erase_if(block_of(event.spans[i].block & ~Span::kWritten).retractions,
                           [&](const Retraction& each) { return each.from < high && low < each.to; });
         });
 }
@@ -394,7 +393,7 @@ void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
             for (const auto& [number, lease] : leases)
                 for (const Span& span : lease.spans)
                     if ((span.block & ~Span::kWritten) == id && span.offset < high && low - std::min(low, span.offset) < span.size) return;
-            Block& block = block_of(log, id);
+            Block& block = block_of(id);
             const Place place = place_of(log, event, true);
             check_end(block, low, high, place, past);
             block.retractions.push_back({low, high, place});
@@ -409,7 +408,7 @@ void Analysis::acquire_word(uint32_t log, const Span& span, Past& past, const Pl
     if (id == 0) return;
     std::vector<uint32_t> writers;
     each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
-        block_of(log, id).shadow.each(low, std::min(high, low + 64), [&](const Cell& cell, uint64_t, uint64_t) {
+        block_of(id).shadow.each(low, std::min(high, low + 64), [&](const Cell& cell, uint64_t, uint64_t) {
             if ((cell.write & Cell::kAccess) > kOld) writers.push_back(cell.write & Cell::kAccess);
         });
     });
