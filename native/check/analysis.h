@@ -353,6 +353,7 @@ class Analysis {
     static Pair post_key(uint32_t log, const Event& event);
     Step take(Thread& thread, const Event& event, bool give_up);
     Step take_process(Thread& thread, const Event& event, bool give_up);
+    static bool is_send(const Event& collective);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;
     Past end_collective(const Gate& gate, const Place& place);

@@ -381,8 +381,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::take:
         return take(thread, event, give_up);
     case Kind::collective: {
+        Past before = give(thread);
         touch(log, event, thread.actor, epoch_of(thread), thread.past);
-        thread.gate = begin_collective(log, event, give(thread));
+        thread.gate = begin_collective(log, event, is_send(event) ? give(thread) : std::move(before));
         return Step::taken;
     }
     case Kind::collected: {

@@ -385,11 +385,12 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         if (each.joins) stream.past.join(past_at(*each.stream, each.sequence, place), edge(place, place));
 
     const uint64_t number = head.flags & log::kMerged && head.repeats != 0 && head.repeats <= head.sequence ? head.sequence - head.repeats + 1 : head.sequence;
-    const auto with_own = [&] {
+    const auto until = [&](uint64_t sequence) {
         Past past = stream.past;
-        past.set(stream.actor, head.sequence, 0);
+        past.set(stream.actor, sequence, 0);
         return past;
     };
+    const auto with_own = [&] { return until(head.sequence); };
     switch (head.kind) {
     case Kind::access:
         touch(log, event, stream.actor, number, stream.past);
@@ -443,7 +444,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         break;
     case Kind::collective:
         touch(log, event, stream.actor, head.sequence, stream.past);
-        stream.gate = begin_collective(log, event, with_own());
+        stream.gate = begin_collective(log, event, until(is_send(event) ? head.sequence : head.sequence - 1));
         stream.gate_sequence = head.sequence;
         note_version(stream, head.sequence);
         if (!stream.is_busy) advance(stream, 0, false);   // else the loop that called goes on
@@ -552,6 +553,11 @@ Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool g
     for (uint32_t i = 0; i < logs_.size(); ++i)
         if (is_it(i)) learn(thread, everything_of(i), edge(place, place), event.head.time_ns);
     return Step::taken;
+}
+
+// Its bytes were read before they were received.  What another collective reads and writes is over for its own rank only.
+bool Analysis::is_send(const Event& collective) {
+    return (collective.b() >> 8 & 0xff) == static_cast<uint64_t>(log::Collective::send);
 }
 
 Analysis::Gate Analysis::begin_collective(uint32_t log, const Event& event, Past past) {

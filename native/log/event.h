@@ -74,6 +74,7 @@ constexpr const char* kKindNames[] = {
 static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
 
 enum class Collective : uint8_t {
+    // A beginning is before what the rank reads and writes; only a send's is after it.
     barrier, all_gather, all_reduce, all_to_all, reduce_scatter,   // each rank's end is after all ranks' beginnings
     broadcast, scatter,                                            // after the root's
     reduce, gather,                                                // the root's is after all

@@ -515,6 +515,46 @@ def test_receive_comes_after_the_send_of_the_same_pair(world: World) -> None:
     assert world.pairs() == []
 
 
+@pytest.mark.parametrize("stream", [0, 4])
+@pytest.mark.parametrize(("what", "spans"), [("all_reduce", "writes"), ("all_gather", "reads")])
+def test_end_of_a_collective_does_not_tell_that_another_ranks_part_is_over(
+    world: World, stream: int, what: str, spans: str
+) -> None:
+    zero, one = world.logs
+    _collective(zero, getattr(COLLECTIVE, what))
+    _collective(one, getattr(COLLECTIVE, what), stream=stream, line=10, **{spans: [THERE]})
+    zero.write(KIND.collected)
+    zero.fill(THERE, line=20)
+    assert world.pairs() == RACE
+
+
+@pytest.mark.parametrize("stream", [0, 4])
+def test_end_of_a_collective_tells_its_own_rank_that_its_part_is_over(world: World, stream: int) -> None:
+    zero, one = world.logs
+    _collective(one, COLLECTIVE.all_reduce, stream=stream, line=10, writes=[THERE])
+    _collective(zero, COLLECTIVE.all_reduce)
+    if stream:
+        one.sync(4, 1)
+    else:
+        one.write(KIND.collected)
+    _collective(one, COLLECTIVE.barrier, number=2)
+    zero.write(KIND.collected)
+    _collective(zero, COLLECTIVE.barrier, number=2)
+    zero.write(KIND.collected)
+    zero.fill(THERE, line=20)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize("stream", [0, 4])
+def test_message_that_has_come_was_read_from_its_source(world: World, stream: int) -> None:
+    zero, one = world.logs
+    _collective(zero, COLLECTIVE.send, root=1, stream=stream, line=10, reads=[THERE])
+    _collective(one, COLLECTIVE.receive, root=0)
+    one.write(KIND.collected)
+    one.fill(THERE, line=20)
+    assert world.pairs() == []
+
+
 def test_cancelled_operations_race_with_nothing_that_comes_after(world: World) -> None:
     zero = world.logs[0]
     zero.fill(B, line=9, stream=4)
