@@ -292,10 +292,11 @@ class Analysis {
         std::vector<log::Span> spans;
     };
 
-    // A loose operation, whose notify, the next operation of its stream, brings it alone.
+    // A loose operation, which its notify brings alone.  That is what the same thread submits next to the stream, which has loose operations only.
     struct LooseWrite {
         static constexpr uint64_t kOwn = 1;   // the id of an actor that is of one operation only
         uint64_t sequence = 0, channel = 0;
+        uint32_t thread = 0;
         uint32_t first = 0, end = 0;         // its accesses
         std::vector<std::pair<Actor, uint64_t>> brought;   // once the notify has come
     };

@@ -207,7 +207,7 @@ void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver)
     touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, past);
     auto& writes = logs_[log]->loose_writes;
     if (event.head.stream != 0 && (writes.size() < kMostActors || writes.contains(event.head.stream)))
-        writes[event.head.stream] = {event.head.sequence, event.a(), first, static_cast<uint32_t>(accesses_.size()), {}};
+        writes[event.head.stream] = {event.head.sequence, event.a(), event.head.thread, first, static_cast<uint32_t>(accesses_.size()), {}};
 }
 
 // Its accesses become those of actors of their own, which the notify knows; a fence of the channel still brings them.
@@ -215,7 +215,7 @@ void Analysis::bring_loose(uint32_t log, const Event& notify) {
     const auto found = logs_[log]->loose_writes.find(notify.head.stream);
     if (found == logs_[log]->loose_writes.end()) return;
     LooseWrite& write = found->second;
-    if (write.channel != notify.d() || write.sequence + 1 != notify.head.sequence || write.end > accesses_.size() || !write.brought.empty()) return;
+    if (write.channel != notify.d() || write.thread != notify.head.thread || write.end > accesses_.size() || !write.brought.empty()) return;
     Actor made[2] = {0, 0};
     for (uint32_t i = write.first; i < write.end; ++i) {
         Origin origin = origins_[accesses_[i].origin];

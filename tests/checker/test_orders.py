@@ -292,6 +292,40 @@ def test_loose_operations_are_ordered_by_a_fence_only(world: World, fenced: bool
     assert world.pairs() == ([] if fenced else [("race", 10, 14), ("race", 10, 20)])
 
 
+def _loose_write(log: EventLog, sequence: int, *, line: int) -> None:
+    at = {"stream": 90, "sequence": sequence, "flags": FLAG.loose, "op": OP.copy}
+    log.write(KIND.access, 7, reads=[A], writes=[THERE], line=line, **at)
+
+
+def _its_notify(log: EventLog, sequence: int, index: int) -> None:
+    at = {"stream": 90, "sequence": sequence, "line": 11}
+    log.write(KIND.notify, INTO_1, index, 0, 7, **at)
+    log.write(KIND.notified, INTO_1, index, 1, **at)
+
+
+@pytest.mark.parametrize("sequence", [2, 6], ids=["next operation", "late delivery has more operations"])
+def test_notify_of_a_loose_write_brings_it(world: World, sequence: int) -> None:
+    zero, one = world.logs
+    _loose_write(zero, 1, line=10)
+    _its_notify(zero, sequence, 0)
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == []
+
+
+def test_notify_of_a_loose_write_does_not_bring_that_of_another_thread(world: World) -> None:
+    zero, one = world.logs
+    zero.post(5)
+    zero.thread += 1
+    zero.take(5, 1)
+    _loose_write(zero, 1, line=10)
+    zero.thread -= 1
+    _its_notify(zero, 2, 0)
+    one.wait(INTO_1, 0, 1, line=15)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == RACE
+
+
 def test_loose_operations_of_a_channel_race_with_one_another(world: World) -> None:
     zero = world.logs[0]
     zero.copy(THERE, A, line=10, stream=90, channel=7, flags=FLAG.loose)

@@ -25,6 +25,14 @@ def test_check_of_a_race_case_names_both_lines_of_its_race_or_nothing(name: str)
     assert verdict.is_right, f"found: {verdict.is_found}; unearned:\n{told(verdict.unearned)}"
 
 
+@pytest.mark.parametrize("schedule", ["lazy", "seeded:1"])
+def test_notify_of_a_nonblocking_write_brings_it_under_late_delivery_too(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    assert findings_of(CASES["sync-007"]) == ()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_check_of_all_race_cases_reaches_the_score(capsys: pytest.CaptureFixture[str]) -> None:
