@@ -97,6 +97,9 @@ class Analysis {
     LogFacts facts(uint32_t log) const;
 
   private:
+    // One thread of peerlane's runs the callbacks of all streams, and orders nothing by that: those of a stream are a thread of their own.
+    static uint32_t body_of(uint64_t stream) { return Place::kBody | static_cast<uint32_t>(stream); }
+
     static constexpr uint32_t kOld = 1;             // an access that comes before all that is still to come
     static constexpr uint64_t kPatienceNs = 1'000'000'000;
     static constexpr uint64_t kMostRows = 65536, kMostFindings = 10000, kMostRecords = 1024, kMostVersions = 256, kMostTombs = 4096,
@@ -308,6 +311,7 @@ class Analysis {
         uint64_t outside_ns = 0, events = 0, end_ns = 0;
         std::string problem;
         std::unordered_map<uint32_t, std::unique_ptr<Thread>> threads;
+        std::unordered_map<uint32_t, uint32_t> bodies;   // threads that run a callback -> what its body is
         std::unordered_map<uint64_t, std::unique_ptr<Stream>> streams;
         std::unordered_map<uint64_t, Group> groups;
         std::unordered_map<uint64_t, Channel> channels;

@@ -70,7 +70,8 @@ void Analysis::compact() {
     std::vector<const Past*> readers;
     for (auto& log : logs_) {
         if (log->is_over && !log->now) continue;
-        for (auto& [id, thread] : log->threads) readers.push_back(&give_for(*thread));
+        for (auto& [id, thread] : log->threads)
+            if (!thread->has_ended) readers.push_back(&give_for(*thread));
         for (auto& [id, stream] : log->streams)
             for (auto& item : stream->queue) readers.push_back(&item.giver);
     }

@@ -59,8 +59,9 @@ Missing Analysis::missing_between(const Origin& first, const Origin& second) con
     if (one.role == Role::loose || one.role == Role::loose_delivery) return first.log == second.log ? Missing::fence : Missing::arrival;
     if (one.role == Role::delivery) return Missing::arrival;
     if (first.log != second.log) return Missing::answer;
-    if (one.role == Role::thread) return Missing::thread_order;
-    return other.role == Role::thread ? Missing::sync : Missing::event;
+    const bool is_of_body = (first.thread & Place::kBody) != 0, is_in_body = (second.thread & Place::kBody) != 0;
+    if (one.role == Role::thread && !is_of_body) return Missing::thread_order;
+    return other.role == Role::thread && !is_in_body ? Missing::sync : Missing::event;
 }
 
 void Analysis::note_last_order(Finding& finding, Actor actor, const Past& past) {

@@ -24,7 +24,10 @@ enum class Missing : uint8_t {
 
 // An event of a process.
 struct Place {
-    uint32_t log = 0, site = 0, thread = 0;
+    static constexpr uint32_t kBody = uint32_t{1} << 31;   // no thread of the system has such a number
+
+    uint32_t log = 0, site = 0;
+    uint32_t thread = 0;                              // with kBody: the callbacks of the stream with the other bits
     log::Kind kind = log::Kind::pad;
     uint8_t op = 0;
     bool is_write = false, is_loose = false, is_delivery = false, is_fetch = false;

@@ -123,6 +123,8 @@ void Analysis::run(uint64_t horizon_ns) {
         do {
             const log::Record& record = *log.now;
             Event event{record.head, {record.a(), record.b(), record.c(), record.d()}, record.spans, record.rows, log.events};
+            if (!log.bodies.empty() && event.head.kind != Kind::callback_begin && event.head.kind != Kind::callback_end)
+                if (const auto body = log.bodies.find(event.head.thread); body != log.bodies.end()) event.head.thread = body->second;
             if (step(best, event, give_up) == Step::blocked) {
                 blocked[best] = true;
                 break;
@@ -281,9 +283,12 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     }
     case Kind::callback_end: {
         Stream& stream = stream_of(log, head.stream);
+        here.bodies.erase(head.thread);
+        Thread& body = thread_of(log, body_of(head.stream));
+        body.has_ended = true;   // until the next one
         if (Item* const item = item_at(stream, head.sequence)) {
             item->done = true;
-            item->ended = give(thread_of(log, head.thread));
+            item->ended = give(body);
             advance(stream, 0, false);
         }
         return Step::taken;
@@ -292,7 +297,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         Stream& stream = stream_of(log, head.stream);
         if (head.sequence == 0) return Step::taken;
         if (!advance(stream, head.sequence - 1, give_up)) return Step::blocked;
-        Thread& thread = thread_of(log, head.thread);
+        here.bodies[head.thread] = body_of(head.stream);
+        Thread& thread = thread_of(log, body_of(head.stream));
+        thread.has_ended = false;
         const Place place = place_of(log, event, false);
         learn(thread, past_at(stream, head.sequence - 1, place), edge(place, place), head.time_ns);
         if (const Item* const item = item_at(stream, head.sequence)) learn(thread, item->giver, edge(place, place), head.time_ns);

@@ -17,7 +17,9 @@ nb::dict as_dict(const Place& place) {
     nb::dict made;
     made["log"] = place.log;
     made["site"] = place.site;
-    made["thread"] = place.thread;
+    const bool is_body = (place.thread & Place::kBody) != 0;
+    made["thread"] = is_body ? 0 : place.thread;
+    made["body_of"] = is_body ? place.thread & ~Place::kBody : 0;
     made["event_kind"] = peerlane::log::kKindNames[static_cast<size_t>(place.kind)];
     made["op"] = place.op;
     made["access"] = place.is_write ? "write" : "read";

@@ -58,6 +58,7 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
         "pid": 2**30,
         "thread": 2**30,
         "stream": 4,
+        "callback": 0,
         "verb": "Channel.write",
         "access": "write",
         "callers": [["p.py", 90, "main"]],

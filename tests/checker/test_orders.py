@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,77 @@ def test_callback_comes_after_its_stream_and_before_its_next_operation(world: Wo
     zero.sync(4, called + 1)
     zero.host_reads(A, line=20)
     assert world.pairs() == []
+
+
+def body(log: Any, stream: int, called: int, touch: Callable[[], None]) -> None:
+    """Run a callback of a stream in the thread that runs all of them."""
+    before, log.thread = log.thread, 900
+    log.write(KIND.callback_begin, stream=stream, sequence=called)
+    touch()
+    log.write(KIND.callback_end, stream=stream, sequence=called)
+    log.thread = before
+
+
+@pytest.mark.parametrize("second", [4, 5])
+def test_bodies_of_one_stream_are_ordered_and_those_of_two_are_not(world: World, second: int) -> None:
+    zero = world.logs[0]
+    one, other = zero.submit(4, KIND.callback), zero.submit(second, KIND.callback)
+    body(zero, 4, one, lambda: zero.host_writes(A, line=10))
+    body(zero, second, other, lambda: zero.host_reads(A, line=20))
+    assert world.pairs() == ([] if second == 4 else RACE)
+
+
+def test_body_does_not_come_after_what_another_body_took(world: World) -> None:
+    zero = world.logs[0]
+    main = zero.thread
+    one, other = zero.submit(4, KIND.callback), zero.submit(5, KIND.callback)
+    zero.thread = 800
+    zero.host_writes(A, line=10)
+    zero.post(70)
+    zero.thread = main
+    body(zero, 4, one, lambda: zero.take(70, 1))
+    body(zero, 5, other, lambda: zero.host_reads(A, line=20))
+    assert ("race", 10, 20) in world.pairs()
+
+
+def test_body_comes_after_what_it_took_itself(world: World) -> None:
+    zero = world.logs[0]
+    one, other = zero.submit(4, KIND.callback), zero.submit(5, KIND.callback)
+
+    def write() -> None:
+        zero.host_writes(A, line=10)
+        zero.post(70)
+
+    def read() -> None:
+        zero.take(70, 1)
+        zero.host_reads(A, line=20)
+
+    body(zero, 4, one, write)
+    body(zero, 5, other, read)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize(
+    ("waits", "reads", "missing"),
+    [(True, "body", []), (False, "body", ["event"]), (False, "stream", ["event"]), (False, "host", ["sync"])],
+)
+def test_what_is_missing_behind_a_body_is_an_order_with_its_stream(
+    world: World, waits: bool, reads: str, missing: list[str]
+) -> None:
+    zero = world.logs[0]
+    one = zero.submit(4, KIND.callback)
+    body(zero, 4, one, lambda: zero.host_writes(A, line=10))
+    if waits:
+        zero.submit(5, KIND.event_wait, 4, zero.submit(4, KIND.event_record))
+    if reads == "host":
+        zero.host_reads(A, line=20)
+    elif reads == "stream":
+        zero.copy(B, A, line=20, stream=5)
+    else:
+        other = zero.submit(5, KIND.callback)
+        body(zero, 5, other, lambda: zero.host_reads(A, line=20))
+    found = world.findings()
+    assert [(each["missing"], each["first"]["body_of"]) for each in found] == [(each, 4) for each in missing]
 
 
 def test_legacy_stream_is_ordered_with_its_group_both_ways(world: World) -> None:

@@ -205,7 +205,14 @@ class _Place:
 
     @property
     def actor(self) -> str:
-        return f"stream {self.data['stream']}" if self.data["stream"] else f"thread {self.data['thread']}"
+        """The stream whose queue this was in, or the thread."""
+        stream = self.data["stream"] or self.data["body_of"]
+        return f"stream {stream}" if stream else f"thread {self.data['thread']}"
+
+    @property
+    def end(self) -> str:
+        """The line, or the callback that has it: a stream knows of the whole callback alone."""
+        return f"the callback that runs {self.line}" if self.data["body_of"] else self.line
 
     def __format__(self, spec: str) -> str:
         return f"{self.owner}'s {self.verb}"
@@ -220,6 +227,7 @@ class _Place:
             "pid": self.names.pid,
             "thread": self.data["thread"],
             "stream": self.data["stream"],
+            "callback": self.data["body_of"],
             "verb": self.verb,
             "access": self.data["access"],
             "callers": [list(each) for each in self.frames[1:]],
@@ -282,16 +290,16 @@ def _missing(
                 wrong = f" ({record} is made before the write, or on another stream)"
             return f"a wait of {second.owner} for a notify that {first.owner} records on this {way} {between}{wrong}"
         case "sync":
-            return f"a synchronization of {second.owner} with {first.actor}, {between}"
+            return f"a synchronization of {second.owner} with {first.actor}, after {first.end}, before {second.line}"
         case "event":
             return (
-                f"a wait of {second.actor} for an event that {first.actor} records after {first.line}, or a "
-                f"synchronization with {first.actor}, before {second.line}"
+                f"a wait of {second.actor} for an event that {first.actor} records after {first.end}, or a "
+                f"synchronization with {first.actor}, before {second.end}"
             )
         case "thread":
             return (
-                f"an order between thread {first.data['thread']} and thread {second.data['thread']} of "
-                f"{second.owner}, {between}: a join, a lock, a queue or peerlane.order"
+                f"an order between {first.actor} and {second.actor} of "
+                f"{second.owner}, after {first.line}, before {second.end}: a join, a lock, a queue or peerlane.order"
             )
         case "answer":
             stream = f" on {first.actor}" if first.data["stream"] else ""

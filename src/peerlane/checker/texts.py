@@ -163,6 +163,8 @@ def actor_of(site: Mapping[str, Any]) -> str:
     """Return who did something: ``rank 0, stream 2``."""
     if site.get("stream"):
         return f"{_owner(site)}, stream {site['stream']}"
+    if site.get("callback"):
+        return f"{_owner(site)}, callback of stream {site['callback']}"
     return f"{_owner(site)}, thread {site['thread']}" if site.get("thread") else _owner(site)
 
 
