@@ -144,6 +144,7 @@ class Analysis {
     };
 
     struct Collection;
+    static constexpr int32_t kNoRank = -1, kManyRanks = -2;
     struct Gate {                    // a collective whose other ranks are perhaps not there yet
         std::shared_ptr<Collection> collection;
         uint32_t rank = 0;
@@ -156,6 +157,7 @@ class Analysis {
         bool given = false;          // somebody knows `number`: the next access needs a new one
         Past snapshot;               // `past` and `number`, if `has_snapshot`
         bool has_snapshot = false, has_ended = false;
+        int32_t rank = kNoRank;      // whose channels it made
         uint64_t used = 0;           // the event at which it was used last
         Gate gate;                   // the collective that it is in
     };
@@ -213,6 +215,7 @@ class Analysis {
 
     struct Line {
         uint8_t kind = 0;
+        uint64_t index = 0;          // 1 + its index in a channel; 0: not known
         bool is_tainted = false;     // a gap: its records are not all known
         std::deque<Record> records;  // that were not consumed
         bool was_told = false;       // they were reported
@@ -231,7 +234,8 @@ class Analysis {
     };
     struct Sent {                    // a record on a channel, for texts
         Actor actor;
-        uint64_t epoch, bank, line;
+        uint64_t epoch, notify;
+        uint64_t brings, fences;     // the event of the loose operation that it brings (0: none); the fences that it is behind
         Place place;
     };
     struct Delivery {
@@ -298,7 +302,7 @@ class Analysis {
     // A loose operation, which its notify brings alone.  That is what the same thread submits next to the stream, which has loose operations only.
     struct LooseWrite {
         static constexpr uint64_t kOwn = 1;   // the id of an actor that is of one operation only
-        uint64_t sequence = 0, channel = 0;
+        uint64_t sequence = 0, channel = 0, event = 0;
         uint32_t thread = 0;
         uint32_t first = 0, end = 0;         // its accesses
         std::vector<std::pair<Actor, uint64_t>> brought;   // once the notify has come
@@ -340,12 +344,16 @@ class Analysis {
     void learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns);
     Past everything_of(uint32_t log) const;
     Past everything() const;
-    Past past_at(const Stream& stream, uint64_t sequence, const Place& to);
+    struct Came {
+        Past past;
+        uint32_t via;
+    };
+    Came past_at(const Stream& stream, uint64_t sequence, const Place& to);
     uint32_t edge(const Place& from, const Place& to);
     void submit(uint32_t log, const Event& event);
     void submit_loose(uint32_t log, const Event& event, const Past& giver);
     void bring_loose(uint32_t log, const Event& notify);
-    void learn_all(Thread& thread, const Place& place);
+    void learn_all(Thread& thread, uint64_t time_ns);
     bool advance(Stream& stream, uint64_t over, bool give_up, int depth = 0);
     bool is_ready(Stream& stream, Item& item, bool must, bool give_up, int depth);
     void perform(Stream& stream, const Event& event, const Item* item, const Past& giver, const std::vector<Dependency>& after);
@@ -404,7 +412,7 @@ class Analysis {
     void moved(const Event& event);
     void taken_back(uint32_t log, const Event& event, const Past& past);
     void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write);
-    void acquire_word(uint32_t log, const log::Span& span, Past& past, const Place& place);
+    void acquire_word(const log::Span& span, Past& past, const Place& place);
     void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past);
 
     // findings.cpp
@@ -415,7 +423,14 @@ class Analysis {
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
     bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second) const;
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
-    Missing missing_between(const Origin& first, const Origin& second) const;
+    Missing missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const;
+    Place ranked(Place place) const;
+    int32_t rank_of(const Place& place) const;
+    bool have_channel(const Place& one, const Place& other) const;
+    void help(Finding& finding, Actor actor, uint64_t number);
+    bool lacks_fence(const Place& place) const;
+    static bool brings_loose(const Sent& sent, const Place& place);
+    bool is_telling(const Edge& edge) const;
     void note_last_order(Finding& finding, Actor actor, const Past& past);
 
     // compact.cpp
@@ -457,6 +472,7 @@ class Analysis {
     ByPair<std::shared_ptr<Collection>> collections_;
     ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far
     std::deque<Stream*> ready_;
+    std::unordered_set<uint64_t> setup_;   // lines that make channels or lend memory: log << 32 | site
     uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096, next_idle_ = kMostIdle;
     bool has_lost_keys_ = false, has_lost_lines_ = false, was_finished_ = false;
 

@@ -12,11 +12,8 @@ Place Analysis::place_of(uint32_t log, const Event& event, bool is_write, bool i
                 .is_loose = (head.flags & log::kLoose) != 0, .is_delivery = is_delivery, .is_fetch = (head.flags & log::kFetch) != 0,
                 .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = head.time_ns};
     if (head.kind == Kind::collective) place.op = static_cast<uint8_t>(event.b() >> 8);
-    if (head.kind == Kind::access) {
-        place.channel = event.a();
-        const auto& channels = logs_[log]->channels;
-        if (const auto found = channels.find(event.a()); event.a() != 0 && found != channels.end()) place.rank = found->second.rank;
-    }
+    if (head.kind == Kind::access) place.channel = event.a();
+    if (head.kind == Kind::notify || head.kind == Kind::notify_wait) place.channel = event.d();
     return place;
 }
 
@@ -24,12 +21,23 @@ Place Analysis::place_of(uint32_t number, bool is_write) const {
     const Access& access = accesses_[number];
     const Origin& origin = origins_[access.origin];
     const Role role = actors_[origin.actor].role;
-    Place place{.log = origin.log, .site = origin.site, .thread = origin.thread, .kind = origin.kind, .op = origin.op, .is_write = is_write,
+    return Place{.log = origin.log, .site = origin.site, .thread = origin.thread, .kind = origin.kind, .op = origin.op, .is_write = is_write,
                 .is_loose = (origin.flags & log::kLoose) != 0, .is_delivery = role == Role::delivery || role == Role::loose_delivery,
                 .is_fetch = (origin.flags & log::kFetch) != 0, .stream = origin.stream, .sequence = access.number, .channel = origin.channel,
                 .event = access.event, .time_ns = access.time_ns};
-    const auto& channels = logs_[origin.log]->channels;
-    if (const auto found = channels.find(origin.channel); origin.channel != 0 && found != channels.end()) place.rank = found->second.rank;
+}
+
+// The rank of a process; of one that has several, as threads, that whose channel it was, or whose channels the thread made.
+int32_t Analysis::rank_of(const Place& place) const {
+    const Log& log = *logs_[place.log];
+    if (log.reader.rank() >= 0) return log.reader.rank();
+    if (const auto channel = log.channels.find(place.channel); channel != log.channels.end()) return channel->second.rank;
+    const auto thread = log.threads.find(place.thread);
+    return thread == log.threads.end() ? kNoRank : std::max(thread->second->rank, kNoRank);
+}
+
+Place Analysis::ranked(Place place) const {
+    place.rank = rank_of(place);
     return place;
 }
 
@@ -54,11 +62,13 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     return actor.has_forgotten_learned && !actor.learned.empty() && actor.learned.front().number >= number && actor.learned.front().time_ns > second.time_ns;
 }
 
-Missing Analysis::missing_between(const Origin& first, const Origin& second) const {
+Missing Analysis::missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const {
     const ActorState &one = actors_[first.actor], &other = actors_[second.actor];
-    if (one.role == Role::loose || one.role == Role::loose_delivery) return first.log == second.log ? Missing::fence : Missing::arrival;
+    const int32_t rank = rank_of(before), other_rank = rank_of(after);
+    const bool is_one_rank = first.log == second.log && (rank == other_rank || rank == kNoRank || other_rank == kNoRank);
+    if (one.role == Role::loose || one.role == Role::loose_delivery) return is_one_rank ? Missing::fence : Missing::arrival;
     if (one.role == Role::delivery) return Missing::arrival;
-    if (first.log != second.log) return Missing::answer;
+    if (!is_one_rank) return Missing::answer;
     const bool is_of_body = (first.thread & Place::kBody) != 0, is_in_body = (second.thread & Place::kBody) != 0;
     if (one.role == Role::thread && !is_of_body) return Missing::thread_order;
     return other.role == Role::thread && !is_in_body ? Missing::sync : Missing::event;
@@ -68,8 +78,22 @@ void Analysis::note_last_order(Finding& finding, Actor actor, const Past& past) 
     const Known* known = past.sure.find(actor);
     // A notify that brought none of the writes still ordered the stream or thread that made them.
     if ((!known || known->via == 0) && actors_[actor].role == Role::delivery) known = past.sure.find(static_cast<Actor>(actors_[actor].id));
-    finding.has_last_order = known && known->via != 0;
+    finding.has_last_order = known && known->via != 0 && is_telling(edges_[known->via]);
     if (finding.has_last_order) finding.last_order = edges_[known->via];
+}
+
+// An order that the program asked for, and not one that peerlane needs to make channels and windows.
+bool Analysis::is_telling(const Edge& edge) const {
+    switch (edge.to) {
+    case Kind::sync:
+    case Kind::event_wait:
+    case Kind::notify_wait:
+    case Kind::value_wait:
+    case Kind::collected:
+        return !setup_.contains(uint64_t{edge.from_log} << 32 | edge.from_site) && !setup_.contains(uint64_t{edge.to_log} << 32 | edge.to_site);
+    default:
+        return false;
+    }
 }
 
 void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const {
@@ -82,6 +106,7 @@ void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64
     finding.in_allocation = true;
     finding.memory_log = at->second.log;
     finding.memory_site = at->second.site;
+    finding.memory_rank = rank_of(at->second.place);
     finding.allocation = at->second.id;
     finding.size = at->second.size;
     finding.from = low - at->first;
@@ -104,12 +129,12 @@ Finding* Analysis::report(FindingKind kind, const Place& first, const Place& sec
         found.last_log = second.log;
         ++old.count;
         if (!certain || old.certain) return nullptr;
-        old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = first, .second = second, .missing = missing};
+        old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = ranked(first), .second = ranked(second), .missing = missing};
         return &old;
     }
     if (findings_.size() >= kMostFindings) return nullptr;
     by_lines_.emplace(lines, findings_.size());
-    findings_.push_back(Finding{.kind = kind, .certain = certain, .first = first, .second = second, .missing = missing});
+    findings_.push_back(Finding{.kind = kind, .certain = certain, .first = ranked(first), .second = ranked(second), .missing = missing});
     found_.push_back(Found{.last_event = second.event, .last_log = second.log});
     return &findings_.back();
 }
@@ -130,7 +155,7 @@ void Analysis::race(uint32_t first, bool first_wrote, uint32_t second, bool seco
     const bool certain = before.time_ns <= after.time_ns ? !is_excusable(from.actor, one.number, before, after)
                                                          : !is_excusable(to.actor, other.number, after, before);
     Finding* const found = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
-                                  by_chance ? Missing::promise : missing_between(from, to));
+                                  by_chance ? Missing::promise : missing_between(from, to, before, after));
     if (!found) return;
     locate(*found, block, low, high);
     if (!is_late) note_last_order(*found, last_known, past);
@@ -139,24 +164,65 @@ void Analysis::race(uint32_t first, bool first_wrote, uint32_t second, bool seco
     more.number = one.number;
 }
 
-const std::vector<Finding>& Analysis::findings() {
-    for (size_t i = 0; i < findings_.size(); ++i) {
-        Finding& finding = findings_[i];
-        if (finding.missing != Missing::arrival || finding.has_help || found_[i].actor == 0) continue;
-        // Is there a record that a wait could name?  It was made on this channel and stream after the bytes were given.
-        Channel* const channel = channel_of(finding.first.log, finding.first.channel);
-        if (!channel) continue;
-        const ActorState& actor = actors_[found_[i].actor];
-        for (const Sent& sent : channel->sent) {
-            const bool is_enough = sent.actor == actor.id && sent.epoch >= found_[i].number;
-            if (finding.has_help && (finding.help_is_enough || !is_enough)) continue;
-            finding.has_help = true;
-            finding.help_is_enough = is_enough;
-            finding.help = sent.place;
-            finding.bank = sent.bank;
-            finding.line = sent.line;
-        }
+// Whether a channel leads from the one's rank to the other's.
+bool Analysis::have_channel(const Place& one, const Place& other) const {
+    const Log &from = *logs_[one.log], &to = *logs_[other.log];
+    return std::any_of(from.channels.begin(), from.channels.end(), [&](const auto& each) {
+        const Channel& channel = each.second;
+        return one.log == other.log ? channel.rank == one.rank && channel.peer == other.rank : to.incoming.contains(channel.outgoing);
+    });
+}
+
+bool Analysis::brings_loose(const Sent& sent, const Place& place) { return sent.brings == place.event || sent.fences >= place.sequence; }
+
+// A nonblocking operation that no notify brings: it is behind no fence, and is not the notify's own.
+bool Analysis::lacks_fence(const Place& place) const {
+    if (!place.is_loose || !place.is_delivery) return false;
+    const auto& channels = logs_[place.log]->channels;
+    const auto channel = channels.find(place.channel);
+    return channel != channels.end() && std::none_of(channel->second.sent.begin(), channel->second.sent.end(),
+                                                     [&](const Sent& sent) { return brings_loose(sent, place); });
+}
+
+// `actor` and `number`: of the first access.
+void Analysis::help(Finding& finding, Actor actor, uint64_t number) {
+    const Place &first = finding.first, &second = finding.second;
+    if (finding.missing == Missing::answer) {
+        finding.needs_fence = lacks_fence(second);
+        if (!have_channel(first, second)) finding.missing = Missing::meeting;
+        return;
     }
+    Channel* const channel = channel_of(first.log, first.channel);
+    if (finding.missing != Missing::arrival || !channel || actor == 0) return;
+    const bool is_own = first.log == second.log ? second.rank == channel->peer || second.rank == kNoRank : logs_[second.log]->incoming.contains(channel->outgoing);
+    if (!is_own && first.rank == second.rank && first.channel == second.channel) {
+        finding.missing = Missing::fence;
+        return;
+    }
+    if (!is_own) {
+        finding.missing = Missing::relay;
+        finding.owner = channel->peer;
+        for (const auto& log : logs_)
+            if (log->incoming.contains(channel->outgoing) && log->reader.rank() >= 0) finding.owner = log->reader.rank();
+    }
+    finding.needs_fence = lacks_fence(first) && actors_[actor].id != LooseWrite::kOwn;
+    // Is there a record that a wait could name?  It was made on this channel and stream after the bytes were given.
+    for (const Sent& sent : channel->sent) {
+        const bool is_behind = sent.place.event > first.event;
+        const bool is_enough = first.is_loose ? brings_loose(sent, first) : sent.actor == actors_[actor].id && sent.epoch >= number;
+        if (finding.has_help && (finding.help_is_enough || !is_enough)) continue;
+        if (finding.needs_fence && !is_behind) continue;
+        finding.has_help = true;
+        finding.help_is_enough = is_enough;
+        finding.help = ranked(sent.place);
+        finding.notify = sent.notify;
+    }
+    if (finding.needs_fence && finding.has_help && is_own) finding.missing = Missing::fence;
+}
+
+const std::vector<Finding>& Analysis::findings() {
+    for (size_t i = 0; i < findings_.size(); ++i)
+        if (!findings_[i].has_help) help(findings_[i], found_[i].actor, found_[i].number);
     return findings_;
 }
 

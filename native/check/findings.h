@@ -14,7 +14,9 @@ enum class Missing : uint8_t {
     sync,          // the thread of the second must know that the stream of the first has come so far
     event,         // the stream of the second must wait for an event that the stream of the first records
     thread_order,  // two threads of one process
+    relay,         // as `arrival`; but the bytes are a third rank's, which must tell the second's rank that it has them
     answer,        // a notify from the first's rank, recorded after the first, and a wait of the second's rank before the second
+    meeting,       // as `answer`; but the two ranks have no channel
     fence,         // a fence of the channel
     consumption,   // the second record must come after the wait that consumes the first one
     wait,          // nobody waits for the record
@@ -32,7 +34,7 @@ struct Place {
     uint8_t op = 0;
     bool is_write = false, is_loose = false, is_delivery = false, is_fetch = false;
     uint64_t stream = 0, sequence = 0, channel = 0;   // the channel's number in its process; 0: none
-    int32_t rank = -1;                                // of the channel's end; -1: that of the process
+    int32_t rank = -1;                                // only in a finding; -1: not known
     uint64_t event = 0;                               // its place among the events of its process
     uint64_t time_ns = 0;
 };
@@ -53,12 +55,16 @@ struct Finding {
     // The allocation in which it lies, if one is known, and the bytes of it; else bytes of a block.
     bool in_allocation = false;
     uint32_t memory_log = 0, memory_site = 0;
+    int32_t memory_rank = -1;
     uint64_t allocation = 0, size = 0, from = 0, to = 0;
     Missing missing;
-    // arrival: the record that a wait could name, or that came too early; consumption: the wait.
+    // arrival: the record that a wait could name, or that came too early; fence: the record before which it is missing;
+    // consumption: the wait.
     bool has_help = false, help_is_enough = false;
+    bool needs_fence = false;    // arrival, answer: no notify brings the bytes without one
     Place help;
-    uint64_t bank = 0, line = 0;
+    uint64_t notify = 0;         // its index in the channel, or its number
+    int32_t owner = -1;          // relay: the third rank
     bool has_last_order = false;
     Edge last_order{};
 };

@@ -403,7 +403,7 @@ void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
 }
 
 // A wait for a word comes after what wrote the word.
-void Analysis::acquire_word(uint32_t log, const Span& span, Past& past, const Place& place) {
+void Analysis::acquire_word(const Span& span, Past& past, const Place& place) {
     const uint64_t id = span.block & ~Span::kWritten;
     if (id == 0) return;
     std::vector<uint32_t> writers;
@@ -418,7 +418,7 @@ void Analysis::acquire_word(uint32_t log, const Span& span, Past& past, const Pl
         const ActorState& actor = actors_[origin.actor];
         const Place from = place_of(writer, true);
         if (actor.role == Role::stream) {
-            past.join(past_at(stream_of(origin.log, actor.id), access.number, place), edge(from, place));
+            past.join(past_at(stream_of(origin.log, actor.id), access.number, place).past, edge(from, place));
         } else if (actor.role == Role::thread) {
             Past told = thread_of(origin.log, static_cast<uint32_t>(actor.id)).past;
             told.set(origin.actor, access.number, 0);

@@ -211,12 +211,14 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (event.a() != 0 && head.sequence != 0) share_line(log, head.sequence, event.a(), event.b());
         Line& line = line_of(log, event.a(), event.b());
         line.kind = static_cast<uint8_t>(std::min<uint64_t>(event.c(), UINT8_MAX));
+        if (event.d() != 0) line.index = event.d();
         return Step::taken;
     }
     case Kind::channel: {
         if (here.channels.size() >= kMostActors) return Step::taken;
         const auto [place, is_new] = here.channels.try_emplace(event.a());
         if (!is_new) return Step::taken;
+        setup_.insert(uint64_t{log} << 32 | head.site);
         Channel& channel = place->second;
         channel.loose = new_actor(Role::loose, log, 0, event.a());
         channel.loose_delivery = new_actor(Role::loose_delivery, log, 0, event.a());
@@ -226,6 +228,8 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         channel.outgoing = event.c();
         channel.rank = static_cast<int32_t>(event.d() >> 32);
         channel.peer = static_cast<int32_t>(event.d());
+        Thread& thread = thread_of(log, head.thread);
+        thread.rank = thread.rank == kNoRank || thread.rank == channel.rank ? channel.rank : kManyRanks;
         here.by_outgoing.emplace(event.c(), event.a());
         here.incoming.insert(event.b());
         return Step::taken;
@@ -234,6 +238,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (Channel* const channel = channel_of(log, event.a())) channel->is_closed = true;
         return Step::taken;
     case Kind::lent:
+        setup_.insert(uint64_t{log} << 32 | head.site);
         if (here.leases.size() < kMostActors) here.leases[event.a()].spans.assign(event.spans, event.spans + std::min(head.spans, uint32_t{16}));
         lend_again(log, event);
         return Step::taken;
@@ -301,8 +306,12 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         Thread& thread = thread_of(log, body_of(head.stream));
         thread.has_ended = false;
         const Place place = place_of(log, event, false);
-        learn(thread, past_at(stream, head.sequence - 1, place), edge(place, place), head.time_ns);
-        if (const Item* const item = item_at(stream, head.sequence)) learn(thread, item->giver, edge(place, place), head.time_ns);
+        const auto [past, via] = past_at(stream, head.sequence - 1, place);
+        learn(thread, past, via, head.time_ns);
+        if (const Item* const item = item_at(stream, head.sequence)) {
+            learn(thread, item->giver, 0, head.time_ns);
+            thread.rank = thread_of(log, item->event.head.thread).rank;
+        }
         return Step::taken;
     }
     case Kind::collected:
@@ -345,7 +354,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (found != signal.records.end())
             learn(thread, found->second.past, edge(found->second.place, place), head.time_ns);
         else
-            learn_all(thread, place);
+            learn_all(thread, head.time_ns);
         return Step::taken;
     }
     case Kind::notify: {
@@ -360,7 +369,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         if (!is_there && !give_up) return Step::blocked;
         const Place place = place_of(log, event, false);
         const uint64_t epoch = epoch_of(thread);
-        learn(thread, consume(log, event.a(), line, is_there ? event.c() : 0, thread.actor, epoch, place), edge(place, place), head.time_ns);
+        learn(thread, consume(log, event.a(), line, is_there ? event.c() : 0, thread.actor, epoch, place), 0, head.time_ns);
         return Step::taken;
     }
     case Kind::notify_reset:
@@ -400,7 +409,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
             ++unexplained_;
         }
         const Place place = place_of(log, event, false);
-        learn(thread, end_collective(thread.gate, place), edge(place, place), head.time_ns);
+        learn(thread, end_collective(thread.gate, place), 0, head.time_ns);
         thread.gate = {};
         return Step::taken;
     }

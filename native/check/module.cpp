@@ -11,7 +11,7 @@ using namespace peerlane::check;
 namespace {
 
 constexpr const char* kKinds[] = {"race", "lost-notify", "unconsumed-notify", "use-after-free", "unwritten-read", "relied-on-schedule"};
-constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "answer", "fence", "consumption", "wait", "write", "promise"};
+constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "relay", "answer", "meeting", "fence", "consumption", "wait", "write", "promise"};
 
 nb::dict as_dict(const Place& place) {
     nb::dict made;
@@ -47,6 +47,7 @@ nb::dict as_dict(const Finding& finding) {
         nb::dict memory;
         memory["log"] = finding.memory_log;
         memory["site"] = finding.memory_site;
+        memory["rank"] = finding.memory_rank;
         memory["allocation"] = finding.allocation;
         memory["size"] = finding.size;
         made["memory"] = memory;
@@ -55,7 +56,9 @@ nb::dict as_dict(const Finding& finding) {
     made["help"] = nb::none();
     if (finding.has_help) made["help"] = as_dict(finding.help);
     made["help_is_enough"] = finding.help_is_enough;
-    made["line"] = nb::make_tuple(finding.bank, finding.line);
+    made["needs_fence"] = finding.needs_fence;
+    made["notify"] = finding.notify;
+    made["owner"] = finding.owner;
     made["last_order"] = nb::none();
     if (finding.has_last_order) {
         const Edge& edge = finding.last_order;

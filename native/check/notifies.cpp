@@ -66,23 +66,28 @@ const Analysis::Fence* Analysis::fence_before(const Channel& channel, Actor acto
 // A record by `actor`, whose past and own part are `past`.
 Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past) {
     Record record{0, past, actor, epoch, place_of(log, event, false), {event.a(), event.b()}};
+    uint64_t brings = 0;
     const auto bring = [&](Channel& channel) {
         // Without a stream all threads are one: a thread brings what it knows that others wrote.
         const bool is_thread = actors_[actor].role == Role::thread;
         for (const auto& [base, delivery] : channel.deliveries)
             if (base == actor || (is_thread && actors_[base].role == Role::thread))
                 if (const uint64_t number = std::min(delivery.newest, past.sure.of(base))) record.past.set(delivery.actor, number, 0);
-        if (const Fence* const fence = fence_before(channel, actor, past)) record.past.join(fence->past, 0);
+        const Fence* const fence = fence_before(channel, actor, past);
+        if (fence) record.past.join(fence->past, 0);
         record.place.channel = channel.number;
-        record.place.rank = channel.rank;
-        channel.sent.push_back({actor, epoch, event.a(), event.b(), record.place});
+        const auto line = lines_.find(key_of(log, event.a(), event.b()));
+        const bool has_index = line != lines_.end() && line->second.index != 0;
+        channel.sent.push_back({actor, epoch, has_index ? line->second.index - 1 : event.b(), brings, fence ? fence->past.sure.of(channel.loose_delivery) : 0, record.place});
         if (channel.sent.size() > 16) channel.sent.pop_front();
     };
     if (event.d() != 0) {
-        if (Channel* const channel = channel_of(log, event.d())) bring(*channel);
         const auto loose = logs_[log]->loose_writes.find(event.head.stream);
-        if (event.head.stream != 0 && loose != logs_[log]->loose_writes.end() && loose->second.sequence == event.head.sequence)
+        if (event.head.stream != 0 && loose != logs_[log]->loose_writes.end() && loose->second.sequence == event.head.sequence) {
             for (const auto& [own, number] : loose->second.brought) record.past.set(own, number, 0);
+            brings = loose->second.event;
+        }
+        if (Channel* const channel = channel_of(log, event.d())) bring(*channel);
         return record;
     }
     auto& here = *logs_[log];
@@ -117,10 +122,9 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
         }
         if (doubled)
             if (Finding* const found = report(FindingKind::lost_notify, *doubled, record.place, certain, Missing::consumption)) {
-                found->bank = bank;
-                found->line = index;
+                found->notify = line.index != 0 ? line.index - 1 : index;
                 found->has_help = at == line.records.begin();
-                found->help = line.consumption;
+                found->help = ranked(line.consumption);
             }
     }
     line.log = record.place.log;
@@ -220,10 +224,8 @@ void Analysis::judge_vain() {
             const Record& record = line.records.front();
             if (record.line.a != vain.line.a || (vain.line.a == 0 && line.log != vain.log)) continue;
             line.was_told = true;
-            if (Finding* const made = report(FindingKind::unconsumed_notify, record.place, vain.place, true, Missing::wait)) {
-                made->bank = record.line.a;
-                made->line = record.line.b;
-            }
+            if (Finding* const made = report(FindingKind::unconsumed_notify, record.place, vain.place, true, Missing::wait))
+                made->notify = line.index != 0 ? line.index - 1 : record.line.b;
         }
 }
 
@@ -237,10 +239,8 @@ void Analysis::judge_lines() {
             if (named.a == 0 ? line.log == i : logs_[i]->incoming.contains(named.a)) has_ended = logs_[i]->has_ended;
         if (!has_ended) continue;
         for (const Record& record : line.records)
-            if (Finding* const found = report(FindingKind::unconsumed_notify, record.place, record.place, false, Missing::wait)) {
-                found->bank = named.a;
-                found->line = named.b;
-            }
+            if (Finding* const found = report(FindingKind::unconsumed_notify, record.place, record.place, false, Missing::wait))
+                found->notify = line.index != 0 ? line.index - 1 : named.b;
     }
 }
 

@@ -111,9 +111,9 @@ void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t ti
     thread.has_snapshot = false;
 }
 
-void Analysis::learn_all(Thread& thread, const Place& place) {
+void Analysis::learn_all(Thread& thread, uint64_t time_ns) {
     ++unexplained_;
-    learn(thread, everything(), edge(place, place), place.time_ns);
+    learn(thread, everything(), 0, time_ns);
 }
 
 // All that was read so far: for what comes after an order that no log tells.
@@ -147,7 +147,7 @@ uint32_t Analysis::edge(const Place& from, const Place& to) {
     return edge_numbers_[made] = static_cast<uint32_t>(edges_.size() - 1);
 }
 
-Past Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to) {
+Analysis::Came Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to) {
     Past past;
     const auto after = std::upper_bound(stream.versions.begin(), stream.versions.end(), sequence,
                                         [](uint64_t wanted, const Version& version) { return wanted < version.sequence; });
@@ -158,8 +158,9 @@ Past Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to)
         from.site = recorded->second;
         from.kind = Kind::event_record;
     }
-    past.set(stream.actor, sequence, edge(from, to));
-    return past;
+    const uint32_t via = edge(from, to);
+    past.set(stream.actor, sequence, via);
+    return {std::move(past), via};
 }
 
 void Analysis::note_version(Stream& stream, uint64_t sequence) {
@@ -207,7 +208,7 @@ void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver)
     touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, past);
     auto& writes = logs_[log]->loose_writes;
     if (event.head.stream != 0 && (writes.size() < kMostActors || writes.contains(event.head.stream)))
-        writes[event.head.stream] = {event.head.sequence, event.a(), event.head.thread, first, static_cast<uint32_t>(accesses_.size()), {}};
+        writes[event.head.stream] = {event.head.sequence, event.a(), event.number, event.head.thread, first, static_cast<uint32_t>(accesses_.size()), {}};
 }
 
 // Its accesses become those of actors of their own, which the notify knows; a fence of the channel still brings them.
@@ -378,11 +379,14 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
     const uint32_t log = stream.log;
     const Place place = place_of(log, event, false);
     if (!stream.giver.is_same(giver)) {
-        stream.past.join(giver, edge(place, place));
+        stream.past.join(giver, 0);
         stream.giver = giver;
     }
     for (const Dependency& each : after)
-        if (each.joins) stream.past.join(past_at(*each.stream, each.sequence, place), edge(place, place));
+        if (each.joins) {
+            const auto [past, via] = past_at(*each.stream, each.sequence, place);
+            stream.past.join(past, via);
+        }
 
     const uint64_t number = head.flags & log::kMerged && head.repeats != 0 && head.repeats <= head.sequence ? head.sequence - head.repeats + 1 : head.sequence;
     const auto until = [&](uint64_t sequence) {
@@ -411,8 +415,10 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
             const auto& records = signal_of(event.a()).records;
             const auto found = records.lower_bound(event.b());
             if (found == records.end()) ++unexplained_;
-            stream.past.join(found == records.end() ? everything() : found->second.past,
-                             edge(found == records.end() ? place : found->second.place, place));
+            if (found == records.end())
+                stream.past.join(everything(), 0);
+            else
+                stream.past.join(found->second.past, edge(found->second.place, place));
         }
         break;
     case Kind::notify: {
@@ -426,14 +432,13 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         break;
     }
     case Kind::notify_wait:
-        stream.past.join(consume(log, event.a(), line_of(log, event.a(), event.b()), event.c() != 0 || !item ? event.c() : item->result, stream.actor, head.sequence, place),
-                         edge(place, place));
+        stream.past.join(consume(log, event.a(), line_of(log, event.a(), event.b()), event.c() != 0 || !item ? event.c() : item->result, stream.actor, head.sequence, place), 0);
         break;
     case Kind::callback:
-        if (item) stream.past.join(item->ended, edge(place, place));
+        if (item) stream.past.join(item->ended, 0);
         break;
     case Kind::value_wait:
-        for (uint32_t i = 0; i < head.spans; ++i) acquire_word(log, event.spans[i], stream.past, place);
+        for (uint32_t i = 0; i < head.spans; ++i) acquire_word(event.spans[i], stream.past, place);
         break;
     case Kind::fence:
     case Kind::drain:
@@ -466,7 +471,8 @@ Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool gi
     if (!advance(stream, sequence, give_up)) return Step::blocked;
     if (thread.past.sure.of(stream.actor) >= sequence) return Step::taken;
     const Place place = place_of(thread.log, event, false);
-    learn(thread, past_at(stream, sequence, place), edge(place, place), head.time_ns);
+    const auto [past, via] = past_at(stream, sequence, place);
+    learn(thread, past, via, head.time_ns);
     // Older versions are not asked for any more but by other threads, which are then told a little more than is true.
     while (stream.versions.size() > kSoonest && stream.versions[1].sequence <= sequence) stream.versions.pop_front();
     return Step::taken;
@@ -499,8 +505,7 @@ void Analysis::post(Thread& thread, const Event& event) {
     Key& key = keys_[post_key(thread.log, event)];
     key.free += event.c();
     if (event.c() != 0) return;
-    const Place place = place_of(thread.log, event, false);
-    key.all.join(give(thread), edge(place, place));
+    key.all.join(give(thread), 0);
     key.used = events_;
     key.posts.emplace_back(++key.count, key.all);
     if (key.posts.size() > kSoonest) key.posts.pop_front();
@@ -509,7 +514,6 @@ void Analysis::post(Thread& thread, const Event& event) {
 Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) {
     thread.has_ended = false;   // the system gives its number to a new one
     if (event.a() == log::kProcess) return take_process(thread, event, give_up);
-    const Place place = place_of(thread.log, event, false);
     const auto found = keys_.find(post_key(thread.log, event));
     uint64_t wanted = event.c();
     if (wanted == log::kNextPost) {
@@ -524,24 +528,23 @@ Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) 
         if (wanted == 0 && found == keys_.end() && !has_lost_keys_) return Step::taken;
         if (!give_up && !(has_lost_keys_ && found == keys_.end())) return Step::blocked;
         if (event.c() == log::kNextPost) ++keys_[post_key(thread.log, event)].next;
-        learn_all(thread, place);
+        learn_all(thread, event.head.time_ns);
         return Step::taken;
     }
     Key& key = found->second;
     key.used = events_;
     key.next += event.c() == log::kNextPost;
     if (wanted == 0) {   // of a lock: all who had it before
-        learn(thread, key.all, edge(place, place), event.head.time_ns);
+        learn(thread, key.all, 0, event.head.time_ns);
         return Step::taken;
     }
     const auto at = std::lower_bound(key.posts.begin(), key.posts.end(), wanted,
                                      [](const auto& post, uint64_t number) { return post.first < number; });
-    learn(thread, at == key.posts.end() ? key.all : at->second, edge(place, place), event.head.time_ns);
+    learn(thread, at == key.posts.end() ? key.all : at->second, 0, event.head.time_ns);
     return Step::taken;
 }
 
 Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool give_up) {
-    const Place place = place_of(thread.log, event, false);
     const auto is_it = [&](uint32_t log) {
         const log::Reader& reader = logs_[log]->reader;
         return log != thread.log && reader.pid() >= 0 && static_cast<uint64_t>(reader.pid()) == event.b() && reader.start_ns() < event.head.time_ns;
@@ -551,7 +554,7 @@ Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool g
         if (is_it(i) && (!logs_[i]->is_over || logs_[i]->now)) return Step::blocked;
     }
     for (uint32_t i = 0; i < logs_.size(); ++i)
-        if (is_it(i)) learn(thread, everything_of(i), edge(place, place), event.head.time_ns);
+        if (is_it(i)) learn(thread, everything_of(i), 0, event.head.time_ns);
     return Step::taken;
 }
 

@@ -38,7 +38,7 @@ enum class Kind : uint8_t {
     notify_wait,      // submitted to a stream, or (stream 0) over: c = number of the newest record that it consumed
     notify_waited,    // the wait (stream, sequence) is over: c as above
     notify_reset,     // c = number of the last record that was discarded
-    notify_made,      // c = NotifyKind, d = 1: it is the incoming end of a channel; a line without one is binary.  `sequence`: 0, or
+    notify_made,      // c = NotifyKind, d = 1 + its index in the channel whose incoming end it is; a line without one is binary.  `sequence`: 0, or
                       // the number that it had with bank 0 until now: its records there are those of this line
     value_wait,       // submitted; its word is the span.  `pieces` follows when it is over
     // Channels.

@@ -123,7 +123,7 @@ void log_batch(const peerlane::Batch& batch, const peerlane::Operand* table);
 void log_waited_now(const peerlane::Notify& notify, uint64_t number);
 void log_sync(uint64_t stream, uint64_t sequence);
 // `before`: the number that it had in this process until other processes could have it; 0: none.
-void log_notify_made(const peerlane::Notify& notify, bool is_incoming, uint64_t before);
+void log_notify_made(const peerlane::Notify& notify, uint64_t incoming, uint64_t before);
 void log_of_channel(peerlane::log::Kind kind, uint64_t channel, const StreamHandle* stream);
 
 // The GIL is given away for the life of this object.  CPython before 3.14 ends a daemon thread that comes back

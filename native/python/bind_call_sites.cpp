@@ -13,6 +13,16 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
+std::string_view module_of(const Frame& frame) {
+    static PyObject* const key = PyUnicode_InternFromString("__name__");
+    PyObject* const name = PyDict_GetItemWithError(frame.globals(), key);
+    Py_ssize_t length = 0;
+    const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
+    if (text) return {text, static_cast<size_t>(length)};
+    PyErr_Clear();
+    return {};
+}
+
 namespace {
 
 constexpr std::string_view kPackage = "peerlane";
@@ -29,17 +39,6 @@ struct CallSite {
 std::array<CallSite, kSites>& table() {
     static auto& made = *new std::array<CallSite, kSites>{};
     return made;
-}
-
-// The name of the module that a frame runs; empty if it has none.
-std::string_view module_of(const Frame& frame) {
-    static PyObject* const key = PyUnicode_InternFromString("__name__");
-    PyObject* const name = PyDict_GetItemWithError(frame.globals(), key);
-    Py_ssize_t length = 0;
-    const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &length) : nullptr;
-    if (text) return {text, static_cast<size_t>(length)};
-    PyErr_Clear();
-    return {};
 }
 
 bool is_ours(std::string_view module) {

@@ -365,7 +365,7 @@ void bind_ends(nb::module_& m) {
                 const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
                 note_site();
                 log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = bank(theirs), .d = uint64_t{rank} << 32 | peer});
-                for (const nb::object& line : ours) log_notify_made(*held(line).shared, true, 0);
+                for (size_t i = 0; i < ours.size(); ++i) log_notify_made(*held(ours[i]).shared, i + 1, 0);
             },
             "incoming"_a, "outgoing"_a, "rank"_a, "peer"_a,
             nb::sig("def _log(self, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify], rank: int, peer: int) -> None"),

@@ -87,10 +87,26 @@ std::string frame_text(PyObject* object, int offset) {
            log::quoted(text_of(name)) + "]";
 }
 
+// Whose calls the program makes here: the package that is called, of those in peerlane.dialects; empty: of none.
+std::string_view dialect_here() {
+    constexpr std::string_view kDialects = "peerlane.dialects.";
+    std::string_view found;
+    Frame frame;
+    for (; frame && is_own_frame(frame, frame.code()); frame.go_back()) {
+        const std::string_view module = module_of(frame);
+        if (!module.starts_with(kDialects) || module[kDialects.size()] == '_') continue;
+        const std::string_view name = module.substr(kDialects.size());
+        found = name.substr(0, name.find('.'));
+    }
+    return found;
+}
+
 void write_site(const SiteKey& key, uint32_t number) {
     std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
     for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
-    log::write_name(line + "]}");
+    line += "]";
+    if (const std::string_view dialect = dialect_here(); !dialect.empty()) line += ", \"dialect\": " + log::quoted(std::string(dialect));
+    log::write_name(line + "}");
 }
 
 uint32_t find_new_site(const SiteKey& key) {
@@ -189,11 +205,11 @@ void log_sync(uint64_t stream, uint64_t sequence) {
     or_dropped([=] { log::write({.kind = log::Kind::sync, .stream = stream, .sequence = sequence}); });
 }
 
-void log_notify_made(const Notify& notify, bool is_incoming, uint64_t before) {
+void log_notify_made(const Notify& notify, uint64_t incoming, uint64_t before) {
     or_dropped([&] {
         const auto [bank, line] = place_of(notify);
         log::write({.kind = log::Kind::notify_made, .sequence = before, .a = bank, .b = line, .c = static_cast<uint64_t>(notify.kind),
-                    .d = is_incoming});
+                    .d = incoming});
     });
 }
 

@@ -262,7 +262,7 @@ void bind_signals(nb::module_& m) {
             "__init__",
             [](HeldNotify* self, int kind, uint32_t device) {
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
-                if (log::wanted()) [[unlikely]] log_notify_made(*self->shared, false, 0);
+                if (log::wanted()) [[unlikely]] log_notify_made(*self->shared, 0, 0);
             },
             "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
@@ -272,7 +272,7 @@ void bind_signals(nb::module_& m) {
                 if (index != 0 && index >= signal.signal->bank()) throw nb::index_error("no such line in the bank");
                 new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
                 Scheduler::get().share(*self->shared, signal.signal, false, index);
-                if (signal.signal->bank() == 0 && log::wanted()) [[unlikely]] log_notify_made(*self->shared, false, 0);
+                if (signal.signal->bank() == 0 && log::wanted()) [[unlikely]] log_notify_made(*self->shared, 0, 0);
             },
             "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
         .def(
@@ -296,7 +296,7 @@ void bind_signals(nb::module_& m) {
                 Scheduler::get().use_bell(ledger.ledger);
                 if (!self.shared->shared()) {
                     Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
-                    if (log::wanted()) [[unlikely]] log_notify_made(*self.shared, false, self.shared->id);
+                    if (log::wanted()) [[unlikely]] log_notify_made(*self.shared, 0, self.shared->id);
                 }
                 return new SignalHandle{self.shared->sharing(), false};
             },

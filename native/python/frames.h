@@ -2,6 +2,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <string_view>
 #include <utility>
 
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
@@ -62,6 +63,9 @@ class Frame {
     PyFrameObject* at_;
 #endif
 };
+
+// The name of the module that a frame runs, as long as the frame lives; empty if it has none.
+std::string_view module_of(const Frame& frame);
 
 // Whether a frame runs code of peerlane, or of `contextlib`, which calls it.  Without an error set before or afterwards.
 bool is_ours_or_contexts(const Frame& frame);

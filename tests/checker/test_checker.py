@@ -71,7 +71,8 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
     )
     assert found["memory"] == {"rank": 1, "pid": 2**30 + 1, "allocation": 3, "size": 64, "made": ["p.py", 1]}
     assert found["missing"] == (
-        "a wait of rank 1 for notify 2, which rank 0 records at line 11; the wait must come before line 20"
+        "a wait (Channel.wait) of rank 1 for notify 2, which rank 0 records at line 11; the wait must come "
+        "before line 20"
     )
     json.dumps(found)
 
@@ -85,7 +86,10 @@ def test_checker_merges_findings_of_the_same_lines_in_several_ranks(tmp_path: Pa
         log.host_reads((rank + 1, 0, 64), line=20)
     (found,) = Checker(tmp_path).finish()["findings"]
     assert found["count"] == 3
-    assert found["missing"] == "a synchronization of rank 0 with stream 4, after line 10, before line 20"
+    assert (
+        found["missing"]
+        == "a synchronization (Stream.sync) of rank 0 with stream 4, after line 10, before line 20"
+    )
 
 
 def test_checker_that_looks_again_at_the_log_of_a_killed_process_is_complete(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_sync_of_an_earlier_number_orders_no_later_operation(world: World) -> No
     assert (found["first"]["site"], found["second"]["site"], found["missing"]) == (10, 20, "sync")
     assert found["certain"] is True
     assert found["bytes"] == (0, 64)
-    assert found["memory"] == {"log": 0, "site": 1, "allocation": 1, "size": 64}
+    assert found["memory"] == {"log": 0, "site": 1, "rank": 0, "allocation": 1, "size": 64}
 
 
 def test_two_reads_race_with_nothing(world: World) -> None:
@@ -301,7 +301,7 @@ def test_channel_write_whose_notify_nobody_waits_for_names_the_record(world: Wor
     zero.notify(INTO_1, 3, 1, line=11, stream=4)
     one.host_reads(THERE, line=20)
     (found,) = world.findings()
-    assert (found["help"]["site"], found["help_is_enough"], found["line"]) == (11, True, (INTO_1, 3))
+    assert (found["help"]["site"], found["help_is_enough"], found["notify"]) == (11, True, 3)
 
 
 def test_wait_is_not_taken_before_the_record_that_it_names(world: World) -> None:
@@ -461,8 +461,8 @@ def test_record_that_nobody_waited_for_is_told_if_the_receiver_ended(tmp_path: P
         world = World(folder)
         world.logs[0].notify(INTO_1, 5, 1, line=10)
         findings = world.findings(end=ended)
-        assert [(each["kind"], each["certain"], each["line"]) for each in findings] == (
-            [("unconsumed-notify", False, (INTO_1, 5))] if ended else []
+        assert [(each["kind"], each["certain"], each["notify"]) for each in findings] == (
+            [("unconsumed-notify", False, 5)] if ended else []
         )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from peerlane._check import Analysis
-from peerlane.checker.findings import Names, findings_of
+from peerlane.checker.findings import findings_of
+from peerlane.diagnostics.log_files import ProcessLog, read_names
 
 #: How much later an event may be published than it is dated.
 _MARGIN_NS = 100_000_000
@@ -51,20 +52,18 @@ class Checker:
         """
         self._find()
         self._analysis.finish()
-        names, is_whole = {}, not self._refused
+        logs, is_whole = {}, not self._refused
         for name, number in self._logs.items():
             facts = self._analysis.facts(number)
-            names[number] = made = Names(pid=facts["pid"], rank=facts["rank"])
-            path = self._directory / f"{name}.names"
-            if path.exists():
-                made.read(path.read_text(encoding="utf-8", errors="replace").splitlines())
+            logs[number] = ProcessLog(self._directory / f"{name}.log", pid=facts["pid"], rank=facts["rank"])
+            read_names(logs[number])
             is_whole = is_whole and not facts["problem"]
         stats = self._analysis.stats()
         return {
             "version": 1,
             "complete": is_whole and stats["dropped"] == 0 and stats["forgotten"] == 0,
             "dropped": stats["dropped"],
-            "findings": findings_of(self._analysis.findings(), names),
+            "findings": findings_of(self._analysis.findings(), logs),
         }
 
     @property

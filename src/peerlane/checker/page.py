@@ -124,7 +124,7 @@ def _site(site: Mapping[str, Any], sources: texts.Sources) -> dict[str, Any]:
         "place": texts.place_of(site["file"], site["line"]),
         "line": site["line"],
         "source": sources.around(site["file"], site["line"], _CONTEXT),
-        "callers": [texts.place_of(caller[0], caller[1]) for caller in texts.callers_of(site)],
+        "callers": [texts.place_of(caller[0], caller[1]) for caller in site["callers"]],
     }
 
 

@@ -15,8 +15,6 @@ WIDTH = 100
 
 #: Verbs that say how they touch memory, or do not touch it.
 _SAY_ALL = frozenset(("allocation", "deregister", "free", "notify", "Channel.notify", "wait for a notify"))
-_RUNNERS = ("_pytest", "pluggy")
-_OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
 _COLOURS = {"certain": "1;31", "uncertain": "1;33", "place": "36", "missing": "1", "clean": "32"}
 
@@ -150,15 +148,6 @@ def what_of(site: Mapping[str, Any]) -> str:
     return str(site["verb"]) if is_told else f"{site['verb']} ({site['access']})"
 
 
-def callers_of(site: Mapping[str, Any]) -> list[Sequence[Any]]:
-    """Return the frames that led to a line, without those of peerlane, which runs the program."""
-    return [each for each in site.get("callers", ()) if not _is_of_runner(str(each[0]))][:3]
-
-
-def _is_of_runner(file: str) -> bool:
-    return file.startswith((_OWN, "<frozen ")) or any(f"{os.sep}{name}{os.sep}" in file for name in _RUNNERS)
-
-
 def actor_of(site: Mapping[str, Any]) -> str:
     """Return who did something: ``rank 0, stream 2``."""
     if site.get("stream"):
@@ -179,7 +168,7 @@ def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -
     text = sources.line(site["file"], site["line"]).strip()
     if text:
         lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
-    for caller in callers_of(site):
+    for caller in site.get("callers", ()):
         file, line, *function = caller
         within = f", in {function[0]}" if function else ""
         lines += _clipped("          called at ", place_of(file, line) + within, width)

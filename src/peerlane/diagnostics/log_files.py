@@ -6,6 +6,8 @@ The files are other processes' work: what is wrong or cut off in one of them is 
 from __future__ import annotations
 
 import json
+import os
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,10 @@ OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an acces
 
 LOOSE, SHARED, END, UNKNOWN, ROWS, MERGED, FETCH = (1 << bit for bit in range(7))  #: flags of events
 
+
+_LIBRARY, _OWN = (f"{path}{os.sep}" for path in (sysconfig.get_path("stdlib"), Path(__file__).parents[1]))
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_RUNNERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("_pytest", "pluggy"))
 
 _AT_ONCE = 1 << 14  # events
 
@@ -59,7 +65,10 @@ class ProcessLog:
     argv : list of str
         The words of its command.
     sites : dict
-        For the number of a site its frames, innermost first: file, line, function.
+        For the number of a site its frames, innermost first: file, line, function.  Those of the standard library,
+        of pytest and of peerlane are left out.
+    dialects : dict
+        For the number of a site the dialect that was called there, if one was.
     threads, streams : dict
         Names, by number.
     problem : str
@@ -71,6 +80,7 @@ class ProcessLog:
     rank: int = -1
     argv: list[str] = field(default_factory=list)
     sites: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
+    dialects: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     streams: dict[int, str] = field(default_factory=dict)
     dropped: int = 0
@@ -120,12 +130,13 @@ def logs_in(directory: Path) -> list[ProcessLog]:
             log.pid, log.rank = reader.pid, reader.rank
         except ValueError as error:
             log.problem = str(error)
-        _read_names(log)
+        read_names(log)
         found.append(log)
     return sorted(found, key=lambda log: (log.rank < 0, log.rank, log.pid, str(log.path)))
 
 
-def _read_names(log: ProcessLog) -> None:
+def read_names(log: ProcessLog) -> None:
+    """Read what the file with the names says; what is cut off or wrong is left out."""
     try:
         lines = log.path.with_suffix(".names").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -137,11 +148,19 @@ def _read_names(log: ProcessLog) -> None:
             continue
 
 
+def _is_of_program(file: str) -> bool:
+    if file.startswith((_OWN, "<frozen ")) or any(each in file for each in _RUNNERS):
+        return False
+    return not file.startswith(_LIBRARY) or any(each in file for each in _PACKAGES)
+
+
 def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
     if "frames" in told:
-        log.sites[int(told["site"])] = [
-            (str(file), int(line), str(name)) for file, line, name in told["frames"]
-        ]
+        frames = [(str(file), int(line), str(name)) for file, line, name in told["frames"]]
+        # A line of the program, if there is one: others say how a library called it.
+        log.sites[int(told["site"])] = [each for each in frames if _is_of_program(each[0])] or frames[:1]
+        if "dialect" in told:
+            log.dialects[int(told["site"])] = str(told["dialect"])
     elif "process" in told:
         log.argv = [str(word) for word in told["process"]["argv"]]
         if log.rank < 0:

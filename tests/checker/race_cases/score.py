@@ -100,6 +100,10 @@ def main(names: Sequence[str]) -> int:
                 f"{verdict.case.name} ({verdict.case.body.__name__}): {missed}{len(verdict.unearned)} unearned"
             )
             print(textwrap.indent(told(verdict.unearned), "    "))
+    pairs = zip(verdicts, certain, strict=True)
+    unsure = [one.case.name for one, sure in pairs if one.is_found and not sure.is_found]
+    if unsure:
+        print(f"found by uncertain findings alone: {', '.join(unsure)}")
     precision, recall, line = summary(verdicts)
     print(f"{len(cases)} cases, all findings: {line}")
     print(f"{len(cases)} cases, certain findings: {summary(certain)[2]}")

@@ -1,0 +1,187 @@
+"""Words for the order that is missing: whose call, on which stream, between which lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from peerlane.checker.places import Data, Place
+from peerlane.diagnostics.log_files import ProcessLog
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The calls of a dialect that make an order.
+
+    Attributes
+    ----------
+    wait, record, fence : str
+        Between ranks: ``wait`` is for what ``record`` makes.
+    token : str
+        What that is.
+    sync, event : str
+        Within a process: a thread waits for a stream, and a stream for another one.
+    barrier : str
+    """
+
+    wait: str = "Channel.wait"
+    record: str = "Channel.notify"
+    fence: str = "Channel.fence"
+    token: str = "notify"
+    sync: str = "Stream.sync"
+    event: str = "Stream.wait"
+    barrier: str = "Group.barrier"
+
+
+#: By the dialect whose calls the program makes at a line of the finding.
+_CALLS = {
+    "": _Calls(),
+    "acl": _Calls(
+        wait="acl.rt.wait_and_reset_notify",
+        record="acl.rt.record_notify",
+        sync="acl.rt.synchronize_stream",
+        event="acl.rt.stream_wait_event",
+    ),
+    "hip": _Calls(
+        wait="hipStreamWaitEvent",
+        record="hipEventRecord",
+        token="interprocess event",
+        sync="hipStreamSynchronize",
+        event="hipStreamWaitEvent",
+    ),
+    "hcomm": _Calls(
+        wait="HcommChannelNotifyWaitOnThread",
+        record="HcommChannelNotifyRecordOnThread",
+        fence="HcommChannelFenceOnThread",
+        sync="acl.rt.synchronize_stream",
+        event="HcommThreadNotifyWaitOnThread",
+        barrier="HcclBarrier",
+    ),
+}
+
+
+def missing_order(
+    data: Data, first: Place, second: Place, help_place: Place | None, logs: Mapping[int, ProcessLog]
+) -> str:
+    """Return the order that would make a finding go away."""
+    calls = _CALLS[first.dialect or second.dialect]
+    index = data["notify"]
+    channel = f"this channel and {f'on {first.actor}' if first.data['stream'] else 'without a stream'}"
+    match data["missing"]:
+        case "arrival" if help_place and (waiter := _earlier_wait(data, help_place, logs)):
+            return (
+                f"{waiter} was for an earlier record at {help_place.line}. If {second.line} is to see these bytes: "
+                f"a record ({calls.record}) after {first.line}, and a wait ({calls.wait}) for it before "
+                f"{second.line}. If not, an answer: a notify that {second.owner} records after {second.line}, and "
+                f"for which {first.owner} waits before {first.line}"
+            )
+        case "arrival" if help_place and data["help_is_enough"]:
+            return (
+                f"a wait ({calls.wait}) of {second.owner} for notify {index}, which {help_place.owner} records at "
+                f"{help_place.line}; the wait must come before {second.line}"
+            )
+        case "arrival":
+            wrong = ""
+            if help_place:
+                record = f"the record of notify {index} at {help_place.line}"
+                wrong = f" ({record} is made before the write, or on another stream)"
+            return (
+                f"a wait ({calls.wait}) of {second.owner} for a notify that {first.owner} records "
+                f"({calls.record}){_behind_fence(data, calls)} on {channel}, after {first.line}, before "
+                f"{second.line}{wrong}"
+            )
+        case "relay":
+            owner = f"rank {data['owner']}"
+            return (
+                f"{first.owner}'s bytes come to {owner}, which must tell {second.owner}: after {first.line} "
+                f"{first.owner} records a notify{_behind_fence(data, calls)} on {channel} ({calls.record}), {owner} "
+                f"waits for it ({calls.wait}) and then records one for {second.owner}, and {second.owner} waits for "
+                f"that before {second.line}; or {owner} and {second.owner} meet in a barrier ({calls.barrier}) in "
+                f"place of the second notify. If {second.line} is to come first: the same the other way round"
+            )
+        case "sync":
+            return (
+                f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.end}, before "
+                f"{second.line}"
+            )
+        case "event":
+            return (
+                f"a wait ({calls.event}) of {second.actor} for an event that {first.actor} records after "
+                f"{first.end}, or a synchronization ({calls.sync}) with {first.actor}, before {second.end}"
+            )
+        case "thread":
+            return (
+                f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.line}, before "
+                f"{second.end}: a join, a lock, a queue or peerlane.order"
+            )
+        case "answer":
+            return _answer(data, first, second, calls)
+        case "meeting":
+            over = f" and a synchronization ({calls.sync}) with {first.actor}" if first.data["stream"] else ""
+            way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
+            if min(first.rank, second.rank) < 0:
+                way = f"a join, a message or peerlane.order between {first.owner} and {second.owner}"
+            return f"{way}, after {first.line}{over}, before {second.line}"
+        case "fence":
+            if not help_place:
+                return (
+                    f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.line}, before "
+                    f"{second.line}"
+                )
+            return (
+                f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.line}, before the record of "
+                f"notify {index} at {help_place.line}: no notify brings nonblocking operations without one. "
+                f"{second.owner} must wait for that record before {second.line}"
+            )
+        case "consumption":
+            wait = f" at {help_place.line}" if help_place else ""
+            waiter = help_place.owner if help_place else "the receiver"
+            return (
+                f"an answer: {waiter} records a notify ({calls.record}) after its wait{wait} for notify {index}, and "
+                f"{second.owner} waits for it ({calls.wait}) before {second.line}; or a notify of the kind fifo"
+            )
+        case "wait" if second.data["event_kind"] == "notify_wait":
+            return (
+                f"a record of the notify for which {second.owner} waits at {second.line}, or a wait for notify "
+                f"{index}, which {first.owner} records at {first.line}"
+            )
+        case "wait":
+            record = f"notify {index}, which {first.owner} records at {first.line}"
+            return f"a wait ({calls.wait}) of the receiver for {record}"
+        case "write":
+            return f"a write of these bytes before {second.line}"
+        case _:
+            return (
+                f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.line}, before "
+                f"{second.line}: the wait consumed several records, and only the first of them is promised"
+            )
+
+
+def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
+    stream = f" on {first.actor}" if first.data["stream"] else ""
+    article = "an" if calls.token.startswith("i") else "a"
+    answer = (
+        f"a wait ({calls.wait}) of {second.owner} for {article} {calls.token} that {first.owner} records "
+        f"({calls.record}){stream} after {first.line}; the wait must come before {second.line}"
+    )
+    if data["kind"] == "race":  # which one came first is chance: either order can be the one meant
+        answer += (
+            f". If {second.line} is to come first: a wait of {first.owner} for {article} {calls.token} that "
+            f"{second.owner} records{_behind_fence(data, calls)} after {second.line}, before {first.line}"
+        )
+    if min(first.rank, second.rank) < 0:
+        answer += ". A join, a message or peerlane.order can order two processes, too"
+    return answer
+
+
+def _behind_fence(data: Data, calls: _Calls) -> str:
+    return f", behind a fence ({calls.fence})," if data["needs_fence"] else ""
+
+
+def _earlier_wait(data: Data, help_place: Place, logs: Mapping[int, ProcessLog]) -> str:
+    """Name the wait for an earlier record of the line that could help, if it came before the second access."""
+    order = data["last_order"]
+    if order is None or tuple(order[:3]) != (*(help_place.data[name] for name in ("log", "site")), "notify"):
+        return ""
+    frames = logs[order[3]].sites.get(order[4])
+    return f"{logs[order[3]].name}'s wait{f' at line {frames[0][1]}' if frames else ''}"

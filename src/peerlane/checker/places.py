@@ -1,0 +1,140 @@
+"""The events that a finding names: whose they are, what they did, and at which line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from peerlane.checker.texts import place_of
+from peerlane.diagnostics.log_files import ProcessLog
+
+Data: TypeAlias = Mapping[str, Any]
+
+#: What an operation is called, by its number in ``OpKind``: without a channel, and written or read by one.
+_OPERATIONS = (
+    ("copy", "Channel.write", "Channel.read"),
+    ("copy of rows", "Channel.write", "Channel.read"),
+    ("write_value", "Channel.write", "Channel.read"),
+    ("fill", "Channel.write", "Channel.read"),
+    ("reduce", "Channel.write_reduce", "Channel.read_reduce"),
+    ("free", "free", "free"),
+    ("batch copy", "Channel.write_blocks", "Channel.read_blocks"),
+    ("launch of a descriptor", "Channel.write_blocks", "Channel.read_blocks"),
+)
+_COLLECTIVES = (
+    "barrier",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "reduce_scatter",
+    "broadcast",
+    "scatter",
+    "reduce",
+    "gather",
+    "send",
+    "receive",
+)
+EVENTS = {
+    "host_access": "host access",
+    "allocated": "allocation",
+    "freed": "free",
+    "taken_back": "deregister",
+    "event_record": "event record",
+    "event_wait": "event wait",
+    "sync": "synchronization",
+    "notify_wait": "wait for a notify",
+    "notify_waited": "wait for a notify",
+    "callback_begin": "begin of a callback",
+    "collected": "end of a collective",
+}
+
+
+class Place:
+    """An event of a process, as a finding names it.
+
+    Attributes
+    ----------
+    rank : int
+        -1 if it is not known.
+    named : Frame
+        The line by which texts name it.
+    """
+
+    def __init__(self, data: Data, logs: Mapping[int, ProcessLog]) -> None:
+        self.data, self.log = data, logs[data["log"]]
+        self.rank: int = data["rank"]
+        self.frames = self.log.sites.get(data["site"]) or [("", 0, "")]
+        self.dialect = self.log.dialects.get(data["site"], "")
+        self.named = self.frames[0]
+        self.has_file = False
+
+    @property
+    def owner(self) -> str:
+        return f"rank {self.rank}" if self.rank >= 0 else self.log.name
+
+    @property
+    def verb(self) -> str:
+        kind, op, channel = self.data["event_kind"], self.data["op"], self.data["channel"]
+        if kind == "access":
+            names = _OPERATIONS[op] if op < len(_OPERATIONS) else ("operation",) * 3
+            return names[0] if channel == 0 else names[2 if self.data["fetch"] else 1]
+        if kind == "notify":
+            return "Channel.notify" if channel else "notify"
+        if kind == "collective":
+            return f"Group.{_COLLECTIVES[op]}" if op < len(_COLLECTIVES) else "collective"
+        return EVENTS.get(kind, str(kind))
+
+    @property
+    def did(self) -> str:
+        return "writes" if self.data["access"] == "write" else "reads"
+
+    @property
+    def line(self) -> str:
+        file, line, _ = self.named
+        if not line:
+            return f"event {self.data['event']}"
+        return place_of(file, line) if self.has_file else f"line {line}"
+
+    @property
+    def actor(self) -> str:
+        """The stream whose queue this was in, or the thread."""
+        stream = self.data["stream"] or self.data["body_of"]
+        return f"stream {stream}" if stream else f"thread {self.data['thread']}"
+
+    @property
+    def end(self) -> str:
+        """The line, or the callback that has it: a stream knows of the whole callback alone."""
+        return f"the callback that runs {self.line}" if self.data["body_of"] else self.line
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.owner}'s {self.verb}"
+
+    def as_json(self) -> dict[str, Any]:
+        file, line, function = self.frames[0]
+        return {
+            "file": file,
+            "line": line,
+            "function": function,
+            "rank": self.rank,
+            "pid": self.log.pid,
+            "thread": self.data["thread"],
+            "stream": self.data["stream"],
+            "callback": self.data["body_of"],
+            "verb": self.verb,
+            "access": self.data["access"],
+            "callers": [list(each) for each in self.frames[1:]],
+            "event": self.data["event"],
+        }
+
+
+def tell_apart(first: Place, second: Place, help_place: Place | None) -> None:
+    """Let lines be those by which two events differ: programs often have one line of their own for all calls."""
+    pairs = list(zip(first.frames, second.frames, strict=False))
+    depth = next((number for number, (one, other) in enumerate(pairs) if one[:2] != other[:2]), 0)
+    if depth and help_place and len(help_place.frames) > depth and help_place.frames[0] == first.frames[0]:
+        help_place.named = help_place.frames[depth]
+    first.named, second.named = first.frames[depth], second.frames[depth]
+    places = [each for each in (first, second, help_place) if each is not None]
+    has_file = len({each.named[0] for each in places}) > 1
+    for each in places:
+        each.has_file = has_file

@@ -1,0 +1,262 @@
+"""What a finding proposes is an order that the program can make, and that makes the finding go away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.event_logs import COLLECTIVE, FLAG, KIND, Clock, EventLog
+from peerlane.checker import Checker
+
+pytestmark = pytest.mark.any_schedule
+
+WINDOW, MINE = (9, 0, 64), (5, 0, 64)
+CHANNELS = {(0, 1): 1, (0, 2): 2, (1, 0): 3, (1, 2): 4, (2, 0): 5, (2, 1): 6}
+
+
+def bank(sender: int, receiver: int) -> int:
+    return 100 + 10 * sender + receiver
+
+
+class Ranks:
+    """Ranks whose channels have the numbers of ``CHANNELS``; the last one owns ``WINDOW``.
+
+    The frames of a line are those of ``p.py``, in a function that the thread of a library calls.
+    """
+
+    def __init__(self, folder: Path, size: int, *, channels: Any = CHANNELS, dialect: str = "") -> None:
+        self.folder, clock = folder, Clock()
+        self.logs = [
+            EventLog(folder / f"{rank + 1}-7.log", clock, pid=2**30 + rank, rank=rank) for rank in range(size)
+        ]
+        told = {"dialect": dialect} if dialect else {}
+        lines = [
+            json.dumps({"site": line, "frames": [["p.py", line, "work"]]} | told) for line in range(1, 100)
+        ]
+        for log in self.logs:
+            log.path.with_suffix(".names").write_text("\n".join(lines))
+        for (rank, peer), number in channels.items():
+            if max(rank, peer) < size:
+                self.logs[rank].channel(
+                    number, incoming=bank(peer, rank), outgoing=bank(rank, peer), peer=peer
+                )
+        self.logs[-1].allocate(3, WINDOW)
+        self._groups = 0
+
+    def barrier(self, *ranks: int, line: int = 0) -> None:
+        self._groups += 1
+        for kind in (KIND.collective, KIND.collected):
+            for rank in ranks:
+                words = (
+                    40 + self._groups,
+                    1 << 16 | COLLECTIVE.barrier << 8,
+                    0,
+                    len(ranks) << 32 | ranks.index(rank),
+                )
+                self.logs[rank].write(kind, *words, line=line)
+
+    def findings(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = Checker(self.folder).finish()["findings"]
+        return [each for each in found if each["kind"] == "race"]
+
+
+@pytest.mark.parametrize("way", ["none", "own channel", "relay", "barrier"])
+def test_two_ranks_that_write_the_window_of_a_third_need_its_answer(tmp_path: Path, way: str) -> None:
+    ranks = Ranks(tmp_path, 3)
+    zero, one, two = ranks.logs
+    zero.copy(WINDOW, MINE, line=10, stream=4, channel=2)
+    zero.notify(bank(0, 2), 1, 1, line=11, stream=4)
+    if way == "own channel":  # it brings no bytes that went to another rank
+        zero.notify(bank(0, 1), 1, 1, line=12, stream=4)
+        one.wait(bank(0, 1), 1, 1, line=19)
+    if way in ("relay", "barrier"):
+        two.wait(bank(0, 2), 1, 1, line=30)
+    if way == "relay":
+        two.notify(bank(2, 1), 1, 1, line=31)
+        one.wait(bank(2, 1), 1, 1, line=19)
+    if way == "barrier":
+        ranks.barrier(1, 2)
+    one.copy(WINDOW, MINE, line=20, stream=5, channel=4)
+    found = ranks.findings()
+    if way in ("relay", "barrier"):
+        assert found == []
+        return
+    assert [each["missing"] for each in found] == [
+        "rank 0's bytes come to rank 2, which must tell rank 1: after line 10 rank 0 records a "
+        "notify on this channel "
+        "and on stream 4 (Channel.notify), rank 2 waits for it (Channel.wait) and then records one for rank 1, and "
+        "rank 1 waits for that before line 20; or rank 2 and rank 1 meet in a barrier "
+        "(Group.barrier) in place of the "
+        "second notify. If line 20 is to come first: the same the other way round"
+    ]
+
+
+def test_ranks_without_a_channel_need_a_barrier(tmp_path: Path) -> None:
+    for ordered in (False, True):
+        (folder := tmp_path / str(ordered)).mkdir()
+        ranks = Ranks(folder, 3, channels={(0, 2): 2, (1, 2): 4, (2, 0): 5, (2, 1): 6})
+        zero, one, _ = ranks.logs
+        read = zero.copy(MINE, WINDOW, line=10, stream=4, channel=2, flags=FLAG.fetch)
+        if ordered:
+            zero.sync(4, read)
+            ranks.barrier(0, 1)
+        one.copy(WINDOW, (6, 0, 64), line=20, stream=5, channel=4)
+        assert [each["missing"] for each in ranks.findings()] == (
+            []
+            if ordered
+            else [
+                "a barrier (Group.barrier) of rank 0 and rank 1, after line 10 and a synchronization "
+                "(Stream.sync) with "
+                "stream 4, before line 20"
+            ]
+        )
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_nonblocking_writes_that_a_notify_is_to_bring_need_a_fence(
+    tmp_path: Path, fenced: bool, waits_first: bool
+) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.copy(WINDOW, MINE, line=10, channel=1, flags=FLAG.loose)
+    if fenced:
+        zero.write(KIND.fence, 1)
+    zero.notify(bank(0, 1), 3, 1, line=12)
+    if waits_first:
+        one.wait(bank(0, 1), 3, 1, line=19)
+    one.host_reads(WINDOW, line=20)
+    found = [each["missing"] for each in ranks.findings()]
+    if fenced:
+        wait = (
+            "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 12; the "
+            "wait must come before line 20"
+        )
+        assert found == ([] if waits_first else [wait])
+        return
+    assert found == [
+        "a fence (Channel.fence) of the channel by rank 0, after line 10, before the record of "
+        "notify 3 at line 12: no "
+        "notify brings nonblocking operations without one. rank 1 must wait for that record before line 20"
+    ]
+
+
+@pytest.mark.parametrize("brought", [True, False])
+def test_nonblocking_write_with_its_own_notify_needs_no_fence(tmp_path: Path, brought: bool) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.copy(WINDOW, MINE, line=10, stream=4, channel=1, flags=FLAG.loose)
+    sequence = zero.submit(4, KIND.notify, bank(0, 1), 3, 0, 1 if brought else 0, line=10)
+    zero.write(KIND.notified, bank(0, 1), 3, 1, stream=4, sequence=sequence)
+    one.host_reads(WINDOW, line=20)
+    (found,) = ranks.findings()
+    assert ("fence" in found["missing"]) is not brought
+    assert ("for notify 3, which rank 0 records at line 10" in found["missing"]) is brought
+
+
+def test_writes_of_two_streams_to_one_place_need_a_fence(tmp_path: Path) -> None:
+    for fenced in (False, True):
+        (folder := tmp_path / str(fenced)).mkdir()
+        ranks = Ranks(folder, 2)
+        zero = ranks.logs[0]
+        zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+        if fenced:
+            zero.write(KIND.fence, 1)
+        zero.copy(WINDOW, MINE, line=20, stream=5, channel=1)
+        assert [each["missing"] for each in ranks.findings()] == (
+            []
+            if fenced
+            else ["a fence (Channel.fence) of the channel by rank 0, after line 10, before line 20"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "wait", "sync"),
+    [
+        ("", "Channel.wait", "Stream.sync"),
+        ("hcomm", "HcommChannelNotifyWaitOnThread", "acl.rt.synchronize_stream"),
+        ("acl", "acl.rt.wait_and_reset_notify", "acl.rt.synchronize_stream"),
+        ("hip", "hipStreamWaitEvent", "hipStreamSynchronize"),
+    ],
+)
+def test_missing_names_the_calls_of_the_dialect_that_the_program_uses(
+    tmp_path: Path, dialect: str, wait: str, sync: str
+) -> None:
+    ranks = Ranks(tmp_path, 2, dialect=dialect)
+    zero, one = ranks.logs
+    zero.fill(MINE, line=10, stream=4)
+    zero.host_reads(MINE, line=11)
+    one.fill(WINDOW, line=20, stream=4)
+    zero.fill(WINDOW, line=21, stream=5)
+    found = {each["sites"][0]["line"]: each["missing"] for each in ranks.findings()}
+    assert f"a synchronization ({sync}) of rank 0" in found[10]
+    assert f"a wait ({wait}) of rank 0" in found[20]
+
+
+def test_last_order_is_one_that_the_program_asked_for(tmp_path: Path) -> None:
+    for way in ("set-up", "lock", "barrier"):
+        (folder := tmp_path / way).mkdir()
+        ranks = Ranks(folder, 2)
+        zero, one = ranks.logs
+        zero.fill(MINE, line=9)
+        if way == "set-up":
+            for log in (zero, one):
+                log.write(KIND.lent, 1, reads=[WINDOW], line=30)
+        if way == "lock":
+            zero.post(70)
+            one.take(70, 1)
+        else:
+            ranks.barrier(0, 1, line=30)
+        zero.host_writes(MINE, line=10)
+        one.host_reads(MINE, line=20)
+        (found,) = ranks.findings()
+        assert found["last_order"] == (
+            {"from": "collective of rank 0 at p.py:30", "to": "end of a collective of rank 1 at p.py:30"}
+            if way == "barrier"
+            else None
+        )
+
+
+def test_ranks_that_are_threads_of_one_process_are_named_by_rank(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "1-7.log", Clock(), pid=2**30, rank=-1)
+    for rank in (0, 1):
+        log.thread, log.rank = 800 + rank, rank
+        log.channel(7 + rank, incoming=0, outgoing=0, peer=1 - rank)
+        log.write(KIND.notify_made, 0, 50 + rank, 0, 1 + 3)
+    log.allocate(3, WINDOW)
+    log.thread = 800
+    log.copy(WINDOW, MINE, line=10, stream=4, channel=7)
+    sequence = log.submit(4, KIND.notify, 0, 51, 0, 7, line=11)
+    log.write(KIND.notified, 0, 51, 1, stream=4, sequence=sequence)
+    log.thread = 801
+    log.host_reads(WINDOW, line=20)
+    found = next(each for each in Checker(tmp_path).finish()["findings"] if each["kind"] == "race")
+    assert [site["rank"] for site in found["sites"]] == [0, 1]
+    assert found["memory"]["rank"] == 1
+    assert found["missing"] == (
+        "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at event 6; the wait "
+        "must come before event 8"
+    )
+
+
+def test_frames_of_the_standard_library_are_left_out(tmp_path: Path) -> None:
+    import threading
+
+    ranks = Ranks(tmp_path, 1)
+    library = [threading.__file__, 982, "Thread.run"]
+    frames = {
+        10: [["p.py", 10, "work"], library, ["q.py", 5, "main"]],
+        20: [library, library],
+    }
+    lines = [json.dumps({"site": site, "frames": each}) for site, each in frames.items()]
+    (zero,) = ranks.logs
+    zero.path.with_suffix(".names").write_text("\n".join(lines))
+    zero.fill(MINE, line=10, stream=4)
+    zero.host_reads(MINE, line=20)
+    (found,) = ranks.findings()
+    first, second = found["sites"]
+    assert (first["file"], first["callers"]) == ("p.py", [["q.py", 5, "main"]])
+    assert (second["file"], second["callers"]) == (threading.__file__, [])
