@@ -90,7 +90,7 @@ def test_two_ranks_that_write_the_window_of_a_third_need_its_answer(tmp_path: Pa
         "and on stream 4 (Channel.notify), rank 2 waits for it (Channel.wait) and then records one for rank 1, and "
         "rank 1 waits for that before line 20; or rank 2 and rank 1 meet in a barrier "
         "(Group.barrier) in place of the "
-        "second notify. If line 20 is to come first: the same the other way round"
+        "second notify. If rank 1 is to come first: the same the other way round"
     ]
 
 

@@ -97,7 +97,7 @@ def missing_order(
                 f"{first.owner} records a notify{_behind_fence(data, calls)} on {channel} ({calls.record}), {owner} "
                 f"waits for it ({calls.wait}) and then records one for {second.owner}, and {second.owner} waits for "
                 f"that before {second.line}; or {owner} and {second.owner} meet in a barrier ({calls.barrier}) in "
-                f"place of the second notify. If {second.line} is to come first: the same the other way round"
+                f"place of the second notify. If {second.owner} is to come first: the same the other way round"
             )
         case "sync":
             return (
