@@ -1,15 +1,18 @@
 """The order that threads make outside of device memory, for the event log.
 
 While a log is on, what Python offers for it tells the log: threads and their ends, locks and all that is made of them
-(conditions, events, semaphores, barriers, queues, executors).  Objects that were made before the log began tell
+(conditions, events, semaphores, barriers, queues, executors), and calls that threads give to event loops of asyncio.
+Objects that were made before the log began tell
 nothing.
 :mod:`~peerlane.diagnostics.host_processes` does the same for processes.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
+import socket
 import sys
 import threading
 import weakref
@@ -119,6 +122,7 @@ def install() -> None:
     _installed = True
     _follow_locks()
     _follow_threads()
+    _follow_loops()
     host_processes.follow()
 
 
@@ -162,3 +166,45 @@ def _follow_threads() -> None:
 
     plain.start, plain._bootstrap_inner, plain.join = begin, run, wait  # type: ignore[method-assign, attr-defined]
     plain.is_alive = lambda self: ended(self, is_alive(self))  # type: ignore[method-assign]
+
+
+def _follow_loops() -> None:
+    """Follow the loops of asyncio once a program has any: a loop makes a pair of sockets first of all."""
+    plain = socket.socketpair
+
+    @functools.wraps(plain)
+    def pair(*args: Any, **kwargs: Any) -> Any:
+        follow()
+        return plain(*args, **kwargs)
+
+    @functools.cache  # the first loop is enough
+    def follow_calls(loop: Any) -> None:
+        give = loop.call_soon_threadsafe
+
+        def call_soon_threadsafe(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+            if event_log.active:
+                callback = _told(callback)
+            return give(self, callback, *args, context=context)
+
+        loop.call_soon_threadsafe = call_soon_threadsafe
+
+    def follow() -> None:
+        if base := sys.modules.get("asyncio.base_events"):
+            follow_calls(base.BaseEventLoop)
+
+    follow()
+    socket.socketpair = pair
+
+
+def _told(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call that comes after what this thread has done by now."""
+    key = 0, next(_numbers)
+    post(key)
+
+    def call(*args: Any) -> Any:
+        take(key, 1)
+        return callback(*args)
+
+    functools.update_wrapper(call, callback)
+    weakref.finalize(call, forget, key).atexit = False
+    return call
