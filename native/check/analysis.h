@@ -90,8 +90,6 @@ class Analysis {
     Stats stats() const;
     struct LogFacts {
         int32_t pid, rank;
-        bool ended;
-        uint64_t events, dropped;
         std::string problem;   // why the log could not be read on
     };
     LogFacts facts(uint32_t log) const;
@@ -231,6 +229,7 @@ class Analysis {
         Actor actor;
         uint64_t epoch;
         Past past;
+        Past of, joined;             // the last past that was asked for behind it, and what that is with its own
     };
     struct Sent {                    // a record on a channel, for texts
         Actor actor;
@@ -384,7 +383,8 @@ class Analysis {
     Channel* channel_of(uint32_t log, uint64_t number);
     Past recorder_of(uint32_t log, uint64_t bank) const;
     void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
-    static const Fence* fence_before(const Channel& channel, Actor actor, const Past& past);
+    static Fence* fence_before(Channel& channel, Actor actor, const Past& past);
+    static const Past& behind_fence(Channel& channel, Actor actor, const Past& past);
     void note_vain(uint32_t log, const Event& event);
     void add_vain(uint32_t log, const Item& wait);
     void note_vain_of_killed();

@@ -32,7 +32,10 @@ void Analysis::each_past(const Visit& visit) {
             for (auto& [sequence, record] : stream->unnumbered) visit(record.past);
         }
         for (auto& [number, channel] : log->channels)
-            for (auto& fence : channel.fenced) visit(fence.past);
+            for (auto& fence : channel.fenced) {
+                visit(fence.past);
+                fence.of = fence.joined = {};
+            }
     }
     for (auto& [key, line] : lines_)
         for (auto& record : line.records) visit(record.past);

@@ -138,12 +138,8 @@ void Analysis::touch(uint32_t log, const Event& event, Actor actor, uint64_t num
                 delivery.newest = std::max(delivery.newest, number);
                 actors_[writer].newest = delivery.newest;
             }
-            if (const Fence* const fence = fence_before(*channel, actor, past)) {
-                Past all = past;
-                all.join(fence->past, 0);
-                touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, all);
-                return;
-            }
+            touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, behind_fence(*channel, actor, past));
+            return;
         }
     touch_spans(log, event, event.spans, event.rows, event.head.spans, actor, writer, number, past);
 }

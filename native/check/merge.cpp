@@ -27,7 +27,7 @@ void Analysis::close(uint32_t log) { logs_.at(log)->is_over = true; }
 
 Analysis::LogFacts Analysis::facts(uint32_t log) const {
     const Log& one = *logs_.at(log);
-    return {one.reader.pid(), one.reader.rank(), one.has_ended || one.reader.has_ended(), one.events, one.reader.dropped(), one.problem};
+    return {one.reader.pid(), one.reader.rank(), one.problem};
 }
 
 void Analysis::refill(Log& log) {

@@ -13,6 +13,10 @@ namespace {
 constexpr const char* kKinds[] = {"race", "lost-notify", "unconsumed-notify", "use-after-free", "unwritten-read", "relied-on-schedule"};
 constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "relay", "answer", "meeting", "fence", "consumption", "wait", "write", "promise"};
 
+constexpr std::pair<const char*, uint64_t Stats::*> kCounts[] = {
+    {"events", &Stats::events}, {"dropped", &Stats::dropped}, {"forgotten", &Stats::forgotten}, {"unexplained", &Stats::unexplained},
+    {"cells", &Stats::cells}, {"accesses", &Stats::accesses}, {"actors", &Stats::actors}, {"waiting", &Stats::waiting}, {"compactions", &Stats::compactions}};
+
 nb::dict as_dict(const Place& place) {
     nb::dict made;
     made["log"] = place.log;
@@ -100,31 +104,16 @@ NB_MODULE(_check, m) {
             "facts",
             [](const Analysis& self, uint32_t log) {
                 const Analysis::LogFacts facts = self.facts(log);
-                nb::dict made;
-                made["pid"] = facts.pid;
-                made["rank"] = facts.rank;
-                made["ended"] = facts.ended;
-                made["events"] = facts.events;
-                made["dropped"] = facts.dropped;
-                made["problem"] = facts.problem;
-                return made;
+                return nb::make_tuple(facts.pid, facts.rank, facts.problem);
             },
-            "log"_a, nb::sig("def facts(self, log: int) -> dict[str, typing.Any]"),
-            "Return what is known of a log; `problem` is not empty if it could not be read to its end.")
+            "log"_a, nb::sig("def facts(self, log: int) -> tuple[int, int, str]"),
+            "Return the process of a log, its rank (-1: not known), and why it could not be read to its end, else an empty text.")
         .def(
             "stats",
             [](const Analysis& self) {
                 const Stats stats = self.stats();
                 nb::dict made;
-                made["events"] = stats.events;
-                made["dropped"] = stats.dropped;
-                made["forgotten"] = stats.forgotten;
-                made["unexplained"] = stats.unexplained;
-                made["cells"] = stats.cells;
-                made["accesses"] = stats.accesses;
-                made["actors"] = stats.actors;
-                made["waiting"] = stats.waiting;
-                made["compactions"] = stats.compactions;
+                for (const auto& [name, count] : kCounts) made[name] = stats.*count;
                 return made;
             },
             nb::sig("def stats(self) -> dict[str, int]"), "Return counts: of events, of what was dropped or forgotten, and of what is kept.");

@@ -57,10 +57,21 @@ Actor Analysis::delivery_of(Channel& channel, Actor base) {
 }
 
 // The newest fence of the channel that comes before what an actor does; null: there is none.
-const Analysis::Fence* Analysis::fence_before(const Channel& channel, Actor actor, const Past& past) {
+Analysis::Fence* Analysis::fence_before(Channel& channel, Actor actor, const Past& past) {
     for (auto fence = channel.fenced.rbegin(); fence != channel.fenced.rend(); ++fence)
         if (fence->actor == actor || past.sure.of(fence->actor) >= fence->epoch) return &*fence;
     return nullptr;
+}
+
+// The past of what an actor does, with what the newest fence before it brings.
+const Past& Analysis::behind_fence(Channel& channel, Actor actor, const Past& past) {
+    Fence* const fence = fence_before(channel, actor, past);
+    if (!fence) return past;
+    if (!fence->joined.sure.identity() || !fence->of.is_same(past)) {
+        fence->of = fence->joined = past;
+        fence->joined.join(fence->past, 0);
+    }
+    return fence->joined;
 }
 
 // A record by `actor`, whose past and own part are `past`.
@@ -184,7 +195,7 @@ void Analysis::reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, c
 }
 
 void Analysis::fence(Channel& channel, Past& past, Actor actor, uint64_t epoch) {
-    Fence made{actor, epoch, {}};
+    Fence made{actor, epoch, {}, {}, {}};
     for (const auto& [base, delivery] : channel.deliveries)
         if (delivery.newest != 0) made.past.set(delivery.actor, delivery.newest, 0);
     ++channel.fences;

@@ -203,8 +203,7 @@ void Analysis::submit_loose(uint32_t log, const Event& event, const Past& giver)
     const uint64_t number = channel->fences + 1;
     actors_[channel->loose].newest = actors_[channel->loose_delivery].newest = number;
     const auto first = static_cast<uint32_t>(accesses_.size());
-    Past past = giver;
-    if (const Fence* const fence = fence_before(*channel, channel->loose, giver)) past.join(fence->past, 0);
+    const Past& past = behind_fence(*channel, channel->loose, giver);
     touch_spans(log, event, event.spans, event.rows, event.head.spans, channel->loose, fetches ? channel->loose : channel->loose_delivery, number, past);
     auto& writes = logs_[log]->loose_writes;
     if (event.head.stream != 0 && (writes.size() < kMostActors || writes.contains(event.head.stream)))

@@ -32,9 +32,9 @@ class Analysis:
     def findings(self) -> list[dict[str, Any]]:
         """Return what was found so far."""
 
-    def facts(self, log: int) -> dict[str, Any]:
+    def facts(self, log: int) -> tuple[int, int, str]:
         """
-        Return what is known of a log; `problem` is not empty if it could not be read to its end.
+        Return the process of a log, its rank (-1: not known), and why it could not be read to its end, else an empty text.
         """
 
     def stats(self) -> dict[str, int]:

@@ -57,7 +57,7 @@ class World:
         analysis.finish()
         self.stats = analysis.stats()
         for number in range(len(self.logs)):
-            assert analysis.facts(number)["problem"] == ""
+            assert analysis.facts(number)[2] == ""
         return list(analysis.findings())
 
     def pairs(self, *, end: bool = False) -> list[tuple[str, int, int]]:

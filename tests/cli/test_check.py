@@ -299,6 +299,15 @@ def test_file_that_cannot_be_written_for_a_right_program_ends_with_2(check: Chec
     assert check("--json", "gone/f.json", "right.py").returncode == 2
 
 
+def test_one_file_for_two_outputs_is_refused_and_left_as_it_is(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "found").write_text("mine")
+    (tmp_path / "link").symlink_to("found")
+    done = check("--json", "found", "--html", "link", "right.py")
+    assert (done.returncode, (tmp_path / "found").read_text()) == (2, "mine")
+    assert "--json and --html are the same file, 'link'" in done.stderr
+
+
 def test_json_is_written_through_a_link(check: Check, tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "link.json").symlink_to("target.json")
@@ -314,4 +323,4 @@ def test_lines_of_one_wrapper_are_told_apart_by_their_callers(check: Check, tmp_
     (tmp_path / "wrapped.py").write_text(program)
     done = check("wrapped.py")
     assert done.returncode == 3
-    assert "after line 7, before line 8" in done.stderr, done.stderr
+    assert "after line 7, before line 8" in " ".join(done.stderr.split()), done.stderr

@@ -18,15 +18,6 @@ constexpr uint64_t kSize = 1 << 16;
 uint32_t device;
 std::shared_ptr<Ledger> ledger;
 
-void new_ledger() {
-    const LedgerLayout layout{2, 4};
-    const int node = memfd_create("ledger", MFD_CLOEXEC);
-    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
-    const uint64_t owner = 1;
-    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
-    ledger = std::make_shared<Ledger>(node, layout, 0);
-}
-
 // Both ends of an area: the sender's entries, and the receiver's memory, which it lends.
 struct Ends {
     const std::shared_ptr<HeldBack> area = std::make_shared<HeldBack>(SharedSignal::create(ledger, HeldBack::kLines));
@@ -183,7 +174,7 @@ NATIVE_TEST(test_held_back) {
     std::mt19937_64 random = seeded("test_held_back");
     open_heap();
     device = new_device();
-    new_ledger();
+    ledger = new_ledger();
     RUN(a_wait_brings_what_its_source_gave_before());
     RUN(memory_taken_back_refuses_and_has_what_was_given());
     RUN(staging_and_taking_back_at_once());

@@ -15,15 +15,6 @@ namespace {
 uint32_t device;
 int node;   // the node file's descriptor
 
-std::shared_ptr<Ledger> new_ledger() {
-    const LedgerLayout layout{2, 4};
-    node = memfd_create("ledger", MFD_CLOEXEC);
-    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
-    const uint64_t owner = 1;
-    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
-    return std::make_shared<Ledger>(node, layout, 0);
-}
-
 // Records as another process does that has not joined.
 void record_elsewhere(SharedSignal& event, uint64_t number) {
     SignalLine& line = event.record_line(number);
@@ -32,9 +23,8 @@ void record_elsewhere(SharedSignal& event, uint64_t number) {
 
 void join_as(SharedSignal& signal, pid_t pid, uint64_t start) {
     SignalPage page(signal.fd(), 63);
-    const LedgerLayout layout{2, 4};
     const uint64_t in_node = static_cast<uint32_t>(pid) | start << 32;
-    CHECK(pwrite(node, &in_node, 8, static_cast<off_t>(LedgerLayout::kHeader + 3 * layout.stride())) == 8);
+    CHECK(pwrite(node, &in_node, 8, static_cast<off_t>(LedgerLayout::kHeader + 3 * kLedgerLayout.stride())) == 8);
     reinterpret_cast<SignalMember*>(&page.line(1))[7].owner.store(SignalMember::owner_of(pid, 3, start));
 }
 
@@ -132,9 +122,9 @@ void a_record_of_a_dead_process_ends_a_closing_stream_s_wait(const std::shared_p
         sync(*times_out);
         CHECK(failed_with(*times_out, Why::wait_timeout));
     }
-    engine().use_bell(new_ledger());
+    engine().use_bell(new_ledger(&node));
     CHECK(ftruncate(node, 0) == 0);
-    engine().use_bell(new_ledger());
+    engine().use_bell(new_ledger(&node));
     engine().notify_recorded(*local);
     finish(*waits);
     local->drop();
@@ -161,7 +151,7 @@ NATIVE_TEST(test_shared_signals) {
     open_heap();
     device = new_device();
     auto random = seeded("test_shared_signals");
-    const std::shared_ptr<Ledger> ledger = new_ledger();
+    const std::shared_ptr<Ledger> ledger = new_ledger(&node);
     engine().use_bell(ledger);
     under_each_schedule(random, [&] {
         RUN(each_record_wakes_its_own(ledger));

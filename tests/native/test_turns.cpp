@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "check.h"
+#include "ledgers.h"
 #include "memory/heap.h"
 #include "ranks/turns.h"
 #include "ranks/wait_board.h"
@@ -21,15 +22,6 @@ constexpr uint64_t kSecond = 1'000'000'000;
 constexpr double kPromptly = 20;   // seconds; a rank that is held up waits for 60
 
 std::shared_ptr<Ledger> ledger;
-
-void new_ledger() {
-    const LedgerLayout layout{2, 4};
-    const int node = memfd_create("ledger", MFD_CLOEXEC);
-    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
-    const uint64_t owner = 1;
-    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
-    ledger = std::make_shared<Ledger>(node, layout, 0);
-}
 
 // The ranks of a group, each a thread, and a thread that looks at their clocks.
 class Ranks {
@@ -204,7 +196,7 @@ void nonsense_in_the_bank_holds_nobody_up(std::mt19937_64& random) {
 NATIVE_TEST(test_turns) {
     std::mt19937_64 random = seeded("test_turns");
     Heap::get().configure({.window_bytes = kTestWindow});
-    new_ledger();
+    ledger = new_ledger();
     RUN(same_seed_gives_same_order());
     RUN(who_polls_lets_others_on());
     RUN(who_sleeps_gives_up_its_turn());

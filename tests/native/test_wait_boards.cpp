@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "check.h"
+#include "ledgers.h"
 #include "memory/heap.h"
 #include "ranks/wait_board.h"
 
@@ -16,15 +17,6 @@ using namespace peerlane;
 namespace {
 
 constexpr uint64_t kSpan = 1000;
-
-std::shared_ptr<Ledger> new_ledger() {
-    const LedgerLayout layout{2, 4};
-    const int node = memfd_create("ledger", MFD_CLOEXEC);
-    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
-    const uint64_t owner = 1;
-    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
-    return std::make_shared<Ledger>(node, layout, 0);
-}
 
 struct Ranks {
     std::shared_ptr<SharedSignal> bank;

@@ -54,10 +54,10 @@ class Checker:
         self._analysis.finish()
         logs, is_whole = {}, not self._refused
         for name, number in self._logs.items():
-            facts = self._analysis.facts(number)
-            logs[number] = ProcessLog(self._directory / f"{name}.log", pid=facts["pid"], rank=facts["rank"])
+            pid, rank, problem = self._analysis.facts(number)
+            logs[number] = ProcessLog(self._directory / f"{name}.log", pid=pid, rank=rank)
             read_names(logs[number])
-            is_whole = is_whole and not facts["problem"]
+            is_whole = is_whole and not problem
         stats = self._analysis.stats()
         return {
             "version": 1,
@@ -83,7 +83,7 @@ class Checker:
                     self._refused[path.stem] = str(error)
                 continue
             self._logs[path.stem] = number
-            self._open[path.stem] = self._analysis.facts(number)["pid"]
+            self._open[path.stem] = self._analysis.facts(number)[0]
 
 
 def _pid_of(stem: str) -> int:

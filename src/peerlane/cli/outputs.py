@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -53,6 +53,22 @@ def check_file(flag: str, target: str | None) -> None:
         raise InvalidValue(
             f"{flag} {target!r} cannot be written: valid is a file in a folder that exists and is writable"
         )
+
+
+def check_files(targets: Mapping[str, str | None]) -> None:
+    """Refuse files that cannot be written, and one file for two options, whose flags are the keys."""
+    taken: dict[Path, str] = {}
+    for flag, target in targets.items():
+        check_file(flag, target)
+        if target is None:
+            continue
+        path = Path(target).resolve()
+        other = taken.setdefault(path, flag)
+        if other != flag and (path.is_file() or not path.exists()):  # a pipe takes one after the other
+            raise InvalidValue(
+                f"{other} and {flag} are the same file, {target!r}: the second would overwrite the first; give each "
+                "a file of its own"
+            )
 
 
 @contextlib.contextmanager

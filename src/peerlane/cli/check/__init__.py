@@ -20,7 +20,7 @@ from peerlane.cli import schedules
 from peerlane.cli.faults import variables_of
 from peerlane.cli.launch import add_grace_argument, count_of_ranks
 from peerlane.cli.node_options import node_from
-from peerlane.cli.outputs import check_file, unwritable
+from peerlane.cli.outputs import check_files, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_node
 from peerlane.errors import InvalidValue
 
@@ -56,8 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the program, print the findings, and return the program's exit code, or 3 for a certain finding."""
-    for flag in ("json", "html", "trace"):
-        check_file(f"--{flag}", getattr(args, flag))
+    check_files({f"--{flag}": getattr(args, flag) for flag in ("json", "html", "trace")})
     if args.ranks is not None:
         node_from(args)  # ranks share memory, which only virtual devices do
     set_up_node(args)
