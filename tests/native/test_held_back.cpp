@@ -1,11 +1,9 @@
 // Areas of what is held back: staged entries come in order, once, and only to memory that is still lent.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
+#include "ledgers.h"
 #include "ranks/held_back.h"
 #include "streams.h"
 

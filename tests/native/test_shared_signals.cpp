@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "ledgers.h"
 #include "share/process.h"
 #include "share/shared_signal.h"
 #include "streams.h"

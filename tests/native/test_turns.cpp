@@ -1,7 +1,4 @@
 // Turns of ranks: one runs at a time, in an order that the seed decides, and nobody is held up by who does not go on.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <barrier>
 #include <chrono>
 #include <cstring>

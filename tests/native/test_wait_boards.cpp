@@ -1,8 +1,5 @@
 // Wait boards of stuck ranks: circles are found, ranks that can go on are not accused, and no byte that another
 // process writes does harm.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
