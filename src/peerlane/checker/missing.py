@@ -64,7 +64,7 @@ def missing_order(
     data: Data, first: Place, second: Place, help_place: Place | None, logs: Mapping[int, ProcessLog]
 ) -> str:
     """Return the order that would make a finding go away."""
-    calls = _CALLS[first.dialect or second.dialect]
+    calls = _CALLS[_dialect(first, second)]
     index = data["notify"]
     channel = f"this channel and {f'on {first.actor}' if first.data['stream'] else 'without a stream'}"
     match data["missing"]:
@@ -155,6 +155,20 @@ def missing_order(
                 f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.line}, before "
                 f"{second.line}: the wait consumed several records, and only the first of them is promised"
             )
+
+
+def _dialect(first: Place, second: Place) -> str:
+    if (
+        first.dialect
+        or second.dialect
+        or {each.data["event_kind"] for each in (first, second)} != {"host_access"}
+    ):
+        return first.dialect or second.dialect
+    known = {
+        *first.log.dialects.values(),
+        *second.log.dialects.values(),
+    }  # a host's access is no dialect's call
+    return known.pop() if len(known) == 1 else ""
 
 
 def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:

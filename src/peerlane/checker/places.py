@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from peerlane.checker.texts import place_of
+from peerlane.diagnostics.event_log import COLLECTIVES
 from peerlane.diagnostics.log_files import ProcessLog
 
 Data: TypeAlias = Mapping[str, Any]
@@ -20,19 +21,6 @@ _OPERATIONS = (
     ("free", "free", "free"),
     ("batch copy", "Channel.write_blocks", "Channel.read_blocks"),
     ("launch of a descriptor", "Channel.write_blocks", "Channel.read_blocks"),
-)
-_COLLECTIVES = (
-    "barrier",
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "reduce_scatter",
-    "broadcast",
-    "scatter",
-    "reduce",
-    "gather",
-    "send",
-    "receive",
 )
 EVENTS = {
     "host_access": "host access",
@@ -81,7 +69,7 @@ class Place:
         if kind == "notify":
             return "Channel.notify" if channel else "notify"
         if kind == "collective":
-            return f"Group.{_COLLECTIVES[op]}" if op < len(_COLLECTIVES) else "collective"
+            return f"Group.{COLLECTIVES[op]}" if op < len(COLLECTIVES) else "collective"
         return EVENTS.get(kind, str(kind))
 
     @property

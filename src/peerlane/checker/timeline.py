@@ -9,17 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from peerlane.diagnostics import log_files
+from peerlane.diagnostics.event_log import COLLECTIVES
 from peerlane.diagnostics.log_files import LoggedEvent, ProcessLog
 
 MOST_EVENTS = 1_000_000
 
 #: Kinds of arrows.
 NOTIFY, EVENT, ARRIVAL = "notify", "event", "arrival"
-
-_COLLECTIVES = (
-    *("barrier", "all_gather", "all_reduce", "all_to_all", "reduce_scatter", "broadcast", "scatter"),
-    *("reduce", "gather", "send", "receive"),
-)
 
 #: Kinds of events that are marks, with the words for them and the group that has a colour.
 _SHOWN = {
@@ -190,7 +186,7 @@ class _Builder:
             label, group = _SHOWN[event.kind]
             if event.kind == "collective":
                 what = b >> 8 & 0xFF
-                label = _COLLECTIVES[what] if what < len(_COLLECTIVES) else label
+                label = COLLECTIVES[what] if what < len(COLLECTIVES) else label
             mark = self._mark(process, log, event, label, group, _note(event))
             if event.kind in ("notify", "notify_wait"):
                 self._lines[mark] = _line(process, a, b)
