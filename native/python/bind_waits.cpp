@@ -4,6 +4,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <poll.h>
+
 #include <algorithm>
 #include <ctime>
 #include <utility>
@@ -21,7 +23,6 @@ using namespace peerlane;
 namespace {
 
 constexpr uint64_t kBetweenLooks = 80'000'000, kRarest = 400'000'000, kShareOfTime = 200;   // half a percent of a core
-constexpr uint64_t kLongestTurn = 60'000'000'000;   // of another rank
 
 PyObject* hook = nullptr;   // strong; set and called with the GIL
 std::atomic<bool> has_hook{false};
@@ -104,16 +105,19 @@ void bind_turns(nb::module_& m) {
     m.def("takes_turns", [] { return Turns::is_on() && Turns::is_mine(); }, "Whether the calling thread is a rank that takes turns.");
     m.def("turn_point", [] { Turns::point(); }, "Let another rank go first.");
     m.def(
-        "turn_blocked",
-        [] {
-            Turns::point();
-            if (!Turns::is_mine() || Turns::blocked(now_ns() + kBetweenLooks)) return;
-            const uint64_t limit = now_ns() + kLongestTurn;
-            while (!Turns::await_turn(now_ns() + kBetweenLooks) && now_ns() < limit) check_signals();
+        "wait_in_turns",
+        [](int fd, double seconds) {
+            const GilReleased gil;
+            const auto is_readable = [fd] {
+                pollfd asked{fd, POLLIN, 0};
+                return poll(&asked, 1, 0) != 0;
+            };
+            return Scheduler::get().wait_in_turns(is_readable, Deadline::in(seconds).at);
         },
-        "Let others go first, as this rank has nothing to do.");
-    m.def("go_outside", [] { Turns::go_outside(Scheduler::get().has_queued()); }, "Wait for what no turn brings.");
-    m.def("come_back", [] { Turns::come_back(); }, nb::call_guard<GilReleased>(), "Take turns again.");
+        "fd"_a, "seconds"_a, "Wait until something can be read there, in turns; False: not within these seconds.");
+    m.def("regain_turn", &Turns::regain, nb::call_guard<GilReleased>(), "Wait for the next turn.");
+    m.def("suspend_turns", &Turns::suspend, "What the calling thread does from now on is not a step of the program.");
+    m.def("resume_turns", &Turns::resume);
     m.def("go_inside", &Turns::go_inside, "Wait for an answer of another process, with the turn.");
     m.def("come_out", &Turns::come_out);
     m.def(

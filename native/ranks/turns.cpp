@@ -22,7 +22,7 @@ constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until 
 constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gives up its turn, whatever it does
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
-constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process, or of ranks that come back
+constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process
 constexpr unsigned kIdlePause = 200;              // microseconds
 constexpr uint64_t kTurnsInARow = 4;              // on the average: to wake another thread costs more than most steps
 constexpr uint64_t kLongestStreak = 256;          // of turns of the rank with the highest priority
@@ -42,10 +42,9 @@ Known& known() {
 
 struct OfThread {
     std::shared_ptr<Turns> turns;
-    bool serves = false;
     unsigned suspended = 0;
     ~OfThread() {
-        if (turns && !serves) turns->leave();
+        if (turns) turns->leave();
     }
 };
 thread_local OfThread of_thread;
@@ -123,7 +122,7 @@ namespace {
 
 Turns* current() {
     OfThread& mine = of_thread;
-    return mine.turns && !mine.serves && mine.suspended == 0 ? mine.turns.get() : nullptr;
+    return mine.turns && mine.suspended == 0 ? mine.turns.get() : nullptr;
 }
 
 }  // namespace
@@ -150,16 +149,13 @@ uint64_t Turns::draw() {
         const uint64_t step = header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
         const uint64_t progress = header().progress.load(std::memory_order_relaxed);
         std::vector<uint32_t> able, blocked;
-        bool is_any_inside = false;   // else all wait for one another, and have their turns when they are back
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
-            const State each = state(rank);
-            is_any_inside |= each == in || each == away;
-            if (each != in && each != serving) continue;
+            if (state(rank) != in) continue;
             const bool is_blocked = line(rank).blocked_at.load(std::memory_order_relaxed) == progress + 1;
             (is_blocked ? blocked : able).push_back(rank);
         }
         const std::vector<uint32_t>& from = able.empty() ? blocked : able;
-        if (!is_any_inside || from.empty()) return 0;
+        if (from.empty()) return 0;
         if (!drawn.has_priorities || able.empty()) {
             const auto last = static_cast<uint32_t>(header().streak.load(std::memory_order_relaxed) - 1);
             const bool stays = drawn.number(step, 2) % kTurnsInARow != 0 && std::find(able.begin(), able.end(), last) != able.end();
@@ -227,17 +223,10 @@ void Turns::rescue() {
             line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
             if (is_stopped && before == in) mark_here(slept, rank);
         }
-    } else if (!was_away_) {
+    } else {
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
-            const State each = state(rank);
-            if (members_ && members_->has_ended(rank)) {
-                line(rank).state.store(left, std::memory_order_release);
-                continue;
-            }
-            if (each == absent) return;
-            if (each != outside && each != serving) continue;
-            if (!is_stopped) return;
-            mark_here(came_early, rank_);
+            if (members_ && members_->has_ended(rank)) line(rank).state.store(left, std::memory_order_release);
+            if (state(rank) == absent) return;
         }
     }
     header().beat_ns.store(now, std::memory_order_relaxed);   // before the others see the new holder
@@ -272,15 +261,11 @@ bool Turns::await(uint64_t until) {
     void* const state = hooks.release ? hooks.release() : nullptr;
     const bool found = await_slice(until);
     if (state) hooks.restore(state);
-    if (found) was_away_ = false;
     return found;
 }
 
-// Those who are outside may wait for this rank, so it need not wait for them.
 void Turns::return_if_away() {
-    if (state(rank_) != away) return;
-    was_away_ = true;
-    line(rank_).state.store(in, std::memory_order_release);
+    if (state(rank_) == away) line(rank_).state.store(in, std::memory_order_release);
 }
 
 bool Turns::take(bool blocked, uint64_t until) {
@@ -323,37 +308,12 @@ void Turns::regain() {
     if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_here(took_long, mine->rank_);
 }
 
-void Turns::go_outside(bool has_queued) {
-    Turns* const mine = current();
-    if (!mine || !is_mine()) return;
-    point();
-    std::lock_guard lock(mine->mutex_);
-    mine->line(mine->rank_).state.store(has_queued ? serving : outside, std::memory_order_release);
-    if (!mine->holds()) return;
-    mine->header().progress.fetch_add(1, std::memory_order_relaxed);
-    mine->give_to(mine->draw());
-}
-
-void Turns::come_back() {
-    Turns* const mine = current();
-    if (!mine || !is_mine()) return;
-    const State before = mine->state(mine->rank_);
-    if (before != outside && before != serving) return;
-    // Turns begin again when all ranks have come back.
-    if (mine->header().holder.load(std::memory_order_acquire) != 0)
-        mine->mark_here(came_early, mine->rank_);
-    else
-        mine->header().beat_ns.store(now_ns(), std::memory_order_relaxed);
-    mine->line(mine->rank_).state.store(in, std::memory_order_release);
-    regain();
-}
-
 void Turns::go_inside() {
-    if (Turns* const mine = current()) mine->inside_.fetch_add(1, std::memory_order_relaxed);
+    if (Turns* const mine = of_thread.turns.get()) mine->inside_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Turns::come_out() {
-    if (Turns* const mine = current()) mine->inside_.fetch_sub(1, std::memory_order_relaxed);
+    if (Turns* const mine = of_thread.turns.get()) mine->inside_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Turns::mark_here(Why why, uint32_t rank) {
@@ -392,17 +352,6 @@ bool Turns::waits_here() {
     return waits;
 }
 
-void Turns::served(bool ran, bool has_queued) {
-    {
-        std::lock_guard lock(mutex_);
-        uint64_t before = state(rank_);
-        if (before == outside || before == serving)   // else it came back meanwhile
-            line(rank_).state.compare_exchange_strong(before, has_queued ? serving : outside, std::memory_order_acq_rel);
-    }
-    if (!is_to_serve()) return;
-    pass(!ran);
-}
-
 void Turns::look_at_clock() {
     const auto stands_since = [this](uint64_t now) {
         timespec spent{};
@@ -428,21 +377,12 @@ void Turns::look_at_clock() {
     give_to(draw());
 }
 
-Turns::As::As(const std::shared_ptr<Turns>& turns) {
-    of_thread.turns = turns;
-    of_thread.serves = true;
-}
-Turns::As::~As() {
-    of_thread.turns = nullptr;
-    of_thread.serves = false;
-}
-
-Turns::Suspended::Suspended() { ++of_thread.suspended; }
-Turns::Suspended::~Suspended() { --of_thread.suspended; }
+void Turns::suspend() { ++of_thread.suspended; }
+void Turns::resume() { --of_thread.suspended; }
 
 uint64_t Turns::next_step() {
     const OfThread& mine = of_thread;
-    if (mine.turns && (mine.serves || is_mine())) return mine.turns->header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (is_mine()) return mine.turns->header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
     return process_steps.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 

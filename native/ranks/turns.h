@@ -39,7 +39,6 @@ class Turns {
         slept,        // a rank slept, waited or polled outside of peerlane, and gave up its turn
         rested,       // a program that made no call for 1 s had its queued operations run
         took_long,    // a rank did not get its turn in time
-        came_early,   // a rank came back from a wait at the rendezvous while others had turns
     };
 
     // `first`: the line of rank 0.  Without members all ranks are of this process.
@@ -64,31 +63,22 @@ class Turns {
     static bool blocked(uint64_t until_ns);
     static bool await_turn(uint64_t until_ns);
     static void regain();                     // before a call returns
-    // The calling thread waits for something that no turn brings; its process's watching thread takes its turns.
-    static void go_outside(bool has_queued);
-    static void come_back();
     // The calling thread waits in peerlane for what another process answers at once: it keeps its turn longer.
     static void go_inside();
     static void come_out();
     static void mark(Why why);                // of the calling thread's group, or of all that this process is in
 
-    // The watching thread: whether all that this process's ranks have queued is run in turns, and whose turns it takes.
+    // The watching thread: whether all that this process's ranks have queued is run in turns.
     static bool is_here();
     static bool waits_here();                 // for the turn that another rank has
     static std::vector<std::shared_ptr<Turns>> of_process();
-    bool is_outside() const { return state(rank_) == outside || state(rank_) == serving; }
-    bool is_to_serve() const { return is_outside() && holds(); }
-    void served(bool ran, bool has_queued);
     void look_at_clock();                     // a rank that sleeps gives up its turn
-    struct As {                               // the calling thread makes this rank's steps
-        explicit As(const std::shared_ptr<Turns>& turns);
-        ~As();
-        As(const As&) = delete;
-    };
-
-    struct Suspended {                        // what the calling thread does meanwhile is no step of the program
-        Suspended();
-        ~Suspended();
+    // What the calling thread does meanwhile is not a step of the program.
+    static void suspend();
+    static void resume();
+    struct Suspended {
+        Suspended() { suspend(); }
+        ~Suspended() { resume(); }
         Suspended(const Suspended&) = delete;
     };
 
@@ -112,15 +102,15 @@ class Turns {
 
   private:
     using Word = std::atomic<uint64_t>;
-    enum State : uint64_t { absent, in, outside, serving, away, left };
+    enum State : uint64_t { absent, in, away, left };
     struct Line {
         Word state, blocked_at, priority;
         Doorbell bell;
     };
     struct Header {   // in the second half of rank 0's line
-        Word holder;     // the rank, plus one; 0: nobody, all are outside
+        Word holder;     // the rank, plus one; 0: nobody, before all have joined or while all are away
         Word steps, progress, idle, why;
-        Word beat_ns;    // the holder's process said that it lives, or a rank came back while nobody was the holder
+        Word beat_ns;    // the holder's process said that it lives
         Word falls;      // how often the priority of a rank fell
         Word streak;     // the rank that was drawn last, plus one, and above 32 bits how often in a row
     };
@@ -147,7 +137,7 @@ class Turns {
     const uint32_t rank_, ranks_, first_;
     const int32_t pid_;
     std::mutex mutex_;          // passing the turn on
-    std::atomic<bool> joined_{false}, was_away_{false};
+    std::atomic<bool> joined_{false};
     pthread_t thread_{};
     int32_t tid_ = 0;
     std::atomic<uint32_t> inside_{0};

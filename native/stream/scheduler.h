@@ -134,7 +134,9 @@ class Scheduler {
     uint64_t next_order() { return order_.fetch_add(1, std::memory_order_relaxed); }
     std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
 
-    bool has_queued();
+    // The calling thread takes turns and waits for something outside of streams; what the seed draws runs meanwhile.
+    // False: it was not over at `until`.
+    bool wait_in_turns(const std::function<bool()>& is_over, Clock::time_point until);
     std::vector<Waiting> waiting();
     // `others_wait`: threads outside the scheduler wait for other processes.
     NoProgress no_progress(bool others_wait);
@@ -206,6 +208,8 @@ class Scheduler {
     Stream* choose(bool small_only);
     Stream* find_able();
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
+    static void take_turn(Lock& lock, bool (*way)(uint64_t), Clock::time_point until);
+    bool is_busy() const;
     struct ListedHost;                     // for the time of a long wait of the program
 
     // progress.cpp
@@ -268,7 +272,6 @@ class Scheduler {
     void look_at_lines();
     uint64_t look_at_values();             // nanoseconds until the next look
     uint64_t look_at_rest(Lock& lock);     // the same; an idle process runs all that is queued
-    uint64_t look_at_turns(Lock& lock);    // the same
     bool is_any_queued() const;
     void note_call() {                     // a submission, a query, the begin or end of a wait, the end of a stream
         if (schedule() == Schedule::eager) return;

@@ -140,11 +140,6 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
     const bool in_turns = Turns::is_on() && Turns::is_mine();
-    const auto take_turn = [&](bool (*way)(uint64_t), Clock::time_point until) {
-        lock.unlock();
-        (void)way(static_cast<uint64_t>(until.time_since_epoch().count()));
-        lock.lock();
-    };
     while (!done()) {
         if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .occasion = waiter.refused, .device = stream()->device};
         const auto now = Clock::now();
@@ -167,7 +162,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         waiter.stream = at->id;
         const bool seeded = schedule() == Schedule::seeded;
         if (in_turns && !Turns::has_turn()) {
-            take_turn(Turns::await_turn, until);
+            take_turn(lock, Turns::await_turn, until);
             continue;
         }
         if (in_turns) look_at_lines();   // what others have recorded since the last turn
@@ -177,7 +172,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
             run_slice(lock, *help, {.steps = 1 + random_() % 8, .single = true});   // not by the clock, but by the seed
         else if (help)
             run_slice(lock, *help, {.at = until});
-        if (help && in_turns) take_turn(Turns::step, until);
+        if (help && in_turns) take_turn(lock, Turns::step, until);
         if (help) continue;
         if (seeded) find_help(*at);   // refuses a callback that would wait for itself
         if (!watching_ && (!deadlines_.empty() || parked_on_values_.first)) ensure_watch();
@@ -187,16 +182,53 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
             next_look = now + hope_period;
             refuse_if_hopeless(*at);
         }
-        // A callback or another thread runs something: the turn stays here until that is over.
-        const bool is_busy = in_turns && std::any_of(streams_.begin(), streams_.end(), [](const auto& each) {
-            return each.second->active != 0 || each.second->park == Park::callback;
-        });
-        if (in_turns && !is_busy)
-            take_turn(Turns::blocked, until);
+        if (in_turns && !is_busy())
+            take_turn(lock, Turns::blocked, until);
         else
             sleep(lock, waiter, list, until);
     }
     return Outcome::reached;
+}
+
+// A callback or another thread runs something: the turn stays here until that is over.
+bool Scheduler::is_busy() const {
+    return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) {
+        return each.second->active != 0 || each.second->park == Park::callback;
+    });
+}
+
+void Scheduler::take_turn(Lock& lock, bool (*way)(uint64_t), Clock::time_point until) {
+    lock.unlock();
+    (void)way(static_cast<uint64_t>(until.time_since_epoch().count()));
+    lock.lock();
+}
+
+bool Scheduler::wait_in_turns(const std::function<bool()>& is_over, Clock::time_point until) {
+    Lock lock(mutex_);
+    struct Listed {
+        unsigned& waiting;
+        ~Listed() { --waiting; }
+    };
+    ++waiting_;
+    const Listed listed{waiting_};
+    HostWaiter waiter;
+    HostWaiter* none = nullptr;
+    do {
+        // In its turn alone: so what it finds there does not depend on time.
+        if (!Turns::has_turn()) take_turn(lock, Turns::await_turn, until);
+        if (!Turns::has_turn()) return false;
+        if (is_over()) return true;
+        look_at_lines();
+        if (Stream* const help = choose(false)) {
+            run_slice(lock, *help, {.steps = 1 + random_() % 8, .single = true});
+            take_turn(lock, Turns::step, until);
+        } else if (is_busy()) {
+            sleep(lock, waiter, none, until);
+        } else {
+            take_turn(lock, Turns::blocked, until);
+        }
+    } while (Clock::now() < until);
+    return false;
 }
 
 bool Scheduler::query(Stream& stream) {
@@ -316,11 +348,6 @@ int Scheduler::event_fd(Mark& mark) {
     }
     demand(*mark.stream, mark.sequence);
     return mark.fd;
-}
-
-bool Scheduler::has_queued() {
-    Lock lock(mutex_);
-    return is_any_queued();
 }
 
 std::vector<Waiting> Scheduler::waiting() {

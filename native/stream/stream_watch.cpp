@@ -194,7 +194,10 @@ void Scheduler::watch() {
             fail_those_lost(lock);
             span = std::min(span, kBetweenPulses);
         }
-        if (in_turns) span = std::min(span, look_at_turns(lock));
+        if (in_turns) {
+            for (const auto& each : Turns::of_process()) each->look_at_clock();
+            span = std::min(span, kBetweenLooks);
+        }
         if (((bell_node_ && !in_turns) || at_rest_) && schedule() == Schedule::seeded) {
             // Other processes, or a program that looks at its memory, may wait for what nobody in this one asks for.
             const bool has_work = choose(false) != nullptr;
@@ -310,22 +313,6 @@ uint64_t Scheduler::look_at_values() {
 
 bool Scheduler::is_any_queued() const {
     return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return !each.second->is_idle(); });
-}
-
-// The turns of ranks that wait at a rendezvous, and of those that sleep.
-uint64_t Scheduler::look_at_turns(Lock& lock) {
-    uint64_t span = kBetweenLooks;
-    for (const auto& each : Turns::of_process()) {
-        each->look_at_clock();
-        if (each->is_outside()) span = kBetweenSteps;
-        if (!each->is_to_serve()) continue;
-        const Turns::As here(each);
-        look_at_lines();
-        const bool runs = choose(false) != nullptr;
-        if (runs) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
-        each->served(runs, is_any_queued());
-    }
-    return span;
 }
 
 // A program that only looks at its memory, or sleeps, asks for nothing, and the bytes must come all the same.

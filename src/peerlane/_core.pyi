@@ -869,14 +869,18 @@ def takes_turns() -> bool:
 def turn_point() -> None:
     """Let another rank go first."""
 
-def turn_blocked() -> None:
-    """Let others go first, as this rank has nothing to do."""
+def wait_in_turns(fd: int, seconds: float) -> bool:
+    """
+    Wait until something can be read there, in turns; False: not within these seconds.
+    """
 
-def go_outside() -> None:
-    """Wait for what no turn brings."""
+def regain_turn() -> None:
+    """Wait for the next turn."""
 
-def come_back() -> None:
-    """Take turns again."""
+def suspend_turns() -> None:
+    """What the calling thread does from now on is not a step of the program."""
+
+def resume_turns() -> None: ...
 
 def go_inside() -> None:
     """Wait for an answer of another process, with the turn."""

@@ -55,7 +55,7 @@ def raw(server: RendezvousServer) -> socket.socket:
 
 
 def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
-    given = {"version": 3, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
+    given = {"version": 4, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
     head = struct.pack(
         "<4sBBBBIIQI",
         b"PLRV",
@@ -275,7 +275,7 @@ def test_rendezvous_server_connection_of_other_user_is_refused(
 BAD = {
     "other magic": b"GET / HTTP/1.1\r\n\r\n" + bytes(10),
     "other version": request(version=1),
-    "reserved": request(zero=1),
+    "neither waits nor does not": request(zero=2),
     "no operation": request(operation=9),
     "rank of another size": request(rank=3),
     "size 0": request(size=0),

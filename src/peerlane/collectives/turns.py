@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.collectives import logged
 from peerlane.collectives.workspace import Workspace
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics import event_log, turns
 from peerlane.errors import Closed, Refused
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ class Turns:
 
     def _made(self, call: str) -> Workspace:
         try:
-            self._work = self._work or Workspace(
-                self._session, self._invitations, self._nbytes, self._timeout
-            )
+            if self._work is None:
+                with turns.kept():
+                    self._work = Workspace(self._session, self._invitations, self._nbytes, self._timeout)
         except BaseException as error:
             self._fail(call, error)
             raise

@@ -14,18 +14,10 @@ from peerlane import _core
 are_taken = _core.takes_turns
 #: Let another rank go first.
 point = _core.turn_point
-#: Let others go first, as this rank has nothing to do.
-blocked = _core.turn_blocked
-
-
-@contextlib.contextmanager
-def outside() -> Iterator[None]:
-    """Give the turn away for a wait that all ranks end together; turns begin again when all have come back."""
-    _core.go_outside()
-    try:
-        yield
-    finally:
-        _core.come_back()
+#: Wait until a descriptor can be read, in turns: ``await_readable(fd, seconds)``; False if that took longer.
+await_readable = _core.wait_in_turns
+#: Wait for the next turn, before the program goes on.
+regain = _core.regain_turn
 
 
 @contextlib.contextmanager
@@ -36,3 +28,20 @@ def inside() -> Iterator[None]:
         yield
     finally:
         _core.come_out()
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Do something that is not a step of the program."""
+    _core.suspend_turns()
+    try:
+        yield
+    finally:
+        _core.resume_turns()
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keep the turn in calls that are made with a lock, which the rank that is next may want."""
+    with inside(), suspended():
+        yield

@@ -76,8 +76,7 @@ class Invitations:
                 begun.append(self.invite(series, peer, session._registered, count, self.kind))
             left = list(range(len(begun)))
             while left:
-                with turns.inside():
-                    left = self._accept_all(call, begun, made, left, deadline)
+                left = self._accept_all(call, begun, made, left, deadline)
             undo.pop_all()
         found = [made[at] for at in range(len(begun))]
         with session._lock:
@@ -149,7 +148,8 @@ class Invitations:
 
     def _made(self, call: str, begun: Begun, said: bytes, deadline: float) -> Channel:
         left = max(0.0, deadline - time.monotonic())
-        return Channel._make(begun.end, begun.end.accept(call, said, left))
+        with turns.inside():
+            return Channel._make(begun.end, begun.end.accept(call, said, left))
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
         """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""

@@ -32,7 +32,6 @@ from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanosec
 ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
 _SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
 _REPORT_SECONDS = 0.5  # for the answer to a report: the thread that sends it goes on with its wait
-_IN_TURNS_SECONDS = 2.0  # that a rank asks again and again in its turns; afterwards it waits as others do
 _CHUNK = 1 << 18
 _WAITING = {Operation.GET: "key", Operation.BARRIER: "barrier", Operation.GATHER: "gather"}
 
@@ -290,8 +289,7 @@ class Rendezvous:
                 call=call,
                 detail=Refused(reason="too_long", size=len(value), most=MAX_VALUE),
             )
-        if operation not in _WAITING:
-            turns.point()
+        turns.point()
         if event_log.active:
             with self._logged(operation, key):
                 return self._exchanged(call, operation, key, encoded, value, timeout)
@@ -317,44 +315,31 @@ class Rendezvous:
         waits = operation in _WAITING
         seconds = checked_timeout(call, timeout)
         head = frames.encode_request(
-            operation, self._rank, self._size, encoded, value, in_nanoseconds(call, timeout)
+            operation,
+            self._rank,
+            self._size,
+            encoded,
+            value,
+            in_nanoseconds(call, timeout),
+            says_waits=waits and turns.are_taken(),
         )
         limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
         if not waits:
             said = Refused(
                 operation=operation.name.lower(), key=key, nbytes=len(value), rank=self._rank, size=self._size
             )
-            with turns.inside():
-                return _exchange(_Line(call, self._address, limit, asked=said), head, value)
+            return _exchange(_Line(call, self._address, limit, asked=said), head, value)
         asked = MeetingWait(
             _WAITING[operation], key, self._rank, self._size, None if seconds < 0 else seconds
         )
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with store_waits.noted(StoreWait(self, _WAITING[operation], key, call, deadline)) as wait:
             try:
-                found = None
-                if turns.are_taken() and operation is Operation.GET:
-                    found = self._get_in_turns(call, encoded, deadline)
-                if found is not None:
-                    return found
-                with turns.outside():
-                    return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
+                return _exchange(_Line(call, self._address, limit, wait, asked), head, value)
             except (PeerLost, WaitTimeout):
                 if wait.in_vain is None:
                     raise
                 raise wait.in_vain from None
-
-    def _get_in_turns(self, call: str, key: bytes, deadline: float) -> list[bytes] | None:
-        """Ask for a value whenever this rank has its turn; None if it does not come within some seconds."""
-        head = frames.encode_request(Operation.GET, self._rank, self._size, key, b"", in_nanoseconds(call, 0))
-        end = min(deadline, time.monotonic() + _IN_TURNS_SECONDS)
-        while True:
-            turns.point()
-            with contextlib.suppress(WaitTimeout), turns.inside():
-                return _exchange(_Line(call, self._address, ANSWER_SECONDS), head, b"")
-            if time.monotonic() >= end:
-                return None
-            turns.blocked()
 
 
 def tell_stuck(line: Rendezvous, report: Report) -> Reply:
@@ -447,17 +432,41 @@ class _Line:
     def ask(self, head: bytes, value: bytes) -> list[bytes]:
         """Send a request and return the values of its answer."""
         # A server that refuses a request answers before it has read all; its answer says more than our send error.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._send(head)
-            self._send(value)
-        start = self._receive(frames.START_BYTES)
-        frames.check_start(start)  # a frame of another version, or of something else, may be shorter
-        answer = frames.decode_answer(start + self._receive(frames.ANSWER_BYTES - frames.START_BYTES))
+        with turns.inside():
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._send(head)
+                self._send(value)
+            answer = self._answer()
+        if answer.status is Status.WAITS:
+            self._await_in_turns()
+            answer = self._answer()
         lengths = frames.decode_lengths(self._receive(4 * answer.count))
         values = [bytes(self._receive(length)) for length in lengths]
         if answer.status is not Status.OK:
             raise frames.as_error(answer, self.call, values, self._asked)
         return values
+
+    def _answer(self) -> frames.Answer:
+        start = self._receive(frames.START_BYTES)
+        frames.check_start(start)  # a frame of another version, or of something else, may be shorter
+        return frames.decode_answer(start + self._receive(frames.ANSWER_BYTES - frames.START_BYTES))
+
+    def _await_in_turns(self) -> None:
+        """Wait until the server answers; other ranks go first, and operations of this one run.
+
+        The server answers those that waited before it answers the request that ends their wait.  So whether the
+        answer is there when this rank has its turn does not depend on time.
+        """
+        server = select.poll()
+        if self._server >= 0:
+            server.register(self._server, select.POLLIN)
+        try:
+            while not turns.await_readable(self._socket.fileno(), self._slice()):
+                if server.poll(0):
+                    raise self._nobody(None)
+                self._go_on_waiting()
+        finally:
+            turns.regain()
 
     def _send(self, content: bytes) -> None:
         left = memoryview(content)
@@ -487,24 +496,30 @@ class _Line:
         if self._server >= 0:
             poll.register(self._server, select.POLLIN)
         while True:
-            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            seconds = SLICE_SECONDS if left is None else min(SLICE_SECONDS, left)
-            ready = dict(poll.poll(seconds * 1000))
+            ready = dict(poll.poll(self._slice() * 1000))
             if self._socket.fileno() in ready:
                 return
             if ready:
                 raise self._nobody(None)
-            if left is not None and left <= SLICE_SECONDS:
-                break
-            if store_waits.while_waiting is not None and self._waits_for is not None:
-                store_waits.while_waiting(self._waits_for)
-        if left is not None:
+            self._go_on_waiting()
+
+    def _slice(self) -> float:
+        """Return how long to wait before the next look, in seconds."""
+        left = math.inf if self._deadline is None else self._deadline - time.monotonic()
+        return min(SLICE_SECONDS, max(0.0, left))
+
+    def _go_on_waiting(self) -> None:
+        """Raise if the server is late; tell who looks for deadlocks that this thread waits still."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
             raise WaitTimeout(
                 f"{self.call}: the server at {self.address} did not answer within {self._limit:g} s; is it "
                 "stopped?",
                 call=self.call,
                 detail=Refused(reason="no_answer", address=str(self.address), seconds=self._limit),
             )
+        if store_waits.while_waiting is not None and self._waits_for is not None:
+            with turns.suspended():
+                store_waits.while_waiting(self._waits_for)
 
     def _nobody(self, error: OSError | None) -> Error:
         reason = f" ({error.strerror})" if error is not None and error.strerror else ""

@@ -1,11 +1,12 @@
 """The wire format of a rendezvous: each connection carries one request and its answer, little-endian::
 
-    request  magic, version, operation, length of the key, 0, rank, size, timeout (ns, 0 for ever),
-             length of the value; the key; the value
+    request  magic, version, operation, length of the key, whether the server is to say that the request waits,
+             rank, size, timeout (ns, 0 for ever), length of the value; the key; the value
     answer   magic, version, status, 0, count of values, lost rank (-1: none); count lengths; the values
 
 The value of DELETE holds keys; the key of CLEAR is a folder.  An answer that is not OK has one value, its text; one
-of status WAIT_TIMEOUT has a second: the ranks that could have ended the wait, 4 bytes each.
+of status WAIT_TIMEOUT has a second: the ranks that could have ended the wait, 4 bytes each.  An answer of status
+WAITS has no values, and another answer follows it: the server sends it at once when such a request has to wait.
 
 Lengths are checked before the bytes behind them are stored.  A decoder accepts any bytes: it returns a frame or
 raises `BadFrame`.
@@ -38,7 +39,7 @@ MAX_SIZE = 1 << 16
 MAX_REPORT = 1 << 16  # bytes of the report of a stuck process
 
 _MAGIC = b"PLRV"
-_VERSION = 3
+_VERSION = 4
 _REQUEST = struct.Struct("<4sBBBBIIQI")
 _ANSWER = struct.Struct("<4sBBHIi")
 _NONE_LOST = -1
@@ -69,9 +70,10 @@ class Operation(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """The result of a request; all but OK come with a text.
+    """The result of a request; all but OK and WAITS come with a text.
 
     LOST also comes with the number of the rank, WAIT_TIMEOUT with those of the ranks that could have ended the wait.
+    WAITS comes without a text, and before the result.
     """
 
     OK = 0
@@ -81,6 +83,7 @@ class Status(enum.IntEnum):
     BUSY = 4
     DENIED = 5
     FULL = 6
+    WAITS = 7
 
 
 _ERRORS: dict[Status, tuple[type[Error], Fault]] = {
@@ -103,6 +106,8 @@ class Request:
         Seconds, None for ever.
     key_bytes, value_bytes : int
         The lengths of the key and the value that follow.
+    says_waits : bool
+        Whether the server is to say at once that the request waits.
     """
 
     operation: Operation
@@ -111,28 +116,39 @@ class Request:
     timeout: float | None
     key_bytes: int
     value_bytes: int
+    says_waits: bool
 
 
 def encode_request(
-    operation: Operation, rank: int, size: int, key: bytes, value: bytes, timeout_ns: int
+    operation: Operation,
+    rank: int,
+    size: int,
+    key: bytes,
+    value: bytes,
+    timeout_ns: int,
+    *,
+    says_waits: bool = False,
 ) -> bytes:
     """Return the fixed part and the key; the value is sent after them."""
-    return _REQUEST.pack(_MAGIC, _VERSION, operation, len(key), 0, rank, size, timeout_ns, len(value)) + key
+    numbers = len(key), says_waits, rank, size, timeout_ns, len(value)
+    return _REQUEST.pack(_MAGIC, _VERSION, operation, *numbers) + key
 
 
 def decode_request(header: bytes | bytearray) -> Request:
     """Return the request whose fixed part is these ``REQUEST_BYTES`` bytes."""
-    magic, version, operation, key_bytes, zero, rank, size, timeout_ns, value_bytes = _REQUEST.unpack(header)
+    magic, version, operation, key_bytes, says, rank, size, timeout_ns, value_bytes = _REQUEST.unpack(header)
     _check_version(magic, version)
-    if operation not in _OPERATIONS or zero:
-        raise BadFrame(f"there is no operation {operation}, or its reserved byte is set")
+    if operation not in _OPERATIONS or says > 1:
+        raise BadFrame(
+            f"there is no operation {operation}, or its byte for waits is {says}; valid are 0 and 1"
+        )
     if not 1 <= size <= MAX_SIZE or rank >= size:
         raise BadFrame(f"rank {rank} of {size} is impossible; valid sizes are 1 to {MAX_SIZE}")
     most = _LONGEST.get(operation, 0)
     if value_bytes > most:
         raise BadFrame(f"a value of {value_bytes:,} bytes is too long; {most:,} is the most")
     timeout = timeout_ns / 1e9 if timeout_ns else None
-    return Request(Operation(operation), rank, size, timeout, key_bytes, value_bytes)
+    return Request(Operation(operation), rank, size, timeout, key_bytes, value_bytes, bool(says))
 
 
 def encode_keys(keys: Sequence[bytes]) -> list[bytes]:
@@ -198,11 +214,9 @@ def decode_answer(header: bytes | bytearray) -> Answer:
         raise BadFrame(f"there is no status {status}, or its reserved bytes are set")
     if count > MAX_SIZE:
         raise BadFrame(f"{count} values are too many; {MAX_SIZE} is the most")
-    due = 2 if status == Status.WAIT_TIMEOUT else 1
+    due = _VALUES.get(status, 1)
     if status != Status.OK and count != due:
-        raise BadFrame(
-            f"a refusal of status {status} has {count} values; it has {due}, the first is its text"
-        )
+        raise BadFrame(f"an answer of status {status} has {count} values; valid are {due}")
     if lost != _NONE_LOST and not (status == Status.LOST and 0 <= lost < MAX_SIZE):
         raise BadFrame(f"rank {lost} cannot be lost by status {status}")
     return Answer(Status(status), count, None if lost == _NONE_LOST else lost)
@@ -268,3 +282,4 @@ _LONGEST = {
     Operation.STUCK: MAX_REPORT,
 }
 _STATUSES = frozenset(Status)
+_VALUES = {Status.WAIT_TIMEOUT: 2, Status.WAITS: 0}

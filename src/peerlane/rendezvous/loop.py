@@ -176,6 +176,8 @@ class Connection:
         self.is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
         self._loop.handle(self)
+        if self.is_waiting and request.says_waits:
+            self.socket.send(frames.encode_answer(Status.WAITS, []))  # the first bytes there: they have room
 
     def _refuse(self, text: str) -> None:
         if self.is_waiting:

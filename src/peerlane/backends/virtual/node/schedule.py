@@ -32,7 +32,6 @@ _WHYS = (
     "rank {} slept or waited outside of peerlane for 0.1 s, or polled there for 2 s, and gave up its turn",
     "rank {} made no call for 1 s, so its queued operations were run",
     "rank {} did not get its turn within 60 s",
-    "rank {} came back from the rendezvous while others had turns",
 )
 
 

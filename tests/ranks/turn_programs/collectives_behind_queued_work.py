@@ -1,0 +1,20 @@
+"""The parts of a reduction are computed on one stream, and the result is used on another one."""
+
+from saying import say
+
+import peerlane as pl
+
+with pl.Group(window=4096) as group:
+    a, b = group.device.create_stream(), group.device.create_stream()
+    part, total = group.device.allocate(256), group.device.allocate(256)
+    for turn in range(4):
+        part.fill(group.rank + turn, stream=a)
+        b.wait(a)
+        group.all_reduce(total, part, dtype="u1", stream=b)
+        a.wait(b)
+        if turn % 2:
+            b.sync()
+            say(total.view())
+    group.barrier()
+    a.sync()
+    say(part.view())
