@@ -1,5 +1,6 @@
 // Signals that processes share: notifies, banks of them, and events given to others, and theirs.
 #include <sched.h>
+#include <unistd.h>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -153,6 +154,18 @@ void bind_signals(nb::module_& m) {
         .def_static(
             "bring_all_to", [](const Memory& part) { Undelivered::bring_all_to(part); }, "part"_a, nb::call_guard<GilReleased>(),
             "Bring all that is staged for memory that this process lends, and is about to take back.")
+        .def_static(
+            "await_all_to",
+            [](const Memory& part, double seconds) {
+                const auto is_over = [&part] { return !Undelivered::awaits_any_to(part); };
+                const GilReleased gil;
+                if (Turns::is_on() && Turns::is_mine()) {
+                    (void)Scheduler::get().wait_in_turns(is_over, Deadline::in(seconds).at);
+                    return Turns::regain();
+                }
+                for (const uint64_t until = now_ns() + static_cast<uint64_t>(seconds * 1e9); !is_over() && now_ns() < until;) usleep(500);
+            },
+            "part"_a, "seconds"_a, "Wait until the peers have brought what they were given for memory that is about to be taken back.")
         .def(
             "step",
             [](const UndeliveredHandle& self, int step, uint64_t argument) {

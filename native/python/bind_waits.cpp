@@ -1,6 +1,7 @@
 // Where nothing can run: what a process waits for, what the ranks of a group say of it, and who looks.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -122,12 +123,14 @@ void bind_turns(nb::module_& m) {
     m.def("come_out", &Turns::come_out);
     m.def(
         "plan_faults",
-        [](const std::vector<std::tuple<uint64_t, bool, uint64_t>>& given) {
+        [](const std::vector<std::tuple<uint64_t, bool, uint64_t, std::string, std::string>>& given, std::string report) {
             std::vector<PlannedFault> faults;
-            for (const auto& [op, kills, nanoseconds] : given) faults.push_back({op, kills, nanoseconds});
-            plan_faults(std::move(faults));
+            for (const auto& [op, kills, nanoseconds, noted, said] : given) faults.push_back({op, kills, nanoseconds, noted, said});
+            plan_faults(std::move(faults), std::move(report));
         },
-        "faults"_a, "At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps) something happens to this process.");
+        "faults"_a, "report"_a,
+        "At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps, what is appended to the report, what "
+        "standard error gets) something happens to this process.");
     m.def("counted_events", &counted_events, "How many logged events were counted since faults were planned.");
     m.def("own_steps", &Turns::own_steps, "How many steps the seed has drawn outside of groups.");
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace peerlane {
@@ -10,10 +11,12 @@ struct PlannedFault {
     uint64_t op;            // the first event is 1
     bool kills;             // else it sleeps
     uint64_t nanoseconds;
+    std::string noted;      // appended to the report when it strikes
+    std::string said;       // on standard error
 };
 
-// In order of `op`; empty: none.  While events are counted only one thread may call this.
-void plan_faults(std::vector<PlannedFault> faults);
+// In order of `op`; empty: none.  While events are counted only one thread may call this.  `report`: the path of a file.
+void plan_faults(std::vector<PlannedFault> faults, std::string report);
 inline std::atomic<bool> has_faults{false};
 void count_event();
 uint64_t counted_events();

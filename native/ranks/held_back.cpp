@@ -222,11 +222,28 @@ void Undelivered::stage(uint64_t entry) const {
     from_->stage(entry);
 }
 
+bool Undelivered::is_for(const Copied& entry, const Memory& part) const {
+    return entry.kind() != HeldEntry::notify && entry.place < memories_.size() && memories_[entry.place].is_lent_with(part);
+}
+
 void Undelivered::bring_all_to(const Memory& part) {
-    for (const auto& each : living())
-        each->bring_those([&](const Copied& entry) {
-            return entry.place < each->memories_.size() && each->memories_[entry.place].is_lent_with(part);
-        });
+    for (const auto& each : living()) each->bring_those([&](const Copied& entry) { return each->is_for(entry, part); });
+}
+
+bool Undelivered::awaits(const Memory& part) {
+    const std::vector<Copied> found = find([&](const Copied& each) { return !each.is_staged() && is_for(each, part); });
+    if (found.empty() || from_->bank().others_live()) return !found.empty();
+    const HeldBack::Lock lock(*from_);
+    bring_found(found);
+    return false;
+}
+
+bool Undelivered::awaits_any_to(const Memory& part) {
+    bool awaits = false;
+    or_lose([&] {   // without memory: what was not brought is refused
+        for (const auto& each : living()) awaits |= each->awaits(part);
+    });
+    return awaits;
 }
 
 void Undelivered::bring_older_than(uint64_t nanoseconds) {

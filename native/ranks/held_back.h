@@ -102,6 +102,9 @@ class Undelivered {
     void stage(uint64_t entry) const;
     // The peer takes back what it lent as `part`: bring what was staged for it, in all areas.
     static void bring_all_to(const Memory& part);
+    // The peers have not brought yet all that they were given for memory that this process lends as `part`.  Those that
+    // have ended cannot: it is brought here.
+    static bool awaits_any_to(const Memory& part);
     // The process rests: bring what nobody staged anything after for as long.
     void bring_older_than(uint64_t nanoseconds);
     // All of this process that a peer may stage for: look at them while it rests.
@@ -119,6 +122,8 @@ class Undelivered {
     template <class Match>
     void bring_those(const Match& match);
     void bring_found(const std::vector<Copied>& found) const;
+    bool awaits(const Memory& part);
+    bool is_for(const Copied& entry, const Memory& part) const;
     void apply_or_drop(const Copied& entry, const SharedSignal* bank, uint64_t& room) const;
     // `room`: how much of the area no other entry has.
     void apply(const Copied& entry, const SharedSignal* bank, uint64_t& room) const;

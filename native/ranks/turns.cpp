@@ -104,7 +104,7 @@ void Turns::join(const std::shared_ptr<Turns>& turns, uint64_t nanoseconds) {
     if (!turns->await(now_ns() + nanoseconds)) turns->leave();
 }
 
-void Turns::decline() { line(rank_).state.store(left, std::memory_order_release); }
+void Turns::decline() { line(rank_).state.store(declined, std::memory_order_release); }
 
 void Turns::leave() {
     if (getpid() != pid_) return;
@@ -206,7 +206,7 @@ void Turns::pass(bool blocked) {
 
 bool Turns::is_gone(uint32_t rank) const {
     const State found = state(rank);
-    return found == left || found == away || found == absent || (members_ && members_->has_ended(rank));
+    return found != in || (members_ && members_->has_ended(rank));
 }
 
 // The holder has ended, or nobody has the turn and somebody may take it.
@@ -221,7 +221,7 @@ void Turns::rescue() {
         if (holder <= ranks_) {
             uint64_t before = in;
             line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
-            if (is_stopped && before == in) mark_here(slept, rank);
+            if (is_stopped && before == in) mark_here(stopped, rank);
         }
     } else {
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -373,7 +373,7 @@ void Turns::look_at_clock() {
     const bool sleeps = now - stood_since_ >= patience && !is_running(tid_);
     if (!sleeps && now - stepped_at_ < kPolling) return;   // it may poll for what another rank's step brings
     line(rank_).state.store(away, std::memory_order_release);
-    mark_here(slept, rank_);
+    mark_here(sleeps ? slept : polled, rank_);
     give_to(draw());
 }
 
@@ -388,6 +388,12 @@ uint64_t Turns::next_step() {
 
 uint64_t Turns::steps() const { return header().steps.load(std::memory_order_relaxed); }
 uint64_t Turns::own_steps() { return process_steps.load(std::memory_order_relaxed); }
-uint64_t Turns::why() const { return header().why.load(std::memory_order_acquire); }
+
+uint64_t Turns::why() const {
+    const uint64_t found = header().why.load(std::memory_order_acquire);
+    for (uint32_t rank = 0; found == repeats && joined_ && rank < ranks_; ++rank)
+        if (state(rank) == declined) return elsewhere | uint64_t{rank} << 8;
+    return found;
+}
 
 }  // namespace peerlane

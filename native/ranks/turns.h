@@ -36,9 +36,12 @@ class Turns {
     // Why a run may not repeat; the first reason counts.
     enum Why : uint64_t {
         repeats,
-        slept,        // a rank slept, waited or polled outside of peerlane, and gave up its turn
+        slept,        // a rank slept or waited outside of peerlane, and gave up its turn
         rested,       // a program that made no call for 1 s had its queued operations run
         took_long,    // a rank did not get its turn in time
+        polled,       // a rank made no step with its turn for long, and gave it up
+        stopped,      // the process of the rank that had the turn said nothing for long, and lost it
+        elsewhere,    // a rank takes turns in another group
     };
 
     // `first`: the line of rank 0.  Without members all ranks are of this process.
@@ -102,7 +105,7 @@ class Turns {
 
   private:
     using Word = std::atomic<uint64_t>;
-    enum State : uint64_t { absent, in, away, left };
+    enum State : uint64_t { absent, in, away, left, declined };
     struct Line {
         Word state, blocked_at, priority;
         Doorbell bell;

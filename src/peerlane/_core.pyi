@@ -451,6 +451,12 @@ class Undelivered:
         Bring all that is staged for memory that this process lends, and is about to take back.
         """
 
+    @staticmethod
+    def await_all_to(part: Memory, seconds: float) -> None:
+        """
+        Wait until the peers have brought what they were given for memory that is about to be taken back.
+        """
+
     def step(self, step: int, argument: int) -> Notify:
         """
         What a stream records to make a step: 3 stage an entry, 4 bring all of a source, 5 a fence.
@@ -887,9 +893,9 @@ def go_inside() -> None:
 
 def come_out() -> None: ...
 
-def plan_faults(faults: Sequence[tuple[int, bool, int]]) -> None:
+def plan_faults(faults: Sequence[tuple[int, bool, int, str, str]], report: str) -> None:
     """
-    At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps) something happens to this process.
+    At its n-th logged event (op, whether it is killed, else nanoseconds that it sleeps, what is appended to the report, what standard error gets) something happens to this process.
     """
 
 def counted_events() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from peerlane.backends.virtual.node import faults
-from peerlane.backends.virtual.node.schedule import Schedule, parse
+from peerlane.backends.virtual.node.schedule import Reason, Schedule, parse
 from peerlane.cli import schedules
 from peerlane.errors import InvalidValue
 from peerlane.testing.procs import Completed, run_python
@@ -77,7 +77,7 @@ def test_search_of_a_program_finds_its_order_with_the_fewest_changes(tmp_path: P
     assert found is not None, ran
     wanted = parse(found.schedule, "")
     if (
-        not wanted.changes or not found.repeats
+        not wanted.changes or found.reasons
     ):  # the uniform draws of the first run found it; or the load came between
         return
     fewer = [tuple(each for each in wanted.changes if each != step) for step in wanted.changes]
@@ -101,7 +101,8 @@ def test_schedules_of_check_print_a_command_that_repeats_the_failure(tmp_path: P
 
 
 def _says(variables: Mapping[str, str], steps: int, why: str = "") -> None:
-    line = {"pid": 1, "rank": 0, "steps": steps, "why": why}
+    line: dict[str, object] = {"pid": 1, "rank": 0, "steps": steps}
+    line |= {"why": why, "about": 1} if why else {}
     Path(variables["PEERLANE_SCHEDULE_REPORT"]).write_text(json.dumps(line) + "\n")
 
 
@@ -126,26 +127,28 @@ def test_search_change_at_two_steps_fails_keeps_these_two() -> None:
     assert found is not None
     assert found.changes is not None
     assert len(found.changes) == 2
-    assert found.repeats
+    assert not found.reasons
     assert found.variables == {"PEERLANE_SCHEDULE": found.schedule}
     assert run(found.variables | {"PEERLANE_SCHEDULE_REPORT": "/dev/null"})
     assert found.command("peerlane run p.py") == f"PEERLANE_SCHEDULE={found.schedule} peerlane run p.py"
 
 
-def test_search_first_run_fails_has_no_changes_and_says_whether_it_repeats() -> None:
+def test_search_first_run_fails_has_no_changes_and_says_why_it_may_not_repeat() -> None:
     def run(variables: Mapping[str, str]) -> bool:
-        _says(variables, 30, "rank 1 slept")
+        _says(variables, 30, "rested")
         return True
 
     found = schedules.search(run, 5, first_seed=3)
-    assert found == schedules.Failing("seeded:3", {"PEERLANE_SCHEDULE": "seeded:3"}, None, 1, repeats=False)
+    reason = Reason("rested", 1)
+    assert found == schedules.Failing("seeded:3", {"PEERLANE_SCHEDULE": "seeded:3"}, None, 1, (reason,))
+    assert str(reason) == "rank 1 made no call for 1 s, so its queued operations were run"
 
 
 @pytest.mark.parametrize(
     ("text", "schedule"),
     [
         ("seeded:5", Schedule("seeded", 5)),
-        ("seeded:5:", Schedule("seeded", 5, ())),
+        ("seeded:5:0", Schedule("seeded", 5, ())),
         ("seeded:5:1,7,12", Schedule("seeded", 5, (1, 7, 12))),
     ],
 )
@@ -155,7 +158,7 @@ def test_parse_schedule_text_comes_back(text: str, schedule: Schedule) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["seeded:5:0", "seeded:5:3,2", "seeded:5:1,,2", "seeded:5:x", "lazy:1", "seeded:"]
+    "text", ["seeded:5:", "seeded:5:0,2", "seeded:5:3,2", "seeded:5:1,,2", "seeded:5:x", "lazy:1", "seeded:"]
 )
 def test_parse_wrong_schedule_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match="here: "):
@@ -194,6 +197,7 @@ def test_fault_bad_syntax_exits_2_and_says_what_is_valid(command: str, fault: st
     )
     assert done.returncode == 2
     assert "valid are" in done.stderr
+    assert done.stderr.count("--fault: ") == 1
 
 
 #: Prints how many calls are over, and afterwards which call took longest, and how long.
@@ -248,3 +252,57 @@ def test_fault_drawn_by_a_seed_is_the_one_that_was_drawn(tmp_path: Path) -> None
     done = _under(tmp_path, "launch", f"seed:{seed}")
     assert done.returncode == 128 + signal.SIGKILL
     assert f"rank {rank} " in done.stderr
+    assert f"peerlane launch: --fault seed:{seed} is kill:rank={rank},op={op}\n" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["launch", "check"])
+def test_fault_kill_is_told_as_such_and_not_as_a_crash(command: str, tmp_path: Path) -> None:
+    done = _under(tmp_path, command, "kill:rank=1,op=20")
+    (said,) = re.findall(r"peerlane launch: rank 1 \(pid \d+\) (.*?); ending the others", done.stderr)
+    assert said == "was killed by --fault kill:rank=1,op=20"
+    assert "[1] peerlane: --fault kill:rank=1,op=20 kills this process at its logged event 20" in done.stderr
+    assert "SIGKILL;" not in done.stderr
+
+
+def test_fault_kill_of_run_says_so_before_the_end(tmp_path: Path) -> None:
+    done = _under(tmp_path, "run", "kill:rank=0,op=20")
+    assert "peerlane: --fault kill:rank=0,op=20 kills this process at its logged event 20" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "launch", "check"])
+def test_fault_that_did_not_strike_is_told(command: str, tmp_path: Path) -> None:
+    rank = 0 if command == "run" else 1
+    fault = f"delay:rank={rank},op=5000,ms=1"
+    done = _under(tmp_path, command, fault)
+    assert done.returncode == 0, done.stderr
+    (events,) = re.findall(
+        rf"^peerlane {command}: --fault {fault} did not strike: rank {rank} logged (\d+) events$",
+        done.stderr,
+        re.M,
+    )
+    assert 40 <= int(events) < 5000
+
+
+def test_fault_that_struck_is_not_told_as_missing(tmp_path: Path) -> None:
+    assert "--fault" not in _under(tmp_path, "launch", "delay:rank=1,op=20,ms=1").stderr
+
+
+def test_fault_of_check_is_in_the_json(tmp_path: Path) -> None:
+    script, found = tmp_path / "calls.py", tmp_path / "found.json"
+    script.write_text(_CALLS)
+    given = ["--fault", "delay:rank=0,op=3,ms=2", "--fault", "kill:rank=1,op=9000"]
+    done = run_python(
+        ["-m", "peerlane", "check", "-n", "2", "--json", str(found), *given, str(script)], timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    struck, missing = json.loads(found.read_text())["faults"]
+    assert {name: struck[name] for name in ("given", "fault", "rank", "op", "ms", "struck")} == {
+        "given": given[1],
+        "fault": given[1],
+        "rank": 0,
+        "op": 3,
+        "ms": 2,
+        "struck": True,
+    }
+    assert (missing["struck"], missing["ms"], missing["rank"], missing["op"]) == (False, None, 1, 9000)
+    assert struck["events"] == missing["events"] >= 40

@@ -56,14 +56,14 @@ class Ran(NamedTuple):
         What the ranks printed, sorted by rank.
     steps : list of (int, int)
         The number of steps of each rank's group when the rank left it.
-    reasons : set of str
+    reasons : set of (str, int)
         Why it may not repeat.
     findings : list
     """
 
     said: list[str]
     steps: list[tuple[int, int]]
-    reasons: set[str]
+    reasons: set[tuple[str, int]]
     findings: list[tuple[object, ...]]
 
 
@@ -81,7 +81,8 @@ def _run(path: Path, ranks: int, seed: int, tmp_path: Path, command: str = "laun
     said = sorted(done.stdout.splitlines(), key=lambda line: line.partition("]")[0])
     # A callback may end between two steps, or one step later.
     steps = sorted((line["rank"], line["steps"]) for line in lines if path.stem != "callbacks")
-    return Ran(said, steps, {line["why"] for line in lines if line["why"]}, sorted(told))
+    reasons = {(line["why"], line["about"]) for line in lines if "why" in line}
+    return Ran(said, steps, reasons, sorted(told))
 
 
 def _repeats(path: Path, ranks: int, seed: int, tmp_path: Path, command: str = "launch") -> Ran:
@@ -100,6 +101,11 @@ def test_seeded_right_program_repeats(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 4, 5])
 def test_seeded_queued_work_is_run_before_a_rest(seed: int, tmp_path: Path) -> None:
     assert not _run(_HERE / "queued_work_then_barrier.py", 2, seed, tmp_path).reasons
+
+
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_seeded_memory_taken_back_after_a_sync_has_the_bytes(seed: int, tmp_path: Path) -> None:
+    assert not _run(_HERE / "taken_back.py", 2, seed, tmp_path).reasons
 
 
 @pytest.mark.parametrize("name", ["queued_work_then_barrier", "subgroups"])

@@ -44,6 +44,11 @@ class Lease(Protocol):
         """Return its number, unique in the process."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it has ended."""
+        ...
+
     def begin(self) -> None:
         """Begin the lease; its owner calls this once."""
         ...
@@ -350,6 +355,13 @@ class Ranks(Protocol):
 
     def bring_to(self, part: Memory) -> None:
         """Bring what other processes have staged for memory that this process lends as ``part``."""
+        ...
+
+    def await_all_to(self, part: Memory, seconds: float) -> None:
+        """Wait until other processes have delivered what their streams gave for memory that this process lends.
+
+        It takes ``seconds`` at most.
+        """
         ...
 
     def stage(self, stream: Queue | None, undelivered: OwnUndelivered, entry: int) -> None:

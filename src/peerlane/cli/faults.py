@@ -1,12 +1,15 @@
-"""``--fault``: kill or delay a rank at its n-th logged event."""
+"""``--fault``: kill or delay a rank at its n-th logged event, and tell what became of that."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from peerlane.backends.virtual.node import faults
 from peerlane.errors import InvalidValue
@@ -26,31 +29,152 @@ def add_fault_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def variables_of(args: argparse.Namespace) -> dict[str, str]:
-    """Return the variables that bring the faults to the ranks."""
-    return {faults.VARIABLE: ";".join(args.fault)} if args.fault else {}
-
-
-@contextlib.contextmanager
-def counted(args: argparse.Namespace) -> Iterator[None]:
-    """Have the processes that are started in the block count their events, which only a log does.
-
-    A log that was asked for already stays; else there is a small one until the block ends.
-    """
-    if not args.fault or os.environ.get(_LOG):
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True) as folder:
-        os.environ.update({_LOG: folder, _LOG_BYTES: _SMALL})
-        try:
-            yield
-        finally:
-            del os.environ[_LOG], os.environ[_LOG_BYTES]
-
-
 def _fault(text: str) -> str:
     try:
-        faults.parse(text, "--fault", 1)
+        faults.parse(text, "", 1)
     except InvalidValue as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a fault.
+
+    Attributes
+    ----------
+    given : str
+        As it was given.
+    planned : Planned
+    pid : int or None
+        The process that it struck.
+    events : int
+        How many events the rank had logged when it ended.
+    """
+
+    given: str
+    planned: faults.Planned
+    pid: int | None
+    events: int
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "given": self.given,
+            "fault": str(self.planned),
+            **self.planned._asdict(),
+            "struck": self.pid is not None,
+            "events": self.events,
+        }
+
+    def __str__(self) -> str:
+        what = f"--fault {self.planned}"
+        if self.pid is not None:
+            return f"{what} struck process {self.pid}"
+        return f"{what} did not strike: rank {self.planned.rank} logged {self.events:,} events"
+
+
+class Report:
+    """The faults of a run, and the file in which its processes note them.
+
+    Parameters
+    ----------
+    given : list of str
+        The faults, as ``--fault`` takes them.
+    ranks : int
+        The number of ranks.
+    path : Path
+    """
+
+    def __init__(self, given: list[str], ranks: int, path: Path) -> None:
+        self._given, self.path = given, path
+        self.planned = [faults.parse(text, "--fault", ranks) for text in given]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that bring the faults to the ranks."""
+        return {faults.VARIABLE: ";".join(map(str, self.planned)), faults.REPORT: str(self.path)}
+
+    @property
+    def drawn(self) -> list[str]:
+        """A line for each fault that a seed drew."""
+        pairs = zip(self._given, self.planned, strict=True)
+        return [f"--fault {given} is {planned}" for given, planned in pairs if given != str(planned)]
+
+    @property
+    def fates(self) -> list[Fate]:
+        """What became of each fault."""
+        lines = noted(self.path)
+        pids = {line["struck"]: line["pid"] for line in lines if "struck" in line}
+        events: dict[int, int] = {}
+        for line in lines:
+            if "events" in line:
+                events[line["rank"]] = max(line["events"], events.get(line["rank"], 0))
+        for number, planned in enumerate(self.planned):
+            if number in pids:
+                events[planned.rank] = max(planned.op, events.get(planned.rank, 0))
+        return [
+            Fate(given, planned, pids.get(number), events.get(planned.rank, 0))
+            for number, (given, planned) in enumerate(zip(self._given, self.planned, strict=True))
+        ]
+
+
+def noted(path: Path) -> list[dict[str, int]]:
+    """Return what processes have noted."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):  # its writer was killed
+                found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]
+
+
+def killer_of(pid: int) -> str:
+    """Return the fault that killed a process, empty if none did; by the variables of this process."""
+    path, planned = os.environ.get(faults.REPORT), os.environ.get(faults.VARIABLE, "").split(";")
+    for line in noted(Path(path)) if path else ():
+        if line.get("pid") == pid and line.get("struck", -1) in range(len(planned)):
+            fault = planned[line["struck"]]
+            if fault.startswith("kill:"):
+                return fault
+    return ""
+
+
+@contextlib.contextmanager
+def reported(given: list[str] | None, ranks: int) -> Iterator[Report | None]:
+    """Yield the report of a run's faults; None without faults."""
+    if not given:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "faults.jsonl")
+        path.touch()
+        yield Report(given, ranks, path)
+
+
+@contextlib.contextmanager
+def counted(args: argparse.Namespace, ranks: int, command: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Bring the faults to the processes that are started in the block; tell of those that did not strike.
+
+    Events are counted where they are logged.  A log that was asked for already stays; else there is a small one until
+    the block ends.
+    """
+    with reported(args.fault, ranks) as report, contextlib.ExitStack() as ends:
+        if report is None:
+            yield
+            return
+        for line in report.drawn:
+            say(f"{command}: {line}")
+        variables = report.variables
+        if not os.environ.get(_LOG):
+            folder = tempfile.TemporaryDirectory(prefix="peerlane-", ignore_cleanup_errors=True)
+            variables |= {_LOG: ends.enter_context(folder), _LOG_BYTES: _SMALL}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            faults.tell_events()  # of this process, if the program ran here
+            for name in variables:
+                os.environ.pop(name, None)
+            for fate in report.fates:
+                if fate.pid is None:
+                    say(f"{command}: {fate}")

@@ -8,7 +8,7 @@ import sys
 
 from peerlane.dialects import install, registered
 
-from .faults import add_fault_argument, variables_of
+from .faults import add_fault_argument
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -54,7 +54,7 @@ def set_up_node(args: argparse.Namespace) -> None:
 
 
 def set_up_program(args: argparse.Namespace) -> None:
-    """Set the node, the faults and the dialects, for this process and its children, and ``sys.argv``.
+    """Set the node and the dialects, for this process and its children, and ``sys.argv``.
 
     Raises
     ------
@@ -64,7 +64,6 @@ def set_up_program(args: argparse.Namespace) -> None:
         The vendor's own module is there and finds a device.
     """
     set_up_node(args)
-    os.environ.update(variables_of(args))
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, then run the program in this process."""
-    with counted(args):
+    with counted(args, int(os.environ.get("WORLD_SIZE") or 1), "peerlane run", _say):
         set_up_program(args)
         if args.fault:
             event_log.begin_as_told()  # this process was there before the log was asked for
@@ -59,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
         vars(main)["__builtins__"] = builtins
         sys.modules["__main__"] = main
         return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
+
+
+def _say(line: str) -> None:
+    if sys.stderr is not None:
+        print(line, file=sys.stderr)
 
 
 def _execute(main: ModuleType, load: Callable[[ModuleType], CodeType]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerlane.backends.virtual.node import schedule
+from peerlane.backends.virtual.node.schedule import Reason
 
 _CHANGES = 3  # priority changes of a drawn schedule
 _FEWEST_STEPS = 16  # that changes are drawn from, where a program has hardly any
@@ -33,15 +34,15 @@ class Failing:
         The steps at which a priority changes, as few as still fail; None if the schedule has no priorities.
     runs : int
         How many runs it took to find it, without those that reduced the changes.
-    repeats : bool
-        Whether the failing run was one that the same schedule repeats.
+    reasons : tuple of Reason
+        Why the failing run may not repeat; empty if it does.
     """
 
     schedule: str
     variables: dict[str, str]
     changes: tuple[int, ...] | None
     runs: int
-    repeats: bool
+    reasons: tuple[Reason, ...]
 
     def command(self, words: str) -> str:
         """Return the command line that repeats the failure; ``words`` is the rest of it."""
@@ -69,9 +70,10 @@ class Report:
         return [line for line in found if isinstance(line, dict)]
 
     @property
-    def reasons(self) -> list[str]:
+    def reasons(self) -> tuple[Reason, ...]:
         """Why the run may not repeat; empty if it does."""
-        return sorted({str(line["why"]) for line in self._lines() if line.get("why")})
+        told = {Reason(str(line["why"]), int(str(line["about"]))) for line in self._lines() if "why" in line}
+        return tuple(sorted(told))
 
     @property
     def steps(self) -> int:
@@ -149,12 +151,12 @@ def search(
     seed = random.SystemRandom().randrange(1 << 32) if first_seed is None else first_seed
     steps = _FEWEST_STEPS
 
-    def fails(wanted: schedule.Schedule) -> tuple[bool, bool]:
+    def fails(wanted: schedule.Schedule) -> tuple[bool, tuple[Reason, ...]]:
         nonlocal steps
         with reported({}) as (report, variables):
             failed = run({schedule.VARIABLE: str(wanted), **variables})
             steps = max(steps, report.steps)
-            return failed, not report.reasons
+            return failed, report.reasons
 
     for number in range(schedules):
         dice = random.Random(seed + number)
@@ -163,22 +165,24 @@ def search(
             most = min(number // 2 % (_CHANGES + 1), steps)
             changes = tuple(sorted(dice.sample(range(1, steps + 1), most)))
         wanted = schedule.Schedule("seeded", seed + number, changes)
-        failed, repeats = fails(wanted)
+        failed, reasons = fails(wanted)
         if failed:
             if changes:
-                wanted, repeats = _with_fewest(wanted, repeats, fails)
+                wanted, reasons = _with_fewest(wanted, reasons, fails)
             variables = {schedule.VARIABLE: str(wanted)}
-            return Failing(str(wanted), variables, wanted.changes, number + 1, repeats)
+            return Failing(str(wanted), variables, wanted.changes, number + 1, reasons)
     return None
 
 
 def _with_fewest(
-    wanted: schedule.Schedule, repeats: bool, fails: Callable[[schedule.Schedule], tuple[bool, bool]]
-) -> tuple[schedule.Schedule, bool]:
+    wanted: schedule.Schedule,
+    reasons: tuple[Reason, ...],
+    fails: Callable[[schedule.Schedule], tuple[bool, tuple[Reason, ...]]],
+) -> tuple[schedule.Schedule, tuple[Reason, ...]]:
     """Leave out priority changes one by one, as long as the program still fails."""
     for step in wanted.changes or ():
         fewer = wanted._replace(changes=tuple(each for each in wanted.changes or () if each != step))
         failed, again = fails(fewer)
         if failed:
-            wanted, repeats = fewer, again
-    return wanted, repeats
+            wanted, reasons = fewer, again
+    return wanted, reasons

@@ -75,6 +75,10 @@ class _Words:
         return made, Terms(bytes(self.handle).decode(), line, number)
 
 
+_DELIVERY_SECONDS = (
+    3.0  # that peers have to deliver what they were given; a process that rests delivers after 1 s
+)
+
 _lock = threading.Lock()
 _banks: dict[bool, list[_Words]] = {}  # by whether all processes of the user may open them
 
@@ -169,7 +173,11 @@ class Loan:
         self._lease, self._words, self._terms = lease, words, terms
 
     def take_back(self) -> None:
-        """End the loan: refuse all further uses; idempotent."""
+        """End the loan: refuse all further uses, when what streams have written has arrived; idempotent."""
+        if self._part is not None and self._lease is not None and not self._lease.has_ended:
+            part = self._part[0]
+            if _device(part).backend.ranks.lateness == "seeded":
+                _device(part).backend.ranks.await_all_to(part, _DELIVERY_SECONDS)
         if self._lease is not None:
             self._lease.take_back()
         if self._part is not None:

@@ -93,6 +93,7 @@ class VirtualRanks:
     undelivered = staticmethod(_core.Undelivered)
     bring = staticmethod(_core.Signal.expect)
     bring_to = staticmethod(_core.Undelivered.bring_all_to)
+    await_all_to = staticmethod(_core.Undelivered.await_all_to)
     write_word = staticmethod(_core.submit_write_word)
 
     def __init__(self, ledger: Callable[[], _core.Ledger]) -> None:

@@ -11,13 +11,13 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from peerlane.checker.chrome_trace import write_trace
 from peerlane.checker.timeline import read_timeline
-from peerlane.cli import schedules
-from peerlane.cli.faults import variables_of
+from peerlane.cli import faults, schedules
 from peerlane.cli.launch import add_grace_argument, count_of_ranks
 from peerlane.cli.node_options import node_from
 from peerlane.cli.outputs import check_files, unwritable
@@ -63,8 +63,22 @@ def run(args: argparse.Namespace) -> int:
     wanted = Wanted(_command(args), keep=args.html is not None or args.trace is not None)
     if args.schedules is not None:
         return _run_many(args, wanted)
-    with wanted.run(variables_of(args)) as outcome:
+    with _ran(args, wanted, {}) as outcome:
         return _tell(args, outcome)
+
+
+@contextlib.contextmanager
+def _ran(args: argparse.Namespace, wanted: Wanted, variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Run the program once, with its faults."""
+    with faults.reported(args.fault, args.ranks or 1) as report:
+        if report is None:
+            with wanted.run(variables) as outcome:
+                yield outcome
+            return
+        for line in report.drawn:
+            say(line, sys.stderr)
+        with wanted.run({**report.variables, **variables}) as outcome:
+            yield replace(outcome, faults=tuple(report.fates))
 
 
 def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
@@ -75,7 +89,7 @@ def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
         def fails(variables: Mapping[str, str]) -> bool:
             nonlocal told
             with contextlib.ExitStack() as run:
-                outcome = run.enter_context(wanted.run({**variables_of(args), **variables}))
+                outcome = run.enter_context(_ran(args, wanted, variables))
                 if outcome.is_interrupted:
                     raise KeyboardInterrupt
                 failed = _exit_code(outcome) != 0
@@ -93,10 +107,13 @@ def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
 def _tell(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing | None = None) -> int:
     code = _exit_code(outcome)
     show(outcome, sys.stderr, sources=_sources(args), runs=args.schedules or 1)
+    for fault in outcome.faults:
+        if fault.pid is None:
+            say(str(fault), sys.stderr)
     if failing is not None:
         show_schedule(failing, sys.stderr, command=_shown(args))
     files = {
-        "json": lambda path: write_json(path, outcome.report, code, failing),
+        "json": lambda path: write_json(path, outcome, code, failing),
         "html": lambda path: write_html(path, outcome, command=_shown(args), sources=_sources(args)),
         "trace": lambda path: write_trace(path, read_timeline(outcome.logs)),
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peerlane.checker import Checker
+from peerlane.cli.faults import Fate
 from peerlane.cli.launch import processes
 from peerlane.diagnostics import event_log
 from peerlane.errors import Error, Fault
@@ -42,12 +43,15 @@ class Outcome:
         The folder with the logs of all processes.
     is_interrupted : bool
         Whether a signal came that was to end the program.
+    faults : tuple of Fate
+        What became of the faults of ``--fault``.
     """
 
     code: int
     report: dict[str, Any]
     logs: Path
     is_interrupted: bool = False
+    faults: tuple[Fate, ...] = ()
 
 
 @dataclass(frozen=True)

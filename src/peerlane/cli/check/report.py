@@ -53,10 +53,7 @@ def show_schedule(failing: Failing, file: TextIO | None, *, command: str) -> Non
     changes = failing.changes
     fewest = f"; it needs {_counted(len(changes), 'priority change')}" if changes else ""
     lines = [f"run {failing.runs:,} failed{fewest}; this repeats it:", f"  {failing.command(command)}"]
-    if not failing.repeats:
-        lines.append(
-            "it may not repeat: a rank slept outside of peerlane, so the schedule did not decide alone"
-        )
+    lines += [f"it may not repeat: {reason}" for reason in failing.reasons]
     _write(file, "\n".join(line if line.startswith(" ") else _SAYS + line for line in lines))
 
 
@@ -71,11 +68,15 @@ def _write(file: TextIO, text: str) -> None:
         file.flush()
 
 
-def write_json(path: Path, report: Mapping[str, Any], code: int, failing: Failing | None = None) -> None:
-    """Write the report with the exit code, and with the schedule of a run that failed."""
-    whole = {"version": report["version"], "exit": code, **report}
+def write_json(path: Path, outcome: Outcome, code: int, failing: Failing | None = None) -> None:
+    """Write the report with the exit code, with the faults, and with the schedule of a run that failed."""
+    report = outcome.report
+    whole: dict[str, Any] = {"version": report["version"], "exit": code, **report}
+    if outcome.faults:
+        whole["faults"] = [fault.as_json() for fault in outcome.faults]
     if failing is not None:
         whole["schedule"] = failing.schedule
+        whole["may_not_repeat"] = [reason._asdict() for reason in failing.reasons]
     _write_whole(path, json.dumps(whole, indent=1) + "\n")
 
 

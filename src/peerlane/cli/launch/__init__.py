@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     check_file("--trace", args.trace)
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
-    with counted(args), told("peerlane launch", _say):
+    with counted(args, args.ranks, "peerlane launch", _say), told("peerlane launch", _say):
         set_up_program(args)
         words = _words(args.form, *sys.argv)
         if args.trace is None:

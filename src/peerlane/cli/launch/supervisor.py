@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from peerlane.cli.faults import killer_of
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
@@ -50,7 +51,8 @@ class _Rank:
     @property
     def fate(self) -> str:
         if self.code is not None and self.code < 0:
-            return f"was killed by {processes.signal_name(-self.code)}"
+            fault = killer_of(self.pid) if self.code == -signal.SIGKILL else ""
+            return f"was killed by {f'--fault {fault}' if fault else processes.signal_name(-self.code)}"
         return f"exited with {self.code}"
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
 import os
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from peerlane import _core
 from peerlane.errors import BadArgument, Fault, InvalidValue
 
 VARIABLE = "PEERLANE_FAULT"  # faults as --fault takes them, with semicolons between them
+REPORT = "PEERLANE_FAULT_REPORT"  # a file: which faults struck, and how many events each process logged
 
 _NUMBERS = {"kill": ("rank", "op"), "delay": ("rank", "op", "ms")}
 _MOST = {"rank": 4095, "op": (1 << 63) - 1, "ms": 86_400_000}
 _LAST_DRAWN = 200  # op of a drawn fault
 _LONGEST_DRAWN = 200  # ms
 _VALID = "valid are kill:rank=R,op=N, delay:rank=R,op=N,ms=M and seed:S, with whole numbers"
+
+
+_planned: list[tuple[str, int]] = []  # the report of this process, and its rank
 
 
 class Planned(NamedTuple):
@@ -35,9 +43,13 @@ class Planned(NamedTuple):
     op: int
     ms: int | None
 
+    def __str__(self) -> str:
+        where = f"rank={self.rank},op={self.op}"
+        return f"kill:{where}" if self.ms is None else f"delay:{where},ms={self.ms}"
+
 
 def parse(text: str, source: str, size: int) -> Planned:
-    """Return a fault; a seed draws its rank from ``size`` ranks.
+    """Return a fault; a seed draws its rank from ``size`` ranks.  An empty ``source`` is not named in errors.
 
     Raises
     ------
@@ -47,12 +59,13 @@ def parse(text: str, source: str, size: int) -> Planned:
     kind, colon, rest = text.partition(":")
     if kind == "seed" and colon and _is_number(rest):
         return _drawn(int(rest), size)
+    said = f"{source}: " if source else ""
     names = _NUMBERS.get(kind)
     words = [word.partition("=") for word in rest.split(",")]
     given = {name: number for name, _, number in words}
     if names is None or len(words) != len(names) or set(given) != set(names):
         raise InvalidValue(
-            f"{source}: {text!r} is not a fault; {_VALID}",
+            f"{said}{text!r} is not a fault; {_VALID}",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("fault", text, rule=_VALID),
         )
@@ -60,7 +73,7 @@ def parse(text: str, source: str, size: int) -> Planned:
         least = 1 if name == "op" else 0
         if not _is_number(number) or not least <= int(number) <= _MOST[name]:
             raise InvalidValue(
-                f"{source}: {name} of {text!r} is {number!r}; valid are {least} to {_MOST[name]}",
+                f"{said}{name} of {text!r} is {number!r}; valid are {least} to {_MOST[name]}",
                 fault=Fault.BAD_CONFIG,
                 detail=BadArgument(name, number, least=least, most=_MOST[name]),
             )
@@ -91,5 +104,30 @@ def begin(environ: Mapping[str, str] = os.environ) -> None:
     rank, size = (int(environ.get(name) or least) for name, least in (("RANK", 0), ("WORLD_SIZE", 1)))
     planned = [parse(text, VARIABLE, size) for text in texts.split(";")]
     _core.plan_faults(
-        [(each.op, each.ms is None, (each.ms or 0) * 1_000_000) for each in planned if each.rank == rank]
+        [
+            (each.op, each.ms is None, (each.ms or 0) * 1_000_000, _noted({"struck": number}), _said(each))
+            for number, each in enumerate(planned)
+            if each.rank == rank
+        ],
+        environ.get(REPORT, ""),
     )
+    _planned[:] = [(environ.get(REPORT, ""), rank)]
+    atexit.unregister(tell_events)
+    atexit.register(tell_events)
+
+
+def _noted(facts: dict[str, int]) -> str:
+    return json.dumps({"pid": os.getpid(), **facts}) + "\n"
+
+
+def _said(fault: Planned) -> str:
+    if fault.ms is not None:
+        return ""
+    return f"peerlane: --fault {fault} kills this process at its logged event {fault.op}\n"
+
+
+def tell_events() -> None:
+    """Note how many events this process has logged, if faults were planned for it."""
+    for path, rank in _planned:
+        with contextlib.suppress(OSError), Path(path).open("a", encoding="utf-8") as file:
+            file.write(_noted({"rank": rank, "events": _core.counted_events()}))

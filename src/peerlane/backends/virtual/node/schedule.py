@@ -27,12 +27,34 @@ REPORT = "PEERLANE_SCHEDULE_REPORT"  # a file to which processes append what the
 
 _SEEDS = range(1 << 64)
 _MOST_CHANGES = 1000
-_WHYS = (
-    "",
-    "rank {} slept or waited outside of peerlane for 0.1 s, or polled there for 2 s, and gave up its turn",
-    "rank {} made no call for 1 s, so its queued operations were run",
-    "rank {} did not get its turn within 60 s",
-)
+#: Why a run may not repeat, by native code's number; the texts are about a rank.
+_WHYS = {
+    "slept": "rank {} slept or waited outside of peerlane for 0.1 s, and gave up its turn",
+    "rested": "rank {} made no call for 1 s, so its queued operations were run",
+    "took_long": "rank {} did not get its turn within 60 s",
+    "polled": "rank {} had its turn for 2 s without a call that lets others go on, and gave it up",
+    "stopped": "the process of rank {} was stopped for 2 s, and lost its turn",
+    "elsewhere": "rank {} takes turns in another group, which it made before",
+}
+_UNKNOWN = "rank {} wrote nonsense where the ranks note whose turn it is"
+
+
+class Reason(NamedTuple):
+    """Why a run may not repeat.
+
+    Attributes
+    ----------
+    why : str
+        One of ``slept``, ``rested``, ``took_long``, ``polled``, ``stopped`` and ``elsewhere``, or ``unknown``.
+    rank : int
+        The rank that it is about.
+    """
+
+    why: str
+    rank: int
+
+    def __str__(self) -> str:
+        return _WHYS.get(self.why, _UNKNOWN).format(self.rank)
 
 
 class Schedule(NamedTuple):
@@ -45,7 +67,7 @@ class Schedule(NamedTuple):
     seed : int or None
         None: to be drawn.
     changes : tuple of int or None
-        With priorities, the steps at which one changes; None without.
+        With priorities, the steps at which one changes; None without.  In texts a 0 stands for no step.
     """
 
     name: str
@@ -56,7 +78,7 @@ class Schedule(NamedTuple):
         if self.seed is None:
             return self.name
         text = f"{self.name}:{self.seed}"
-        return text if self.changes is None else f"{text}:{','.join(map(str, self.changes))}"
+        return text if self.changes is None else f"{text}:{','.join(map(str, self.changes)) or 0}"
 
 
 _present: list[Schedule] = []
@@ -89,12 +111,12 @@ def parse(text: str, source: str) -> Schedule:
         )
     if not second:
         return Schedule(name, int(seed))
-    words = changes.split(",") if changes else []
+    words = changes.split(",") if changes != "0" else []
     steps = [int(word) for word in words if word.isdecimal() and word.isascii() and len(word) <= 19]
     if len(steps) != len(words) or len(steps) > _MOST_CHANGES or steps != sorted(set(steps)) or 0 in steps:
         raise InvalidValue(
-            f"{source}: the steps of the schedule are {changes!r}; valid are at most {_MOST_CHANGES:,} numbers from "
-            "1 on, each above the one before, with commas between them",
+            f"{source}: the steps of the schedule are {changes!r}; valid are 0 for none, or at most "
+            f"{_MOST_CHANGES:,} numbers from 1 on, each above the one before, with commas between them",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument(
                 "steps", changes, least=1, rule="each above the one before, with commas between them"
@@ -130,12 +152,22 @@ def _tell_own() -> None:
 
 
 def tell(rank: int, steps: int, why: int, about: int) -> None:
-    """Append to the file that ``PEERLANE_SCHEDULE_REPORT`` names what the steps of a rank's group were."""
+    """Append to the file that ``PEERLANE_SCHEDULE_REPORT`` names what the steps of a rank's group were.
+
+    Parameters
+    ----------
+    rank, steps : int
+    why : int
+        Native code's number of the reason why the run may not repeat; 0 if it does.
+    about : int
+        The rank that the reason is about.
+    """
     path = os.environ.get(REPORT)
     if not path:
         return
-    reason = _WHYS[why] if why < len(_WHYS) else "rank {} wrote nonsense"
-    line = {"pid": os.getpid(), "rank": rank, "steps": steps, "why": reason.format(about)}
+    line: dict[str, object] = {"pid": os.getpid(), "rank": rank, "steps": steps}
+    if why:
+        line |= {"why": dict(enumerate(_WHYS, 1)).get(why, "unknown"), "about": about}
     with contextlib.suppress(OSError), Path(path).open("a", encoding="utf-8") as file:  # the run matters more
         file.write(json.dumps(line) + "\n")
 
