@@ -370,3 +370,31 @@ def test_barrier_peer_without_memory_raises_at_once_in_all_ranks(node: Node) -> 
 
     told = run_ranks(3, work, ends_together=False, workspace=16 << 20)
     assert told == ["PeerLost", "OutOfMemory", "PeerLost"]
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_barrier_rank_that_comes_first_does_not_get_the_error_of_another(node: Node, first: int) -> None:
+    node("devices=3,memory=64MiB")
+    is_taken, has_raised = threading.Barrier(3), threading.Event()
+
+    def work(group: pl.Group) -> str:
+        taken = group.device.allocate(60 << 20) if group.rank == 1 else None
+        is_taken.wait(60)
+        if group.rank != first:
+            assert has_raised.wait(60)
+        try:
+            with pytest.raises(pl.Error) as told:
+                group.barrier()
+        finally:
+            has_raised.set()
+        with pytest.raises(pl.Closed, match="ended with a failure"):
+            group.barrier()
+        if taken is not None:
+            taken.close()
+        return type(told.value).__name__
+
+    assert run_ranks(3, work, ends_together=False, workspace=16 << 20) == [
+        "PeerLost",
+        "OutOfMemory",
+        "PeerLost",
+    ]

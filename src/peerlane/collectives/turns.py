@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from peerlane.collectives import logged
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics import event_log, turns
-from peerlane.errors import Closed, Refused
+from peerlane.errors import Closed, Error, Refused
 
 if TYPE_CHECKING:
     from peerlane.ranks.invite import Invitations
@@ -58,6 +58,7 @@ class Turns:
         ] = {}  # the last operation of each lane; None: of the collectives
         self._own: dict[Lane | None, Stream] = {}
         self._failure = ""
+        self._untold: Error | None = None  # of the workspace that another rank's thread made
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
         with _here_lock:
@@ -166,11 +167,18 @@ class Turns:
             for each in others:
                 with each._lock:
                     if not each._failure:
-                        each._made(call)
+                        each._make_for(call)
         except BaseException as error:
             with self._lock:
                 self._fail(call, error)
             raise
+
+    def _make_for(self, call: str) -> None:
+        """Make the workspace in the thread of another rank: a refusal is raised where this rank calls."""
+        try:
+            self._made(call)
+        except Error as error:
+            self._untold = error
 
     def _is_beside(self, other: Turns) -> bool:
         """Tell whether ``other`` is another rank of the same group in this process."""
@@ -226,6 +234,9 @@ class Turns:
         return self._own[lane]
 
     def _check_sound(self, call: str) -> None:
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold.with_traceback(None)
         if self._failure:
             raise Closed(
                 f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
