@@ -23,6 +23,7 @@ constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gi
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
 constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process
+constexpr uint64_t kMostDoublings = 5;            // of the steps of others until a blocked rank looks again
 constexpr unsigned kIdlePause = 200;              // microseconds
 constexpr uint64_t kTurnsInARow = 4;              // on the average: to wake another thread costs more than most steps
 constexpr uint64_t kLongestStreak = 256;          // of turns of the rank with the highest priority
@@ -148,10 +149,13 @@ uint64_t Turns::draw() {
     while (true) {
         const uint64_t step = header().steps.fetch_add(1, std::memory_order_relaxed) + 1;
         const uint64_t progress = header().progress.load(std::memory_order_relaxed);
+        const uint64_t signals = header().signals.load(std::memory_order_relaxed);
         std::vector<uint32_t> able, blocked;
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
             if (state(rank) != in) continue;
-            const bool is_blocked = line(rank).blocked_at.load(std::memory_order_relaxed) == progress + 1;
+            const Line& at = line(rank);
+            const bool is_blocked = at.blocked_until.load(std::memory_order_relaxed) > progress &&
+                                    at.signals.load(std::memory_order_relaxed) == signals;
             (is_blocked ? blocked : able).push_back(rank);
         }
         const std::vector<uint32_t>& from = able.empty() ? blocked : able;
@@ -170,7 +174,7 @@ uint64_t Turns::draw() {
         const uint32_t best = *std::max_element(from.begin(), from.end(), [&](uint32_t a, uint32_t b) { return priority(a) < priority(b); });
         const bool is_to_fall = streak_ends(best, from.size() == 1) | (drawn.change_at(step) != 0);
         if (!is_to_fall) return best + 1;
-        const uint64_t falls = header().falls.fetch_add(1, std::memory_order_relaxed) + 1;
+        const uint64_t falls = uint64_t{header().falls.fetch_add(1, std::memory_order_relaxed)} + 1;
         line(best).priority.store(Draws::kFallen - std::min(falls, Draws::kFallen - 1), std::memory_order_relaxed);
     }
 }
@@ -191,9 +195,15 @@ void Turns::pass(bool blocked) {
         if (!holds()) return;
         const uint64_t progress = header().progress.load(std::memory_order_relaxed);
         if (blocked) {
-            line(rank_).blocked_at.store(progress + 1, std::memory_order_relaxed);
-            is_idle = header().idle.fetch_add(1, std::memory_order_relaxed) > 2 * uint64_t{ranks_};
+            Line& mine = line(rank_);
+            const uint64_t looks = std::min(mine.looks.load(std::memory_order_relaxed), kMostDoublings);
+            mine.looks.store(looks + 1, std::memory_order_relaxed);
+            mine.blocked_until.store(progress + (uint64_t{1} << looks), std::memory_order_relaxed);
+            mine.signals.store(header().signals.load(std::memory_order_relaxed), std::memory_order_relaxed);
+            is_idle = header().idle.fetch_add(1, std::memory_order_relaxed) > 2 * ranks_;
         } else {
+            line(rank_).looks.store(0, std::memory_order_relaxed);
+            line(rank_).blocked_until.store(0, std::memory_order_relaxed);
             header().progress.store(progress + 1, std::memory_order_relaxed);
             header().idle.store(0, std::memory_order_relaxed);
         }
@@ -308,12 +318,17 @@ void Turns::regain() {
     if (mine && is_mine() && !mine->await(now_ns() + kLongest)) mine->mark_here(took_long, mine->rank_);
 }
 
+void Turns::signal() {
+    if (Turns* const mine = current()) mine->header().signals.fetch_add(1, std::memory_order_relaxed);
+}
+
 void Turns::go_inside() {
     if (Turns* const mine = of_thread.turns.get()) mine->inside_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Turns::come_out() {
     if (Turns* const mine = of_thread.turns.get()) mine->inside_.fetch_sub(1, std::memory_order_relaxed);
+    signal();   // who answered may have told others, too
 }
 
 void Turns::mark_here(Why why, uint32_t rank) {

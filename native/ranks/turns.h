@@ -66,6 +66,8 @@ class Turns {
     static bool blocked(uint64_t until_ns);
     static bool await_turn(uint64_t until_ns);
     static void regain();                     // before a call returns
+    // The calling thread has told another rank something.
+    static void signal();
     // The calling thread waits in peerlane for what another process answers at once: it keeps its turn longer.
     static void go_inside();
     static void come_out();
@@ -107,14 +109,17 @@ class Turns {
     using Word = std::atomic<uint64_t>;
     enum State : uint64_t { absent, in, away, left, declined };
     struct Line {
-        Word state, blocked_at, priority;
+        Word state, priority;
+        Word blocked_until;   // as `progress`; a rank that found nothing to do often is asked less often
+        Word looks, signals;  // how often in a row it found nothing, and what `signals` was then
         Doorbell bell;
     };
     struct Header {   // in the second half of rank 0's line
         Word holder;     // the rank, plus one; 0: nobody, before all have joined or while all are away
-        Word steps, progress, idle, why;
+        Word steps, progress, why;
+        Word signals;    // a rank did something that a blocked one may wait for
         Word beat_ns;    // the holder's process said that it lives
-        Word falls;      // how often the priority of a rank fell
+        std::atomic<uint32_t> idle, falls;   // how often in a row all found nothing to do; how often a priority fell
         Word streak;     // the rank that was drawn last, plus one, and above 32 bits how often in a row
     };
 

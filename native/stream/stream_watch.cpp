@@ -165,6 +165,7 @@ Doorbell& Scheduler::bell() {
 }
 
 void Scheduler::wake_waiters(Notify& notify) {
+    if (Turns::is_on()) [[unlikely]] Turns::signal();
     wake_notify(notify.line);
     if (SharedSignal* const with = notify.shared()) with->ring();
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from checker.checking import TESTS, checked_program, told
@@ -23,6 +25,14 @@ def test_order_of_processes_by_sockets_is_not_seen_and_labelled() -> None:
     done = checked_program(PROGRAM, "sockets")
     assert done.code == 0, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", False)}, done.output
+
+
+def test_order_of_ranks_by_a_socket_of_a_c_library_is_not_seen_and_labelled(tmp_path: Path) -> None:
+    done = checked_program(PROGRAM.with_name("by_c_library.py"), str(tmp_path / "socket"), ranks=2)
+    assert done.code == 0, done.output
+    (race,) = done.findings
+    assert (race["kind"], race["certain"]) == ("race", False)
+    assert "a means that peerlane does not see" in race["why"]
 
 
 def test_race_of_processes_that_have_no_other_way_to_talk_is_certain() -> None:

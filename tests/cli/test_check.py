@@ -324,3 +324,70 @@ def test_lines_of_one_wrapper_are_told_apart_by_their_callers(check: Check, tmp_
     done = check("wrapped.py")
     assert done.returncode == 3
     assert "after line 7, before line 8" in " ".join(done.stderr.split()), done.stderr
+
+
+#: Two file systems of a mount namespace of its own: no room for logs in memory, and little on the disk.
+SMALL_DISKS = """
+mount -t tmpfs -o size=64k none /dev/shm && mount -t tmpfs -o size=768k none "$1" || exit 125
+export TMPDIR="$1" && shift && exec "$@"
+"""
+HAS_NAMESPACES = (
+    subprocess.run(
+        ["unshare", "-rm", "sh", "-c", SMALL_DISKS, "sh", "/mnt", "true"], capture_output=True, check=False
+    ).returncode
+    == 0
+)
+
+#: The copies of the second stream are ordered by an event that the log has no room for.
+MANY = """
+import peerlane as pl
+device = pl.devices()[0]
+with device.create_stream() as s, device.create_stream() as t:
+    a, b = device.allocate(4096), device.allocate(4096)
+    for turn in range(30_000):
+        pl.copy(a[turn % 64 * 64:][:8], b[:8], stream=s)
+        if turn % 100 == 99:
+            t.wait(s)
+            b[64:128].fill(turn % 256, stream=t)
+            s.wait(t)
+            pl.copy(a[:64], b[64:128], stream=s)
+    s.sync()
+    t.sync()
+    print("came", int(a.view()[0]))
+"""
+
+
+@pytest.mark.skipif(
+    not HAS_NAMESPACES, reason="this process may not mount a file system in a namespace of its own"
+)
+def test_check_on_a_full_disk_lets_the_program_run_and_counts_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(MANY)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    words = [
+        sys.executable,
+        "-m",
+        "peerlane",
+        "check",
+        "--json",
+        "found.json",
+        "--html",
+        "page.html",
+        "many.py",
+    ]
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", SMALL_DISKS, "sh", str(tmp_path / "disk"), *words],
+        cwd=tmp_path,
+        env=os.environ | {"PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("came ")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["exit"], found["complete"]) == (0, False)
+    assert found["dropped"] > 1000
+    assert [each for each in found["findings"] if each["certain"]] == []
+    assert f"{found['dropped']:,} events were dropped" in done.stderr

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.timeout(300)
+
+_SLEEP_SECONDS, _REST_SECONDS = 0.1, 1.0  # until a rank that sleeps gives up its turn; until a process rests
 
 #: Ranks write to one another without all the waits that they need, and say what they saw.
 _RACES = """
@@ -47,6 +51,14 @@ with pl.Group(window=1 << 16, notifies="fifo") as group:
 def _run(
     program: str, schedule: str, tmp_path: Path, ranks: int = 4
 ) -> tuple[list[str], list[dict[str, object]]]:
+    seen, lines, _ = _run_told(program, schedule, tmp_path, ranks)
+    return seen, lines
+
+
+def _run_told(
+    program: str, schedule: str, tmp_path: Path, ranks: int
+) -> tuple[list[str], list[dict[str, object]], str]:
+    """Run a program; return what its ranks saw, the lines of the report, and the standard error."""
     script, report = tmp_path / "races.py", tmp_path / "report.jsonl"
     script.write_text(program.replace("{more}", "pass"))
     report.unlink(missing_ok=True)
@@ -55,7 +67,8 @@ def _run(
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in report.read_text().splitlines()]
-    return sorted(line.partition("saw ")[2] for line in done.stdout.splitlines() if "saw" in line), lines
+    seen = sorted(line.partition("saw ")[2] for line in done.stdout.splitlines() if "saw" in line)
+    return seen, lines, done.stderr
 
 
 def _reasons(lines: list[dict[str, object]]) -> set[tuple[object, object]]:
@@ -136,6 +149,62 @@ def test_seeded_rank_that_sleeps_is_told_and_holds_nobody_up(tmp_path: Path) -> 
     seen, lines = _run(program, "seeded:3", tmp_path, 2)
     assert seen == ["0", "1", *["calls that took their turns"] * 2]
     assert _reasons(lines) == {("slept", 1)}
+
+
+#: Rank 1 sleeps with its turn, and rank 0 says when its next call returned; both tell the time by one clock.
+_GIVES_UP = """
+    channel.notify(1)
+    channel.wait(1, timeout=30)
+    if rank == 1:
+        print("slept at", time.monotonic(), file=sys.stderr)
+        time.sleep(3)
+    else:
+        times = [time.monotonic()]
+        while times[-1] - times[0] < 2:
+            group.window.view()
+            times.append(time.monotonic())
+        spans = [(after - before, after) for before, after in zip(times, times[1:])]
+        print("longest", *max(spans), file=sys.stderr)
+"""
+
+
+def test_seeded_rank_that_sleeps_gives_up_its_turn_after_100_ms(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    program = _MORE.replace("    {more}", _GIVES_UP)
+    _, lines, told = _run_told(program, "seeded:3", tmp_path, 2)
+    assert _reasons(lines) == {("slept", 1)}
+    (slept,) = re.findall(r"slept at (\S+)", told)
+    ((longest, until),) = re.findall(r"longest (\S+) (\S+)", told)
+    took = float(until) - float(slept)
+    record_property("seconds", took)
+    assert float(longest) <= took + 0.1
+    assert _SLEEP_SECONDS <= took < 5 * _SLEEP_SECONDS, f"it took {took:.3f} s"
+
+
+#: Rank 0 makes no call, and looks at memory for bytes that its own stream is to bring.
+_RESTS = """
+    if rank == 0:
+        seen = memoryview(group.window)
+        stream = group.device.create_stream()
+        group.window[:64].fill(5, stream=stream)
+        group.window[64:128].fill(6, stream=stream)
+        began = time.monotonic()
+        while seen[127] != 6 or seen[0] != 5: pass
+        print("rested", time.monotonic() - began, file=sys.stderr)
+        stream.sync()
+"""
+
+
+def test_seeded_rank_that_makes_no_call_has_its_operations_run_after_1_s(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    program = _MORE.replace("    {more}", _RESTS)
+    _, lines, told = _run_told(program, "seeded:3", tmp_path, 2)
+    (took,) = map(float, re.findall(r"rested (\S+)", told))
+    record_property("seconds", took)
+    assert _reasons(lines) == {("rested", 0)}
+    assert _REST_SECONDS * 0.9 <= took < 5 * _REST_SECONDS, f"it took {took:.3f} s"
 
 
 @pytest.mark.parametrize("command", ["launch", "check"])

@@ -3,7 +3,7 @@
 While a log is on, these tell it: child processes and their ends, however they are started; the semaphores of
 ``multiprocessing``, and all that is made of them (locks, conditions, events, barriers); its pipes, and all that is
 made of them (queues, pools, executors).  Of other ways to talk (sockets, pipes of the system, mapped files, shared
-memory) the log has only that they are there.
+memory, and these by functions of a C library) the log has only that they are there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import multiprocessing.reduction
 import multiprocessing.sharedctypes
 import multiprocessing.synchronize
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -212,11 +213,22 @@ def _follow_ways_out() -> None:
     sys.addaudithook(_audited)
 
 
-def _audited(event: str, _: tuple[Any, ...]) -> None:
+#: Functions of C libraries by which processes tell each other something.
+_TALKING = re.compile(
+    r"socket|connect|bind|accept|pipe|mkfifo|mmap|shm|sem_|semget|msg|mq_|eventfd|futex|syscall|fork"
+)
+
+
+def _audited(event: str, about: tuple[Any, ...]) -> None:
     if event in ("socket.connect", "socket.bind"):
         _way_out(event, 1)
     elif event == "mmap.__new__":
         _way_out(event, 1, _OF_THEIR_OWN)
+    elif event == "ctypes.dlsym" and _TALKING.match(str(about[1])):  # a call of it tells nothing
+        depth = 1
+        while sys._getframe(depth + 1).f_globals.get("__name__") == "ctypes":
+            depth += 1
+        _way_out(f"{about[1]} of a C library", depth)
 
 
 def _way_out(how: str, depth: int, besides: Container[str] = ("peerlane",)) -> None:
