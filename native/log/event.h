@@ -62,16 +62,25 @@ enum class Kind : uint8_t {
     collected,        // it is over for (stream, sequence); only for stream 0
     outside,          // the process can talk to others in a way that is not logged; a = a name's number
     ended,            // the process left its node in an orderly way
-    op_started,       // for observers: (stream, sequence) starts; spans
-    op_ended,         // for traces: (stream, sequence); a = start, b = end in ns
+    // In the logs that this process reads itself: an observer's, and a trace's, which also has `event_wait`.
+    op_submitted,     // spans; a, b = what it records or waits for: stream and sequence of the mark, or this process's notify
+    op_started,       // the same, but for a notify b = number of the record; a wait starts when it is over
+    noticed,          // op = what happened to the object, whose kind is a and whose number is b; (stream, sequence), spans
+    op_ended,         // (stream, sequence), at the record's time; a = start in ns, b = bytes, c = device
 };
 
 constexpr const char* kKindNames[] = {
     "pad", "gap", "access", "pieces", "cancelled", "host_access", "view", "event_record", "event_wait", "sync", "callback", "callback_begin",
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
-    "collective", "collected", "outside", "ended", "op_started", "op_ended"};
+    "collective", "collected", "outside", "ended", "op_submitted", "op_started", "noticed", "op_ended"};
 static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
+
+// What `noticed` says of an object.
+enum class Notice : uint8_t { create, destroy, sync, query, abort, reset, view, unview, exported, imported };
+constexpr const char* kNoticeNames[] = {"create", "destroy", "sync", "query", "abort", "reset", "view", "unview", "export", "import"};
+enum class Object : uint8_t { stream, event, notify, buffer, physical, node };
+constexpr const char* kObjectNames[] = {"Stream", "Event", "Notify", "Buffer", "Physical", "Node"};
 
 enum class Collective : uint8_t {
     // A beginning is before what the rank reads and writes; only a send's is after it.

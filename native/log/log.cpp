@@ -56,34 +56,25 @@ std::string arguments() {
     return found + "]";
 }
 
-// All of it under the lock, but for the path of a log that is there.
+// The log of one reader; all of it under the logs' lock.
 class Log {
   public:
-    static Log& get() {
-        static auto* const log = new Log;
-        return *log;
-    }
+    explicit Log(uint8_t by) : by_(by) {}
 
-    std::mutex mutex;
-
+    // Without a directory: in a file without a name.
     bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
-        std::lock_guard lock(mutex);
-        if (is_on.load(std::memory_order_relaxed)) return false;
+        if (is_on()) return false;
         directory_ = directory;
         capacity_ = (std::max(capacity, kRoom) + kRoom - 1) / kRoom * kRoom;
         rank_ = rank;
         total_ = total;
         open_files();
-        is_on.store(true, std::memory_order_relaxed);
+        readers.fetch_or(by_, std::memory_order_relaxed);
         return true;
     }
 
     void end() {
-        std::lock_guard lock(mutex);
-        if (!is_on.load(std::memory_order_relaxed) || !header_) {
-            is_on.store(false, std::memory_order_relaxed);
-            return;
-        }
+        if (!is_on() || !header_) return stop();
         Event last{.kind = Kind::ended, .site = 0};
         write(last);
         header_->open.store(head_, std::memory_order_release);
@@ -94,12 +85,12 @@ class Log {
             room_.give(reserved_ - used);
         }
         header_->ended.store(1, std::memory_order_release);
-        is_on.store(false, std::memory_order_relaxed);
+        stop();
         close_files();
     }
 
     void write(const Event& event) {
-        if (!header_ && !open_again()) return;
+        if (!is_on() || (!header_ && !open_again())) return;
         const uint32_t spans = event.spans ? event.spans->size() : 0;
         const uint32_t words = event.d ? 4 : event.c ? 3 : event.b ? 2 : event.a ? 1 : 0;
         const Rows* const rows = spans != 0 ? event.spans->rows() : nullptr;
@@ -146,8 +137,29 @@ class Log {
     }
 
     void write_name(const std::string& line) {
-        if (!header_ && !open_again()) return;
-        std::string whole = line + "\n";
+        if (!is_on() || (!header_ && !open_again())) return;
+        name(line);
+    }
+
+    Facts facts() {
+        if (!is_on() || (!header_ && !open_again())) return {};
+        return {path_, head_, header_->dropped.load(std::memory_order_relaxed), capacity_, header_->start_ns};
+    }
+
+    // In a forked child: what its parent has mapped is the parent's.
+    void forget() {
+        thread_number = 0;
+        if (!is_on()) return;
+        close_files();
+        number.fetch_add(1, std::memory_order_relaxed);
+    }
+
+  private:
+    bool is_on() const { return is_read(by_); }
+    void stop() { readers.fetch_and(static_cast<uint8_t>(~by_), std::memory_order_relaxed); }
+
+    void name(const std::string& line) {
+        const std::string whole = line + "\n";
         // What does not fit on the disk is missing: the events have numbers without names then.
         for (size_t at = 0; at < whole.size();) {
             const ssize_t done = ::write(names_, whole.data() + at, whole.size() - at);
@@ -157,42 +169,28 @@ class Log {
         }
     }
 
-    Facts facts() {
-        if (!header_ && (!is_on.load(std::memory_order_relaxed) || !open_again())) return {};
-        return {path_, head_, header_->dropped.load(std::memory_order_relaxed), capacity_};
-    }
-
-    // In a forked child: what its parent has mapped is the parent's.
-    void forget() {
-        thread_number = 0;
-        if (!is_on.load(std::memory_order_relaxed)) return;
-        close_files();
-        number.fetch_add(1, std::memory_order_relaxed);
-    }
-
-  private:
-    Log() {
-        pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); },
-                       [] {
-                           get().forget();
-                           get().mutex.unlock();
-                       });
-        std::atexit([] { get().end(); });
+    void make_files(uint64_t now) {
+        if (directory_.empty()) {
+            file_ = memfd_create("peerlane-log", MFD_CLOEXEC);
+            path_ = "/proc/self/fd/" + std::to_string(file_);
+            return;
+        }
+        const std::string stem = directory_ + "/" + std::to_string(getpid()) + "-" + std::to_string(now);
+        path_ = stem + ".names";
+        names_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+        if (names_ < 0) return;
+        path_ = stem + ".log";
+        file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     }
 
     void open_files() {
         const uint64_t now = clock_ns();
-        const std::string stem = directory_ + "/" + std::to_string(getpid()) + "-" + std::to_string(now);
         const auto fail = [&](const char* what) {
             const int error = errno;
             close_files();
             throw std::system_error(error, std::generic_category(), std::string(what) + " " + path_);
         };
-        path_ = stem + ".names";
-        names_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-        if (names_ < 0) fail("make");
-        path_ = stem + ".log";
-        file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        make_files(now);
         if (file_ < 0) fail("make");
         mapped_ = kHeaderBytes + capacity_;
         if (ftruncate(file_, static_cast<off_t>(mapped_)) != 0 || !reserve(0, kHeaderBytes)) fail("make room in");
@@ -202,10 +200,11 @@ class Log {
         ring_ = static_cast<char*>(at) + kHeaderBytes;
         head_ = place_ = reserved_ = missing_ = 0;
         may_grow_ = false;
+        std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
+        if (names_ < 0) return;
         room_ = Room(directory_, true);
         number.fetch_add(1, std::memory_order_relaxed);
-        std::atomic_ref(header_->magic).store(kMagic, std::memory_order_release);
-        write_name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments() + "}}");
+        name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments() + "}}");
     }
 
     void close_files() {
@@ -217,12 +216,11 @@ class Log {
     }
 
     bool open_again() {   // after a fork
-        if (!is_on.load(std::memory_order_relaxed)) return false;
         try {
             open_files();
             return true;
         } catch (const std::exception&) {   // the child has no log; who reads the directory sees that
-            is_on.store(false, std::memory_order_relaxed);
+            stop();
             return false;
         }
     }
@@ -301,6 +299,7 @@ class Log {
         return true;
     }
 
+    const uint8_t by_;
     std::string directory_, path_;
     uint64_t capacity_ = 0, total_ = 0, mapped_ = 0;
     Room room_;
@@ -313,6 +312,30 @@ class Log {
     uint64_t head_ = 0, reserved_ = 0;
     uint64_t place_ = 0;          // head_ % capacity_, and cheaper
     uint64_t missing_ = 0, missing_since_ = 0;
+};
+
+class Logs {
+  public:
+    static Logs& get() {
+        static auto* const logs = new Logs;
+        return *logs;
+    }
+
+    Log& of(uint8_t by) { return by == kChecker ? checker_ : by == kObserver ? observer_ : trace_; }
+
+    std::mutex mutex;
+
+  private:
+    Logs() {
+        pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); },
+                       [] {
+                           for (const uint8_t by : {kChecker, kObserver, kTrace}) get().of(by).forget();
+                           get().mutex.unlock();
+                       });
+        std::atexit([] { peerlane::log::end(); });
+    }
+
+    Log checker_{kChecker}, observer_{kObserver}, trace_{kTrace};
 };
 
 }  // namespace
@@ -344,47 +367,49 @@ void Spans::add(const Span& span, const Rows& rows) {
     rows_.push_back(rows);
 }
 
-void write(const Event& event) noexcept {
-    note_event();
-    Log& log = Log::get();
-    std::lock_guard lock(log.mutex);
-    if (is_on.load(std::memory_order_relaxed)) log.write(event);
+void write(const Event& event, uint8_t by) noexcept {
+    if (by == kChecker) note_event();
+    std::lock_guard lock(Logs::get().mutex);
+    Logs::get().of(by).write(event);
 }
 
-void drop() noexcept {
-    Log& log = Log::get();
-    std::lock_guard lock(log.mutex);
-    log.drop();
+void drop(uint8_t by) noexcept {
+    std::lock_guard lock(Logs::get().mutex);
+    Logs::get().of(by).drop();
 }
 
-Writing::Writing() : lock_((note_event(), Log::get().mutex)) {}
+Writing::Writing() : lock_((note_event(), Logs::get().mutex)) {}
 
-void Writing::write(const Event& event) noexcept {
-    if (is_on.load(std::memory_order_relaxed)) Log::get().write(event);
-}
+void Writing::write(const Event& event, uint8_t by) noexcept { Logs::get().of(by).write(event); }
 
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
-    return Log::get().begin(directory, capacity, rank, total);
+    std::lock_guard lock(Logs::get().mutex);
+    return Logs::get().of(kChecker).begin(directory, capacity, rank, total);
 }
 
-void end() noexcept { Log::get().end(); }
+bool begin_here(uint8_t by, uint64_t capacity) {
+    std::lock_guard lock(Logs::get().mutex);
+    return Logs::get().of(by).begin("", capacity, -1, UINT64_MAX);
+}
 
-Facts facts() {
-    Log& log = Log::get();
-    std::lock_guard lock(log.mutex);
-    return log.facts();
+void end(uint8_t by) noexcept {
+    std::lock_guard lock(Logs::get().mutex);
+    Logs::get().of(by).end();
+}
+
+Facts facts(uint8_t by) {
+    std::lock_guard lock(Logs::get().mutex);
+    return Logs::get().of(by).facts();
 }
 
 void write_name(const std::string& line) noexcept {
-    Log& log = Log::get();
-    std::lock_guard lock(log.mutex);
-    log.write_name(line);
+    std::lock_guard lock(Logs::get().mutex);
+    Logs::get().of(kChecker).write_name(line);
 }
 
 void settle() noexcept {
-    Log& log = Log::get();
-    std::lock_guard lock(log.mutex);
-    log.settle();
+    std::lock_guard lock(Logs::get().mutex);
+    Logs::get().of(kChecker).settle();
 }
 
 std::string quoted(const std::string& text) {

@@ -1,7 +1,7 @@
-// The writer of this process's event log.
+// The writer of this process's event logs: one for each kind of reader that there is.
 //
-// Hot paths ask `wanted()`, which is one branch while there is no log.  The log's lock is the innermost of all: the heap's and the
-// scheduler's may be held when it is taken, and nothing is called while it is held but what the caller of Writing does.
+// Hot paths ask `wanted()` or `is_read()`, which is one branch while nobody reads.  The logs' lock is the innermost of all: the
+// heap's and the scheduler's may be held when it is taken, and nothing is called while it is held but what the caller of Writing does.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,7 +13,11 @@
 
 namespace peerlane::log {
 
-inline std::atomic<bool> is_on{false};
+// Who reads.  Each has a log of its own, so who falls behind takes no room from the others.  The checker is another process, and
+// reads a file; this process itself reads the other two.
+constexpr uint8_t kChecker = 1, kObserver = 2, kTrace = 4, kAnyone = 7;
+inline std::atomic<uint8_t> readers{0};
+inline bool is_read(uint8_t by) { return (readers.load(std::memory_order_relaxed) & by) != 0; }
 
 // What the calling thread is doing, for the events that it writes.
 struct Here {
@@ -27,7 +31,10 @@ struct Here {
 // Small, and asked for with each event: it has its place in the block that threads begin with.
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit Here here;
 
-inline bool wanted() { return is_on.load(std::memory_order_relaxed) && here.quiet == 0; }
+// By the checker, who is not told what peerlane does for itself.
+inline bool wanted() { return is_read(kChecker) && here.quiet == 0; }
+// By the checker, or by an observer, who sees that too.
+inline bool is_told() { return is_read(kChecker | kObserver) && (here.quiet == 0 || is_read(kObserver)); }
 
 // The number of the program's line that is calling, 0: not known; set by who knows of lines.
 inline uint32_t (*find_site)() = nullptr;
@@ -70,16 +77,16 @@ struct Event {
 };
 
 // Without a log, or without room, nothing happens; an event without room is counted.
-void write(const Event& event) noexcept;
+void write(const Event& event, uint8_t by = kChecker) noexcept;
 
 // Count an event for which there was no memory.
-void drop() noexcept;
+void drop(uint8_t by = kChecker) noexcept;
 
-// Holds the log's lock: for what must not happen before its event is there.
+// Holds the logs' lock: for what must not happen before its event is there.
 class Writing {
   public:
     Writing();
-    void write(const Event& event) noexcept;
+    void write(const Event& event, uint8_t by = kChecker) noexcept;
 
   private:
     std::unique_lock<std::mutex> lock_;
@@ -91,14 +98,17 @@ constexpr uint64_t kFirstRoom = uint64_t{1} << 16;
 // Begin a log of this process and of those that it forks, each of which gets one of its own.  `capacity` is rounded up to
 // `kRoom`; what all logs of the directory hold stays within `total`.  Throws std::system_error.  False: there is one already.
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total = UINT64_MAX);
-// The process leaves in an orderly way: the log is complete.
-void end() noexcept;
+// The same for a reader of this process: in a file without a name, which takes memory for what is not read yet.
+bool begin_here(uint8_t by, uint64_t capacity);
+// The log is complete: the process leaves in an orderly way, or nobody reads any more.
+void end(uint8_t by = kChecker) noexcept;
 
 struct Facts {
     std::string path;   // empty: there is no log
     uint64_t written = 0, dropped = 0, capacity = 0;
+    uint64_t start_ns = 0;   // of no two logs the same
 };
-Facts facts();
+Facts facts(uint8_t by = kChecker);
 
 // Add a line to the file with the names: a JSON object.  Before the events that use it.
 void write_name(const std::string& line) noexcept;

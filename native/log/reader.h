@@ -4,6 +4,7 @@
 // log that is wrong throws BadLog; nothing is read beyond it.  One that is being written can be read at the same time.
 #pragma once
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,12 +67,18 @@ class Reader {
             throw;
         }
     }
+    // The log is this process's own, and does not shrink: it is read where it lies.
+    void map() {
+        void* const at = mmap(nullptr, kHeaderBytes + capacity_, PROT_READ, MAP_SHARED, fd_, 0);
+        if (at != MAP_FAILED) own_ = static_cast<const char*>(at);
+    }
     Reader(Reader&& other) noexcept : Reader() { swap(other); }
     Reader& operator=(Reader&& other) noexcept {
         swap(other);
         return *this;
     }
     ~Reader() {
+        if (own_) munmap(const_cast<char*>(own_), kHeaderBytes + capacity_);
         if (fd_ >= 0) close(fd_);
     }
 
@@ -90,6 +97,7 @@ class Reader {
     uint64_t dropped() const { return counts_.dropped; }
     uint64_t written() const { return counts_.head - first_; }   // bytes, since the reader began
     uint64_t read() const { return at_ - first_; }
+    uint64_t kept() const { return at_ - tail_; }            // bytes that were read and not given back
 
     // The next record that was there at the last look; null: there is none.  The newest one may still grow while its process
     // lives, and is read only with `also_open`: then it must not be, and grows unseen.
@@ -164,6 +172,7 @@ class Reader {
     Reader() = default;
     void swap(Reader& other) {
         std::swap(fd_, other.fd_);
+        std::swap(own_, other.own_);
         std::swap(pid_, other.pid_);
         std::swap(rank_, other.rank_);
         std::swap(start_ns_, other.start_ns_);
@@ -183,6 +192,10 @@ class Reader {
     }
 
     bool read_at(void* to, uint64_t at, uint64_t size) const {
+        if (own_) {
+            memcpy(to, own_ + at, size);
+            return true;
+        }
         auto* bytes = static_cast<char*>(to);
         while (size != 0) {
             const ssize_t got = pread(fd_, bytes, size, static_cast<off_t>(at));
@@ -256,6 +269,7 @@ class Reader {
     BadLog bad(const std::string& what) const { return BadLog("the log is wrong at " + std::to_string(at_) + ": " + what); }
 
     int fd_ = -1;
+    const char* own_ = nullptr;
     int32_t pid_ = 0, rank_ = -1;
     uint64_t start_ns_ = 0, capacity_ = 0;
     Counts counts_{};

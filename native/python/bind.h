@@ -19,7 +19,6 @@ void bind_channels(nanobind::module_& m);
 void bind_ends(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_host_views(nanobind::module_& m);
-void bind_trace(nanobind::module_& m);
 void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
 void bind_log(nanobind::module_& m);
@@ -100,21 +99,23 @@ struct Held {   // a reference to what is counted by hold() and drop()
     ~Held() { shared->drop(); }
 };
 
-// Observers: tell them of a submission; of an operation that is complete on return, also that it starts.
-bool is_observed();
-void tell_submitted(const peerlane::Seen& seen);
-void tell_submitted(const StreamHandle& stream, const peerlane::Op& op, const peerlane::Submitted& done);
-void tell_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
-                   std::initializer_list<const peerlane::Operand*> read);
+// Observers: hand over what is new in their log.  With the GIL, where the program's code may run.
+void tell_observer() noexcept;
+inline void tell_if_observed() {
+    if (peerlane::log::is_read(peerlane::log::kObserver)) [[unlikely]] tell_observer();
+}
+// A notice of a buffer, with its bytes.
 void tell_view(const peerlane::Memory& memory, bool opened);
 
 // The event log.  A number for the program's line that is calling, and its callers; 0: there is none.  With the GIL.
 uint32_t log_site();
 // Before a call that may be logged.
 inline void note_site() {
-    if (peerlane::log::wanted()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
+    if (peerlane::log::is_told()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
 }
-// What is over when the call returns, and held still; with the GIL, if the log is wanted.
+// (code, offset of the instruction) of a number, or None.
+nanobind::object log_site_of(uint32_t number);
+// What is over when the call returns, and held still; with the GIL, if anybody is told.
 void log_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
                   std::initializer_list<const peerlane::Operand*> read);
 void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,

@@ -64,12 +64,11 @@ void move_memory(const StreamHandle* stream, const Memory& dst, const Memory& sr
         submit_move(*stream, {.kind = OpKind::copy, .size = size}, target, source, kept(dst_object, src_object));
     } else {
         if (Turns::is_on()) [[unlikely]] Turns::point();
-        if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&target}, {&source});
         if (size <= kBrief)
             copy(target, source, size);
         else
             interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
-        if (log::wanted()) [[unlikely]] log_complete(OpKind::copy, {&target}, {&source});
+        if (log::is_told()) [[unlikely]] log_complete(OpKind::copy, {&target}, {&source});
     }
 }
 

@@ -22,9 +22,8 @@ void released(uint64_t size, const Work& work) {
 
 void reduce_now(const Operand& to, const Operand& from, const Reduction& reduction, bool direct) {
     check_reduced(to, from, reduction);
-    if (is_observed()) [[unlikely]] tell_complete(OpKind::reduce, {&to}, {&to, &from});
     released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); });
-    if (log::wanted()) [[unlikely]] log_complete(OpKind::reduce, {&to}, {&from});
+    if (log::is_told()) [[unlikely]] log_complete(OpKind::reduce, {&to}, {&from});
 }
 
 }  // namespace
@@ -33,12 +32,7 @@ void bind_copies(nb::module_& m) {
     m.def(
         "copy",
         [](uint64_t dst, uint64_t src, uint64_t size, bool direct) {
-            if (is_observed() && size != 0) [[unlikely]] {
-                Heap::get().check_usable();
-                const Operand to("dst", dst, size), from("src", src, size);
-                tell_complete(OpKind::copy, {&to}, {&from});
-            }
-            if (log::wanted() && size != 0) [[unlikely]] {
+            if (log::is_told() && size != 0) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size), from("src", src, size);
                 released(size, [&](Poll poll) { copy(to, from, size, direct, poll); });
@@ -56,9 +50,8 @@ void bind_copies(nb::module_& m) {
             const uint64_t size = src.size();
             const Operand to = writable(dst), from = readable(src);
             if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .other_size = dst.size()};
-            if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
-            if (log::wanted()) [[unlikely]] log_complete(OpKind::copy, {&to}, {&from});
+            if (log::is_told()) [[unlikely]] log_complete(OpKind::copy, {&to}, {&from});
             return true;
         },
         "dst"_a.none(), "src"_a.none(), nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
@@ -70,20 +63,18 @@ void bind_copies(nb::module_& m) {
             if (width == 0 || height == 0) return;
             checked_span(to, dst_pitch, width, height);
             checked_span(from, src_pitch, width, height);
-            if (is_observed()) [[unlikely]] tell_complete(OpKind::copy_2d, {&to}, {&from});
             released(to.size + from.size, [&](Poll poll) {
                 copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);
             });
-            if (log::wanted()) [[unlikely]] log_rectangle(to, dst_pitch, from, src_pitch, width, height);
+            if (log::is_told()) [[unlikely]] log_rectangle(to, dst_pitch, from, src_pitch, width, height);
         },
         "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a);
     m.def(
         "fill_memory",
         [](const Memory& dst, uint64_t value, unsigned width) {
             const Operand to = writable(dst);
-            if (is_observed()) [[unlikely]] tell_complete(OpKind::fill, {&to}, {});
             released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); });
-            if (log::wanted()) [[unlikely]] log_complete(OpKind::fill, {&to}, {});
+            if (log::is_told()) [[unlikely]] log_complete(OpKind::fill, {&to}, {});
         },
         "dst"_a, "value"_a, "width"_a, "Fill all of `dst`, a multiple of `width` bytes.");
     m.def(
@@ -94,13 +85,7 @@ void bind_copies(nb::module_& m) {
             const uint64_t span = height == 0 ? 0 : std::max(dst_pitch, src_pitch);
             uint64_t size;
             if (__builtin_mul_overflow(span, height, &size)) size = UINT64_MAX;
-            if (is_observed() && width != 0 && height != 0) [[unlikely]] {
-                Heap::get().check_usable();
-                const Operand to("dst", dst, pitched_span("dst", dst_pitch, width, height));
-                const Operand from("src", src, pitched_span("src", src_pitch, width, height));
-                tell_complete(OpKind::copy_2d, {&to}, {&from});
-            }
-            if (log::wanted() && width != 0 && height != 0) [[unlikely]] {
+            if (log::is_told() && width != 0 && height != 0) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, pitched_span("dst", dst_pitch, width, height));
                 const Operand from("src", src, pitched_span("src", src_pitch, width, height));
@@ -116,12 +101,7 @@ void bind_copies(nb::module_& m) {
         [](uint64_t dst, uint64_t value, unsigned width, uint64_t count) {
             uint64_t size;
             if (__builtin_mul_overflow(uint64_t{width}, count, &size)) size = UINT64_MAX;
-            if (is_observed() && size != 0 && size != UINT64_MAX) [[unlikely]] {
-                Heap::get().check_usable();
-                const Operand to("dst", dst, size);
-                tell_complete(OpKind::fill, {&to}, {});
-            }
-            if (log::wanted() && size != 0 && size != UINT64_MAX) [[unlikely]] {
+            if (log::is_told() && size != 0 && size != UINT64_MAX) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size);
                 released(size, [&](Poll poll) { fill(to, value, width, count, poll); });

@@ -45,6 +45,11 @@ std::unordered_map<SiteKey, Site, SiteHash>& sites() {
     static auto& made = *new std::unordered_map<SiteKey, Site, SiteHash>;
     return made;
 }
+// Number n is in place n - 1.
+std::vector<const Site*>& sites_by_number() {
+    static auto& made = *new std::vector<const Site*>;
+    return made;
+}
 // Those that were seen last, by their hash.
 std::array<Site, 1 << 12>& recent_sites() {
     static auto& made = *new std::array<Site, 1 << 12>;
@@ -117,6 +122,7 @@ uint32_t find_new_site(const SiteKey& key) {
         for (PyObject* code : key.codes) Py_XINCREF(code);
         site.key = key;
         site.number = static_cast<uint32_t>(sites().size());
+        sites_by_number().push_back(&site);
     }
     if (site.log != now) {
         site.log = now;
@@ -130,10 +136,6 @@ uint32_t find_site_if_possible() { return PyGILState_Check() ? log_site() : 0; }
 
 void add_operand(log::Spans& spans, const Operand& operand, bool written) { add_span(spans, operand.host(), operand.size, written); }
 
-void write_access(OpKind kind, const log::Spans& spans) {
-    log::write({.kind = log::Kind::access, .op = static_cast<uint8_t>(kind), .flags = log::here.flags, .a = log::here.channel, .spans = &spans});
-}
-
 template <class Work>
 void or_dropped(const Work& work) noexcept {
     try {
@@ -142,6 +144,26 @@ void or_dropped(const Work& work) noexcept {
     } catch (const std::exception&) {
         log::drop();
     }
+}
+
+// What is over when the call returns.  `add` adds its spans, for one of the readers.
+template <class Add>
+void write_complete(OpKind kind, const Add& add) noexcept {
+    note_site();
+    for (const uint8_t by : {log::kChecker, log::kObserver}) {
+        if (by == log::kChecker ? !log::wanted() : !log::is_read(by)) continue;
+        try {
+            log::Spans spans;
+            add(spans, by);
+            if (by == log::kChecker)
+                log::write({.kind = log::Kind::access, .op = static_cast<uint8_t>(kind), .flags = log::here.flags, .a = log::here.channel, .spans = &spans});
+            else
+                log_seen_now(kind, spans);
+        } catch (const std::exception&) {
+            log::drop(by);
+        }
+    }
+    tell_if_observed();
 }
 
 }  // namespace
@@ -167,30 +189,37 @@ uint32_t log_site() {
     }
 }
 
+nb::object log_site_of(uint32_t number) {
+    if (number == 0 || number > sites_by_number().size()) return nb::none();
+    const SiteKey& key = sites_by_number()[number - 1]->key;
+    return nb::make_tuple(nb::borrow(key.codes[0]), key.offsets[0]);
+}
+
 void log_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
-    or_dropped([&] {
-        log::Spans spans;
+    write_complete(kind, [&](log::Spans& spans, uint8_t by) {
         for (const Operand* operand : written) add_operand(spans, *operand, true);
+        if (kind == OpKind::reduce && by == log::kObserver)
+            for (const Operand* operand : written) add_operand(spans, *operand, false);
         for (const Operand* operand : read) add_operand(spans, *operand, false);
-        write_access(kind, spans);
     });
 }
 
 void log_rectangle(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width, uint64_t height) {
-    or_dropped([&] {
-        log::Spans spans;
+    write_complete(OpKind::copy_2d, [&](log::Spans& spans, uint8_t by) {
+        if (by == log::kObserver) {
+            add_span(spans, dst.host(), dst_pitch * (height - 1) + width, true);
+            add_span(spans, src.host(), src_pitch * (height - 1) + width, false);
+            return;
+        }
         add_rows(spans, dst.host(), dst_pitch, width, height, true);
         add_rows(spans, src.host(), src_pitch, width, height, false);
-        write_access(OpKind::copy_2d, spans);
     });
 }
 
 void log_batch(const Batch& batch, const Operand* table) {
-    or_dropped([&] {
-        log::Spans spans;
+    write_complete(table ? OpKind::descriptor : OpKind::batch, [&](log::Spans& spans, uint8_t) {
         if (table) add_operand(spans, *table, false);
         add_spans(spans, batch.pieces);
-        write_access(table ? OpKind::descriptor : OpKind::batch, spans);
     });
 }
 

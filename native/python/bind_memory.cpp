@@ -200,7 +200,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
         const auto size = static_cast<Py_ssize_t>(memory.size());
         if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
         pin.memory = nullptr;
-        if (is_observed()) [[unlikely]] tell_view(memory, true);
+        tell_view(memory, true);
         return 0;
     } catch (const Refusal& refusal) {
         raise_refusal(refusal);
@@ -212,7 +212,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
 
 void release_view(PyObject* self, Py_buffer*) {
     Memory* memory = nb::inst_ptr<Memory>(self);
-    if (is_observed()) [[unlikely]] tell_view(*memory, false);
+    tell_view(*memory, false);
     memory->unpin_view();
 }
 
@@ -363,21 +363,6 @@ void bind_memory(nb::module_& m) {
                 return found;
             },
             "(device, whether for peer access) of each block that its bytes lie in.")
-        .def_prop_ro(
-            "spans",
-            [](const Memory& self) {
-                std::vector<Seen::Span> spans;
-                try {   // held: another thread may close it meanwhile
-                    const Operand held("address", self.last_address(), self.size(), self.pin());
-                    if (!held.is_pageable()) add_host_span(spans, held.host(), self.size(), false);
-                } catch (const Refusal&) {
-                    // Nothing of it lives.
-                }
-                nb::list found;
-                for (const auto& span : spans) found.append(nb::make_tuple(span.block, span.offset, span.size, span.written));
-                return found;
-            },
-            nb::for_getter(nb::sig("def spans(self, /) -> list[typing.Any]")), "(block, offset, size, False): where its bytes lie.")
         .def(
             "close",
             [](Memory& self) {

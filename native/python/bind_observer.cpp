@@ -1,11 +1,14 @@
-// What observers are told.  Submissions are told at once, by the thread that submits; starts are kept until somebody
-// asks, because whoever runs an operation must not take the GIL.
+// What this process reads of its own logs: an observer's, which is handed over as soon as somebody with the GIL comes by, and a
+// trace's, which is taken when the program asks.
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
+#include <memory>
+#include <system_error>
+
+#include "log/reader.h"
 #include "memory/memory.h"
 #include "python/bind.h"
-#include "stream/scheduler.h"
+#include "stream/logged.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -13,83 +16,167 @@ using namespace peerlane;
 
 namespace {
 
-PyObject* submitted_hook = nullptr;   // strong
+using ReaderPtr = std::shared_ptr<log::Reader>;
 
-nb::list as_list(const std::vector<Seen::Span>& spans) {
-    nb::list found;
-    for (const auto& span : spans) found.append(nb::make_tuple(span.block, span.offset, span.size, span.written));
-    return found;
+PyObject* hook = nullptr;   // strong
+uint64_t order_before = 0, last_order = 0;   // of the logs before the present one, and of what was told last
+
+// A record that stays what it is while others are read.
+struct Taken {
+    log::Head head;
+    uint64_t words[4], at;
+    std::vector<log::Span> spans;
+
+    explicit Taken(const log::Record& record) : head(record.head), at(record.at), spans(record.spans, record.spans + record.head.spans) {
+        std::copy(std::begin(record.words), std::end(record.words), words);
+    }
+};
+
+// The reader of the log that there is: a forked child has a new one.  Under the GIL.
+ReaderPtr reader_of(uint8_t by) {
+    static auto& observer = *new ReaderPtr;
+    static auto& trace = *new ReaderPtr;
+    ReaderPtr& known = by == log::kObserver ? observer : trace;
+    const log::Facts now = log::facts(by);
+    if (now.path.empty())
+        known.reset();
+    else if (!known || known->start_ns() != now.start_ns) {
+        known = std::make_shared<log::Reader>(now.path, true);
+        known->map();
+        if (by == log::kObserver) order_before = last_order + 1;
+    }
+    return known;
 }
 
-nb::object as_tuple(const Seen& seen) {
-    return nb::make_tuple(seen.order, seen.stream, seen.sequence, name_of(seen.kind), as_list(seen.spans),
-                          seen.notify, seen.record);
+void begin(uint8_t by, uint64_t capacity) {
+    try {
+        log::begin_here(by, capacity);
+    } catch (const std::system_error& error) {
+        errno = error.code().value();
+        PyErr_SetFromErrno(PyExc_OSError);
+        throw nb::python_error();
+    }
 }
 
-// What happened has happened, and who was told that it did not would give its pins back once more: nothing is thrown.
-template <class Make>
-void tell(const Make& make) noexcept {
+void end(uint8_t by) {
+    log::end(by);
+    reader_of(by);
+}
+
+nb::tuple as_tuple(const Taken& taken) {
+    nb::list spans;
+    for (const log::Span& span : taken.spans)
+        spans.append(nb::make_tuple(span.block & ~log::Span::kWritten, span.offset, span.size, (span.block & log::Span::kWritten) != 0));
+    const log::Head& head = taken.head;
+    const uint64_t order = order_before + taken.at;
+    last_order = std::max(last_order, order);
+    return nb::make_tuple(static_cast<int>(head.kind), order, head.op, head.site, head.stream, head.sequence, taken.words[0], taken.words[1], spans);
+}
+
+void write_notice(log::Notice kind, log::Object what, uint64_t id, uint64_t stream, uint64_t sequence, const log::Spans& spans) noexcept {
+    log::write({.kind = log::Kind::noticed, .op = static_cast<uint8_t>(kind), .stream = stream, .sequence = sequence,
+                .a = static_cast<uint64_t>(what), .b = id, .spans = &spans, .site = 0},
+               log::kObserver);
+}
+
+}  // namespace
+
+// What happened has happened, and who was told that it did not would give its pins back once more: nothing is thrown.  To make
+// arguments may run the program, which comes here again, or takes the observer away.
+void tell_observer() noexcept {
     const nb::error_scope raised;   // views go while exceptions pass
     try {
-        const nb::object what = make();
-        const nb::object hook = nb::borrow(submitted_hook);
-        if (hook) hook(what);   // `make` may have run the program, which took the observer away
-    } catch (nb::python_error& error) {
-        error.discard_as_unraisable("peerlane observer");
+        const ReaderPtr reader = reader_of(log::kObserver);
+        if (!reader) return;
+        reader->look();
+        while (const log::Record* const record = reader->next(true)) {
+            const Taken taken(*record);
+            try {
+                const nb::object what = as_tuple(taken), told = nb::borrow(hook);
+                if (told) told(*what);
+            } catch (nb::python_error& error) {
+                error.discard_as_unraisable("peerlane observer");
+            }
+        }
+        if (reader->kept() >= log::kRoom) reader->give_back();
     } catch (const std::exception&) {
         // No memory to tell it with.
     }
 }
 
-}  // namespace
-
-bool is_observed() { return submitted_hook != nullptr; }
-
-void tell_submitted(const Seen& seen) {
-    tell([&seen] { return as_tuple(seen); });
-}
-
-void tell_submitted(const StreamHandle& stream, const Op& op, const Submitted& done) {
-    Seen seen{.order = done.order, .stream = stream.stream->id, .sequence = done.sequence, .kind = op.kind};
-    add_signals(seen, op, false);
-    tell_submitted(seen);
-}
-
 void tell_view(const Memory& memory, bool opened) {
-    tell([&memory, opened] {
-        Seen seen{.order = Scheduler::get().next_order(), .sequence = memory.id()};
-        if (const char* host = memory.view_address()) add_host_span(seen.spans, host, memory.size(), true);
-        return nb::make_tuple(seen.order, 0, seen.sequence, opened ? "view" : "unview", as_list(seen.spans), 0, 0);
-    });
-}
-
-void tell_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
-    Seen seen{.order = Scheduler::get().next_order(), .kind = kind};
-    for (const Operand* operand : written) add_host_span(seen.spans, operand->host(), operand->size, true);
-    for (const Operand* operand : read) add_host_span(seen.spans, operand->host(), operand->size, false);
-    tell_submitted(seen);
-    seen.order = Scheduler::get().next_order();
-    Scheduler::get().note(std::move(seen));
+    if (!log::is_read(log::kObserver)) return;
+    try {
+        log::Spans spans;
+        if (const char* host = memory.view_address()) add_span(spans, host, memory.size(), true);
+        write_notice(opened ? log::Notice::view : log::Notice::unview, log::Object::buffer, memory.id(), 0, 0, spans);
+    } catch (const std::bad_alloc&) {
+        log::drop(log::kObserver);
+    }
+    tell_observer();
 }
 
 void bind_observer(nb::module_& m) {
+    const auto numbers = [](const auto& names) {
+        nb::dict found;
+        for (size_t i = 0; i < std::size(names); ++i) found[names[i]] = i;
+        return found;
+    };
+    m.attr("LOG_NOTICES") = numbers(log::kNoticeNames);
+    m.attr("LOG_OBJECTS") = numbers(log::kObjectNames);
     m.def(
-        "set_observer",
-        [](nb::object hook) {
-            PyObject* before = submitted_hook;
-            submitted_hook = hook.is_none() ? nullptr : hook.release().ptr();
-            Scheduler::get().observing.store(submitted_hook != nullptr, std::memory_order_relaxed);
-            Py_XDECREF(before);
+        "observe",
+        [](nb::object called, uint64_t capacity) {
+            if (!called.is_none()) begin(log::kObserver, capacity);
+            const nb::object before = nb::steal(std::exchange(hook, called.is_none() ? nullptr : called.release().ptr()));
+            if (!hook) end(log::kObserver);
         },
-        "hook"_a.none(), nb::sig("def set_observer(hook: collections.abc.Callable[[typing.Any], None] | None) -> None"),
-        "Call hook((order, stream, operation, kind, spans, notify, record)) for every submission.");
+        "called"_a.none(), "capacity"_a,
+        nb::sig("def observe(called: collections.abc.Callable[..., None] | None, capacity: int) -> None"),
+        "Call it with (kind, order, op, site, stream, sequence, a, b, spans) of each event of the observer's log, of so many bytes; with None, end "
+        "that log.  OSError if it cannot be made.");
+    m.def("tell_observer", [] { tell_if_observed(); }, "Hand over what is new.");
     m.def(
-        "take_started",
+        "notice",
+        [](int kind, int what, uint64_t id, const Memory* memory, uint64_t stream, uint64_t sequence) {
+            log::Spans spans;
+            try {   // held: another thread may close it meanwhile
+                if (memory) {
+                    const Operand held("address", memory->last_address(), memory->size(), memory->pin());
+                    if (!held.is_pageable()) add_span(spans, held.host(), memory->size(), false);
+                }
+            } catch (const Refusal&) {
+                // Nothing of it lives.
+            }
+            write_notice(static_cast<log::Notice>(kind), static_cast<log::Object>(what), id, stream, sequence, spans);
+            tell_if_observed();
+        },
+        "kind"_a, "what"_a, "id"_a, "memory"_a.none(), "stream"_a, "sequence"_a, "Tell the observer of something that is not an operation.");
+    m.def("log_site_of", &log_site_of, "number"_a, nb::sig("def log_site_of(number: int) -> tuple[types.CodeType, int] | None"),
+          "Code and offset of a line's number.");
+
+    m.def("trace_begin", [](uint64_t capacity) { begin(log::kTrace, capacity); }, "capacity"_a, "Keep so many bytes of events; OSError if there is no room.");
+    m.def("trace_end", [] { end(log::kTrace); });
+    m.def(
+        "trace_take",
         [] {
-            nb::list found;
-            for (const Seen& seen : Scheduler::get().take_seen()) found.append(as_tuple(seen));
-            return found;
+            nb::list ended, waits;
+            const ReaderPtr reader = reader_of(log::kTrace);
+            if (!reader) return nb::make_tuple(ended, waits, 0);
+            reader->look();
+            while (const log::Record* const record = reader->next(true)) {
+                const Taken taken(*record);
+                const log::Head& head = taken.head;
+                const auto [a, b, c, d] = taken.words;
+                if (head.kind == log::Kind::op_ended)
+                    ended.append(nb::make_tuple(c, head.stream, head.sequence, name_of(static_cast<OpKind>(head.op)), b, a, head.time_ns));
+                else if (head.kind == log::Kind::event_wait && head.stream != a)
+                    waits.append(nb::make_tuple(head.stream, head.sequence, a, b));
+            }
+            reader->give_back();
+            return nb::make_tuple(ended, waits, reader->dropped());
         },
-        nb::sig("def take_started() -> list[typing.Any]"), "What started since the last call, as submissions are told.");
-    m.def("next_order", [] { return Scheduler::get().next_order(); });
+        nb::sig("def trace_take() -> tuple[list[tuple[int, int, int, str, int, int, int]], list[tuple[int, int, int, int]], int]"),
+        "((device, stream, sequence, kind, bytes, start ns, end ns), ...) and ((stream, sequence, awaited stream, its operation), ...) since the "
+        "last call, and how many events were dropped.");
 }

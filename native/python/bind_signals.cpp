@@ -54,7 +54,7 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
     Notify& notify = *self.shared;
     Heap::get().check_usable();
-    if (is_observed()) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
+    if (log::is_read(log::kObserver)) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
     std::optional<uint32_t> other;
     uint64_t number = 0;
     const auto look = [&] {
@@ -83,21 +83,10 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     return found;
 }
 
-// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
 void record_now(Notify& notify) {
     note_site();
-    Seen seen{.kind = OpKind::notify, .notify = notify.id};
-    uint64_t started = 0;
-    if (is_observed()) [[unlikely]] {
-        seen.order = Scheduler::get().next_order();
-        started = Scheduler::get().next_order();
-    }
-    const uint64_t number = Scheduler::get().notify_recorded(notify);
-    if (started == 0 || !is_observed()) return;
-    tell_submitted(seen);
-    seen.order = started;
-    seen.record = number;
-    Scheduler::get().note(std::move(seen));
+    Scheduler::get().notify_recorded(notify);
+    tell_if_observed();
 }
 
 std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger, uint32_t bank) {

@@ -53,23 +53,18 @@ std::map<uint64_t, StreamPtr>& running() {
 using HeldMark = Held<Mark>;
 using HeldCallbacks = Held<CallbackQueue>;
 
-void told(const StreamHandle& self, const Op& op, const Submitted& done) {
-    if (is_observed()) [[unlikely]] tell_submitted(self, op, done);
-}
-
 // The operation holds what it names until it is over.
 template <class Shared>
 void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
     note_site();
     shared.hold();
-    Submitted done;
     try {
-        done = scheduler().submit(*self.stream, op, call_site());
+        scheduler().submit(*self.stream, op, call_site());
     } catch (...) {
         shared.drop();
         throw;
     }
-    told(self, op, done);
+    tell_if_observed();
 }
 
 // A warning that became an exception must not look like a failure of the call that it comes with.
@@ -194,10 +189,8 @@ static void bind_stream(nb::module_& m) {
             "_record_mark",
             [](const StreamHandle& self) {
                 note_site();
-                Submitted done;
-                Mark* mark = scheduler().record(*self.stream, &done);
-                auto* held = new HeldMark{mark};
-                told(self, {.kind = OpKind::record, .mark = mark}, done);
+                auto* held = new HeldMark{scheduler().record(*self.stream)};
+                tell_if_observed();
                 return held;
             },
             nb::rv_policy::take_ownership)
@@ -205,12 +198,11 @@ static void bind_stream(nb::module_& m) {
             "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
                 note_site();
-                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
-                told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
-                return done.sequence;
+                scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
+                tell_if_observed();
             },
             "mark"_a, "timeout_ns"_a, "only"_a = 0,
-            "The number of the wait.  `only`: if the mark has failed, that many operations behind the wait are cancelled, and the "
+            "`only`: if the mark has failed, that many operations behind the wait are cancelled, and the "
             "stream has not failed.")
         .def(
             "_record_notify",
@@ -237,18 +229,14 @@ static void bind_stream(nb::module_& m) {
                 uint64_t id = 0;
                 if (!memory.hand_over(op.dst_extent, id)) return;
                 op.value = id;
-                Seen seen{.stream = self.stream->id, .kind = op.kind};
-                if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
                 note_site();
                 try {
-                    const Submitted done = scheduler().submit(*self.stream, op);
-                    seen.order = done.order;
-                    seen.sequence = done.sequence;
+                    scheduler().submit(*self.stream, op);
                 } catch (...) {
                     memory.take_back();
                     throw;
                 }
-                if (is_observed()) [[unlikely]] tell_submitted(seen);
+                tell_if_observed();
             },
             "memory"_a, "Free an allocation when what was submitted by now is over.");
 }

@@ -38,34 +38,17 @@ bool may_fail(const Op& op, nb::handle keep) {
     }
 }
 
-// On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
-Submitted queue(const StreamHandle& stream, Op& op, nb::handle keep) {
+}  // namespace
+
+void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
+    if (Scheduler::get().has_released()) [[unlikely]] release_kept();
     op.keep = keep.ptr();
     note_site();
     const uint64_t site = may_fail(op, keep) ? call_site() : 0;
     const Submitted done = Scheduler::get().submit(*stream.stream, op, site);
     // Nobody gives it back without the GIL, so it is in time here.
     if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
-    return done;
-}
-
-void queue_observed(const StreamHandle& stream, Op& op, nb::handle keep) {
-    Seen seen{.stream = stream.stream->id, .kind = op.kind};
-    add_spans(seen.spans, op);   // while it holds what it names
-    const Submitted done = queue(stream, op, keep);
-    seen.order = done.order;
-    seen.sequence = done.sequence;
-    tell_submitted(seen);
-}
-
-}  // namespace
-
-void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
-    if (Scheduler::get().has_released()) [[unlikely]] release_kept();
-    if (is_observed()) [[unlikely]]
-        queue_observed(stream, op, keep);
-    else
-        queue(stream, op, keep);
+    tell_if_observed();
 }
 
 void submit_nothing(const StreamHandle& stream) { Scheduler::get().submit_nothing(*stream.stream); }
@@ -84,17 +67,9 @@ void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, 
 }
 
 void run_now(Batch& batch, const Operand* table) {
-    if (is_observed()) [[unlikely]] {
-        Seen seen{.order = Scheduler::get().next_order(), .kind = table ? OpKind::descriptor : OpKind::batch};
-        if (table) add_host_span(seen.spans, table->host(), table->size, false);
-        add_spans(seen.spans, batch.pieces);
-        tell_submitted(seen);
-        seen.order = Scheduler::get().next_order();
-        Scheduler::get().note(std::move(seen));
-    }
     const Task task = plan_pieces(batch.pieces);
     interruptible([&](Poll poll) { run_task(task, nullptr, 0, poll); });
-    if (log::wanted()) [[unlikely]] log_batch(batch, table);
+    if (log::is_told()) [[unlikely]] log_batch(batch, table);
 }
 
 namespace {

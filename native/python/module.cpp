@@ -18,7 +18,6 @@ NB_MODULE(_core, m) {
     bind_ends(m);
     bind_observer(m);
     bind_host_views(m);
-    bind_trace(m);
     bind_call_sites(m);
     bind_waits(m);
     bind_log(m);

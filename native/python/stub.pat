@@ -30,3 +30,11 @@ peerlane._core.LOG_KINDS:
 
 peerlane._core.LOG_OPS:
     LOG_OPS: tuple[str, ...] = ...
+
+peerlane._core.LOG_NOTICES:
+    LOG_NOTICES: dict[str, int]
+    """The numbers of what an event `noticed` says of an object, by name."""
+
+peerlane._core.LOG_OBJECTS:
+    LOG_OBJECTS: dict[str, int]
+    """The numbers of the kinds of objects of which it says it, by name."""

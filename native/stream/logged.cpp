@@ -52,7 +52,8 @@ struct Others {
 
 }  // namespace
 
-Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept {
+// A notify that is logged as another stream's, which is submitted already.
+static Logged log_as_another(const Stream& stream, uint64_t sequence) noexcept {
     try {
         std::lock_guard lock(Others::get().mutex);
         Others::get().places[{stream.id, sequence}] = {log::here.stream, log::here.sequence};
@@ -110,45 +111,120 @@ LinePlace place_of(const Notify& notify) {
     return {shared->file_number(), notify.place_in_bank()};
 }
 
-Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence) noexcept {
+namespace {
+
+// An observer is told of what lies between the rows of a rectangle too, and that a reduction reads its target.
+void add_spans(log::Spans& spans, const Op& op, uint8_t by) {
+    switch (op.kind) {
+        case OpKind::copy_2d:
+            if (by == log::kChecker) {
+                const auto& shape = static_cast<const Rectangle&>(*op.extra);
+                add_rows(spans, op.dst, shape.dst_pitch, shape.width, shape.height, true);
+                add_rows(spans, op.src, shape.src_pitch, shape.width, shape.height, false);
+                return;
+            }
+            [[fallthrough]];
+        case OpKind::copy:
+        case OpKind::reduce:
+            add_span(spans, op.dst, op.size, true);
+            if (op.kind == OpKind::reduce && by == log::kObserver) add_span(spans, op.dst, op.size, false);
+            add_span(spans, op.src, op.src_size(), false);
+            return;
+        case OpKind::fill:
+        case OpKind::write_value:
+            add_span(spans, op.dst, op.size, true);
+            return;
+        case OpKind::wait_value:
+            add_span(spans, op.dst, op.size, false);
+            return;
+        case OpKind::free:
+            add_span(spans, Heap::get().host_of(op.dst_extent, 0), op.dst_extent->size, true);
+            return;
+        case OpKind::batch:
+            add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
+            return;
+        case OpKind::descriptor:
+            add_span(spans, op.dst, static_cast<const Launch*>(op.extra)->table_size, false);
+            return;
+        default:
+            return;
+    }
+}
+
+// `number`: of a notify's record.
+log::Event seen(log::Kind moment, uint64_t stream, uint64_t sequence, const Op& op, uint64_t number = 0) {
+    log::Event event{.kind = moment, .op = static_cast<uint8_t>(op.kind), .stream = stream, .sequence = sequence};
+    if (moment != log::Kind::op_submitted) event.site = 0;
+    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {
+        event.a = op.notify->id;
+        event.b = number;
+    } else if (op.kind == OpKind::record || op.kind == OpKind::wait) {
+        event.a = op.mark->stream_id;
+        event.b = op.mark->sequence;
+    }
+    return event;
+}
+
+template <class Add>
+void write_seen(log::Event event, const Add& add) noexcept {
     try {
         log::Spans spans;
+        add(spans);
+        event.spans = &spans;
+        log::write(event, log::kObserver);
+    } catch (const std::bad_alloc&) {
+        log::drop(log::kObserver);
+    }
+}
+
+}  // namespace
+
+Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept {
+    if (log::is_read(log::kObserver))
+        write_seen(seen(log::Kind::op_submitted, stream.id, sequence, op), [&](log::Spans& spans) { add_spans(spans, op, log::kObserver); });
+    if (op.kind == OpKind::wait && log::is_read(log::kTrace))
+        log::write({.kind = log::Kind::event_wait, .stream = stream.id, .sequence = sequence, .a = op.mark->stream_id, .b = op.mark->sequence},
+                   log::kTrace);
+    if (log::wanted()) return runs_now ? Logged::when_it_runs : log_access(stream, op, sequence);
+    return log::here.stream != 0 && op.kind == OpKind::notify ? log_as_another(stream, sequence) : Logged::no;
+}
+
+void log_started(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept {
+    const uint64_t number = op.kind == OpKind::wait_notify ? op.notify->signal().consumed.load() : 0;
+    write_seen(seen(log::Kind::op_started, stream.id, sequence, op, number), [&](log::Spans& spans) {
+        add_spans(spans, op, log::kObserver);
+        if (pieces) add_spans(spans, *pieces);
+    });
+}
+
+void log_ended(const Stream& stream, uint64_t sequence, const Op& op, uint64_t bytes, uint64_t start_ns) noexcept {
+    log::write({.kind = log::Kind::op_ended, .op = static_cast<uint8_t>(op.kind), .stream = stream.id, .sequence = sequence, .a = start_ns,
+                .b = bytes, .c = stream.device, .site = 0},
+               log::kTrace);
+}
+
+void log_seen_now(OpKind kind, const log::Spans& spans) noexcept {
+    log::Event event{.kind = log::Kind::op_submitted, .op = static_cast<uint8_t>(kind), .spans = &spans};
+    log::write(event, log::kObserver);
+    event.kind = log::Kind::op_started;
+    event.site = 0;
+    log::write(event, log::kObserver);
+}
+
+Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcept {
+    try {
+        log::Spans spans;
+        add_spans(spans, op, log::kChecker);
         log::Event event = event_of(log::Kind::access, stream, sequence, op);
         event.spans = &spans;
         event.a = log::here.channel;
         event.flags = log::here.flags;
         switch (op.kind) {
-            case OpKind::copy:
-                add_span(spans, op.dst, op.size, true);
-                add_span(spans, op.src, op.size, false);
-                break;
-            case OpKind::copy_2d: {
-                const auto& shape = static_cast<const Rectangle&>(*op.extra);
-                add_rows(spans, op.dst, shape.dst_pitch, shape.width, shape.height, true);
-                add_rows(spans, op.src, shape.src_pitch, shape.width, shape.height, false);
-                break;
-            }
-            case OpKind::reduce:   // it reads its target too
-                add_span(spans, op.dst, op.size, true);
-                add_span(spans, op.src, op.size, false);
-                break;
-            case OpKind::fill:
-            case OpKind::write_value:
-                add_span(spans, op.dst, op.size, true);
-                break;
-            case OpKind::batch:
-                add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
-                break;
-            case OpKind::descriptor:
-                add_span(spans, op.dst, static_cast<const Launch*>(op.extra)->table_size, false);
-                break;
             case OpKind::wait_value:
-                add_span(spans, op.dst, op.size, false);
                 event.kind = log::Kind::value_wait;
                 event.a = 0;
                 break;
             case OpKind::free:
-                add_span(spans, Heap::get().host_of(op.dst_extent, 0), op.dst_extent->size, true);
                 event.kind = log::Kind::freed;
                 event.a = op.value;
                 break;
@@ -169,6 +245,8 @@ Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence) noex
                 event.kind = log::Kind::callback;
                 event.a = 0;
                 break;
+            default:
+                break;
         }
         if (event.kind != log::Kind::access && event.kind != log::Kind::value_wait) event.flags &= log::kShared;
         log::write(event);
@@ -180,6 +258,7 @@ Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence) noex
 }
 
 void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept {
+    if (log::is_read(log::kObserver)) writing.write(seen(log::Kind::op_started, stream.id, sequence, op, number), log::kObserver);
     if (op.logged == Logged::when_it_runs) {
         writing.write(event_of_line(stream, sequence, op, number));
     } else if (op.logged == Logged::submitted && !is_event(op)) {
@@ -195,6 +274,15 @@ void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence
         Others::get().places.erase(found);
         writing.write({.kind = log::Kind::notified, .stream = other, .sequence = place, .c = number, .site = 0});
     }
+}
+
+void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept {
+    const auto [bank, line] = place_of(notify);
+    if (log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
+    if (!log::is_read(log::kObserver)) return;
+    const Op op{.kind = OpKind::notify, .notify = const_cast<Notify*>(&notify)};
+    writing.write(seen(log::Kind::op_submitted, 0, 0, op), log::kObserver);
+    writing.write(seen(log::Kind::op_started, 0, 0, op, number), log::kObserver);
 }
 
 void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept {

@@ -127,11 +127,10 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     }
     if (stream.group) op.phase = stream.group->enter(stream.legacy);
     Submitted result{.sequence = stream.submitted.load(std::memory_order_relaxed) + 1};
-    if (observing.load(std::memory_order_relaxed)) [[unlikely]] result.order = next_order();
     const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
-        if (log::wanted()) [[unlikely]] op.logged = log_submitted(stream, op, result.sequence);
+        if (log::is_read(log::kAnyone)) [[unlikely]] op.logged = log_submitted(stream, op, result.sequence, false);
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
         run_at_once(stream, op, site);
         result.at_once = true;
@@ -140,12 +139,9 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     try {
         Op& queued = stream.queue.push(op, site);
         if (op.kind == OpKind::notify) add_recorder(stream, queued);
-        if (log::wanted()) [[unlikely]] {
-            // What runs now is one event, and not two.
+        if (log::is_read(log::kAnyone)) [[unlikely]] {
             const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
-            queued.logged = runs_now ? Logged::when_it_runs : log_submitted(stream, op, result.sequence);
-        } else if (log::here.stream != 0 && op.kind == OpKind::notify) [[unlikely]] {
-            queued.logged = log_as_another(stream, result.sequence);
+            queued.logged = log_submitted(stream, op, result.sequence, runs_now);
         }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
@@ -172,7 +168,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     return result;
 }
 
-Mark* Scheduler::record(Stream& stream, Submitted* done) {
+Mark* Scheduler::record(Stream& stream) {
     Heap::get().check_usable();
     if (Turns::is_on()) [[unlikely]] Turns::point();
     auto* mark = new Mark;
@@ -183,8 +179,7 @@ Mark* Scheduler::record(Stream& stream, Submitted* done) {
         mark->stream_id = stream.id;
         mark->sequence = stream.submitted.load(std::memory_order_relaxed) + 1;
         mark->hold();
-        const Submitted pushed = push(lock, stream, {.kind = OpKind::record, .mark = mark}, 0);
-        if (done) *done = pushed;
+        push(lock, stream, {.kind = OpKind::record, .mark = mark}, 0);
         return mark;
     } catch (...) {
         delete mark;
@@ -333,11 +328,10 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     if (!is_shared) lock.lock();   // it may be about to be shared
     bool wake;
     uint64_t number;
-    if (log::wanted()) [[unlikely]] {
+    if (log::is_told()) [[unlikely]] {
         log::Writing writing;
         number = notify.record(wake);
-        const auto [bank, line] = place_of(notify);
-        if (number != 0) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
+        if (number != 0) log_recorded(writing, notify, number);
     } else {
         number = notify.record(wake);
     }

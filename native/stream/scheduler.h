@@ -25,23 +25,9 @@ struct Deadline {
     static Deadline in(double seconds);   // negative: never
 };
 
-// A submission or a start of an operation, for observers, with the bytes that it touches.
-struct Seen {
-    struct Span {
-        uint64_t block;      // 0: host memory, and then `offset` is an address
-        uint64_t offset, size;
-        bool written;
-    };
-    uint64_t order = 0, stream = 0, sequence = 0;
-    OpKind kind = OpKind::copy;
-    uint64_t notify = 0, record = 0;
-    std::vector<Span> spans;
-};
-
 struct Submitted {
     uint64_t sequence = 0;
     bool at_once = false;    // it is over, and nothing was queued
-    uint64_t order = 0;      // for observers: its place in the order
 };
 
 // A stream that is not done, and its wait: for operation `record` of stream `what`, or for the notify `what`.
@@ -84,7 +70,7 @@ class Scheduler {
     Submitted submit(Stream& stream, const Op& op, uint64_t site = 0);
     // The checks of submit() for an operation of 0 bytes, which is not queued; throws Refusal.
     void submit_nothing(const Stream& stream) const;
-    Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
+    Mark* record(Stream& stream);                   // the caller drops it
     // `only` (0: off): a failure of the awaited operation cancels at most this many operations behind the wait, and is not a
     // failure of this stream.
     Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site = 0, uint64_t only = 0);
@@ -126,13 +112,6 @@ class Scheduler {
     std::vector<FailurePtr> untold();               // the failures that were not reported; they stay unreported
     std::vector<FailurePtr> take_lost();            // the failures of dropped streams
     bool has_lost() const { return has_lost_.load(std::memory_order_relaxed); }
-
-    std::atomic<bool> tracing{false};
-    std::atomic<bool> observing{false};
-    std::vector<Seen> take_seen();
-    void note(Seen seen);
-    uint64_t next_order() { return order_.fetch_add(1, std::memory_order_relaxed); }
-    std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
 
     // The calling thread takes turns and waits for something outside of streams; what the seed draws runs meanwhile.
     // False: it was not over at `until`.
@@ -195,10 +174,6 @@ class Scheduler {
     void open_job(Lock& lock, Stream& stream);
     bool join_job(Lock& lock, Stream& stream, Leave& leave);
     void finish_job(Lock& lock, Stream& stream);
-
-    // seen.cpp
-    void note_started(const Stream& stream, uint64_t sequence, const Op& op, const Job* job);
-    void note_time(Stream& stream, uint64_t sequence, const Op& op, uint64_t start_ns);
 
     // stream_wait.cpp: waits of the program
     Outcome wait_until(Lock& lock, const std::function<bool()>& done, const std::function<Stream*()>& stream, HostWaiter*& list,
@@ -319,18 +294,10 @@ class Scheduler {
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run
     std::atomic<bool> has_lost_{false};
     std::vector<FailurePtr> lost_;
-    std::vector<Seen> seen_;
-    std::atomic<uint64_t> order_{1};
 };
 
 // The state of the word that an operation waits for; `gone`, with the reason, is for host memory without a pin only.
 enum class Word { as_wanted, other, gone };
 Word look_at_word(const Op& op, Refusal& why);
-
-// The bytes that an operation touches, by block, and the signals that it records or waits for.
-void add_spans(std::vector<Seen::Span>& spans, const Op& op);
-void add_spans(std::vector<Seen::Span>& spans, const std::vector<Piece>& pieces);
-void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written);
-void add_signals(Seen& seen, const Op& op, bool started);
 
 }  // namespace peerlane

@@ -175,11 +175,6 @@ struct Job {
     void fail(const Refusal& why);
 };
 
-struct Traced {
-    uint64_t sequence, bytes, start_ns, end_ns;
-    OpKind kind;
-};
-
 enum class Park : uint8_t { none, mark, notify, callback, phase, value };
 
 struct Stream : std::enable_shared_from_this<Stream> {
@@ -224,8 +219,6 @@ struct Stream : std::enable_shared_from_this<Stream> {
     size_t able_place = 0, group_place = 0;    // in the scheduler's set of streams to draw from; in Group::held_up
 
     HostWaiter* waiters = nullptr;
-    std::vector<Traced> trace;                 // a ring
-    uint64_t traced = 0;
 
     uint64_t head() const { return completed.load(std::memory_order_relaxed) + 1; }
     bool is_idle() const { return queue.empty() && active == 0; }

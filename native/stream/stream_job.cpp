@@ -75,7 +75,8 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
     stream.active = 0;
     if (stream.cause) why = {.why = Why::cancelled, .device = stream.device};   // aborted while it was planned
     if (!planned || stream.cause) job->fail(why);
-    if (observing.load(std::memory_order_relaxed)) note_started(stream, stream.head(), op, job.get());
+    if (log::is_read(log::kObserver)) [[unlikely]]
+        log_started(stream, stream.head(), op, op.kind == OpKind::descriptor && planned ? job->task.pieces : nullptr);
     stream.job = std::move(job);
     if (!stream.job->has_steps()) {
         finish_job(lock, stream);
@@ -124,7 +125,7 @@ void Scheduler::finish_job(Lock& lock, Stream& stream) {
     if (job.failed.load(std::memory_order_acquire)) {
         fail(stream, op, job.refusal, job.refusal.why == Why::cancelled ? stream.cause : nullptr);
     }
-    if (tracing.load(std::memory_order_relaxed)) note_time(stream, stream.head(), op, job.start_ns);
+    if (log::is_read(log::kTrace)) [[unlikely]] log_ended(stream, stream.head(), op, job.task.size * job.task.height, job.start_ns);
     finish_head(lock, stream);
 }
 

@@ -121,8 +121,8 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     // A wait starts when it is over: parked, it would be told again whenever it looks.
     const bool waits =
         op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value;
-    const bool observed = observing.load(std::memory_order_relaxed);
-    if (observed && !waits) note_started(stream, stream.head(), op, nullptr);
+    const bool observed = log::is_read(log::kObserver);
+    if (observed && !waits && op.kind != OpKind::notify) [[unlikely]] log_started(stream, stream.head(), op);
     switch (op.kind) {
         case OpKind::record:
             settle(*op.mark, nullptr);
@@ -150,20 +150,20 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     }
     if (stream.park != Park::none) return false;
     if (stream.cause && stream.closing) return true;   // it was given up while it was parked: cancelled in its turn
-    if (observed && waits) note_started(stream, stream.head(), op, nullptr);
+    if (observed && waits) [[unlikely]] log_started(stream, stream.head(), op);
     finish_head(lock, stream);
     return true;
 }
 
 void Scheduler::run_at_once(Stream& stream, const Op& op, uint64_t site) {
     const uint64_t sequence = stream.submitted.load(std::memory_order_relaxed);
-    const bool timed = tracing.load(std::memory_order_relaxed);
-    if (observing.load(std::memory_order_relaxed)) note_started(stream, sequence, op, nullptr);
+    if (log::is_read(log::kObserver)) [[unlikely]] log_started(stream, sequence, op);
+    const bool timed = log::is_read(log::kTrace);
     const uint64_t start = timed ? now_ns() : 0;
     Refusal why{};
     if (!run_small_op(op, why)) fail(stream, op, why, sequence, site, ends_of(op));
     unpin(op);
-    if (timed) note_time(stream, sequence, op, start);
+    if (timed) [[unlikely]] log_ended(stream, sequence, op, op.size, start);
     complete(stream, 1, op.phase);
 }
 
@@ -179,12 +179,9 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
         bytes += first[n].size;
         if (n != 0 && bytes > kMostBytesInARow) break;
     }
-    const bool timed = tracing.load(std::memory_order_relaxed);
-    if (observing.load(std::memory_order_relaxed)) {
-        n = 1;
-        note_started(stream, head, *first, nullptr);
-    }
-    if (timed) n = 1;
+    const bool timed = log::is_read(log::kTrace), observed = log::is_read(log::kObserver);
+    if (observed) [[unlikely]] log_started(stream, head, *first);
+    if (timed || observed) n = 1;
     stream.active = 1;
     lock.unlock();
     const uint64_t start = timed ? now_ns() : 0;
@@ -200,7 +197,7 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     lock.lock();
     stream.active = 0;
     if (failed) fail(stream, first[done - 1], why, head + done - 1, queue.site(done - 1), ends);
-    if (timed) note_time(stream, head, *first, start);
+    if (timed) [[unlikely]] log_ended(stream, head, *first, first->size, start);
     for (uint64_t i = 0; i < done; ++i)
         if (first[i].keep) release(first[i].keep);
     const uint32_t phase = first->phase;
@@ -333,7 +330,7 @@ void Scheduler::start_notify(Stream& stream, Op& op) {
     bool wake = false;
     uint64_t number = 0;
     try {
-        if (op.logged != Logged::no) [[unlikely]] {
+        if (op.logged != Logged::no || log::is_read(log::kObserver)) [[unlikely]] {
             log::Writing writing;
             number = op.notify->record(wake);
             log_notified(writing, stream, stream.head(), op, number);
@@ -356,7 +353,7 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
     uint64_t number;
     while ((number = op.notify->consume(other)) == 0)
         if (!op.notify->announce()) {
-            if (op.logged == Logged::when_it_runs) op.logged = log_submitted(stream, op, stream.head());
+            if (op.logged == Logged::when_it_runs) op.logged = log_access(stream, op, stream.head());
             park(stream, Park::notify, op.timeout_ns);
             return;
         }

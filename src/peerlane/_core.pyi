@@ -140,10 +140,6 @@ class Memory:
     def homes(self) -> set[tuple[int, bool]]:
         """(device, whether for peer access) of each block that its bytes lie in."""
 
-    @property
-    def spans(self, /) -> list[Any]:
-        """(block, offset, size, False): where its bytes lie."""
-
     def close(self) -> None:
         """
         End this object; an owner's memory goes back when the last use of it ends.
@@ -686,9 +682,9 @@ class Stream:
 
     def _record_mark(self) -> Mark: ...
 
-    def _wait_mark(self, mark: Mark, timeout_ns: int, only: int = 0) -> int:
+    def _wait_mark(self, mark: Mark, timeout_ns: int, only: int = 0) -> None:
         """
-        The number of the wait.  `only`: if the mark has failed, that many operations behind the wait are cancelled, and the stream has not failed.
+        `only`: if the mark has failed, that many operations behind the wait are cancelled, and the stream has not failed.
         """
 
     def _record_notify(self, notify: Notify) -> None: ...
@@ -788,15 +784,35 @@ class QuickMethod:
     def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
-def set_observer(hook: Callable[[Any], None] | None) -> None:
+LOG_NOTICES: dict[str, int]
+"""The numbers of what an event `noticed` says of an object, by name."""
+
+LOG_OBJECTS: dict[str, int]
+"""The numbers of the kinds of objects of which it says it, by name."""
+
+def observe(called: Callable[..., None] | None, capacity: int) -> None:
     """
-    Call hook((order, stream, operation, kind, spans, notify, record)) for every submission.
+    Call it with (kind, order, op, site, stream, sequence, a, b, spans) of each event of the observer's log, of so many bytes; with None, end that log.  OSError if it cannot be made.
     """
 
-def take_started() -> list[Any]:
-    """What started since the last call, as submissions are told."""
+def tell_observer() -> None:
+    """Hand over what is new."""
 
-def next_order() -> int: ...
+def notice(kind: int, what: int, id: int, memory: Memory | None, stream: int, sequence: int) -> None:
+    """Tell the observer of something that is not an operation."""
+
+def log_site_of(number: int) -> tuple[types.CodeType, int] | None:
+    """Code and offset of a line's number."""
+
+def trace_begin(capacity: int) -> None:
+    """Keep so many bytes of events; OSError if there is no room."""
+
+def trace_end() -> None: ...
+
+def trace_take() -> tuple[list[tuple[int, int, int, str, int, int, int]], list[tuple[int, int, int, int]], int]:
+    """
+    ((device, stream, sequence, kind, bytes, start ns, end ns), ...) and ((stream, sequence, awaited stream, its operation), ...) since the last call, and how many events were dropped.
+    """
 
 def host_view_type(ndarray: type) -> type[Any]:
     """
@@ -810,19 +826,6 @@ def log_host_access(access: int, address: int, width: int, pitch: int = 0, heigh
 
 def log_host_rows(access: int, rows: Sequence[tuple[int, int, int, int]]) -> None:
     """Log an access of the host to several such places as one event."""
-
-def set_tracing(on: bool) -> None:
-    """Whether streams note when their operations ran."""
-
-class StreamTrace:
-    """What a stream notes; also when the stream is closed and gone."""
-
-    def __init__(self, stream: Stream) -> None: ...
-
-    def take(self) -> tuple[list[tuple[int, str, int, int, int]], int]:
-        """
-        ((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.
-        """
 
 def site(number: int) -> tuple[types.CodeType, int] | None:
     """The place that has a number, if it is known still."""

@@ -1,24 +1,30 @@
 """Observers, which see every operation: the ground for race checkers, tracers and fault injection.
 
-At most one observer is set.  Without one each operation costs one branch more.  Threads that run operations never
-take the GIL, so native code keeps the starts and hands them over, in order, with the next submission, synchronization
-or query, or by :func:`flush`; ``order`` tells which came first.
+At most one observer is set.  Without one each operation costs one branch.  While there is one, native code writes an
+event log for it, because threads that run operations never take the GIL.  The next submission, synchronization, query
+or :func:`flush` hands over what is new there; ``order`` tells which came first.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from peerlane import _core
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import call_site, event_log
 from peerlane.support.records import dataclass
 
 active = False  #: whether an observer is set
+_GAP, _SUBMITTED, _NOTICED = (event_log.KINDS[each] for each in ("gap", "op_submitted", "noticed"))
+_NOTICES = tuple(_core.LOG_NOTICES)
+_OBJECTS = tuple(_core.LOG_OBJECTS)
+_OPS = _core.LOG_OPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,10 @@ class Operation:
     Attributes
     ----------
     order : int
-        Its number among the submissions, starts and notices of the process, in the order in which they happened.
+        Grows with each submission, start and notice of the process, in the order in which they happened.
     process, stream, sequence : int
-        The operation's process, stream and number there; ``stream`` 0 is a call that was complete on return.
+        The operation's process, stream and number there; ``stream`` 0 is a call that was complete on return.  It is
+        told when it is over, and not if it raised.
     kind : str
         ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
         ``wait``, ``notify``, ``wait_notify``, ``wait_value`` or ``callback``.
@@ -103,7 +110,9 @@ class Notice:
 class Observer(Protocol):
     """The methods of an observer.
 
-    The thread that acts calls them.  An exception goes to ``sys.unraisablehook``, and does not reach the program.
+    The thread that acts calls them, or another one that acts at the same time.  An exception goes to
+    ``sys.unraisablehook``, and does not reach the program.  What was not handed over yet takes at most 1 GiB; beyond
+    that events are lost, and a ``RuntimeWarning`` says how many.
     """
 
     def submitted(self, operation: Operation) -> None:
@@ -162,6 +171,8 @@ def set_observer(observer: Observer | None) -> Observer | None:
     ------
     TypeError
         It lacks a method of :class:`Observer`.  The one before stays set.
+    OSError
+        There is no room for its log.  The one before stays set.
     """
     global active, _observer
     _core.check_usable()
@@ -174,24 +185,21 @@ def set_observer(observer: Observer | None) -> Observer | None:
             f"{', '.join(_METHODS)}"
         )
     flush()
+    _core.observe(None if observer is None else _told, event_log.DEFAULT_BYTES)
     before, _observer = _observer, observer
     active = observer is not None
-    _core.set_observer(_told if active else None)
     return before
 
 
 def flush() -> None:
-    """Hand the kept starts to the observer."""
-    observer = _observer
-    for started in _core.take_started():
-        if observer is not None:
-            _hand(observer.started, _operation(started, ""))
+    """Hand the observer what is new."""
+    _core.tell_observer()
 
 
 def tell(kind: str, what: Any, *, stream: int = 0, sequence: int = 0) -> None:
     """Send the observer a notice about an object."""
-    spans = _spans(what.spans) if isinstance(what, _core.Memory) else ()
-    tell_id(kind, type(what).__name__, what.id, spans, stream, sequence)
+    memory = what if isinstance(what, _core.Memory) else None
+    tell_id(kind, type(what).__name__, what.id, memory, stream, sequence)
 
 
 _ends: dict[tuple[str, int], Any] = {}  # finalizers that send, once, the notice of an object's end
@@ -217,13 +225,10 @@ def _ended(what: str, number: int) -> None:
 
 
 def tell_id(
-    kind: str, what: str, number: int, spans: tuple[Span, ...] = (), stream: int = 0, sequence: int = 0
+    kind: str, what: str, number: int, memory: Any = None, stream: int = 0, sequence: int = 0
 ) -> None:
-    """Send a notice about an object of which only the number is left."""
-    flush()
-    observer = _observer
-    if observer is not None:
-        _hand(observer.noticed, Notice(_core.next_order(), kind, what, number, spans, stream, sequence))
+    """Send a notice about an object of which only the number is left, or with the bytes of its memory."""
+    _core.notice(_core.LOG_NOTICES[kind], _core.LOG_OBJECTS[what], number, memory, stream, sequence)
 
 
 class _Raised(NamedTuple):
@@ -244,22 +249,23 @@ def _hand(take: Callable[[Any], object], seen: Operation | Notice) -> None:
         sys.unraisablehook(_Raised(type(error), error, error.__traceback__, "Exception ignored in", take))  # type: ignore[arg-type]  # the same attributes
 
 
-def _told(seen: Any) -> None:
-    """Pass on a native notice or operation; a hook of the native module."""
-    flush()
+def _told(
+    moment: int, order: int, what: int, site: int, stream: int, sequence: int, a: int, b: int, spans: Any
+) -> None:
+    """Pass on an event of the log; ``native/log/event.h`` says what it has."""
     observer = _observer
     if observer is None:
         return
-    if seen[3] in ("view", "unview"):
-        _hand(observer.noticed, Notice(seen[0], seen[3], "Buffer", seen[2], _spans(seen[4])))
+    touched = tuple(Span(*span) for span in spans)
+    if moment == _NOTICED:
+        _hand(observer.noticed, Notice(order, _NOTICES[what], _OBJECTS[a], b, touched, stream, sequence))
+    elif moment == _GAP:
+        warnings.warn(f"the observer was too slow: {a:,} events are lost", RuntimeWarning, stacklevel=2)
     else:
-        _hand(observer.submitted, _operation(seen, str(call_site.call_site() or "")))
+        take = observer.submitted if moment == _SUBMITTED else observer.started
+        _hand(take, Operation(order, os.getpid(), stream, sequence, _OPS[what], touched, a, b, _line(site)))
 
 
-def _operation(seen: Any, site: str) -> Operation:
-    order, stream, sequence, kind, spans, signal, record = seen
-    return Operation(order, os.getpid(), stream, sequence, kind, _spans(spans), signal, record, site)
-
-
-def _spans(spans: Any) -> tuple[Span, ...]:
-    return tuple(Span(*span) for span in spans)
+@functools.lru_cache(1 << 12)
+def _line(site: int) -> str:
+    return str(call_site.at(_core.log_site_of(site)) or "")

@@ -2,7 +2,8 @@
 
 Each stream is a track; tracks are grouped by device.  A wait for another stream's event is an arrow from the last
 operation before the record to the first one behind the wait.  Times are of the monotonic clock, as those of
-:attr:`Event.time_ns`.  Without a recording, each operation costs one branch more.
+:attr:`Event.time_ns`.  While it is recorded, native code writes an event log for it; without a recording, each
+operation costs one branch.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from __future__ import annotations
 import json
 import os
 import threading
-import weakref
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from peerlane import _core
 from peerlane.errors import Busy, Refused
 from peerlane.support.records import dataclass
 
-#: The most operations that a stream keeps until they are read; older ones are lost.
-KEPT = 1 << 14
+#: The bytes of operations that a recording keeps until they are read: 96 for each.  Those for which there is no room
+#: are lost.
+KEPT = 64 << 20
 
 
 class Stream(Protocol):
@@ -36,7 +37,9 @@ class Stream(Protocol):
     def device(self) -> Any: ...
 
 
-_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
+#: Returns the name of a device by its native number; the back-end sets it.
+label_of: Callable[[int], str] = str
+
 _lock = threading.Lock()
 active: Trace | None = None  #: the trace that is being recorded
 
@@ -48,7 +51,7 @@ class TracedOperation:
     Attributes
     ----------
     device : str
-        The stream's device.
+        The stream's device; ``host`` for streams of devices of other back-ends, whose operations the host runs.
     stream, sequence : int
         The operation's stream, and its number there.
     kind : str
@@ -69,14 +72,6 @@ class TracedOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Track:
-    """The track of a stream."""
-
-    device: str
-    process: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Wait:
     """Operation ``sequence`` of a stream waited for a record of another stream."""
 
@@ -89,14 +84,12 @@ class _Wait:
 class Trace:
     """The operations of streams during a recording; made by :func:`recording`.
 
-    A stream keeps only its last 16,384 operations: in longer recordings, read :attr:`operations` now and then.
+    It keeps 64 MiB of operations, about 700,000, until :attr:`operations` is read; what comes after them is lost.
+    Read it now and then in longer recordings.
     """
 
     def __init__(self) -> None:
-        self._sources: dict[
-            int, _core.StreamTrace
-        ] = {}  # only during the recording: they keep memory of the streams
-        self._tracks: dict[int, _Track] = {}
+        self._devices: dict[int, str] = {}  # by stream
         self._labels: dict[int, str] = {}
         self._operations: list[TracedOperation] = []
         self._waits: list[_Wait] = []
@@ -110,13 +103,14 @@ class Trace:
 
     @property
     def lost(self) -> int:
-        """How many operations were overwritten before they were read."""
+        """For how many operations, and waits for events, there was no room any more."""
         self._collect()
         return self._lost
 
     def label(self, stream: Stream, name: str) -> None:
         """Give a stream's track a name; without one it is ``stream N``."""
         self._labels[stream.id] = str(name)
+        self._devices[stream.id] = stream.device.name
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline as JSON in Chrome's trace event format.
@@ -143,21 +137,19 @@ class Trace:
         by_stream = {
             stream: list(group) for stream, group in groupby(self.operations, key=attrgetter("stream"))
         }
-        shown = {
-            stream: self._tracks[stream] for stream in sorted({*by_stream, *self._labels} & {*self._tracks})
-        }
-        events = [
-            _metadata("process_name", process, 0, name)
-            for process, name in sorted({(track.process, track.device) for track in shown.values()})
-        ]
-        for stream, track in shown.items():
+        processes = {name: number for number, name in enumerate(sorted({*self._devices.values()}), 1)}
+        process_of = {stream: processes[device] for stream, device in sorted(self._devices.items())}
+        events = [_metadata("process_name", process, 0, name) for name, process in processes.items()]
+        for stream, process in process_of.items():
             name = self._labels.get(stream, f"stream {stream}")
-            events.append(_metadata("thread_name", track.process, stream, name))
+            events.append(_metadata("thread_name", process, stream, name))
         for stream, operations in by_stream.items():
-            events += [_slice(self._tracks[stream].process, each) for each in operations]
-        return events + self._arrows(by_stream)
+            events += [_slice(process_of[stream], each) for each in operations]
+        return events + self._arrows(by_stream, process_of)
 
-    def _arrows(self, by_stream: dict[int, list[TracedOperation]]) -> list[dict[str, Any]]:
+    def _arrows(
+        self, by_stream: dict[int, list[TracedOperation]], process_of: dict[int, int]
+    ) -> list[dict[str, Any]]:
         ends: dict[tuple[TracedOperation, TracedOperation], None] = {}
         for wait in self._waits:
             before = by_stream.get(wait.other, [])
@@ -176,41 +168,25 @@ class Trace:
                         "id": number,
                         "cat": "wait",
                         "name": "event",
-                        "pid": self._tracks[at.stream].process,
+                        "pid": process_of[at.stream],
                         "tid": at.stream,
                         "ts": at.start_ns / 1000,
                     }
                 )
         return arrows
 
-    def _follow(self, stream: Stream) -> None:
-        self._tracks[stream.id] = _Track(stream.device.name, stream.device.ordinal + 1)
-        self._sources[stream.id] = _core.StreamTrace(cast(_core.Stream, stream))
-
     def _collect(self) -> None:
-        for stream, source in list(self._sources.items()):
-            entries, lost = source.take()
-            self._lost += lost
-            device = self._tracks[stream].device
-            self._operations += [TracedOperation(device, stream, *entry) for entry in entries]
-
-    def _begin(self) -> None:
-        for reference in _streams.valuerefs():
-            stream = reference()
-            if stream is not None:
-                self._follow(stream)
-        for source in list(self._sources.values()):
-            source.take()  # drop the operations of an earlier recording
-        _core.set_tracing(True)
-
-    def _end(self) -> None:
-        _core.set_tracing(False)
-        self._collect()
-        self._sources.clear()
+        if active is not self:
+            return
+        ended, waits, self._lost = _core.trace_take()
+        self._waits += [_Wait(*each) for each in waits]
+        for device, stream, sequence, kind, nbytes, start, end in ended:
+            name = self._devices.setdefault(stream, label_of(device))
+            self._operations.append(TracedOperation(name, stream, sequence, kind, nbytes, start, end))
 
     def __repr__(self) -> str:
         state = "being recorded" if active is self else "recorded"
-        return f"<Trace of {len(self._tracks):,} streams, {state}>"
+        return f"<Trace of {len(self._devices):,} streams, {state}>"
 
 
 @contextmanager
@@ -223,6 +199,8 @@ def recording() -> Iterator[Trace]:
     ------
     Busy
         A trace is already being recorded; it goes on.
+    OSError
+        There is no room for its log.
 
     Examples
     --------
@@ -241,28 +219,14 @@ def recording() -> Iterator[Trace]:
                 call="trace.recording",
                 detail=Refused(reason="recording"),
             )
+        _core.trace_begin(KEPT)
         active = made
     try:
-        made._begin()
         yield made
     finally:
+        made._collect()
         active = None
-        made._end()
-
-
-def created(stream: Stream) -> None:
-    """Add a new stream to the recording, if there is one."""
-    _streams[stream.id] = stream
-    current = active
-    if current is not None:
-        current._follow(stream)
-
-
-def waited(stream: int, sequence: int, other: int, record: int) -> None:
-    """Add a wait for an event to the recording, if there is one."""
-    current = active
-    if current is not None and stream != other:
-        current._waits.append(_Wait(stream, sequence, other, record))
+        _core.trace_end()
 
 
 def _metadata(kind: str, process: int, track: int, name: str) -> dict[str, Any]:

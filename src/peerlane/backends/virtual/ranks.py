@@ -13,7 +13,6 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.notify import VirtualNotify
-from peerlane.diagnostics import trace
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
@@ -190,10 +189,7 @@ class VirtualRanks:
         return Turns(_core.Turns(bank, members, rank), rank)
 
     def follow(self, stream: Stream, before: Stream, operations: int) -> None:
-        mark = before.record()._recorded("Channel")
-        number = stream._wait_mark(mark, 0, operations)
-        if trace.active is not None:
-            trace.waited(stream.id, number, mark.stream_id, mark.sequence)
+        stream._wait_mark(before.record()._recorded("Channel"), 0, operations)
 
 
 @functools.lru_cache

@@ -14,7 +14,7 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers, progress, trace, wait_state, wait_texts
+from peerlane.diagnostics import live_objects, observers, progress, wait_state, wait_texts
 from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
@@ -46,7 +46,6 @@ class VirtualStream(_core.Stream, Stream):
         made = cls.__new__(cls)
         _core.Stream.__init__(made, number_of(device), _ON_ERROR[on_error], group, legacy)
         made.device, made._on_error = device, on_error
-        trace.created(made)
         if observers.active:
             observers.created(made)
         if live_objects.active:
@@ -124,10 +123,7 @@ class VirtualStream(_core.Stream, Stream):
             other._check_open("Stream.wait")
             self._wait_notify(other._foreign_record(foreign), deadline)
             return
-        mark = other._recorded("Stream.wait")
-        number = self._wait_mark(mark, deadline)
-        if trace.active is not None:
-            trace.waited(self.id, number, mark.stream_id, mark.sequence)
+        self._wait_mark(other._recorded("Stream.wait"), deadline)
 
     def notify(self, notify: Notify) -> None:
         if not isinstance(notify, VirtualNotify):

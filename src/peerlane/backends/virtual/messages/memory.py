@@ -13,7 +13,7 @@ from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.diagnostics import address_errors, allocations
+from peerlane.diagnostics import address_errors, allocations, trace
 from peerlane.diagnostics.address_errors import operand
 from peerlane.errors import (
     AccessDenied,
@@ -279,3 +279,6 @@ def _system(why: str, of: Any) -> Error:
                 device=label(of.device),
             )
     return Unsupported(f"native code refused: {why}")
+
+
+trace.label_of = label
