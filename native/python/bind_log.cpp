@@ -11,6 +11,7 @@
 #include "log/reader.h"
 #include "python/bind_signals.h"
 #include "python/frames.h"
+#include "stream/history.h"
 #include "stream/logged.h"
 
 namespace nb = nanobind;
@@ -225,6 +226,7 @@ void log_batch(const Batch& batch, const Operand* table) {
 
 void log_waited_now(const Notify& notify, uint64_t number) {
     or_dropped([&] {
+        note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::wait_notify});
         const auto [bank, line] = place_of(notify);
         log::write({.kind = log::Kind::notify_wait, .a = bank, .b = line, .c = number, .d = log::here.channel});
     });
@@ -294,6 +296,17 @@ void bind_log(nb::module_& m) {
             return nb::make_tuple(found.path, found.written, found.dropped, found.capacity);
         },
         nb::sig("def log_facts() -> tuple[str, int, int, int]"), "(path, bytes written, events dropped, capacity); the path is empty if there is no log.");
+    m.def(
+        "log_past",
+        [](bool is_notify, uint64_t id) {
+            nb::list found;
+            for (const Past& past : past_of(is_notify ? PastOf::notify : PastOf::stream, id))
+                found.append(nb::make_tuple(past.stream, past.sequence, name_of(past.kind), log_site_of(past.site)));
+            return found;
+        },
+        "is_notify"_a, "id"_a,
+        nb::sig("def log_past(is_notify: bool, id: int) -> list[tuple[int, int, str, tuple[types.CodeType, int] | None]]"),
+        "(stream, sequence, kind, place) of the last logged operations of a stream, or records of a notify and waits for it; oldest first.");
     m.def("log_settle", [] { log::settle(); }, "Let a reader see the newest event.");
     m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
     m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");

@@ -6,6 +6,7 @@
 
 #include "share/shared_signal.h"
 #include "stream/descriptor.h"
+#include "stream/history.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -180,6 +181,12 @@ void write_seen(log::Event event, const Add& add) noexcept {
 }  // namespace
 
 Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept {
+    if (log::is_told()) {
+        const Past past{stream.id, sequence, log::here.site, op.kind};
+        // What is queued behind a wait does not say how it came to it.
+        if (stream.park == Park::none) note_past(PastOf::stream, stream.id, past);
+        if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) note_past(PastOf::notify, op.notify->id, past);
+    }
     if (log::is_read(log::kObserver))
         write_seen(seen(log::Kind::op_submitted, stream.id, sequence, op), [&](log::Spans& spans) { add_spans(spans, op, log::kObserver); });
     if (op.kind == OpKind::wait && log::is_read(log::kTrace))
@@ -277,6 +284,7 @@ void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence
 }
 
 void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept {
+    note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::notify});
     const auto [bank, line] = place_of(notify);
     if (log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
     if (!log::is_read(log::kObserver)) return;

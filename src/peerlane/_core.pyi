@@ -994,6 +994,11 @@ def log_facts() -> tuple[str, int, int, int]:
     (path, bytes written, events dropped, capacity); the path is empty if there is no log.
     """
 
+def log_past(is_notify: bool, id: int) -> list[tuple[int, int, str, tuple[types.CodeType, int] | None]]:
+    """
+    (stream, sequence, kind, place) of the last logged operations of a stream, or records of a notify and waits for it; oldest first.
+    """
+
 def log_settle() -> None:
     """Let a reader see the newest event."""
 

@@ -64,6 +64,26 @@ class Fault(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PastOperation:
+    """An operation of which the event log has the line.
+
+    Attributes
+    ----------
+    stream, operation : int
+        The stream's id and the operation's number there; 0 and 0 for what the host did.
+    kind : str
+        What the operation did, as `Operation.kind` of an observer.
+    place : str
+        The program's line that submitted it, ``"file.py:12"``; empty if it is not known.
+    """
+
+    stream: int
+    operation: int
+    kind: str
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamWait:
     """What one stream waited for.
 
@@ -87,6 +107,12 @@ class StreamWait:
         The notify's name; empty if it has none.  Notifies of channels have names.
     submitted_at : str
         The program's line that submitted the operation, ``"file.py:12"``; empty if it was not noted.
+    before : tuple of PastOperation
+        While an event log is written or an observer is set: the last operations that the stream was given before this
+        one, at most 3, oldest first.  Else empty.
+    of_awaited : tuple of PastOperation
+        The same of what it waits for: the last records of the notify, and waits for it, in this process; or the
+        operation that the stream waits for.
     """
 
     stream: int
@@ -98,6 +124,8 @@ class StreamWait:
     notify: int = 0
     notify_name: str = ""
     submitted_at: str = ""
+    before: tuple[PastOperation, ...] = ()
+    of_awaited: tuple[PastOperation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from peerlane import _core
 from peerlane.diagnostics import call_site
-from peerlane.errors import StreamWait, WaitState
+from peerlane.errors import PastOperation, StreamWait, WaitState
+
+_PAST = 3  # operations that a record keeps of the event log
 
 #: The names of the notifies of channels, by id.
 notify_names: dict[int, str] = {}
@@ -35,6 +39,24 @@ def streams() -> tuple[StreamWait, ...]:
             notify=which if what == "notify" else 0,
             notify_name=notify_names.get(which, "") if what == "notify" else "",
             submitted_at=str(call_site.at(place) or ""),
+            before=_last(each for each in _past(stream) if each.operation < operation),
+            of_awaited=_last(_past_of_awaited(what, which, record, (stream, operation))),
         )
         for stream, operation, submitted, what, which, record, _device, place in _core.waiting()
     )
+
+
+def _past(number: int, *, is_notify: bool = False) -> Iterator[PastOperation]:
+    for stream, operation, kind, place in _core.log_past(is_notify, number):
+        yield PastOperation(stream, operation, kind, str(call_site.at(place) or ""))
+
+
+def _past_of_awaited(what: str, which: int, record: int, wait: tuple[int, int]) -> Iterator[PastOperation]:
+    if what == "record":
+        yield from (each for each in _past(which) if each.operation == record)
+    elif what == "notify":
+        yield from (each for each in _past(which, is_notify=True) if (each.stream, each.operation) != wait)
+
+
+def _last(past: Iterable[PastOperation]) -> tuple[PastOperation, ...]:
+    return tuple(past)[-_PAST:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from peerlane.errors import FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
+from peerlane.errors import FailedBefore, PastOperation, RankWait, StreamWait, ThreadWait, WaitState
 
 _MOST_SHOWN = 16  # streams, threads or failures that a text names
 
@@ -76,6 +76,7 @@ def _circle(state: WaitState, words: Words) -> str:
     return (
         f"{words.stream(state.stream)} waits for itself, and no submitted operation ends that: "
         f"{waits(state, words)}{''.join(f'; {failure(each, words)}' for each in state.failed[:_MOST_SHOWN])}"
+        f"{''.join(past(state.streams, words))}"
     )
 
 
@@ -88,8 +89,40 @@ def _never(state: WaitState, words: Words) -> str:
     which = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
     return (
         f"a deadlock: every thread of this process waits, and no submitted operation records {which}. Submit the "
-        f"record before the wait, or wait with a timeout.{''.join([*threads, *streams, *failed])}"
+        f"record before the wait, or wait with a timeout."
+        f"{''.join([*threads, *streams, *failed, *past(state.streams, words)])}"
     )
+
+
+def past(waits: Sequence[StreamWait], words: Words = NEUTRAL) -> list[str]:
+    """Return lines with what the event log has of streams before they waited, and of what they wait for."""
+    found: dict[str, None] = {}
+    for wait in waits[:_MOST_SHOWN]:
+        if wait.before:
+            given = ", ".join(f"{_kind(each)} at {_place(each)}" for each in wait.before)
+            found[f"\n  before that {words.stream(wait.stream)} was given: {given}"] = None
+        if wait.of_awaited and wait.what == "record":
+            (record,) = wait.of_awaited
+            of = words.stream(wait.awaited_stream)
+            found[f"\n  operation {wait.awaited_operation} of {of} is a record at {_place(record)}"] = None
+        elif wait.of_awaited:
+            used = ", ".join(_use(each, words) for each in wait.of_awaited)
+            found[f"\n  the last uses of {words.notify(wait.notify, wait.notify_name)}: {used}"] = None
+    return list(found)
+
+
+def _use(use: PastOperation, words: Words) -> str:
+    verb = "recorded" if use.kind == "notify" else "waited for"
+    by = f"{words.stream(use.stream)}, operation {use.operation}" if use.stream else "the host"
+    return f"{verb} at {_place(use)} ({by})"
+
+
+def _kind(of: PastOperation) -> str:
+    return of.kind.replace("_", " ")
+
+
+def _place(of: PastOperation) -> str:
+    return of.place or "an unknown line"
 
 
 def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:

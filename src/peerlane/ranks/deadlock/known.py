@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import progress, wait_texts
+from peerlane.diagnostics import progress, wait_state, wait_texts
 from peerlane.errors import Error, FailedBefore, RankWait, WaitState
 from peerlane.ranks.deadlock.said import Said
 from peerlane.support.records import dataclass
@@ -54,10 +55,13 @@ class Known:
 
 def end(line: Rendezvous, known: Known, waits: Waits) -> None:
     """End the waits of this process; let the launcher show the waits of all ranks."""
-    graph = known.graph
+    graph, state = known.graph, known.state
+    streams = tuple(each for each in wait_state.streams() if each.before or each.of_awaited)
+    if streams:
+        state = replace(state, streams=streams)
     if _is_launched(line) and _report(line, known):
         graph = f"{known.head} `peerlane launch` shows which rank waits for which; this rank:\n{known.own}"
-    waits.end(progress.keep(graph, known.state))
+    waits.end(progress.keep(graph + "".join(wait_texts.past(streams)), state))
 
 
 def _is_launched(line: Rendezvous) -> bool:
