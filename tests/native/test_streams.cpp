@@ -261,8 +261,8 @@ void traces_keep_what_fits() {
     finish(*one);
     uint64_t dropped = 0;
     const std::vector<log::Head> found = logged(log::kTrace, dropped);
-    CHECK(found.size() + dropped == kMore && found.size() >= kFit - 1);
-    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].kind == log::Kind::op_ended && found[i].sequence == before + 1 + i);
+    CHECK(dropped == kMore - kFit && found.size() == kFit + 1 && found[kFit].kind == log::Kind::gap);
+    for (size_t i = 0; i < kFit; ++i) CHECK(found[i].kind == log::Kind::op_ended && found[i].sequence == before + 1 + i);
     write(*one, memory.address, 0);
     finish(*one);
     CHECK(log::facts(log::kTrace).path.empty());
