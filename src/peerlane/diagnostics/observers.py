@@ -260,7 +260,7 @@ def _told(
     if moment == _NOTICED:
         _hand(observer.noticed, Notice(order, _NOTICES[what], _OBJECTS[a], b, touched, stream, sequence))
     elif moment == _GAP:
-        warnings.warn(f"the observer was too slow: {a:,} events are lost", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the log of the observer was full; events lost: {a:,}", RuntimeWarning, stacklevel=2)
     else:
         take = observer.submitted if moment == _SUBMITTED else observer.started
         _hand(take, Operation(order, os.getpid(), stream, sequence, _OPS[what], touched, a, b, _line(site)))
