@@ -378,7 +378,10 @@ void drop(uint8_t by) noexcept {
     Logs::get().of(by).drop();
 }
 
-Writing::Writing() : lock_((note_event(), Logs::get().mutex)) {}
+Writing::Writing(bool for_checker) {
+    if (for_checker) note_event();
+    lock_ = std::unique_lock(Logs::get().mutex);
+}
 
 void Writing::write(const Event& event, uint8_t by) noexcept { Logs::get().of(by).write(event); }
 

@@ -85,7 +85,7 @@ void drop(uint8_t by = kChecker) noexcept;
 // Holds the logs' lock: for what must not happen before its event is there.
 class Writing {
   public:
-    Writing();
+    explicit Writing(bool for_checker);   // whether it is told
     void write(const Event& event, uint8_t by = kChecker) noexcept;
 
   private:

@@ -18,7 +18,7 @@ struct Entry {
 };
 
 struct Table {
-    std::mutex mutex;
+    std::mutex mutex;   // a fork is safe: it is taken by who has the scheduler's or the logs' lock, or the GIL
     std::array<Entry, kPlaces> entries{};
 
     static Table* get() {

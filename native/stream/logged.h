@@ -23,20 +23,20 @@ LinePlace place_of(const Notify& notify);
 
 // An operation that is submitted, while it holds what it names; what the checker is told of it from then on.  `runs_now`: a notify,
 // or a wait for one, that is one event for the checker, and not two, if it is over at once.
-Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept;
+[[gnu::cold]] Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool runs_now) noexcept;
 // The checker's event of an operation that does not run at once after all.
 Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcept;
 // It starts, if it is no notify; `pieces`: the copies of a descriptor.
-void log_started(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces = nullptr) noexcept;
+[[gnu::cold]] void log_started(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces = nullptr) noexcept;
 // It has moved `bytes` since `start_ns`.
-void log_ended(const Stream& stream, uint64_t sequence, const Op& op, uint64_t bytes, uint64_t start_ns) noexcept;
+[[gnu::cold]] void log_ended(const Stream& stream, uint64_t sequence, const Op& op, uint64_t bytes, uint64_t start_ns) noexcept;
 // What an observer is told of an operation of stream 0, which was complete on return.
 void log_seen_now(OpKind kind, const log::Spans& spans) noexcept;
 // The record, or the wait, that stream's operation `sequence` has just made; record `number` is in a notify's own count.
-void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
+[[gnu::cold]] void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
 // The host has made it, without a stream.
-void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept;
-void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
+[[gnu::cold]] void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept;
+[[gnu::cold]] void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
 // It is over, and only now it is known which bytes it touched.
 void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept;
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept;

@@ -329,7 +329,7 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     bool wake;
     uint64_t number;
     if (log::is_told()) [[unlikely]] {
-        log::Writing writing;
+        log::Writing writing(log::wanted());
         number = notify.record(wake);
         if (number != 0) log_recorded(writing, notify, number);
     } else {

@@ -331,7 +331,7 @@ void Scheduler::start_notify(Stream& stream, Op& op) {
     uint64_t number = 0;
     try {
         if (op.logged != Logged::no || log::is_read(log::kObserver)) [[unlikely]] {
-            log::Writing writing;
+            log::Writing writing(op.logged != Logged::no);
             number = op.notify->record(wake);
             log_notified(writing, stream, stream.head(), op, number);
         } else {

@@ -224,9 +224,11 @@ def recording() -> Iterator[Trace]:
     try:
         yield made
     finally:
-        made._collect()
-        active = None
-        _core.trace_end()
+        try:
+            made._collect()
+        finally:
+            active = None
+            _core.trace_end()
 
 
 def _metadata(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
