@@ -201,7 +201,10 @@ void a_killed_process_leaves_all_that_it_published() {
     waitpid(child, nullptr, 0);
     log::Reader reader(path_of_only_log(child));
     uint64_t found = 0;
-    while (const log::Record* const at = reader.next(true)) CHECK(at->spans[0].offset == 32 * found++);
+    while (const log::Record* const at = reader.next(true)) {
+        if (at->head.kind == Kind::gap) break;   // the ring was full before the signal came
+        CHECK(at->spans[0].offset == 32 * found++);
+    }
     CHECK(found >= 100 && !reader.has_ended());
     close(ready[0]);
     close(ready[1]);

@@ -1,5 +1,4 @@
 // Turns of ranks: one runs at a time, in an order that the seed decides, and nobody is held up by who does not go on.
-#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -66,15 +65,15 @@ Order order_of(const Draws& draws, uint64_t& why) {
     Turns::configure(draws);
     Ranks ranks(kRanks);
     Order order;
-    std::barrier all(kRanks);
+    uint32_t arrived = 0;   // at a barrier
     why = ranks.run([&](uint32_t rank) {
         Turns::point();
         for (uint32_t i = 0; i < kSteps; ++i) {
             order.push_back(rank);
             if (i % 17 == 16) {
-                Turns::go_outside(false);
-                all.arrive_and_wait();
-                Turns::come_back();
+                const uint32_t whole = (++arrived + kRanks - 1) / kRanks * kRanks;
+                Turns::signal();
+                while (arrived < whole) Turns::blocked(now_ns() + 60 * kSecond);
             }
             Turns::point();
         }
@@ -134,41 +133,23 @@ void who_sleeps_gives_up_its_turn() {
     }
 }
 
-// Rank 1 has given up its turn while it polls, and rank 0 waits for it outside.
-void who_comes_back_from_polling_goes_on_while_others_are_outside() {
+void who_polls_outside_gives_up_its_turn_and_comes_back() {
     Turns::configure({1, false, {}});
     Ranks ranks(2);
-    std::barrier both(2);
+    bool is_back = false;
     const uint64_t start = now_ns();
-    CHECK(ranks.run([&](uint32_t rank) {
+    const uint64_t why = ranks.run([&](uint32_t rank) {
         Turns::point();
-        if (rank == 1)
+        if (rank == 1) {
             for (const uint64_t until = now_ns() + 3 * kSecond; now_ns() < until;) std::this_thread::sleep_for(std::chrono::microseconds(500));
-        Turns::go_outside(false);
-        both.arrive_and_wait();
-        Turns::come_back();
+            Turns::point();
+            is_back = true;
+            Turns::signal();
+        }
+        while (!is_back) Turns::blocked(now_ns() + 60 * kSecond);
         for (int i = 0; i < 20; ++i) Turns::point();
-    }) == Turns::slept);
-    CHECK(static_cast<double>(now_ns() - start) < kPromptly * kSecond);
-}
-
-// A barrier of some ranks only: the others stay outside.
-void who_comes_back_early_does_not_wait_for_the_rest() {
-    Turns::configure({1, false, {}});
-    Ranks ranks(3);
-    std::barrier some(2), all(3);
-    const uint64_t start = now_ns();
-    CHECK(ranks.run([&](uint32_t rank) {
-        Turns::go_outside(false);
-        if (rank != 2) some.arrive_and_wait();
-        if (rank == 2) all.arrive_and_wait();
-        Turns::come_back();
-        for (int i = 0; i < 20; ++i) Turns::point();
-        if (rank == 2) return;
-        Turns::go_outside(false);
-        all.arrive_and_wait();
-        Turns::come_back();
-    }) == Turns::came_early);
+    });
+    CHECK(why == Turns::polled || why == Turns::slept);
     CHECK(static_cast<double>(now_ns() - start) < kPromptly * kSecond);
 }
 
@@ -197,8 +178,7 @@ NATIVE_TEST(test_turns) {
     RUN(same_seed_gives_same_order());
     RUN(who_polls_lets_others_on());
     RUN(who_sleeps_gives_up_its_turn());
-    RUN(who_comes_back_from_polling_goes_on_while_others_are_outside());
-    RUN(who_comes_back_early_does_not_wait_for_the_rest());
+    RUN(who_polls_outside_gives_up_its_turn_and_comes_back());
     RUN(nonsense_in_the_bank_holds_nobody_up(random));
     return 0;
 }
