@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -165,6 +166,10 @@ class Analysis {
         Stream* stream;
         uint64_t sequence;
         bool joins;                  // what comes before that comes before this
+    };
+    // The last collective, or the last message of a lane, that a rank gave to a stream.
+    struct Turn {
+        uint64_t stream, sequence;
     };
     // A submitted operation that has to wait in the analysis for what it waited for in the program.
     struct Item {
@@ -366,6 +371,9 @@ class Analysis {
     Step take(Thread& thread, const Event& event, bool give_up);
     Step take_process(Thread& thread, const Event& event, bool give_up);
     static bool is_send(const Event& collective);
+    std::map<uint64_t, Turn>& turns_of(uint32_t log, const Event& collective);
+    std::vector<Dependency> earlier_turns(uint32_t log, const Event& collective);
+    void take_turn(uint32_t log, const Event& collective);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;
     Past end_collective(const Gate& gate, const Place& place);
@@ -471,6 +479,7 @@ class Analysis {
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;
     ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far
+    std::map<std::tuple<uint32_t, uint64_t, uint32_t>, std::map<uint64_t, Turn>> turns_;   // by log, group and rank; then by lane
     std::deque<Stream*> ready_;
     std::unordered_set<uint64_t> setup_;   // lines that make channels or lend memory: log << 32 | site
     uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096, next_idle_ = kMostIdle;

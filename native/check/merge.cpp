@@ -397,6 +397,12 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::take:
         return take(thread, event, give_up);
     case Kind::collective: {
+        const Place place = place_of(log, event, false);
+        for (const auto& [stream, sequence, joins] : earlier_turns(log, event)) {
+            if (!advance(*stream, sequence, give_up)) return Step::blocked;
+            const auto [past, via] = past_at(*stream, sequence, place);
+            learn(thread, past, via, head.time_ns);
+        }
         Past before = give(thread);
         touch(log, event, thread.actor, epoch_of(thread), thread.past);
         thread.gate = begin_collective(log, event, is_send(event) ? give(thread) : std::move(before));

@@ -259,6 +259,10 @@ void Analysis::submit(uint32_t log, const Event& event) {
             for (auto& [base, delivery] : channel->deliveries)
                 if (delivery.stream && delivery.stream != &stream) after.push_back({delivery.stream, delivery.submitted, false});
         break;
+    case Kind::collective:
+        after = earlier_turns(log, event);
+        take_turn(log, event);
+        break;
     case Kind::access:
         if (event.a() != 0 && !(head.flags & log::kFetch))
             if (Channel* const channel = channel_of(log, event.a())) {
@@ -560,6 +564,43 @@ Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool g
 // Its bytes were read before they were received.  What another collective reads and writes is over for its own rank only.
 bool Analysis::is_send(const Event& collective) {
     return (collective.b() >> 8 & 0xff) == static_cast<uint64_t>(log::Collective::send);
+}
+
+namespace {
+
+constexpr uint64_t kCollectives = 0;   // their lane
+
+uint64_t lane_of(const Event& collective) {
+    const uint64_t what = collective.b() >> 8 & 0xff;
+    if (what < static_cast<uint64_t>(log::Collective::send)) return kCollectives;
+    return (collective.c() & UINT32_MAX) << 1 | (what == static_cast<uint64_t>(log::Collective::send)) | uint64_t{1} << 33;
+}
+
+}  // namespace
+
+std::map<uint64_t, Analysis::Turn>& Analysis::turns_of(uint32_t log, const Event& collective) {
+    if (turns_.size() > kMostKeys) turns_.clear();
+    return turns_[{log, collective.a(), static_cast<uint32_t>(collective.d())}];
+}
+
+// A rank's collectives run one after the other, whatever their streams; a message runs after the collectives before it and
+// the messages of its lane, and a collective after all messages before it.
+std::vector<Analysis::Dependency> Analysis::earlier_turns(uint32_t log, const Event& collective) {
+    std::vector<Dependency> found;
+    const uint64_t own = lane_of(collective);
+    for (const auto& [lane, turn] : turns_of(log, collective)) {
+        if (own != kCollectives && lane != kCollectives && lane != own) continue;
+        const auto stream = logs_[log]->streams.find(turn.stream);
+        if (turn.stream != collective.head.stream && stream != logs_[log]->streams.end())
+            found.push_back({stream->second.get(), std::min(turn.sequence, stream->second->submitted), true});
+    }
+    return found;
+}
+
+void Analysis::take_turn(uint32_t log, const Event& collective) {
+    auto& turns = turns_of(log, collective);
+    if (lane_of(collective) == kCollectives) turns.clear();
+    turns[lane_of(collective)] = {collective.head.stream, collective.head.sequence};
 }
 
 Analysis::Gate Analysis::begin_collective(uint32_t log, const Event& event, Past past) {

@@ -651,6 +651,45 @@ def test_end_of_a_collective_tells_its_own_rank_that_its_part_is_over(world: Wor
     assert world.pairs() == []
 
 
+@pytest.mark.parametrize("second", ["all_gather", "receive"])
+@pytest.mark.parametrize("stream", [0, 5])
+def test_collective_or_message_runs_after_the_earlier_collectives_of_its_rank_on_other_streams(
+    world: World, stream: int, second: str
+) -> None:
+    zero, one = world.logs
+    _collective(one, COLLECTIVE.all_reduce, stream=4, line=10, writes=[THERE])
+    _collective(zero, COLLECTIVE.all_reduce)
+    zero.write(KIND.collected)
+    _collective(one, getattr(COLLECTIVE, second), number=2, stream=stream, line=20, reads=[THERE])
+    _collective(zero, COLLECTIVE.send if second == "receive" else COLLECTIVE.all_gather, root=1, number=2)
+    if stream:
+        one.sync(5, 1)
+    else:
+        one.write(KIND.collected)
+    one.host_writes(THERE, line=30)
+    assert world.pairs() == []
+
+
+def test_collective_on_another_stream_does_not_tell_its_thread_that_the_earlier_one_is_over(
+    world: World,
+) -> None:
+    zero, one = world.logs
+    _collective(one, COLLECTIVE.all_reduce, stream=4, line=10, writes=[THERE])
+    _collective(zero, COLLECTIVE.all_reduce)
+    zero.write(KIND.collected)
+    _collective(one, COLLECTIVE.barrier, number=2, stream=5)
+    one.host_writes(THERE, line=30)
+    assert world.pairs() == [("race", 10, 30)]
+
+
+def test_messages_of_two_lanes_have_no_order(world: World) -> None:
+    zero, one = world.logs
+    _collective(one, COLLECTIVE.receive, stream=4, line=10, writes=[THERE])
+    _collective(one, COLLECTIVE.send, stream=5, line=20, reads=[THERE])
+    _collective(zero, COLLECTIVE.send, root=1)
+    assert world.pairs() == [("race", 10, 20)]
+
+
 @pytest.mark.parametrize("stream", [0, 4])
 def test_message_that_has_come_was_read_from_its_source(world: World, stream: int) -> None:
     zero, one = world.logs
