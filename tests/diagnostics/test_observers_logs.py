@@ -104,3 +104,30 @@ def test_observer_that_falls_behind_its_log_is_told_how_much_is_lost(
     assert 30_000 < len(started) < 60_000
     assert started[-1].stream == 0, "what comes after the gap is told"
     assert own_logs() == 0
+
+
+@pytest.mark.parametrize("hook", ["default", "own"])
+def test_exception_of_observer_comes_to_unraisablehook_with_its_traceback(hook: str) -> None:
+    own = "sys.unraisablehook = lambda what: print('hook', what.exc_type.__name__, what.exc_traceback is not None)"
+    program = f"""
+import sys
+import peerlane as pl
+class Raising:
+    def submitted(self, operation): raise ZeroDivisionError("in the observer")
+    def started(self, operation): pass
+    def noticed(self, notice): pass
+{own if hook == "own" else ""}
+pl.set_observer(Raising())
+a = pl.devices()[0].allocate(64)
+a.fill(1)
+assert bytes(a.view()) == bytes([1] * 64)
+"""
+    done = run_python(["-c", program], timeout=60)
+    assert done.returncode == 0, done.stderr
+    if hook == "own":
+        assert done.stdout.splitlines() == ["hook ZeroDivisionError True"]
+        assert done.stderr == ""
+    else:
+        assert "ZeroDivisionError: in the observer" in done.stderr
+        assert "in submitted" in done.stderr
+        assert "TypeError" not in done.stderr

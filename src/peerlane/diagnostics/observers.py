@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import warnings
 import weakref
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from peerlane import _core
 from peerlane.diagnostics import call_site, event_log
@@ -231,24 +228,6 @@ def tell_id(
     _core.notice(_core.LOG_NOTICES[kind], _core.LOG_OBJECTS[what], number, memory, stream, sequence)
 
 
-class _Raised(NamedTuple):
-    """The argument of ``sys.unraisablehook``."""
-
-    exc_type: type[BaseException]
-    exc_value: BaseException
-    exc_traceback: TracebackType | None
-    err_msg: str
-    object: object
-
-
-def _hand(take: Callable[[Any], object], seen: Operation | Notice) -> None:
-    """Call a method of an observer.  Its exception must not look as if the observed call was refused."""
-    try:
-        take(seen)
-    except Exception as error:  # noqa: BLE001 - an observer may raise anything
-        sys.unraisablehook(_Raised(type(error), error, error.__traceback__, "Exception ignored in", take))  # type: ignore[arg-type]  # the same attributes
-
-
 def _told(
     moment: int, order: int, what: int, site: int, stream: int, sequence: int, a: int, b: int, spans: Any
 ) -> None:
@@ -256,14 +235,16 @@ def _told(
     observer = _observer
     if observer is None:
         return
+    # What an observer raises, the native caller gives to sys.unraisablehook: it must not look as if the observed call
+    # was refused.
     touched = tuple(Span(*span) for span in spans)
     if moment == _NOTICED:
-        _hand(observer.noticed, Notice(order, _NOTICES[what], _OBJECTS[a], b, touched, stream, sequence))
+        observer.noticed(Notice(order, _NOTICES[what], _OBJECTS[a], b, touched, stream, sequence))
     elif moment == _GAP:
         warnings.warn(f"the log of the observer was full; events lost: {a:,}", RuntimeWarning, stacklevel=2)
     else:
         take = observer.submitted if moment == _SUBMITTED else observer.started
-        _hand(take, Operation(order, os.getpid(), stream, sequence, _OPS[what], touched, a, b, _line(site)))
+        take(Operation(order, os.getpid(), stream, sequence, _OPS[what], touched, a, b, _line(site)))
 
 
 @functools.lru_cache(1 << 12)
