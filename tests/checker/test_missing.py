@@ -260,3 +260,142 @@ def test_frames_of_the_standard_library_are_left_out(tmp_path: Path) -> None:
     first, second = found["sites"]
     assert (first["file"], first["callers"]) == ("p.py", [["q.py", 5, "main"]])
     assert (second["file"], second["callers"]) == (threading.__file__, [])
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_write_that_came_too_late_is_offered_to_come_first(
+    tmp_path: Path, *, recorded: bool, writes: bool
+) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+    if recorded:
+        zero.notify(bank(0, 1), 0, 1, line=11, stream=4)
+    if writes:
+        one.fill(WINDOW, line=20, stream=5)
+    else:
+        one.host_reads(WINDOW, line=20)
+    (found,) = ranks.findings()
+    assert found["missing"].startswith("a wait (Channel.wait) of rank 1 for ")
+    answer = (
+        ". If line 20 is to come first: an answer: a notify that rank 1 records on stream 5 after line 20, and for "
+        "which rank 0 waits before line 10"
+    )
+    assert found["missing"].endswith(answer) is writes
+
+
+@pytest.mark.parametrize("first", ["callback", "thread"])
+def test_callback_and_thread_of_its_process_need_a_synchronization(tmp_path: Path, first: str) -> None:
+    ranks = Ranks(tmp_path, 1)
+    (zero,) = ranks.logs
+    sequence = zero.submit(4, KIND.op_submitted, line=9)
+
+    def body() -> None:
+        zero.write(KIND.callback_begin, stream=4, sequence=sequence)
+        zero.host_writes(WINDOW, line=10)
+        zero.write(KIND.callback_end, stream=4, sequence=sequence)
+
+    def access() -> None:
+        zero.thread += 1
+        zero.host_reads(WINDOW, line=20)
+        zero.thread -= 1
+
+    for each in (body, access) if first == "callback" else (access, body):
+        each()
+    assert [each["missing"] for each in ranks.findings()] == [
+        "a synchronization (Stream.sync) of rank 0 with stream 4, after the callback that runs line 10, before line "
+        "20; with an event that stream 4 records after the callback, the thread can wait for that alone. If line 20 "
+        "is to come first: submit the callback after it"
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_either_order_is_offered_where_chance_chose_the_first_of_two_streams(
+    tmp_path: Path, threads: int
+) -> None:
+    ranks = Ranks(tmp_path, 1)
+    (zero,) = ranks.logs
+    zero.fill(WINDOW, line=10, stream=4)
+    zero.thread += threads - 1
+    zero.fill(WINDOW, line=20, stream=5)
+    (found,) = ranks.findings()
+    assert found["missing"].startswith("a wait (Stream.wait) of stream 5 for an event that stream 4 records")
+    other_way = ". If line 20 is to come first: the same the other way round"
+    assert found["missing"].endswith(other_way) is (threads == 2)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "record", "wait", "fifo"),
+    [
+        ("", "Stream.notify", "Stream.wait", "; or a notify of the kind fifo"),
+        ("acl", "acl.rt.record_notify", "acl.rt.wait_and_reset_notify", ""),
+        (
+            "hcomm",
+            "HcommThreadNotifyRecordOnThread",
+            "HcommThreadNotifyWaitOnThread",
+            "; or PEERLANE_HCOMM_NOTIFIES=fifo",
+        ),
+    ],
+)
+def test_notifies_without_a_channel_are_of_streams(
+    tmp_path: Path, dialect: str, record: str, wait: str, fifo: str
+) -> None:
+    ranks = Ranks(tmp_path, 1, dialect=dialect)
+    (zero,) = ranks.logs
+    zero.notify(0, 7, 1, line=10, stream=4)
+    zero.wait(0, 7, 1, line=15, stream=5)
+    zero.notify(0, 7, 2, line=20, stream=4)
+    zero.wait(0, 7, 2, line=16, stream=5)
+    (found,) = Checker(ranks.folder).finish()["findings"]
+    assert found["missing"] == (
+        f"an answer: stream 5 records a notify ({record}) after its wait at line 15 for notify 7, and stream 4 waits "
+        f"for it ({wait}) before line 20{fifo}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "one", "other"),
+    [
+        ("copy", "the copy at line 10", "the host access at line 10"),
+        ("host access", "the first host access at line 10", "the second host access at line 10"),
+    ],
+)
+def test_two_accesses_of_one_line_are_told_apart_by_their_calls(
+    tmp_path: Path, verb: str, one: str, other: str
+) -> None:
+    ranks = Ranks(tmp_path, 1)
+    (zero,) = ranks.logs
+    if verb == "copy":
+        zero.copy(WINDOW, MINE, line=10, stream=4)
+    else:
+        zero.host_writes(WINDOW, line=10)
+    zero.thread += 1
+    zero.host_writes(WINDOW, line=10)
+    (found,) = ranks.findings()
+    assert f"after {one}, before {other}" in found["missing"]
+
+
+def test_accesses_of_two_ranks_at_one_line_are_told_apart_by_rank(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.copy(WINDOW, MINE, line=10, channel=1)
+    zero.notify(bank(0, 1), 3, 1, line=10)
+    one.host_reads(WINDOW, line=10)
+    (found,) = ranks.findings()
+    assert found["missing"] == (
+        "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 10; the wait must come before "
+        "rank 1's host access at line 10"
+    )
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_last_order_has_lines_at_both_ends(tmp_path: Path, *, named: bool) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.fill(MINE, line=9)
+    ranks.barrier(0, 1, line=30 if named else 0)
+    zero.host_writes(MINE, line=10)
+    one.host_reads(MINE, line=20)
+    (found,) = ranks.findings()
+    assert (found["last_order"] is not None) is named

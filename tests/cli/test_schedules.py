@@ -200,6 +200,27 @@ def test_fault_bad_syntax_exits_2_and_says_what_is_valid(command: str, fault: st
     assert done.stderr.count("--fault: ") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [
+        (("run",), "rank 0 alone"),
+        (("check",), "rank 0 alone"),
+        (("check", "-n", "2"), "ranks 0 to 1"),
+        (("launch", "-n", "2"), "ranks 0 to 1"),
+    ],
+)
+def test_fault_of_a_rank_that_the_run_does_not_have_exits_2_and_runs_nothing(
+    words: tuple[str, ...], ranks: str
+) -> None:
+    fault = "kill:rank=7,op=1"
+    done = run_python(
+        ["-m", "peerlane", *words, "--fault", fault, "-c", "print('ran')"],
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert f"--fault {fault}: there is no rank 7; this run has {ranks}\n" in done.stderr
+
+
 #: Prints how many calls are over, and afterwards which call took longest, and how long.
 _CALLS = """
 import os, sys, time

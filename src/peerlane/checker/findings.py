@@ -51,6 +51,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
             "made": list(frames[0][:2]) if frames else None,
         }
     order = data["last_order"]
+    has_lines = order is not None and all(order[at + 1] in logs[order[at]].sites for at in (0, 3))
     return {
         "kind": data["kind"],
         "certain": data["certain"],
@@ -60,7 +61,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
         "memory": memory,
         "bytes": list(data["bytes"]),
         "missing": missing_order(data, first, second, help_place, logs),
-        "last_order": order and {"from": _end(order[:3], logs), "to": _end(order[3:], logs)},
+        "last_order": {"from": _end(order[:3], logs), "to": _end(order[3:], logs)} if has_lines else None,
         "message": _message(data).format(
             first=first,
             second=second,
@@ -98,6 +99,5 @@ def _message(data: Data) -> str:
 
 def _end(end: Sequence[Any], logs: Mapping[int, ProcessLog]) -> str:
     log, site, kind = end
-    frames = logs[log].sites.get(site)
-    what = EVENTS.get(kind, kind) if frames else "what was submitted"
-    return f"{what} of {logs[log].name}" + (f" at {place_of(*frames[0][:2])}" if frames else "")
+    file, line, _ = logs[log].sites[site][0]
+    return f"{EVENTS.get(kind, kind)} of {logs[log].name} at {place_of(file, line)}"

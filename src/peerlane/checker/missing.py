@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerlane.checker.places import Data, Place
 from peerlane.diagnostics.log_files import ProcessLog
@@ -22,6 +22,10 @@ class _Calls:
     sync, event : str
         Within a process: a thread waits for a stream, and a stream for another one.
     barrier : str
+    own_record, own_wait : str
+        Between streams of a process, for a notify that no channel has.
+    fifo : str
+        How to get notifies that keep each record; empty: the dialect has none.
     """
 
     wait: str = "Channel.wait"
@@ -31,6 +35,13 @@ class _Calls:
     sync: str = "Stream.sync"
     event: str = "Stream.wait"
     barrier: str = "Group.barrier"
+    own_record: str = "Stream.notify"
+    own_wait: str = "Stream.wait"
+    fifo: str = "a notify of the kind fifo"
+
+    @property
+    def of_own_notifies(self) -> _Calls:
+        return replace(self, record=self.own_record, wait=self.own_wait)
 
 
 #: By the dialect whose calls the program makes at a line of the finding.
@@ -39,6 +50,9 @@ _CALLS = {
     "acl": _Calls(
         wait="acl.rt.wait_and_reset_notify",
         record="acl.rt.record_notify",
+        own_record="acl.rt.record_notify",
+        own_wait="acl.rt.wait_and_reset_notify",
+        fifo="",
         sync="acl.rt.synchronize_stream",
         event="acl.rt.stream_wait_event",
     ),
@@ -46,6 +60,9 @@ _CALLS = {
         wait="hipStreamWaitEvent",
         record="hipEventRecord",
         token="interprocess event",
+        own_record="hipEventRecord",
+        own_wait="hipStreamWaitEvent",
+        fifo="",
         sync="hipStreamSynchronize",
         event="hipStreamWaitEvent",
     ),
@@ -56,6 +73,9 @@ _CALLS = {
         sync="acl.rt.synchronize_stream",
         event="HcommThreadNotifyWaitOnThread",
         barrier="HcclBarrier",
+        own_record="HcommThreadNotifyRecordOnThread",
+        own_wait="HcommThreadNotifyWaitOnThread",
+        fifo="PEERLANE_HCOMM_NOTIFIES=fifo",
     ),
 }
 
@@ -65,20 +85,21 @@ def missing_order(
 ) -> str:
     """Return the order that would make a finding go away."""
     calls = _CALLS[_dialect(first, second)]
+    if data["missing"] in ("consumption", "wait", "promise") and not first.data["channel"]:
+        calls = calls.of_own_notifies
     index = data["notify"]
     channel = f"this channel and {f'on {first.actor}' if first.data['stream'] else 'without a stream'}"
     match data["missing"]:
         case "arrival" if help_place and (waiter := _earlier_wait(data, help_place, logs)):
             return (
-                f"{waiter} was for an earlier record at {help_place.line}. If {second.line} is to see these bytes: "
-                f"a record ({calls.record}) after {first.line}, and a wait ({calls.wait}) for it before "
-                f"{second.line}. If not, an answer: a notify that {second.owner} records after {second.line}, and "
-                f"for which {first.owner} waits before {first.line}"
+                f"{waiter} was for an earlier record at {help_place.line}. If {second.point} is to see these bytes: "
+                f"a record ({calls.record}) after {first.point}, and a wait ({calls.wait}) for it before "
+                f"{second.point}. If not, {_first_an_answer(first, second)}"
             )
         case "arrival" if help_place and data["help_is_enough"]:
             return (
                 f"a wait ({calls.wait}) of {second.owner} for notify {index}, which {help_place.owner} records at "
-                f"{help_place.line}; the wait must come before {second.line}"
+                f"{help_place.line}; the wait must come before {second.point}{_too_late(data, first, second)}"
             )
         case "arrival":
             wrong = ""
@@ -87,32 +108,32 @@ def missing_order(
                 wrong = f" ({record} is made before the write, or on another stream)"
             return (
                 f"a wait ({calls.wait}) of {second.owner} for a notify that {first.owner} records "
-                f"({calls.record}){_behind_fence(data, calls)} on {channel}, after {first.line}, before "
-                f"{second.line}{wrong}"
+                f"({calls.record}){_behind_fence(data, calls)} on {channel}, after {first.point}, before "
+                f"{second.point}{wrong}{_too_late(data, first, second)}"
             )
         case "relay":
             owner = f"rank {data['owner']}"
             return (
-                f"{first.owner}'s bytes come to {owner}, which must tell {second.owner}: after {first.line} "
+                f"{first.owner}'s bytes come to {owner}, which must tell {second.owner}: after {first.point} "
                 f"{first.owner} records a notify{_behind_fence(data, calls)} on {channel} ({calls.record}), {owner} "
                 f"waits for it ({calls.wait}) and then records one for {second.owner}, and {second.owner} waits for "
-                f"that before {second.line}; or {owner} and {second.owner} meet in a barrier ({calls.barrier}) in "
+                f"that before {second.point}; or {owner} and {second.owner} meet in a barrier ({calls.barrier}) in "
                 f"place of the second notify. If {second.owner} is to come first: the same the other way round"
             )
+        case "thread" if second.data["body_of"]:  # which of the two came first is chance
+            return _behind_stream(data, second, first, calls)
         case "sync":
-            return (
-                f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.end}, before "
-                f"{second.line}"
-            )
+            return _behind_stream(data, first, second, calls)
         case "event":
             return (
                 f"a wait ({calls.event}) of {second.actor} for an event that {first.actor} records after "
                 f"{first.end}, or a synchronization ({calls.sync}) with {first.actor}, before {second.end}"
+                f"{_other_way(data, first, second)}"
             )
         case "thread":
             return (
-                f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.line}, before "
-                f"{second.end}: a join, a lock, a queue or peerlane.order"
+                f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.point}, before "
+                f"{second.end}: a join, a lock, a queue or peerlane.order{_other_way(data, first, second)}"
             )
         case "answer":
             return _answer(data, first, second, calls)
@@ -121,39 +142,43 @@ def missing_order(
             way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
             if min(first.rank, second.rank) < 0:
                 way = f"a join, a message or peerlane.order between {first.owner} and {second.owner}"
-            return f"{way}, after {first.line}{over}, before {second.line}"
+            return f"{way}, after {first.point}{over}, before {second.point}"
         case "fence":
             if not help_place:
                 return (
-                    f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.line}, before "
-                    f"{second.line}"
+                    f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.point}, before "
+                    f"{second.point}"
                 )
             return (
-                f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.line}, before the record of "
+                f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.point}, before the record of "
                 f"notify {index} at {help_place.line}: no notify brings nonblocking operations without one. "
-                f"{second.owner} must wait for that record before {second.line}"
+                f"{second.owner} must wait for that record before {second.point}"
             )
         case "consumption":
             wait = f" at {help_place.line}" if help_place else ""
-            waiter = help_place.owner if help_place else "the receiver"
+            is_own = not first.data["channel"]
+            waiter = "the receiver"
+            if help_place:
+                waiter = help_place.actor if is_own else help_place.owner
             return (
                 f"an answer: {waiter} records a notify ({calls.record}) after its wait{wait} for notify {index}, and "
-                f"{second.owner} waits for it ({calls.wait}) before {second.line}; or a notify of the kind fifo"
+                f"{second.actor if is_own else second.owner} waits for it ({calls.wait}) before {second.point}"
+                f"{f'; or {calls.fifo}' if calls.fifo else ''}"
             )
         case "wait" if second.data["event_kind"] == "notify_wait":
             return (
-                f"a record of the notify for which {second.owner} waits at {second.line}, or a wait for notify "
-                f"{index}, which {first.owner} records at {first.line}"
+                f"a record of the notify for which {second.owner} waits at {second.point}, or a wait for notify "
+                f"{index}, which {first.owner} records at {first.point}"
             )
         case "wait":
-            record = f"notify {index}, which {first.owner} records at {first.line}"
+            record = f"notify {index}, which {first.owner} records at {first.point}"
             return f"a wait ({calls.wait}) of the receiver for {record}"
         case "write":
-            return f"a write of these bytes before {second.line}"
+            return f"a write of these bytes before {second.point}"
         case _:
             return (
-                f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.line}, before "
-                f"{second.line}: the wait consumed several records, and only the first of them is promised"
+                f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.point}, before "
+                f"{second.point}: the wait consumed several records, and only the first of them is promised"
             )
 
 
@@ -176,16 +201,53 @@ def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
     article = "an" if calls.token.startswith("i") else "a"
     answer = (
         f"a wait ({calls.wait}) of {second.owner} for {article} {calls.token} that {first.owner} records "
-        f"({calls.record}){stream} after {first.line}; the wait must come before {second.line}"
+        f"({calls.record}){stream} after {first.point}; the wait must come before {second.point}"
     )
     if data["kind"] == "race":  # which one came first is chance: either order can be the one meant
         answer += (
-            f". If {second.line} is to come first: a wait of {first.owner} for {article} {calls.token} that "
-            f"{second.owner} records{_behind_fence(data, calls)} after {second.line}, before {first.line}"
+            f". If {second.point} is to come first: a wait of {first.owner} for {article} {calls.token} that "
+            f"{second.owner} records{_behind_fence(data, calls)} after {second.point}, before {first.point}"
         )
     if min(first.rank, second.rank) < 0:
         answer += ". A join, a message or peerlane.order can order two processes, too"
     return answer
+
+
+def _first_an_answer(first: Place, second: Place) -> str:
+    stream = f" on {second.actor}" if second.data["stream"] else ""
+    return (
+        f"an answer: a notify that {second.owner} records{stream} after {second.point}, and for which {first.owner} "
+        f"waits before {first.point}"
+    )
+
+
+def _too_late(data: Data, first: Place, second: Place) -> str:
+    """Return what to do if the bytes arrived too early: to wait for them and overwrite them is rarely meant."""
+    if data["kind"] != "race" or second.data["access"] != "write":
+        return ""
+    return f". If {second.point} is to come first: {_first_an_answer(first, second)}"
+
+
+def _behind_stream(data: Data, first: Place, second: Place, calls: _Calls) -> str:
+    """Return the order of a thread's access behind what a stream, or its callback, does."""
+    way = (
+        f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.end}, before "
+        f"{second.point}"
+    )
+    if not first.data["body_of"] or data["kind"] != "race":
+        return way
+    return (
+        f"{way}; with an event that {first.actor} records after the callback, the thread can wait for that alone. "
+        f"If {second.point} is to come first: submit the callback after it"
+    )
+
+
+def _other_way(data: Data, first: Place, second: Place) -> str:
+    """Return the other order, if it was chance which access of a process came first."""
+    bodies = [each.data["body_of"] for each in (first, second)]
+    if data["kind"] != "race" or not (any(bodies) or first.data["thread"] != second.data["thread"]):
+        return ""
+    return f". If {second.end} is to come first: the same the other way round"
 
 
 def _behind_fence(data: Data, calls: _Calls) -> str:

@@ -46,6 +46,8 @@ class Place:
         -1 if it is not known.
     named : Frame
         The line by which texts name it.
+    call : str
+        Words before the line in ``point``, where the line alone names two events.
     """
 
     def __init__(self, data: Data, logs: Mapping[int, ProcessLog]) -> None:
@@ -55,6 +57,7 @@ class Place:
         self.dialect = self.log.dialects.get(data["site"], "")
         self.named = self.frames[0]
         self.has_file = False
+        self.call = ""
 
     @property
     def owner(self) -> str:
@@ -84,6 +87,11 @@ class Place:
         return place_of(file, line) if self.has_file else f"line {line}"
 
     @property
+    def point(self) -> str:
+        """The line, with the call if the other event of the finding is on the same line."""
+        return f"{self.call} at {self.line}" if self.call else self.line
+
+    @property
     def actor(self) -> str:
         """The stream whose queue this was in, or the thread."""
         stream = self.data["stream"] or self.data["body_of"]
@@ -92,7 +100,7 @@ class Place:
     @property
     def end(self) -> str:
         """The line, or the callback that has it: a stream knows of the whole callback alone."""
-        return f"the callback that runs {self.line}" if self.data["body_of"] else self.line
+        return f"the callback that runs {self.point}" if self.data["body_of"] else self.point
 
     def __format__(self, spec: str) -> str:
         return f"{self.owner}'s {self.verb}"
@@ -126,3 +134,14 @@ def tell_apart(first: Place, second: Place, help_place: Place | None) -> None:
     has_file = len({each.named[0] for each in places}) > 1
     for each in places:
         each.has_file = has_file
+    is_one_event = all(first.data[name] == second.data[name] for name in ("log", "event"))
+    if first.named[1] and first.named[:2] == second.named[:2] and not is_one_event:
+        first.call, second.call = _calls_of_one_line(first, second)
+
+
+def _calls_of_one_line(first: Place, second: Place) -> tuple[str, str]:
+    if first.owner != second.owner:
+        return f"{first}", f"{second}"
+    if first.verb != second.verb:
+        return f"the {first.verb}", f"the {second.verb}"
+    return f"the first {first.verb}", f"the second {second.verb}"

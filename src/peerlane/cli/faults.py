@@ -88,6 +88,8 @@ class Report:
     def __init__(self, given: list[str], ranks: int, path: Path) -> None:
         self._given, self.path = given, path
         self.planned = [faults.parse(text, "--fault", ranks) for text in given]
+        for each in self.planned:
+            faults.check_rank(each, ranks)
 
     @property
     def variables(self) -> dict[str, str]:

@@ -80,6 +80,23 @@ def parse(text: str, source: str, size: int) -> Planned:
     return Planned(int(given["rank"]), int(given["op"]), int(given["ms"]) if kind == "delay" else None)
 
 
+def check_rank(fault: Planned, size: int) -> None:
+    """Refuse a fault of a rank that ``size`` ranks do not have.
+
+    Raises
+    ------
+    InvalidValue
+        ``BAD_CONFIG``
+    """
+    if fault.rank >= size:
+        there = "rank 0 alone" if size == 1 else f"ranks 0 to {size - 1}"
+        raise InvalidValue(
+            f"--fault {fault}: there is no rank {fault.rank}; this run has {there}",
+            fault=Fault.BAD_CONFIG,
+            detail=BadArgument("rank", fault.rank, least=0, most=size - 1),
+        )
+
+
 def _is_number(text: str) -> bool:
     return text.isdecimal() and text.isascii() and len(text) <= 19
 
