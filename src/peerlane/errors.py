@@ -109,7 +109,7 @@ class StreamWait:
         The program's line that submitted the operation, ``"file.py:12"``; empty if it was not noted.
     before : tuple of PastOperation
         While an event log is written or an observer is set: the last operations that the stream was given before this
-        one, at most 3, oldest first.  Else empty.
+        one and while it did not wait, at most 3, oldest first.  Else empty.
     of_awaited : tuple of PastOperation
         The same of what it waits for: the last records of the notify, and waits for it, in this process; or the
         operation that the stream waits for.
