@@ -413,6 +413,7 @@ class Analysis {
     template <class Visit>
     void each_reader(uint32_t read, const Visit& visit) const;
     bool comes_before(uint32_t access, const Past& past, Actor actor, Actor also) const;
+    bool is_over(uint32_t access, const Past& past) const;
     Actor delivery_of(Channel& channel, Actor base);
     void allocated(uint32_t log, const Event& event);
     void lend_again(uint32_t log, const Event& event);

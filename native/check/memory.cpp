@@ -101,6 +101,16 @@ bool Analysis::comes_before(uint32_t access, const Past& past, Actor actor, Acto
     return past.sure.of(state.role == Role::loose ? channel->second.loose : channel->second.loose_delivery) >= before.number;
 }
 
+// Whether its writer knew that it was over, and told: then it reaches its memory, though no notify brings it.
+bool Analysis::is_over(uint32_t access, const Past& past) const {
+    const Access& before = accesses_[access];
+    const ActorState& state = actors_[origins_[before.origin].actor];
+    if (state.role == Role::delivery) return past.sure.of(static_cast<Actor>(state.id)) >= before.number;
+    if (state.role != Role::loose_delivery) return false;
+    const auto channel = logs_[state.log]->channels.find(state.channel);
+    return channel != logs_[state.log]->channels.end() && past.sure.of(channel->second.loose) >= before.number;
+}
+
 // The readers of which `access` is one: those that come before it need not be kept.
 uint32_t Analysis::with_reader(uint32_t read, uint32_t access, const Past& past, Actor actor, Actor also) {
     if (read <= kOld) return access;
@@ -241,10 +251,10 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
 }
 
 void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write) {
+    // What its process had queued runs on, and who opened its handle keeps the memory.
+    if (event.head.kind != Kind::access || event.a() == 0) return;
     const auto tell = [&](const Place& end) {
-        if (end.site == 0) return;   // at its process's end, by no line of it
-        // The process itself may have queued it before; its queue runs on.
-        if (end.log == log && (event.head.kind != Kind::access || event.a() == 0)) return;
+        if (end.site == 0) return;   // by no line
         if (Finding* const found = report(FindingKind::use_after_free, place_of(log, event, is_write), end, true, Missing::answer)) locate(*found, block, low, high);
     };
     if (block.freed != 0) {
@@ -253,7 +263,6 @@ void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, 
         for (; at != block.allocations.end() && at->first < high; ++at)
             if (at->second.is_freed && at->first + at->second.size > low) tell(at->second.freed);
     }
-    if (event.head.kind != Kind::access || event.a() == 0) return;
     for (const Retraction& each : block.retractions)
         if (each.from < high && low < each.to && each.place.log != log) tell(each.place);
 }
@@ -262,10 +271,10 @@ void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, 
 void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past) {
     if (place.site == 0) return;
     const auto look = [&](uint32_t access, bool wrote, uint64_t from, uint64_t to) {
-        if (access <= kOld || comes_before(access, past, 0, 0)) return;
+        if (access <= kOld || comes_before(access, past, 0, 0) || is_over(access, past)) return;
         const Access& use = accesses_[access];
         const Origin& origin = origins_[use.origin];
-        if (origin.log == place.log && origin.channel == 0) return;
+        if (origin.channel == 0) return;   // as in check_dead
         if (was_cancelled(actors_[origin.actor], use.number)) return;
         const Place used = place_of(access, wrote);
         const bool certain = !is_excusable(origin.actor, use.number, used, place);

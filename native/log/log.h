@@ -36,8 +36,16 @@ inline bool wanted() { return is_read(kChecker) && here.quiet == 0; }
 // By the checker, or by an observer, who sees that too.
 inline bool is_told() { return is_read(kChecker | kObserver) && (here.quiet == 0 || is_read(kObserver)); }
 
-// The number of the program's line that is calling, 0: not known; set by who knows of lines.
-inline uint32_t (*find_site)() = nullptr;
+// What happens meanwhile is done by no line of the program: it drops its last reference, or leaves.
+class ByNoLine {
+  public:
+    ByNoLine() { here.site = 0; }
+    ~ByNoLine() { here.site = before_; }
+    ByNoLine(const ByNoLine&) = delete;
+
+  private:
+    const uint32_t before_ = here.site;
+};
 
 class Quiet {
   public:

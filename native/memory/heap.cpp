@@ -93,6 +93,7 @@ void Heap::close_device(uint32_t number) {
                 }
         }
     }
+    const log::ByNoLine by_no_line;
     for (auto& [extent, id] : doomed) retire(extent, id);
     for (const ReservationPtr& place : places) release(*place);
     std::lock_guard lock(mutex_);
@@ -296,7 +297,6 @@ void Heap::retire(Extent* extent, uint64_t id) {
     check_usable();
     bool mine = false;
     std::vector<std::shared_ptr<Lease>> ending;   // not let go under the lock
-    if (log::wanted() && log::find_site) [[unlikely]] log::here.site = log::find_site();
     {
         std::lock_guard lock(mutex_);
         if (extent->id.load(std::memory_order_relaxed) == id) {

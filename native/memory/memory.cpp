@@ -56,7 +56,7 @@ Memory::Memory(Memory&& other) noexcept
       read_only_(other.read_only_), host_view_(other.host_view_), lease_(std::move(other.lease_)) {}
 
 void Memory::end() {
-    if (log::wanted() && log::find_site) [[unlikely]] log::here.site = log::find_site();
+    const log::ByNoLine by_no_line;
     try {
         close();
     } catch (...) {

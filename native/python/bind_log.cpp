@@ -133,8 +133,6 @@ uint32_t find_new_site(const SiteKey& key) {
     return site.number;
 }
 
-uint32_t find_site_if_possible() { return PyGILState_Check() ? log_site() : 0; }
-
 void add_operand(log::Spans& spans, const Operand& operand, bool written) { add_span(spans, operand.host(), operand.size, written); }
 
 template <class Work>
@@ -268,7 +266,6 @@ nb::tuple as_tuple(const log::Record& record) {
 }  // namespace
 
 void bind_log(nb::module_& m) {
-    log::find_site = find_site_if_possible;
     m.def(
         "log_begin",
         [](const std::string& directory, uint64_t capacity, int rank, uint64_t total) {

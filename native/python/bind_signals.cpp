@@ -94,15 +94,17 @@ std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle
     return SharedSignal::open(offer.fd, ledger.ledger, bank);
 }
 
-static void log_lease(log::Kind kind, const Lease& lease, const Memory* memory) {
+static void log_lease(log::Kind kind, const Lease& lease, const Memory& memory) {
     if (!log::wanted()) return;
     note_site();
     log::Spans spans;
-    if (memory) {
-        const Range held = memory->pin();
-        add_span(spans, held.host, memory->size(), true);
-        Heap::get().unpin(held);
-    }
+    if (memory.is_live()) try {
+            const Range held = memory.pin();
+            add_span(spans, held.host, memory.size(), true);
+            Heap::get().unpin(held);
+        } catch (const Refusal&) {
+            // Freed meanwhile: its end is told.
+        }
     log::write({.kind = kind, .a = lease.id, .spans = &spans});
 }
 
@@ -236,13 +238,13 @@ void bind_signals(nb::module_& m) {
             "bank"_a, "line"_a, "number"_a, "Line `line` of a bank, while it has this number.")
         .def_prop_ro("id", [](const LeaseHandle& self) { return self.lease->id; }, "Unique in the process.")
         .def("begin", [](const LeaseHandle& self) { self.lease->begin(); }, "Its owner's, once.")
-        .def("take_back", [](const LeaseHandle& self) {
+        .def("take_back", [](const LeaseHandle& self, const Memory& memory) {
             self.lease->end(Lease::taken_back);
-            log_lease(log::Kind::taken_back, *self.lease, nullptr);
-        }, "End it; its owner's.")
+            log_lease(log::Kind::taken_back, *self.lease, memory);
+        }, "memory"_a, "End it; its owner's.")
         .def("end_with", [](const LeaseHandle& self, const Memory& memory) {
             memory.end_with(self.lease);
-            log_lease(log::Kind::lent, *self.lease, &memory);
+            log_lease(log::Kind::lent, *self.lease, memory);
         }, "memory"_a,
              "End it when the memory is freed; its owner's.")
         .def("lend", [](const LeaseHandle& self, Memory& memory, bool mapped) { memory.borrow(self.lease, mapped); }, "memory"_a,

@@ -224,12 +224,13 @@ static void bind_stream(nb::module_& m) {
             "queue"_a, "token"_a)
         .def(
             "_free",
-            [](const StreamHandle& self, Memory& memory) {
+            [](const StreamHandle& self, Memory& memory, bool by_line) {
                 Op op{.kind = OpKind::free};
                 uint64_t id = 0;
                 if (!memory.hand_over(op.dst_extent, id)) return;
                 op.value = id;
-                note_site();
+                const log::ByNoLine unless_called;
+                if (by_line) note_site();
                 try {
                     scheduler().submit(*self.stream, op);
                 } catch (...) {
@@ -238,7 +239,7 @@ static void bind_stream(nb::module_& m) {
                 }
                 tell_if_observed();
             },
-            "memory"_a, "Free an allocation when what was submitted by now is over.");
+            "memory"_a, "by_line"_a, "Free an allocation when what was submitted by now is over; `by_line`: a line of the program asks for it.");
 }
 
 static void bind_marks(nb::module_& m) {

@@ -527,7 +527,7 @@ class Lease:
     def begin(self) -> None:
         """Its owner's, once."""
 
-    def take_back(self) -> None:
+    def take_back(self, memory: Memory) -> None:
         """End it; its owner's."""
 
     def end_with(self, memory: Memory) -> None:
@@ -693,8 +693,10 @@ class Stream:
 
     def _callback(self, queue: CallbackQueue, token: int) -> None: ...
 
-    def _free(self, memory: Memory) -> None:
-        """Free an allocation when what was submitted by now is over."""
+    def _free(self, memory: Memory, by_line: bool) -> None:
+        """
+        Free an allocation when what was submitted by now is over; `by_line`: a line of the program asks for it.
+        """
 
 def configure_schedule(schedule: int, seed: int, changes: Sequence[int] | None = None) -> None:
     """

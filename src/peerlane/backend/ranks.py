@@ -57,8 +57,8 @@ class Lease(Protocol):
         """Let the lease end when the memory is freed; its owner calls this."""
         ...
 
-    def take_back(self) -> None:
-        """End the lease; its owner calls this."""
+    def take_back(self, memory: Memory, /) -> None:
+        """End the lease of this memory, which may be freed; its owner calls this."""
         ...
 
     def lend(self, memory: Memory, mapped: bool, /) -> None:

@@ -179,11 +179,11 @@ class Loan:
             if _device(part).backend.ranks.lateness == "seeded":
                 _device(part).backend.ranks.await_all_to(part, _DELIVERY_SECONDS)
         if self._lease is not None:
-            self._lease.take_back()
+            self._lease.take_back(self.buffer)
         if self._part is not None:
             part, lease = self._part
             _device(part).backend.ranks.bring_to(part)
-            lease.take_back()
+            lease.take_back(self.buffer)
         self.withdraw()
 
     def withdraw(self) -> None:

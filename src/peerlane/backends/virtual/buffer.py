@@ -68,13 +68,13 @@ class VirtualBuffer(_core.Memory, Buffer):
         if owns:
             assert isinstance(owner, _core.Memory)
             allocations.forget(self.id, "Buffer.close()")
-            self._free(owner)
+            self._free(owner, by_line=True)
 
-    def _free(self, owner: _core.Memory) -> None:
+    def _free(self, owner: _core.Memory, *, by_line: bool) -> None:
         stream, self._stream = self._stream, None
         if stream is not None and not stream.is_closed:
             with contextlib.suppress(Closed):  # closed by another thread meanwhile
-                stream._free(owner)
+                stream._free(owner, by_line)
         owner.close()
 
     @property
@@ -140,7 +140,7 @@ class _Owner(VirtualBuffer):
                 observers.tell("destroy", self)
             allocations.forget(self.id, "garbage collection")
             if self._stream is not None and isinstance(self._owner, _core.Memory):
-                self._free(self._owner)
+                self._free(self._owner, by_line=False)
 
 
 def wrap(kept: object, address: int, size: int, read_only: bool) -> VirtualBuffer:

@@ -1,0 +1,66 @@
+"""Memory that its owner frees or deregisters while a peer may use it, in real programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker.checking import TESTS, checked_program, told
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+PROGRAM = TESTS / "checker" / "programs" / "memory_ends.py"
+USES = ("read", "write")
+VERBS = {"close": "free", "with": "free", "deregister": "deregister"}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("end", sorted(VERBS))
+def test_use_that_nothing_orders_before_the_end_is_found(use: str, end: str, tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, f"racy {use} {end}", str(tmp_path), ranks=2)
+    assert done.code == 3, done.output
+    (found,) = done.findings
+    assert (found["kind"], found["certain"]) == ("use-after-free", True)
+    assert [(site["rank"], site["verb"]) for site in found["sites"]] == [
+        (0, f"Channel.{use}"),
+        (1, VERBS[end]),
+    ]
+    assert all(site["file"] == str(PROGRAM) for site in found["sites"])
+
+
+@pytest.mark.parametrize("way", ["racy stream", "racy barrier"])
+def test_use_in_a_stream_that_nothing_orders_before_the_end_is_found(way: str, tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, way, str(tmp_path), ranks=2)
+    assert (done.code, [each["kind"] for each in done.findings]) == (3, ["use-after-free"]), done.output
+
+
+@pytest.mark.parametrize("end", ["close", "deregister"])
+def test_use_that_races_with_the_end_is_found_if_the_ranks_are_threads(end: str, tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, f"racy read {end}", str(tmp_path), "threads")
+    assert [each["kind"] for each in done.findings] == ["use-after-free"], done.output
+    assert [site["rank"] for site in done.findings[0]["sites"]] == [0, 1]
+
+
+@pytest.mark.parametrize("end", ["close", "deregister"])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("ranks", [2, None])
+def test_use_that_the_owner_was_told_of_is_right(
+    use: str, end: str, ranks: int | None, tmp_path: Path
+) -> None:
+    words = [] if ranks else ["threads"]
+    done = checked_program(PROGRAM, f"told {use} {end}", str(tmp_path), *words, ranks=ranks)
+    assert (done.code, told(done.findings)) == (0, ""), done.output
+
+
+@pytest.mark.parametrize(
+    "way", ["barrier read", "barrier write", "barrier drain", "replaced", "queued", "racy read collect"]
+)
+def test_end_that_is_in_order_or_of_no_line_is_right(way: str, tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, way, str(tmp_path), ranks=2)
+    assert (done.code, told(done.findings)) == (0, ""), done.output
+
+
+def test_owner_may_free_what_another_process_opened_by_handle(tmp_path: Path) -> None:
+    done = checked_program(PROGRAM.with_name("freed_by_owner.py"))
+    assert (done.code, told(done.findings)) == (0, ""), done.output
