@@ -238,6 +238,10 @@ class Share(Protocol):
         """
         ...
 
+    def buffer_at(self, address: int, nbytes: int, device: Any) -> Any:
+        """Return a :class:`peerlane.Buffer` on memory of a device that lives at an address; it owns nothing."""
+        ...
+
     def open_physical(self, offer: Any, home: Any, device: Any) -> Any:
         """Return a :class:`peerlane.Physical` of offered memory (with ``Caps.PHYSICAL``); devices as above."""
         ...

@@ -90,6 +90,20 @@ _HCOMM_PROBE = """
 raise SystemExit(1)
 """
 
+# The package asks no device by itself, and also works without one.
+_NIXL_PROBE = """
+import ctypes, os, nixl
+def devices(library, begin, count):
+    try:
+        loaded = ctypes.CDLL(library)
+    except OSError:
+        return 0
+    found = ctypes.c_int(0)
+    return 0 if loaded[begin](0) or loaded[count](ctypes.byref(found)) else found.value
+is_there = devices("libcuda.so.1", "cuInit", "cuDeviceGetCount") or devices("libamdhip64.so", "hipInit", "hipGetDeviceCount")
+os._exit(0 if is_there else 1)
+"""
+
 _DIALECTS = {
     "acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew"),
     "hip": Dialect(
@@ -107,6 +121,7 @@ _DIALECTS = {
         "peerlane.dialects.hcomm._system:begin_anew",
         explain="peerlane.dialects.hcomm:explain",
     ),
+    "nixl": Dialect("nixl", MODULES["nixl"], _NIXL_PROBE, entry="nixl._api"),
 }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
+from peerlane.devices.base import DeviceBase, devices_of
 from peerlane.diagnostics import address_errors
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import dispatch
@@ -26,7 +27,7 @@ from peerlane.support.words import checked_pitch, checked_words
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.devices.base import DeviceBase
+    from peerlane.memory.buffer import Buffer
 
 buffer_of = (
     host.buffer_of
@@ -418,3 +419,36 @@ def view(address: int, nbytes: int) -> memoryview:
             detail=Refused(reason="pageable", role="address", address=address),
         )
     return memoryview(host.memory_at(address, nbytes))
+
+
+def buffer(address: int, nbytes: int) -> Buffer:
+    """Return the device memory at an address as a buffer, which can be exported; closing it frees nothing.
+
+    Parameters
+    ----------
+    address, nbytes : int
+        Inside one allocation, or inside mapped memory of an address range.
+
+    Raises
+    ------
+    BadAddress
+        As :func:`copy`; ``UNKNOWN_ADDRESS`` also for host memory.
+    InvalidValue, TypeError
+        An argument is negative, exceeds 64 bits, or is not an int.
+    """
+    address, nbytes = checked_words("raw.buffer", address=address, nbytes=nbytes)
+    if registry.foreign:
+        dispatch.refuse_foreign("raw.buffer", address, Caps.SHARE)
+    if not address:
+        raise address_errors.null("address", nbytes)
+    found = locate(address)
+    if found.kind is not Kind.DEVICE:
+        raise BadAddress(
+            f"raw.buffer: {address:#x} is host memory; use peerlane.as_buffer with the object that it belongs to",
+            fault=Fault.UNKNOWN_ADDRESS,
+            call="raw.buffer",
+            detail=Refused(reason="pageable", role="address", address=address),
+        )
+    device = devices_of(registry.current())[found.ordinal]
+    made: Buffer = device.backend.buffer_at(address, nbytes, device)
+    return made

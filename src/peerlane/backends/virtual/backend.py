@@ -179,6 +179,10 @@ class VirtualBackend(Queues):
     def make_buffer(self, memory: Any, device: Any, stream: Any) -> VirtualBuffer:
         return VirtualBuffer._own(memory, device, stream)
 
+    def buffer_at(self, address: int, nbytes: int, device: Any) -> VirtualBuffer:
+        memory = _core.memory_at(address, nbytes)
+        return VirtualBuffer._make(memory, device, memory, 0, nbytes)
+
     def open_buffer(self, offer: _core.Offer, home: Any, device: Any) -> VirtualBuffer:
         start, nbytes = offer.part
         with contextlib.closing(VirtualPhysical._adopt(offer, home, device)) as physical:

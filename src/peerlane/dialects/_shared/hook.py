@@ -48,6 +48,11 @@ MODULES: dict[str, Mapping[str, str]] = {
         "rocm.bindings.util.types": "peerlane.dialects.hip._types",
     },
     "hcomm": {"hcomm": "peerlane.dialects.hcomm"},
+    "nixl": {
+        f"{root}{part}": f"peerlane.dialects.nixl{part}"
+        for root in ("nixl", "nixl_cu12", "nixl_cu13", "rixl")
+        for part in ("", "._api", "._bindings", "._utils", ".logging")
+    },
 }
 
 

@@ -1,0 +1,756 @@
+"""``nixlAgent``: the vendor's native agent, under ``nixl_agent`` (facts/nixl 4 to 8)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peerlane import Stream, devices
+from peerlane.dialects.nixl import _listener
+from peerlane.dialects.nixl._board import LINES, OwnBoard
+from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
+from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
+from peerlane.dialects.nixl._peers import Peer, Self, here
+from peerlane.dialects.nixl._regions import OwnRegion, Region, check_memory, find
+from peerlane.dialects.nixl._status import (
+    DEFAULT_COMM_PORT,
+    NIXL_INIT_AGENT,
+    checked,
+    nixl_mem_t,
+    nixl_status_t,
+    nixl_thread_sync_t,
+    nixl_xfer_op_t,
+    nixlBackendError,
+    nixlInvalidParamError,
+    nixlNoTelemetryError,
+    nixlNotAllowedError,
+    nixlNotFoundError,
+    nixlNotPostedError,
+    nixlNotSupportedError,
+)
+from peerlane.dialects.nixl._transfers import Request, new_stream
+from peerlane.support.processes import start_time
+
+_PLUGINS: Mapping[
+    str, tuple[dict[str, str], list[str], list[str]]
+] = {  # defaults; kinds as plugin, as back-end
+    "POSIX": (
+        {
+            "ios_pool_size": "65536",
+            "kernel_queue_size": "256",
+            "use_aio": "false",
+            "use_posix_aio": "false",
+            "use_uring": "false",
+        },
+        ["DRAM_SEG", "FILE_SEG"],
+        ["FILE_SEG", "DRAM_SEG"],
+    ),
+    "UCX": (
+        {"num_workers": "1", "ucx_devices": "", "ucx_error_handling_mode": "peer"},
+        ["DRAM_SEG", "VRAM_SEG"],
+        ["DRAM_SEG", "VRAM_SEG"],
+    ),
+}
+_YES = ("y", "yes", "on", "1", "true", "enable")
+_STREAMS_KEPT = 64
+
+
+class nixlAgentConfig:
+    """How an agent works."""
+
+    __slots__ = (
+        "captureTelemetry",
+        "etcdWatchTimeout",
+        "listenPort",
+        "lthrDelay",
+        "pthrDelay",
+        "syncMode",
+        "useListenThread",
+        "useProgThread",
+    )
+
+    def __init__(
+        self,
+        useProgThread: bool = False,
+        useListenThread: bool = False,
+        listenPort: int = DEFAULT_COMM_PORT,
+        syncMode: nixl_thread_sync_t = nixl_thread_sync_t.NIXL_THREAD_SYNC_NONE,
+        pthrDelay: int = 0,
+        lthrDelay: int = 100_000,
+        captureTelemetry: bool = False,
+    ) -> None:
+        self.useProgThread, self.useListenThread, self.listenPort = useProgThread, useListenThread, listenPort
+        self.syncMode, self.pthrDelay, self.lthrDelay = syncMode, pthrDelay, lthrDelay
+        self.captureTelemetry = captureTelemetry
+        self.etcdWatchTimeout = timedelta(seconds=5)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("listenPort", "pthrDelay", "lthrDelay"):
+            checked("nixlAgentConfig", name, value, int)
+            if not 0 <= int(value) < 1 << 64:  # type: ignore[call-overload]
+                raise TypeError(f"nixlAgentConfig: {name} is 0 or more, not {value}")
+        elif name == "syncMode":
+            checked("nixlAgentConfig", name, value, nixl_thread_sync_t)
+        object.__setattr__(self, name, value)
+
+
+class nixlXferTelemetry:
+    """What a transfer took: times in microseconds, bytes, and descriptors after merging."""
+
+    __slots__ = ("backendName", "descCount", "postDuration", "startTime", "totalBytes", "xferDuration")
+
+    def __init__(self) -> None:
+        self.startTime = self.postDuration = self.xferDuration = self.totalBytes = self.descCount = 0
+        self.backendName = ""
+
+
+class _Prepared:
+    """A checked descriptor list, of this agent (``peer`` None) or of a peer."""
+
+    def __init__(self, peer: Peer | None, rows: list[tuple[int, int, Region]]) -> None:
+        self.peer, self.rows = peer, rows
+
+
+class _Resources:
+    """What an agent lets go of when it ends."""
+
+    def __init__(self) -> None:
+        self.board = OwnBoard()
+        self.regions: list[OwnRegion] = []
+        self.peers: dict[str, Peer] = {}
+        self.requests: dict[int, Request] = {}
+        self.streams: list[Stream] = []
+        self.listener: _listener.Listener | None = None
+        self.pid = os.getpid()
+
+    def close(self) -> None:
+        if os.getpid() != self.pid:  # the child of a fork owns nothing of it
+            return
+        if self.listener is not None:
+            self.listener.close()
+        for request in self.requests.values():
+            request.release()
+        for peer in self.peers.values():
+            peer.remove()
+        for region in self.regions:
+            region.end()
+            self.board.end(region.line)
+        self.board.close()
+
+
+def _text(call: str, name: str, value: object) -> str:
+    checked(call, name, value, str, bytes, bytearray)
+    return value if isinstance(value, str) else bytes(value).decode(errors="surrogateescape")  # type: ignore[arg-type]
+
+
+def _bytes(call: str, name: str, value: object) -> bytes:
+    checked(call, name, value, str, bytes, bytearray)
+    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[arg-type]
+
+
+class nixlAgent:
+    """An agent: what it has registered, the agents that it knows, its transfers and notifications.
+
+    Raises
+    ------
+    ValueError
+        The name is empty.
+    """
+
+    def __init__(self, name: str, config: nixlAgentConfig) -> None:
+        name = _text("nixlAgent", "the name", name)
+        checked("nixlAgent", "the configuration", config, nixlAgentConfig)
+        if not name:
+            raise ValueError("an agent needs a non-empty name; pass one that the other agents do not have")
+        self.name = name
+        self._lock = threading.RLock()
+        self._inbox: dict[str, list[bytes]] = {}
+        self._numbers = itertools.count(0x1000, 0x10)
+        self._backends: dict[int, str] = {}
+        self._params: dict[int, dict[str, str]] = {}
+        self._prepared: dict[int, _Prepared] = {}
+        chosen = os.environ.get("NIXL_TELEMETRY_ENABLE")
+        self._telemetry = config.captureTelemetry if chosen is None else chosen.lower() in _YES
+        self._own = _Resources()
+        self.board, self.regions, self._peers = self._own.board, self._own.regions, self._own.peers
+        self._requests = self._own.requests
+        weakref.finalize(self, self._own.close).atexit = False
+        here[self.board.ident] = self
+        self._self: Self | None = None
+        if config.useListenThread:
+            self._own.listener = _listener.Listener(config.listenPort, weakref.ref(self))
+
+    # Back-ends.
+
+    @property
+    def backend_names(self) -> set[str]:
+        """The back-ends that were created."""
+        return set(self._backends.values())
+
+    def getAvailPlugins(self) -> list[str]:
+        """Return the names of the plugins."""
+        return list(_PLUGINS)
+
+    def getPluginParams(self, plugin: str) -> tuple[dict[str, str], list[str]]:
+        """Return a plugin's parameters with their defaults, and its kinds of memory."""
+        params, mems, _ = self._plugin(plugin)
+        return dict(params), list(mems)
+
+    def _plugin(self, plugin: str) -> tuple[dict[str, str], list[str], list[str]]:
+        name = _text("plugin", "the name", plugin)
+        if name not in _PLUGINS:
+            raise nixlNotFoundError(f"there is no plugin {name!r}", f"pass one of {', '.join(_PLUGINS)}")
+        return _PLUGINS[name]
+
+    def createBackend(self, plugin: str, params: Mapping[str, str]) -> int:
+        """Create a back-end of a plugin; return its handle."""
+        checked("createBackend", "the parameters", params, dict)
+        for key, value in params.items():
+            checked("createBackend", "a parameter's name", key, str)
+            checked("createBackend", f"the parameter {key!r}", value, str)
+        self._plugin(plugin)
+        if plugin in self._backends.values():
+            raise nixlInvalidParamError(
+                f"back-end {plugin!r} was created already", "use the one that is there"
+            )
+        handle = next(self._numbers)
+        self._backends[handle], self._params[handle] = plugin, dict(params)
+        return handle
+
+    def getBackendParams(self, backend: int) -> tuple[dict[str, str], list[str]]:
+        """Return a back-end's parameters, and its kinds of memory."""
+        return dict(self._params[backend]), list(_PLUGINS[self._backend(backend)][2])
+
+    def _backend(self, handle: object) -> str:
+        if handle not in self._backends:
+            raise nixlInvalidParamError(
+                f"{handle!r} is not a back-end of agent {self.name!r}", "call createBackend"
+            )
+        return self._backends[handle]  # type: ignore[index]
+
+    def _among(self, call: str, backends: Iterable[int]) -> set[str]:
+        """Return the names of back-ends, all if none is given."""
+        if not isinstance(backends, Iterable):
+            raise TypeError(f"{call}: the back-ends are a list of handles, not {backends!r}")
+        return {self._backend(each) for each in backends} or self.backend_names
+
+    # Memory.
+
+    def registerMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Register memory; after a refusal nothing is registered."""
+        checked("registerMem", "descs", descs, nixlRegDList)
+        mem = descs.getType()
+        takes = {name for name in self._among("registerMem", backends) if mem.name in _PLUGINS[name][2]}
+        if descs.isEmpty() or not takes:
+            raise nixlBackendError(
+                "the list has no descriptor"
+                if descs.isEmpty()
+                else f"no back-end of {self.name!r} takes {mem.name}",
+                f"register memory of a kind that {', '.join(self.backend_names) or 'a back-end (there is none)'} takes",
+            )
+        if "UCX" in takes:
+            for row in descs.rows:
+                check_memory(mem, row)
+        with self._lock:
+            for address, size, device, _ in descs.rows:
+                line, number = self.board.begin()
+                self.regions.append(
+                    OwnRegion(mem, device, address, size, line, number, self.board.words, backends=takes)
+                )
+        return nixl_status_t.NIXL_SUCCESS
+
+    def _registered(self, descs: nixlRegDList) -> list[OwnRegion]:
+        """Return the regions that were registered exactly so."""
+        found: list[OwnRegion] = []
+        for address, size, device, _ in descs.rows:
+            wanted = descs.getType(), device, address, size
+            each = next(
+                (
+                    each
+                    for each in self.regions
+                    if (each.mem, each.device, each.start, each.size) == wanted and each not in found
+                ),
+                None,
+            )
+            if each is None:
+                raise nixlNotFoundError(
+                    f"{size:,} bytes at {address:#x} of device {device} ({descs.getType().name}) were not registered "
+                    f"as one piece by agent {self.name!r}",
+                    "pass the list that register_memory returned",
+                )
+            found.append(each)
+        return found
+
+    def deregisterMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Deregister memory; after a refusal all is registered still."""
+        checked("deregisterMem", "descs", descs, nixlRegDList)
+        names = self._among("deregisterMem", backends)
+        with self._lock:
+            for region in self._registered(descs):
+                region.backends -= names
+                if not region.backends:
+                    self.board.end(region.line)
+                    region.end()
+                    self.regions.remove(region)
+        return nixl_status_t.NIXL_SUCCESS
+
+    def queryMem(self, descs: nixlRegDList, backend: int) -> list[dict[str, str] | None]:
+        """Return size, mode and time of files; None for what is none."""
+        checked("queryMem", "descs", descs, nixlRegDList)
+        if self._backend(backend) != "POSIX":
+            raise nixlNotSupportedError(
+                "back-end 'UCX' knows nothing of memory", "query files with back-end 'POSIX'"
+            )
+        found: list[dict[str, str] | None] = []
+        for *_, meta in descs.rows:
+            try:
+                state = Path(meta.decode()).stat() if meta else None
+            except (OSError, ValueError):
+                state = None
+            found.append(
+                state
+                and {
+                    "mtime": str(int(state.st_mtime)),
+                    "mode": str(state.st_mode),
+                    "size": str(state.st_size),
+                }
+            )
+        return found
+
+    # Metadata.
+
+    def _told(self, regions: Iterable[OwnRegion], connects: bool, backends: set[str]) -> bytes:
+        rows = [
+            Row(each.mem, each.device, each.start, each.size, each.line, each.number, each.offered())
+            for each in regions
+            if "UCX" in each.backends and each.mem in (0, 1)
+        ]
+        board, pid = self.board, os.getpid()
+        told = Metadata(
+            self.name, board.ident, pid, start_time(pid), board.fd, connects, tuple(backends), rows
+        )
+        return encode(told)
+
+    def getLocalMD(self) -> bytes:
+        """Return the metadata of this agent."""
+        if not self._backends:
+            raise nixlInvalidParamError(f"agent {self.name!r} has no back-end", "call create_backend('UCX')")
+        with self._lock:
+            return self._told(self.regions, True, self.backend_names)
+
+    def getLocalPartialMD(
+        self, descs: nixlRegDList, inc_conn_info: bool = False, backends: Sequence[int] = ()
+    ) -> bytes:
+        """Return the metadata of some registrations; without any it says how to reach the agent."""
+        checked("getLocalPartialMD", "descs", descs, nixlRegDList)
+        names = self._among("getLocalPartialMD", backends)
+        with self._lock:
+            return self._told(self._registered(descs), bool(inc_conn_info) or descs.isEmpty(), names)
+
+    def loadRemoteMD(self, metadata: bytes) -> bytes:
+        """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
+        told = decode(_bytes("loadRemoteMD", "the metadata", metadata), LINES)
+        if told.name == self.name:
+            raise nixlInvalidParamError(
+                f"the metadata is of an agent {told.name!r}, which is this agent's name",
+                "an agent knows itself; give other agents other names",
+            )
+        if not self.backend_names & set(told.backends):
+            raise nixlBackendError(
+                f"agent {told.name!r} has {', '.join(told.backends) or 'no back-end'}, and {self.name!r} has "
+                f"{', '.join(self.backend_names) or 'none'}",
+                "create a back-end that both have",
+            )
+        with self._lock:
+            known = self._peers.get(told.name)
+            if known is not None:
+                if known.ident != told.ident:
+                    raise nixlNotAllowedError(
+                        f"another agent {told.name!r} is known already",
+                        "remove that one first, or name them apart",
+                    )
+                known.learn(told.rows)
+            elif not told.connects:
+                raise nixlNotFoundError(
+                    f"agent {told.name!r} is not known, and this partial metadata does not say how to reach it",
+                    "load metadata with inc_conn_info=True first",
+                )
+            else:
+                self._peers[told.name] = Peer(self.name, told, self._is_eager)
+        return told.name.encode()
+
+    def invalidateRemoteMD(self, agent: str) -> nixl_status_t:
+        """Forget an agent, if it is known."""
+        with self._lock:
+            found = self._peers.pop(_text("invalidateRemoteMD", "the agent", agent), None)
+        if found is not None:
+            found.remove()
+        return nixl_status_t.NIXL_SUCCESS
+
+    def checkRemoteMD(self, agent: str, descs: nixlXferDList) -> nixl_status_t:
+        """Return whether an agent is known, with this memory."""
+        name = _text("checkRemoteMD", "the agent", agent)
+        checked("checkRemoteMD", "descs", descs, nixlXferDList)
+        try:
+            peer = self._peer(name)
+            for at, row in enumerate(descs.rows):
+                find(peer.regions, row, descs.getType(), name, at, None)
+        except nixlNotFoundError:
+            return nixl_status_t.NIXL_ERR_NOT_FOUND
+        return nixl_status_t.NIXL_SUCCESS
+
+    def makeConnection(self, agent: str, backends: Sequence[int]) -> nixl_status_t:
+        """Check that an agent is known; the connection is there from the start."""
+        self._among("makeConnection", backends)
+        self._peer(_text("makeConnection", "the agent", agent))
+        return nixl_status_t.NIXL_SUCCESS
+
+    @property
+    def _is_eager(self) -> bool:
+        return not devices()[0].backend.ranks.lateness
+
+    def _peer(self, name: str) -> Peer:
+        if name == self.name:
+            if self._self is None:
+                self._self = Self(self, self._is_eager)
+            return self._self
+        found = self._peers.get(name)
+        if found is None:
+            known = ", ".join(map(repr, self._peers)) or "none"
+            raise nixlNotFoundError(
+                f"agent {self.name!r} does not know agent {name!r}; known are {known}",
+                "call add_remote_agent with its metadata first",
+            )
+        return found
+
+    # Metadata by sockets.
+
+    def sendLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
+        """Send this agent's metadata to the listening agent at an address."""
+        self._call_listener("sendLocalMD", ip_addr, port, "LOAD", self.getLocalMD)
+
+    def sendLocalPartialMD(
+        self,
+        descs: nixlRegDList,
+        inc_conn_info: bool = False,
+        backends: Sequence[int] = (),
+        ip_addr: str = "",
+        port: int = 0,
+        label: str = "",
+    ) -> None:
+        """Send metadata of some registrations."""
+        told = self.getLocalPartialMD(descs, inc_conn_info, backends)
+        self._call_listener("sendLocalPartialMD", ip_addr, port, "LOAD", lambda: told)
+
+    def fetchRemoteMD(self, remote_agent: str, ip_addr: str = "", port: int = 0, label: str = "") -> None:
+        """Ask the listening agent at an address for its metadata."""
+        name = _text("fetchRemoteMD", "the agent", remote_agent)
+        self._call_listener("fetchRemoteMD", ip_addr, port, "SEND", name.encode)
+
+    def invalidateLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
+        """Let the listening agent at an address forget this one."""
+        self._call_listener("invalidateLocalMD", ip_addr, port, "GONE", self.name.encode)
+
+    def _call_listener(self, call: str, ip_addr: str, port: int, verb: str, body: Any) -> None:
+        address = _text(call, "ip_addr", ip_addr)
+        checked(call, "port", port, int)
+        if not address:
+            raise nixlInvalidParamError(
+                f"{call}: there is no central metadata server here",
+                "pass the address and the port of an agent",
+            )
+        if self._own.listener is not None:
+            self._own.listener.ask(address, port, verb, body())
+
+    # Transfers.
+
+    def prepXferDlist(self, agent_name: Any, *more: Any) -> int:
+        """Check a descriptor list of this agent or a peer; return its handle.
+
+        Called with (agent, list, back-ends), (list, back-ends), or (agent, kind of memory, Nx5 array, back-ends).
+        """
+        if isinstance(agent_name, _List):
+            agent_name, more = NIXL_INIT_AGENT, (agent_name, *more)
+        name = _text("prepXferDlist", "the agent", agent_name)
+        if more and isinstance(more[0], nixl_mem_t):
+            mem, rows, backends = more[0], _strided(more[1]), more[2:]
+        else:
+            checked("prepXferDlist", "descs", more[0] if more else None, nixlXferDList)
+            mem, rows, backends = more[0].getType(), more[0].rows, more[1:]
+        self._usable("prepXferDlist", mem, *backends)
+        peer = None if name == NIXL_INIT_AGENT else self._peer(name)
+        return self._keep(_Prepared(peer, self._places(peer, mem, rows)))
+
+    def _usable(self, call: str, mem: nixl_mem_t, backends: Sequence[int] = ()) -> None:
+        if "UCX" not in self._among(call, backends) or mem not in (0, 1):
+            raise nixlNotFoundError(
+                f"no back-end of agent {self.name!r} moves {mem.name} for this call",
+                "create and name 'UCX' for it",
+            )
+
+    def _places(
+        self, peer: Peer | None, mem: nixl_mem_t, rows: Sequence[Sequence[int]]
+    ) -> list[tuple[int, int, Any]]:
+        if not rows:
+            raise nixlNotFoundError("the list has no descriptor", "pass one descriptor or more")
+        regions: Sequence[Region] = self.regions if peer is None else peer.regions
+        whose, near = f"agent {(self if peer is None else peer).name!r}", None
+        found: list[tuple[int, int, Any]] = []
+        for at, row in enumerate(rows):
+            near = find(regions, row, mem, whose, at, near if near is not None and near.mem is mem else None)
+            found.append((row[0], row[1], near))
+        return found
+
+    def _keep(self, thing: Any) -> int:
+        handle = next(self._numbers)
+        (self._requests if isinstance(thing, Request) else self._prepared)[handle] = thing
+        return handle
+
+    def releasedDlistH(self, handle: int) -> nixl_status_t:
+        """Forget a prepared list."""
+        if self._prepared.pop(handle, None) is None:
+            raise nixlInvalidParamError(
+                f"{handle!r} is not a prepared list of agent {self.name!r}", "release it once"
+            )
+        return nixl_status_t.NIXL_SUCCESS
+
+    def makeXferReq(
+        self,
+        operation: nixl_xfer_op_t,
+        local_side: int,
+        local_indices: Any,
+        remote_side: int,
+        remote_indices: Any,
+        notif_msg: bytes = b"",
+        backend: Sequence[int] = (),
+        skip_desc_merg: bool = False,
+    ) -> int:
+        """Make a transfer of prepared descriptors; neighbours become one unless ``skip_desc_merg``."""
+        checked("makeXferReq", "operation", operation, nixl_xfer_op_t)
+        message = _bytes("makeXferReq", "the notification", notif_msg) or None
+        local, remote = self._prepared.get(local_side), self._prepared.get(remote_side)
+        if local is None or remote is None or local.peer is not None or remote.peer is None:
+            raise nixlInvalidParamError(
+                "the local side must be prepared for 'NIXL_INIT_AGENT', and the remote side for an agent's name",
+                "swap the two handles, or prepare them again if they were released",
+            )
+        peer = remote.peer
+        if peer.is_removed:
+            peer.check_usable()
+        mine = _picked("local", local.rows, local_indices)
+        theirs = _picked("remote", remote.rows, remote_indices)
+        if len(mine) != len(theirs) or not mine:
+            raise nixlInvalidParamError(
+                f"{len(mine)} local and {len(theirs)} remote indices",
+                "pass as many of each, and at least one",
+            )
+        rows = _paired(mine, theirs)
+        return self._request(peer, operation, rows if skip_desc_merg else _merged(rows), message)
+
+    def createXferReq(
+        self,
+        operation: nixl_xfer_op_t,
+        local_descs: nixlXferDList,
+        remote_descs: nixlXferDList,
+        remote_agent: str,
+        notif_msg: bytes = b"",
+        backend: Sequence[int] = (),
+    ) -> int:
+        """Make a transfer of two descriptor lists."""
+        checked("createXferReq", "operation", operation, nixl_xfer_op_t)
+        for name, descs in (("local_descs", local_descs), ("remote_descs", remote_descs)):
+            checked("createXferReq", name, descs, nixlXferDList)
+        peer = self._peer(_text("createXferReq", "the agent", remote_agent))
+        message = _bytes("createXferReq", "the notification", notif_msg) or None
+        mine, theirs = local_descs.descCount(), remote_descs.descCount()
+        if mine != theirs:
+            raise nixlInvalidParamError(
+                f"there are {mine} local and {theirs} remote descriptors", "pass as many of each"
+            )
+        for mem in (local_descs.getType(), remote_descs.getType()):
+            self._usable("createXferReq", mem, backend)
+        rows = _paired(
+            self._places(None, local_descs.getType(), local_descs.rows),
+            self._places(peer, remote_descs.getType(), remote_descs.rows),
+        )
+        return self._request(peer, operation, rows, message)
+
+    def _request(self, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None) -> int:
+        is_write = operation is nixl_xfer_op_t.NIXL_WRITE
+        places = [region for row in rows for region in (row[1], row[3])]
+        return self._keep(Request(peer, is_write, rows, message, lambda: self._stream(places)))
+
+    def _stream(self, regions: Sequence[Region]) -> Stream:
+        with self._lock:
+            return self._own.streams.pop() if self._own.streams else new_stream(regions)
+
+    def _asked(self, handle: int) -> Request:
+        found = self._requests.get(handle)
+        if found is None:
+            raise nixlInvalidParamError(
+                f"{handle!r} is not a transfer of agent {self.name!r}", "pass a handle that was not released"
+            )
+        return found
+
+    def postXferReq(self, reqh: int, notif_msg: bytes = b"") -> nixl_status_t:
+        """Begin a transfer."""
+        request = self._requests.get(reqh)
+        if request is None:
+            request = self._asked(reqh)
+        return request.post(_bytes("postXferReq", "the notification", notif_msg) if notif_msg else None)
+
+    def getXferStatus(self, reqh: int) -> nixl_status_t:
+        """Return whether a transfer is done."""
+        request = self._asked(reqh)
+        found = request.status()
+        if found is nixl_status_t.NIXL_IN_PROG:
+            request.peer.check_usable()
+        return found
+
+    def releaseXferReq(self, reqh: int) -> nixl_status_t:
+        """Forget a transfer; one that is under way ends, and its notification is not sent."""
+        request = self._asked(reqh)
+        del self._requests[reqh]
+        stream = request.release()
+        if stream is not None:
+            with self._lock:
+                if len(self._own.streams) < _STREAMS_KEPT and not stream.is_closed:
+                    self._own.streams.append(stream)
+        return nixl_status_t.NIXL_SUCCESS
+
+    def queryXferBackend(self, reqh: int) -> int:
+        """Return the handle of the back-end that moves the bytes."""
+        self._asked(reqh)
+        return next(handle for handle, name in self._backends.items() if name == "UCX")
+
+    def estimateXferCost(self, reqh: int) -> tuple[int, int, int]:
+        """Return (0, 0, -1): nothing is estimated."""
+        self._asked(reqh)
+        return 0, 0, -1
+
+    def getXferTelemetry(self, reqh: int) -> nixlXferTelemetry:
+        """Return what a transfer took."""
+        if not self._telemetry:
+            raise nixlNoTelemetryError(
+                f"agent {self.name!r} keeps no telemetry",
+                "pass capture_telemetry=True, or set NIXL_TELEMETRY_ENABLE=y",
+            )
+        request = self._asked(reqh)
+        if not request.start:
+            raise nixlNotPostedError("the transfer was never posted", "call transfer first")
+        told = nixlXferTelemetry()
+        told.startTime = int(request.start * 1e6)
+        told.postDuration = max(1, int(request.post_time * 1e6))
+        told.xferDuration = max(
+            told.postDuration, int((request.time or time.monotonic() - request.start) * 1e6)
+        )
+        told.totalBytes, told.descCount, told.backendName = request.size, request.descriptors, "UCX"
+        return told
+
+    # Memory views.
+
+    def prepMemView(self, dlist: nixlXferDList | nixlRemoteDList, backends: Sequence[int] = ()) -> int:
+        """Refuse: kernels that move memory do not run here."""
+        checked("prepMemView", "dlist", dlist, nixlXferDList, nixlRemoteDList)
+        raise nixlBackendError(
+            "a memory view is for kernels of a GPU, which virtual devices do not run",
+            "ask nixl._bindings.HAVE_UCX_GPU_DEVICE_API first, and use transfers",
+        )
+
+    def releaseMemView(self, mvh: int) -> None:
+        """Do nothing: there is no memory view."""
+        checked("releaseMemView", "mvh", mvh, int)
+
+    # Notifications.
+
+    def deliver(self, sender: str, message: bytes) -> None:
+        """Take in a notification."""
+        with self._lock:
+            self._inbox.setdefault(sender, []).append(message)
+
+    def getNotifs(
+        self, notif_map: dict[str, list[bytes]], backends: Sequence[int] = ()
+    ) -> dict[str, list[bytes]]:
+        """Add the notifications that have come to a mapping of agents to messages; return it."""
+        if backends:
+            self._among("getNotifs", backends)
+        with self._lock:
+            self.board.collect(self.deliver)
+            found, self._inbox = self._inbox, {}
+        made = {name: list(messages) for name, messages in notif_map.items()} if notif_map else {}
+        for name, messages in found.items():
+            made.setdefault(name, []).extend(messages)
+        return made
+
+    def genNotif(self, remote_agent: str, msg: bytes, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Send a notification of its own: it may overtake transfers that are under way."""
+        name, message = _text("genNotif", "the agent", remote_agent), _bytes("genNotif", "the message", msg)
+        if backends != () and (isinstance(backends, int) or not isinstance(backends, Iterable)):
+            raise TypeError(
+                f"genNotif: the back-ends are a list of handles, not {backends!r}; send_notif of NIXL 1.5.1 passes "
+                "one handle, so call it without backend"
+            )
+        peer = self._peer(name)
+        peer.check_usable()
+        peer.send(message)
+        return nixl_status_t.NIXL_SUCCESS
+
+
+def _strided(given: Any) -> list[tuple[int, int, int]]:
+    """Return the descriptors of rows (address, bytes, device, stride, count)."""
+    array = np.asarray(given)
+    if array.dtype not in (np.uint64, np.int64):
+        raise ValueError(f"descs must be a Nx5 numpy array of uint64 or int64, not of {array.dtype}")
+    if array.ndim != 2 or array.shape[1] != 5:
+        raise ValueError(f"descs must be a Nx5 numpy array, not one of shape {array.shape}")
+    rows = array.astype(np.uint64).tolist()
+    return [(at + i * stride, size, device) for at, size, device, stride, count in rows for i in range(count)]
+
+
+def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
+    try:
+        chosen = np.asarray(indices if isinstance(indices, np.ndarray) else list(indices))
+    except TypeError:
+        chosen = np.asarray(0.5)
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise RuntimeError(f"the {side} indices are a list or an array of ints, not {indices!r:.60}")
+    found = chosen.tolist()
+    for each in found:
+        if not 0 <= each < len(rows):
+            raise nixlInvalidParamError(
+                f"the {side} index {each} is out of range", f"pass indices from 0 to {len(rows) - 1}"
+            )
+    return [rows[each] for each in found]
+
+
+def _paired(mine: list[Any], theirs: list[Any]) -> list[Any]:
+    rows = []
+    for at, ((here_, size, region), (there, size_there, region_there)) in enumerate(
+        zip(mine, theirs, strict=True)
+    ):
+        if size != size_there:
+            raise nixlInvalidParamError(
+                f"descriptor {at} has {size:,} bytes here and {size_there:,} there", "pass equal sizes"
+            )
+        rows.append((here_, region, there, region_there, size))
+    return rows
+
+
+def _merged(rows: list[Any]) -> list[Any]:
+    found = rows[:1]
+    for row in rows[1:]:
+        here_, region, there, region_there, size = found[-1]
+        if row[1] is region and row[3] is region_there and (row[0] - here_, row[2] - there) == (size, size):
+            found[-1] = (here_, region, there, region_there, size + row[4])
+        else:
+            found.append(row)
+    return found

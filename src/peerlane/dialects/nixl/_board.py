@@ -1,0 +1,238 @@
+"""What an agent shares with other processes: which registrations live, and rings for notifications.
+
+A board is a sealed memfd of its agent.  Other processes open it through ``/proc``.  It has a word for each
+registration, which ends with it, and 64 *lanes*.  A process that sends notifications holds one lane by a lock of the
+system, which ends with the process.  A lane is a ring of bytes; only its sender moves the head, only the agent the tail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import select
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from peerlane.diagnostics.order import Order
+from peerlane.dialects.nixl._status import nixlBackendError
+from peerlane.support.processes import start_time
+
+LINES = 1 << 15  # registrations at a time
+_LANES = 64
+_RING = 1 << 20
+_CHUNK = _RING // 4
+_PAGE = 4096
+_WORDS_AT = _PAGE
+_HEADS_AT = _WORDS_AT + 8 * LINES
+_TAILS_AT = _HEADS_AT + _PAGE
+_RINGS_AT = _TAILS_AT + _PAGE
+_SIZE = _RINGS_AT + _LANES * _RING
+_MAGIC = b"plnixl01"
+_HEADER = struct.Struct("<8s16s")
+_RECORD = struct.Struct("<IHH")  # bytes of it all, bytes of the sender's name, whether more follows
+_LOCK = struct.Struct("hhxxxxqqixxxx")
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_PAUSE = 0.001  # seconds between two looks for room in a ring
+
+
+def _order(ident: bytes, lane: int, at: int) -> Order:
+    return Order(("nixl", ident, lane, at))
+
+
+class _Board:
+    """The parts of a mapped board."""
+
+    def __init__(self, fd: int, ident: bytes) -> None:
+        self.fd, self.ident = fd, ident
+        self.memory = mmap.mmap(fd, _SIZE)
+        self._whole = memoryview(self.memory)
+        self.words = self._whole[_WORDS_AT : _WORDS_AT + 8 * LINES].cast("Q")
+        self.heads = self._whole[_HEADS_AT : _HEADS_AT + 8 * _LANES].cast("Q")
+        self.tails = self._whole[_TAILS_AT : _TAILS_AT + 8 * _LANES].cast("Q")
+
+    def close(self) -> None:
+        """Unmap it; idempotent."""
+        for part in (self.words, self.heads, self.tails, self._whole):
+            part.release()
+        self.memory.close()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _write(self, lane: int, at: int, data: bytes) -> None:
+        base, at = _RINGS_AT + lane * _RING, at % _RING
+        fits = min(len(data), _RING - at)
+        self.memory[base + at : base + at + fits] = data[:fits]
+        if fits < len(data):
+            self.memory[base : base + len(data) - fits] = data[fits:]
+
+    def _read(self, lane: int, at: int, size: int) -> bytes:
+        base, at = _RINGS_AT + lane * _RING, at % _RING
+        found = self.memory[base + at : base + min(at + size, _RING)]
+        return found if len(found) == size else found + self.memory[base : base + size - len(found)]
+
+
+class OwnBoard(_Board):
+    """The board of an agent of this process."""
+
+    def __init__(self) -> None:
+        fd = os.memfd_create("peerlane-nixl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, _SIZE)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        super().__init__(fd, os.urandom(16))
+        self.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, self.ident)
+        self._free = deque(range(LINES))
+        self._number = 0
+        self._seen = bytes(8 * _LANES)
+        self._read_to = [0] * _LANES
+        self._parts: dict[int, list[bytes]] = {}
+
+    def begin(self) -> tuple[int, int]:
+        """Return the line and the number of a new registration."""
+        if not self._free:
+            raise nixlBackendError(f"{LINES:,} regions are registered already", "register larger regions")
+        line, self._number = self._free.popleft(), self._number + 1
+        self.words[line] = self._number
+        return line, self._number
+
+    def end(self, line: int) -> None:
+        """End a registration."""
+        self.words[line] = 0
+        self._free.append(line)
+
+    def collect(self, deliver: Callable[[str, bytes], object]) -> None:
+        """Hand over the notifications that other processes have sent.
+
+        Raises
+        ------
+        nixlBackendError
+            A process wrote nonsense; the rest of its lane is dropped.
+        """
+        heads = self.memory[_HEADS_AT : _HEADS_AT + 8 * _LANES]
+        if heads == self._seen:
+            return
+        for lane, head in enumerate(memoryview(heads).cast("Q")):
+            at = self._read_to[lane]
+            while at != head:
+                known = head - at
+                size, named, more = _RECORD.unpack(self._read(lane, at, _RECORD.size))
+                if not _RECORD.size + named <= size <= known <= _RING or more > 1:
+                    self._read_to[lane] = self.tails[lane] = head
+                    raise nixlBackendError(
+                        f"a process that sends notifications wrote {known:,} bytes that are none",
+                        "look for stray writes in that process",
+                    )
+                record = self._read(lane, at, size)
+                _order(self.ident, lane, at).take()
+                at += size
+                self._read_to[lane] = self.tails[lane] = at
+                self._parts.setdefault(lane, []).append(record[_RECORD.size + named :])
+                if not more:
+                    name = record[_RECORD.size : _RECORD.size + named].decode(errors="replace")
+                    deliver(name, b"".join(self._parts.pop(lane)))
+        self._seen = heads
+
+
+class OtherBoard(_Board):
+    """The board of another process's agent.
+
+    Raises
+    ------
+    nixlBackendError
+        That process, or that board, is not there.
+    """
+
+    def __init__(self, pid: int, started: int, fd: int, ident: bytes) -> None:
+        self._process = -1
+        opened = -1
+        try:
+            self._process = os.pidfd_open(pid)
+            opened = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+            seals = fcntl.fcntl(opened, fcntl.F_GET_SEALS)
+            fits = (
+                start_time(pid) == started and os.fstat(opened).st_size == _SIZE and seals & _SEALS == _SEALS
+            )
+            if fits:
+                fits = os.pread(opened, _HEADER.size, 0) == _HEADER.pack(_MAGIC, ident)
+            why = "" if fits else "its agent is gone"
+        except OSError as error:
+            why = error.strerror or str(error)
+        if why:
+            for each in (opened, self._process):
+                if each >= 0:
+                    os.close(each)
+            raise nixlBackendError(
+                f"the agent lives in process {pid}, which cannot be reached from this one: {why}",
+                "load the metadata of an agent that lives, of the same user on the same machine",
+            )
+        super().__init__(opened, ident)
+        self.pid = pid
+        self._guard = threading.Lock()
+        self._lane = -1
+        self._waiting: deque[bytes] = deque()
+        self._exit = select.poll()
+        self._exit.register(self._process, select.POLLIN)
+        self._ended = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        self._ended = self._ended or bool(self._exit.poll(0))
+        return self._ended
+
+    def close(self) -> None:
+        if self._process >= 0:
+            os.close(self._process)
+            self._process = -1
+            super().close()
+
+    def send(self, sender: str, message: bytes) -> None:
+        """Send a notification; it waits in this process while the ring is full."""
+        name = sender.encode()
+        pieces = [message[i : i + _CHUNK] for i in range(0, len(message), _CHUNK)] or [b""]
+        with self._guard:
+            if self._lane < 0:
+                self._lane = self._claim()
+            begin = not self._waiting
+            for at, piece in enumerate(pieces):
+                size = _RECORD.size + len(name) + len(piece)
+                self._waiting.append(_RECORD.pack(size, len(name), at + 1 < len(pieces)) + name + piece)
+            if begin and not self._move():
+                threading.Thread(target=self._go_on, name="peerlane nixl", daemon=True).start()
+
+    def _move(self) -> bool:
+        """Write what fits; return whether all has gone."""
+        lane, head = self._lane, self.heads[self._lane]
+        while self._waiting:
+            record = self._waiting[0]
+            if head + len(record) - self.tails[lane] > _RING:
+                return False
+            self._write(lane, head, record)
+            _order(self.ident, lane, head).post()
+            head += len(record)
+            self.heads[lane] = head
+            self._waiting.popleft()
+        return True
+
+    def _go_on(self) -> None:
+        while self._process >= 0 and not self.has_ended:
+            time.sleep(_PAUSE)
+            with self._guard:
+                if self._process < 0 or self._move():
+                    return
+
+    def _claim(self) -> int:
+        for lane in range(_LANES):
+            with contextlib.suppress(BlockingIOError):
+                lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0)
+                fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, lock)  # the descriptor's, not the process's
+                return lane
+        raise nixlBackendError(
+            f"{_LANES} processes send notifications to this agent already",
+            "let one of them remove the agent first",
+        )

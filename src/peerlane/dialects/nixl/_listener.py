@@ -1,0 +1,125 @@
+"""Metadata over sockets: the thread of an agent that listens, and what agents ask of one another (facts/nixl 8)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import socket
+import struct
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from peerlane.dialects.nixl._status import Failure
+
+if TYPE_CHECKING:
+    from peerlane.dialects.nixl._agent import nixlAgent
+
+_FRAME = struct.Struct("<8s4sI")  # magic, verb, bytes of the body
+_MAGIC = b"plnixl-1"
+_MOST = 64 << 20
+_SECONDS = 5.0
+
+_log = logging.getLogger("nixl.listener")
+
+
+class Listener:
+    """The threads by which an agent exchanges metadata: one hears other agents, one asks them.
+
+    Parameters
+    ----------
+    port : int
+        0 for any.
+    agent : weak reference to a nixlAgent
+
+    Raises
+    ------
+    RuntimeError
+        The port is taken.
+    """
+
+    def __init__(self, port: int, agent: weakref.ref[nixlAgent]) -> None:
+        self._agent = agent
+        try:
+            self._socket = socket.create_server(("", port))
+        except (OSError, OverflowError) as error:
+            raise RuntimeError(
+                f"Failed to bind metadata listener socket to port {port}: {error}; choose a free port, or 0 for any"
+            ) from error
+        self._asked: queue.SimpleQueue[tuple[str, int, str, bytes] | None] = queue.SimpleQueue()
+        for work in (self._hear, self._go_on):
+            threading.Thread(target=work, name="peerlane nixl listener", daemon=True).start()
+
+    def close(self) -> None:
+        """End both threads."""
+        self._asked.put(None)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def ask(self, address: str, port: int, verb: str, body: bytes) -> None:
+        """Send a request to the agent that listens at an address, soon."""
+        self._asked.put((address, port, verb, body))
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError, Failure, ValueError):
+                connection.settimeout(_SECONDS)
+                self._answer(connection, *_received(connection))
+
+    def _answer(self, connection: socket.socket, verb: bytes, body: bytes) -> None:
+        agent = self._agent()
+        if agent is None:
+            return
+        if verb == b"LOAD":
+            agent.loadRemoteMD(body)
+        elif verb == b"GONE":
+            agent.invalidateRemoteMD(body.decode())
+        elif verb == b"SEND" and body.decode() == agent.name:
+            _send(connection, "LOAD", agent.getLocalMD())
+
+    def _go_on(self) -> None:
+        while True:
+            asked = self._asked.get()
+            if asked is None:
+                return
+            try:
+                self._ask(*asked)
+            except (OSError, OverflowError, ValueError, Failure) as error:
+                _log.warning("metadata was not exchanged with %s port %s: %s", asked[0], asked[1], error)
+
+    def _ask(self, address: str, port: int, verb: str, body: bytes) -> None:
+        with socket.create_connection((address, port), timeout=_SECONDS) as connection:
+            _send(connection, verb, body)
+            if verb == "SEND":
+                _, told = _received(connection)
+                agent = self._agent()
+                if agent is not None:
+                    agent.loadRemoteMD(told)
+
+
+def _send(connection: socket.socket, verb: str, body: bytes) -> None:
+    connection.sendall(_FRAME.pack(_MAGIC, verb.encode(), len(body)) + body)
+
+
+def _received(connection: socket.socket) -> tuple[bytes, bytes]:
+    magic, verb, size = _FRAME.unpack(_exactly(connection, _FRAME.size))
+    if magic != _MAGIC or size > _MOST:
+        raise ValueError("the other end does not speak for an agent of peerlane")
+    return verb, _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            raise ValueError("the other end closed the connection")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

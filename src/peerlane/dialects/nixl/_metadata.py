@@ -1,0 +1,127 @@
+"""An agent's metadata: how other agents reach it, and what it has registered, as checked bytes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from peerlane.dialects.nixl._status import nixl_mem_t, nixlMismatchError
+from peerlane.ranks.lending import Terms
+
+_MAGIC = b"peerlane nixl 1\n"
+_HEAD = struct.Struct("<16s16sIQIBHHI")
+_REGION = struct.Struct("<BQQQIQB")
+_TERMS = struct.Struct("<64sIQ")
+_HANDLE = 64
+_CHECK = struct.Struct("<I")
+_BACKENDS = ("UCX", "POSIX")
+
+
+class Row(NamedTuple):
+    """One registration: its memory, its word on the board, and how it is opened if it is on a device."""
+
+    mem: nixl_mem_t
+    device: int
+    start: int
+    size: int
+    line: int
+    number: int
+    offer: tuple[bytes, Terms | None] | None
+
+
+class Metadata(NamedTuple):
+    """What the bytes say; ``connects``: whether they are enough to reach the agent."""
+
+    name: str
+    ident: bytes
+    pid: int
+    started: int
+    fd: int
+    connects: bool
+    backends: tuple[str, ...]
+    rows: Sequence[Row]
+
+
+def encode(told: Metadata) -> bytes:
+    """Return the bytes of metadata."""
+    name = told.name.encode()
+    backends = sum(1 << at for at, each in enumerate(_BACKENDS) if each in told.backends)
+    head = (told.ident, told.pid, told.started, told.fd, told.connects, backends, len(name), len(told.rows))
+    parts = [_HEAD.pack(_MAGIC, *head), name]
+    for row in told.rows:
+        terms = None if row.offer is None else row.offer[1]
+        kind = 0 if row.offer is None else 1 if terms is None else 2
+        parts.append(_REGION.pack(row.mem, row.device, row.start, row.size, row.line, row.number, kind))
+        if row.offer is not None:
+            parts.append(row.offer[0].ljust(_HANDLE, b"\0"))
+        if terms is not None:
+            parts.append(_TERMS.pack(terms.bank.encode(), terms.line, terms.number))
+    body = b"".join(parts)
+    return body + _CHECK.pack(zlib.crc32(body))
+
+
+def decode(given: bytes, lines: int) -> Metadata:
+    """Return what bytes say.
+
+    Parameters
+    ----------
+    given : bytes
+    lines : int
+        How many registrations a board has words for.
+
+    Raises
+    ------
+    nixlMismatchError
+        They are not metadata of an agent, or not whole.
+    """
+    try:
+        return _decode(given, lines)
+    except (struct.error, ValueError) as error:
+        raise nixlMismatchError(
+            f"these {len(given):,} bytes are not the metadata of an agent: {error}",
+            "pass what get_agent_metadata of an agent on peerlane returned, whole and unchanged",
+        ) from None
+
+
+def _decode(given: bytes, lines: int) -> Metadata:
+    magic, ident, pid, started, fd, connects, backends, named, count = _HEAD.unpack_from(given)
+    if magic != _MAGIC:
+        raise ValueError("they begin otherwise")
+    body, (check,) = given[: -_CHECK.size], _CHECK.unpack(given[-_CHECK.size :])
+    if zlib.crc32(body) != check:
+        raise ValueError("some were changed or are missing")
+    at = _HEAD.size + named
+    name = body[_HEAD.size : at].decode()
+    if not name or not 0 < pid < 1 << 31 or fd >= 1 << 31 or connects > 1:
+        raise ValueError("the name or the process is impossible")
+    rest = memoryview(body)[at:]
+    rows, used = [], 0
+    for row, used in _rows(rest, count, lines):
+        rows.append(row)
+    if used != len(rest):
+        raise ValueError(f"{len(rest) - used} bytes are left over")
+    found = tuple(each for at, each in enumerate(_BACKENDS) if backends >> at & 1)
+    return Metadata(name, ident, pid, started, fd, bool(connects), found, rows)
+
+
+def _rows(rest: memoryview, count: int, lines: int) -> Iterator[tuple[Row, int]]:
+    at = 0
+    for _ in range(count):
+        mem, device, start, size, line, number, kind = _REGION.unpack_from(rest, at)
+        at += _REGION.size
+        offer: tuple[bytes, Terms | None] | None = None
+        if kind:
+            handle, terms = bytes(rest[at : at + _HANDLE]), None
+            at += _HANDLE
+            if kind == 2:
+                bank, place, value = _TERMS.unpack_from(rest, at)
+                at += _TERMS.size
+                terms = Terms.decode([bank.decode("ascii"), place, value])
+            if len(handle) != _HANDLE or (kind == 2 and terms is None):
+                raise ValueError("a handle is impossible")
+            offer = handle, terms
+        if kind > 2 or line >= lines or not number or start + size > 1 << 64:
+            raise ValueError("a registration is impossible")
+        yield Row(nixl_mem_t(mem), device, start, size, line, number, offer), at

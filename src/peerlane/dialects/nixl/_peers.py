@@ -1,0 +1,107 @@
+"""Agents as another agent knows them: by their metadata, in this process or another one."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from peerlane.dialects.nixl._board import OtherBoard
+from peerlane.dialects.nixl._metadata import Metadata, Row
+from peerlane.dialects.nixl._regions import OtherRegion, OwnRegion, Region
+from peerlane.dialects.nixl._status import nixlNotFoundError, nixlRemoteDisconnectError
+
+if TYPE_CHECKING:
+    from peerlane.dialects.nixl._agent import nixlAgent
+
+#: The agents of this process, by the identity of their boards.
+here: weakref.WeakValueDictionary[bytes, nixlAgent] = weakref.WeakValueDictionary()
+
+
+class Peer:
+    """An agent that another one, its owner, can reach.
+
+    Parameters
+    ----------
+    owner : str
+        The name of the agent that knows it.
+    told : Metadata
+        Metadata that connects.
+    is_eager : bool
+        Whether the node runs what it can at once.
+    """
+
+    def __init__(self, owner: str, told: Metadata, is_eager: bool) -> None:
+        self._owner, self.name, self.ident, self.pid = owner, told.name, told.ident, told.pid
+        self.is_eager, self.is_removed = is_eager, False
+        self.backends = set(told.backends)
+        self.regions: list[Region] = []
+        self._board: OtherBoard | None = None
+        self._agent: weakref.ref[nixlAgent] | None = None
+        agent = here.get(told.ident)
+        if agent is not None and told.pid == os.getpid():
+            self._agent = weakref.ref(agent)
+        else:
+            self._board = OtherBoard(told.pid, told.started, told.fd, told.ident)
+        self.learn(told.rows)
+
+    @property
+    def agent(self) -> nixlAgent | None:
+        """The agent itself, if it lives in this process."""
+        return None if self._agent is None else self._agent()
+
+    def learn(self, rows: Iterable[Row]) -> None:
+        """Enter registrations that are not known yet."""
+        known = {(each.line, each.number) for each in self.regions}
+        for row in rows:
+            if (row.line, row.number) in known:
+                continue
+            if self._board is not None:
+                region = (*row[:6], self._board.words)
+                self.regions.append(OtherRegion(*region, agent=self.name, offer=row.offer))
+            elif self.agent is not None:
+                self.regions.append(Region(*row[:6], self.agent.board.words))
+
+    def check_usable(self) -> None:
+        """Raise nixlNotFoundError or nixlRemoteDisconnectError if it was removed, or has ended."""
+        if self.is_removed:
+            raise nixlNotFoundError(
+                f"agent {self.name!r} was removed from {self._owner!r}",
+                "add it again, and make the transfer anew",
+            )
+        ended = self.agent is None if self._board is None else self._board.has_ended
+        if ended:
+            where = "" if self._board is None else f" (process {self.pid})"
+            raise nixlRemoteDisconnectError(
+                f"agent {self.name!r}{where} has ended", "remove it, and add its successor"
+            )
+
+    def send(self, message: bytes) -> None:
+        """Send a notification."""
+        if self._board is not None:
+            self._board.send(self._owner, message)
+            return
+        agent = self.agent
+        if agent is not None:
+            agent.deliver(self._owner, message)
+
+    def remove(self) -> None:
+        """Let go of its memory and its board; transfers that are under way go on."""
+        self.is_removed = True
+        for each in self.regions:
+            if isinstance(each, OtherRegion):
+                each.end()
+        if self._board is not None:
+            self._board.close()
+
+
+class Self(Peer):
+    """The agent that a transfer of an agent with itself reaches."""
+
+    def __init__(self, agent: nixlAgent, is_eager: bool) -> None:
+        self._owner = self.name = agent.name
+        self.ident, self.pid, self.is_eager, self.is_removed = agent.board.ident, os.getpid(), is_eager, False
+        self.backends = agent.backend_names
+        self.regions: list[OwnRegion] = agent.regions  # type: ignore[assignment]
+        self._board, self._agent = None, weakref.ref(agent)

@@ -1,0 +1,246 @@
+"""Transfers: which bytes go where, on a stream of their own, and the notification that follows them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from peerlane import Event, Stream, devices
+from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
+from peerlane.dialects.nixl._status import (
+    Failure,
+    nixl_status_t,
+    nixlBackendError,
+    nixlNotPostedError,
+    nixlRemoteDisconnectError,
+    nixlRepostActiveError,
+)
+from peerlane.errors import Error
+from peerlane.memory import raw
+
+if TYPE_CHECKING:
+    from peerlane.dialects.nixl._peers import Peer
+
+_AT_ONCE = 64 << 10  # bytes that the posting thread itself moves to or from memory that it cannot map
+_MOST_PIECES = 1024  # of one call of the system
+_libc = ctypes.CDLL(None, use_errno=True)
+_WORDS = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
+for _each in (_libc.process_vm_writev, _libc.process_vm_readv):
+    _each.argtypes, _each.restype = _WORDS, ctypes.c_ssize_t
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+class _Calls:
+    """Copies between this process's memory and memory of another one that is not mapped here.
+
+    Parameters
+    ----------
+    pieces : sequence of (int, int, int)
+        This process's address, the other's, and bytes.
+    """
+
+    def __init__(self, pid: int, is_write: bool, pieces: Sequence[tuple[int, int, int]]) -> None:
+        self._function = _libc.process_vm_writev if is_write else _libc.process_vm_readv
+        self._pid = pid
+        self._kept: list[Any] = []
+        self._calls: list[tuple[int, int, int, int]] = []
+        self.size = sum(size for _, _, size in pieces)
+        for at in range(0, len(pieces), _MOST_PIECES):
+            some = pieces[at : at + _MOST_PIECES]
+            mine = (_Piece * len(some))(*[(here, size) for here, _, size in some])
+            theirs = (_Piece * len(some))(*[(there, size) for _, there, size in some])
+            self._kept += [mine, theirs]
+            total = sum(size for _, _, size in some)
+            self._calls.append((ctypes.addressof(mine), ctypes.addressof(theirs), len(some), total))
+
+    def __call__(self) -> None:
+        for mine, theirs, count, size in self._calls:
+            done = self._function(self._pid, mine, count, theirs, count, 0)
+            if done != size:
+                raise self._failed(done, size)
+
+    def _failed(self, done: int, size: int) -> Failure:
+        number = ctypes.get_errno() if done < 0 else 0
+        if number == 3:  # ESRCH
+            return nixlRemoteDisconnectError(f"process {self._pid} has ended", "remove the agent")
+        why = (
+            os.strerror(number) if number else f"{done:,} of {size:,} bytes were moved; the rest is no memory"
+        )
+        return nixlBackendError(
+            f"the system did not copy {size:,} bytes between this process and {self._pid}: {why}",
+            "register memory that lives; where the system forbids it, put the memory on a virtual device",
+        )
+
+
+class Request:
+    """One transfer, which may be posted many times.
+
+    Parameters
+    ----------
+    peer : Peer
+    is_write : bool
+    rows : sequence of (int, Region, int, Region, int)
+        Local address and region, remote address and region, bytes.
+    message : bytes, optional
+        The notification.
+    new_stream : callable
+        Returns a stream for it, which it gives back when it is released.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        is_write: bool,
+        rows: Sequence[tuple[int, OwnRegion, int, Region, int]],
+        message: bytes | None,
+        new_stream: Callable[[], Stream],
+    ) -> None:
+        self.peer, self.message, self._new_stream = peer, message, new_stream
+        self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
+        self._mine = {id(row[1]): row[1] for row in rows}.values()
+        self._theirs = {id(row[3]): row[3] for row in rows}.values()
+        self._copies: list[tuple[int, int, int]] = []
+        calls: list[tuple[int, int, int]] = []
+        bases = {id(each): each.base() for each in self._theirs}
+        for here, mine, there, theirs, size in rows:
+            base = bases[id(theirs)]
+            if base is None:
+                calls.append((mine.host_address(here), there, size))
+            elif size:
+                at = base + there - theirs.start
+                self._copies.append((at, here, size) if is_write else (here, at, size))
+        self._calls = _Calls(peer.pid, is_write, calls) if calls else None
+        self._stream: Stream | None = None
+        self._event: Event | None = None
+        self._status = nixl_status_t.NIXL_ERR_NOT_POSTED
+        self._failure: BaseException | None = None
+        self.start = self.post_time = self.time = 0.0
+
+    def post(self, message: bytes | None) -> nixl_status_t:
+        """Begin the transfer; raise what forbids it, and then nothing has begun."""
+        peer = self.peer
+        if self._event is not None and not self._event.is_done:
+            raise nixlRepostActiveError(
+                f"the transfer of {self.size:,} bytes with agent {peer.name!r} is under way still",
+                "post it again when check_xfer_state says DONE",
+            )
+        try:
+            peer.check_usable()
+        except nixlRemoteDisconnectError as error:
+            self._failure = error
+            raise
+        check_live(self._mine, "this agent")
+        check_live(self._theirs, f"agent {peer.name!r}")
+        if message is not None:
+            self.message = message
+        self.start = time.monotonic()
+        self._failure, self._event = None, None
+        self._status = nixl_status_t.NIXL_IN_PROG
+        try:
+            self._begin()
+        except Error as error:
+            self._fail(error)
+        except Failure as error:
+            self._fail(error)
+        self.post_time = time.monotonic() - self.start
+        return self.status()
+
+    def _begin(self) -> None:
+        calls = self._calls
+        at_once = calls is not None and not self._copies and calls.size <= _AT_ONCE and self.peer.is_eager
+        if at_once:
+            assert calls is not None
+            calls()
+            self._finish(self.message)
+            return
+        if self._stream is None:
+            self._stream = self._new_stream()
+        stream = self._stream
+        for dst, src, size in self._copies:
+            raw.copy(dst, src, size, stream=stream)
+        if calls is not None:
+            stream.launch_callback(self._call)
+        if stream.is_done:
+            self._see()
+        else:
+            if self.message is not None:
+                stream.launch_callback(self._notify, self.message)
+            self._event = stream.record()
+
+    def _call(self) -> None:
+        assert self._calls is not None
+        try:
+            self._calls()
+        except Failure as error:
+            self._failure = error
+            raise
+
+    def _notify(self, message: bytes) -> None:
+        self.peer.send(message)
+
+    def _see(self) -> None:
+        """Take note that the stream is done."""
+        assert self._stream is not None
+        notified, self._event = self._event is not None, None
+        try:
+            self._stream.sync()
+        except Error as error:
+            self._fail(error)
+        else:
+            self._finish(None if notified else self.message)
+
+    def _finish(self, message: bytes | None) -> None:
+        if message is not None:
+            self.peer.send(message)
+        self._status = nixl_status_t.NIXL_SUCCESS
+        self.time = time.monotonic() - self.start
+
+    def _fail(self, error: BaseException) -> None:
+        what = f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} failed"
+        known = self._failure if isinstance(self._failure, Failure) else error
+        self._failure = known if isinstance(known, Failure) else failure_of(known, what)
+        self._status = nixl_status_t.NIXL_ERR_BACKEND
+
+    def status(self) -> nixl_status_t:
+        """Return whether it is done; raise what it failed of."""
+        if self._event is not None:
+            if not self._event.is_done:
+                return self._status
+            self._see()
+        if self._failure is not None:
+            raise self._failure
+        if self._status is nixl_status_t.NIXL_ERR_NOT_POSTED:
+            raise nixlNotPostedError(
+                f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",
+                "call transfer",
+            )
+        return self._status
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is under way."""
+        return self._event is not None and not self._event.is_done
+
+    def release(self) -> Stream | None:
+        """End it, also if it is under way; return its stream if that can be used again."""
+        stream, self._stream = self._stream, None
+        if stream is not None and self.is_active:
+            stream.abort(close=True)
+            return None
+        if stream is not None and self._failure is not None:
+            stream.close(wait=False)
+            return None
+        return stream
+
+
+def new_stream(regions: Sequence[Region]) -> Stream:
+    """Return a stream of the device that has the memory, of the first device for memory of the host."""
+    present = devices()
+    number = next((each.device for each in regions if each.mem == 1 and each.device < len(present)), 0)
+    return present[number].create_stream()
