@@ -366,7 +366,7 @@ class Analysis {
     void note_version(Stream& stream, uint64_t sequence);
     Step synchronize(Thread& thread, const Event& event, bool give_up);
     void cancel(uint32_t log, const Event& event);
-    void post(Thread& thread, const Event& event);
+    void post(uint32_t log, const Event& event, const Past& past);
     static Pair post_key(uint32_t log, const Event& event);
     Step take(Thread& thread, const Event& event, bool give_up);
     Step take_process(Thread& thread, const Event& event, bool give_up);

@@ -5,6 +5,10 @@ namespace peerlane::check {
 
 using log::Kind;
 
+namespace {
+constexpr uint64_t kEndOfThread = 2;   // the first word of the key that a thread posts at its end
+}  // namespace
+
 Analysis::Analysis(uint64_t limit) : limit_(limit) {
     accesses_.push_back({});   // none
     accesses_.push_back({});   // kOld
@@ -314,6 +318,14 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         }
         return Step::taken;
     }
+    case Kind::post:
+        if (head.stream != 0) {
+            Stream& stream = stream_of(log, head.stream);
+            if (!advance(stream, head.sequence, give_up)) return Step::blocked;
+            post(log, event, past_at(stream, head.sequence, place_of(log, event, false)).past);
+            return Step::taken;
+        }
+        break;
     case Kind::collected:
         if (head.stream != 0) return advance(stream_of(log, head.stream), head.sequence, give_up) ? Step::taken : Step::blocked;
         break;
@@ -392,7 +404,8 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         taken_back(log, event, give(thread));
         return Step::taken;
     case Kind::post:
-        post(thread, event);
+        thread.has_ended = thread.has_ended || event.a() == kEndOfThread;
+        post(log, event, event.c() != 0 ? thread.past : give(thread));
         return Step::taken;
     case Kind::take:
         return take(thread, event, give_up);

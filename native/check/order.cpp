@@ -9,7 +9,6 @@ using log::Kind;
 namespace {
 
 constexpr uint64_t kSoonest = 64;         // how many of the newest are kept where only they matter
-constexpr uint64_t kEndOfThread = 2;      // the first word of the key that a thread posts at its end
 constexpr int kDeepest = 64;              // streams that wait for streams that wait ...
 
 // Ready only once a later event tells that what it waited for has come.
@@ -503,12 +502,11 @@ Pair Analysis::post_key(uint32_t log, const Event& event) {
     return event.a() < log::kProcess ? Pair{uint64_t{log} * log::kProcess + event.a(), event.b()} : Pair{event.a(), event.b()};
 }
 
-void Analysis::post(Thread& thread, const Event& event) {
-    thread.has_ended = thread.has_ended || event.a() == kEndOfThread;
-    Key& key = keys_[post_key(thread.log, event)];
+void Analysis::post(uint32_t log, const Event& event, const Past& past) {
+    Key& key = keys_[post_key(log, event)];
     key.free += event.c();
     if (event.c() != 0) return;
-    key.all.join(give(thread), 0);
+    key.all.join(past, 0);
     key.used = events_;
     key.posts.emplace_back(++key.count, key.all);
     if (key.posts.size() > kSoonest) key.posts.pop_front();

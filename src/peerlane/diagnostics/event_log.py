@@ -287,6 +287,11 @@ def post(key: Key, *, free: int = 0) -> None:
     _core.log_event(_POST, a=key[0], b=key[1], c=free)
 
 
+def post_of(key: Key, stream: int, sequence: int) -> None:
+    """Let what a stream, by its number, did up to an operation that is over come before what takes the key."""
+    _core.log_event(_POST, stream=stream, sequence=sequence, a=key[0], b=key[1])
+
+
 def take_next(key: Key) -> None:
     """Let what was done before the next post that nobody took, in their order, come before what this thread does."""
     take(key, _NEXT)

@@ -100,8 +100,8 @@ def devices(library, begin, count):
         return 0
     found = ctypes.c_int(0)
     return 0 if loaded[begin](0) or loaded[count](ctypes.byref(found)) else found.value
-is_there = devices("libcuda.so.1", "cuInit", "cuDeviceGetCount") or devices("libamdhip64.so", "hipInit", "hipGetDeviceCount")
-os._exit(0 if is_there else 1)
+found = devices("libcuda.so.1", "cuInit", "cuDeviceGetCount")
+os._exit(0 if found or devices("libamdhip64.so", "hipInit", "hipGetDeviceCount") else 1)
 """
 
 _DIALECTS = {

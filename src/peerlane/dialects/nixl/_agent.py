@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from peerlane import Stream, devices
+from peerlane.diagnostics import event_log
 from peerlane.dialects.nixl import _listener
-from peerlane.dialects.nixl._board import LINES, OwnBoard
+from peerlane.dialects.nixl._board import LINES, OwnBoard, Past, log_seen, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
 from peerlane.dialects.nixl._peers import Peer, Self, here
@@ -31,8 +32,8 @@ from peerlane.dialects.nixl._status import (
     nixl_xfer_op_t,
     nixlBackendError,
     nixlInvalidParamError,
-    nixlNoTelemetryError,
     nixlNotAllowedError,
+    nixlNoTelemetryError,
     nixlNotFoundError,
     nixlNotPostedError,
     nixlNotSupportedError,
@@ -93,10 +94,10 @@ class nixlAgentConfig:
         self.captureTelemetry = captureTelemetry
         self.etcdWatchTimeout = timedelta(seconds=5)
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         if name in ("listenPort", "pthrDelay", "lthrDelay"):
             checked("nixlAgentConfig", name, value, int)
-            if not 0 <= int(value) < 1 << 64:  # type: ignore[call-overload]
+            if not 0 <= value < 1 << 64:
                 raise TypeError(f"nixlAgentConfig: {name} is 0 or more, not {value}")
         elif name == "syncMode":
             checked("nixlAgentConfig", name, value, nixl_thread_sync_t)
@@ -147,14 +148,14 @@ class _Resources:
         self.board.close()
 
 
-def _text(call: str, name: str, value: object) -> str:
+def _text(call: str, name: str, value: Any) -> str:
     checked(call, name, value, str, bytes, bytearray)
-    return value if isinstance(value, str) else bytes(value).decode(errors="surrogateescape")  # type: ignore[arg-type]
+    return value if isinstance(value, str) else bytes(value).decode(errors="surrogateescape")
 
 
-def _bytes(call: str, name: str, value: object) -> bytes:
+def _bytes(call: str, name: str, value: Any) -> bytes:
     checked(call, name, value, str, bytes, bytearray)
-    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[arg-type]
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 class nixlAgent:
@@ -235,7 +236,7 @@ class nixlAgent:
             raise nixlInvalidParamError(
                 f"{handle!r} is not a back-end of agent {self.name!r}", "call createBackend"
             )
-        return self._backends[handle]  # type: ignore[index]
+        return self._backends[handle]
 
     def _among(self, call: str, backends: Iterable[int]) -> set[str]:
         """Return the names of back-ends, all if none is given."""
@@ -255,7 +256,7 @@ class nixlAgent:
                 "the list has no descriptor"
                 if descs.isEmpty()
                 else f"no back-end of {self.name!r} takes {mem.name}",
-                f"register memory of a kind that {', '.join(self.backend_names) or 'a back-end (there is none)'} takes",
+                f"register memory that a back-end takes; there are {', '.join(self.backend_names) or 'none'}",
             )
         if "UCX" in takes:
             for row in descs.rows:
@@ -545,7 +546,7 @@ class nixlAgent:
             )
         peer = remote.peer
         if peer.is_removed:
-            peer.check_usable()
+            peer.check_usable(time.monotonic())
         mine = _picked("local", local.rows, local_indices)
         theirs = _picked("remote", remote.rows, remote_indices)
         if len(mine) != len(theirs) or not mine:
@@ -613,7 +614,7 @@ class nixlAgent:
         request = self._asked(reqh)
         found = request.status()
         if found is nixl_status_t.NIXL_IN_PROG:
-            request.peer.check_usable()
+            request.peer.check_usable(time.monotonic())
         return found
 
     def releaseXferReq(self, reqh: int) -> nixl_status_t:
@@ -672,6 +673,14 @@ class nixlAgent:
 
     # Notifications.
 
+    def post(self, sender: str, message: bytes, past: Past) -> None:
+        """Take in a notification of an agent of this process; ``past``: what came before it."""
+        if event_log.active:
+            made = logged(message, self.board.ident, -1, next(self._numbers))
+            log_sent(made.key, past)
+            message = made
+        self.deliver(sender, message)
+
     def deliver(self, sender: str, message: bytes) -> None:
         """Take in a notification."""
         with self._lock:
@@ -683,10 +692,21 @@ class nixlAgent:
         """Add the notifications that have come to a mapping of agents to messages; return it."""
         if backends:
             self._among("getNotifs", backends)
+        found = self.fetch(notif_map)
+        if event_log.active:
+            for messages in found.values():
+                for message in messages:
+                    log_seen(message)
+        return found
+
+    def fetch(self, notif_map: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
+        """Do the same, and leave it to the caller to say which of them the program has seen."""
         with self._lock:
             self.board.collect(self.deliver)
             found, self._inbox = self._inbox, {}
-        made = {name: list(messages) for name, messages in notif_map.items()} if notif_map else {}
+        if not notif_map:
+            return found
+        made = {name: list(messages) for name, messages in notif_map.items()}
         for name, messages in found.items():
             made.setdefault(name, []).extend(messages)
         return made
@@ -700,7 +720,7 @@ class nixlAgent:
                 "one handle, so call it without backend"
             )
         peer = self._peer(name)
-        peer.check_usable()
+        peer.check_usable(time.monotonic())
         peer.send(message)
         return nixl_status_t.NIXL_SUCCESS
 

@@ -10,12 +10,13 @@ import pickle
 import sys
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from peerlane.dialects.nixl import _bindings as nixlBind
 from peerlane.dialects.nixl._agent import nixlXferTelemetry
+from peerlane.dialects.nixl._board import log_seen
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
@@ -30,6 +31,8 @@ from peerlane.dialects.nixl.logging import get_logger
 logger = get_logger(__name__.rpartition(".")[2])
 
 nixl_backend_handle = int
+
+_T = TypeVar("_T")
 
 _STATES = {nixl_status_t.NIXL_SUCCESS: "DONE", nixl_status_t.NIXL_IN_PROG: "PROC"}
 
@@ -227,7 +230,7 @@ class nixl_agent:
         """Return the parameters that a back-end was created with, none if it was not created."""
         return self._created(backend, self.backend_options, {})
 
-    def _created(self, backend: str, table: dict[str, Any], otherwise: Any) -> Any:
+    def _created(self, backend: str, table: dict[str, _T], otherwise: _T) -> _T:
         if backend not in table:
             logger.warning(
                 "back-end %s was not created; there are %s", backend, ", ".join(self.backends) or "none"
@@ -275,9 +278,9 @@ class nixl_agent:
         KeyError
             An unknown kind of memory or back-end.
         """
-        descs = self.get_reg_descs(reg_list, mem_type)
+        descs: Any = self.get_reg_descs(reg_list, mem_type)
         self.agent.registerMem(descs, self._handles(backends))
-        return descs
+        return descs  # type: ignore[no-any-return]
 
     def deregister_memory(self, dereg_list: nixlRegDList, backends: list[str] = []) -> None:  # noqa: B006
         """Deregister memory; other agents' later transfers of it are refused.
@@ -303,7 +306,7 @@ class nixl_agent:
         nixlNotSupportedError
             The back-end is not POSIX.
         """
-        descs = self.get_reg_descs(reg_list, mem_type)
+        descs: Any = self.get_reg_descs(reg_list, mem_type)
         if backend not in self.backends:
             raise ValueError(
                 f"Backend '{backend}' not found. Available backends: {list(self.backends)}; call create_backend first"
@@ -552,10 +555,12 @@ class nixl_agent:
         tag_is_prefix : bool
             Whether the message has to begin with the tag; else the tag may stand anywhere in it.
         """
-        waiting = self.update_notifs(backends).get(remote_agent_name, [])
+        self._handles(backends)
+        self.notifs = self.agent.fetch(self.notifs)
+        waiting = self.notifs.get(remote_agent_name, [])
         for at, message in enumerate(waiting):
             if message.startswith(lookup_tag) if tag_is_prefix else lookup_tag in message:
-                del waiting[at]
+                log_seen(waiting.pop(at))
                 return True
         return False
 
@@ -574,7 +579,8 @@ class nixl_agent:
         if backend is None:
             self.agent.genNotif(remote_agent_name, notif_msg)
         else:
-            self.agent.genNotif(remote_agent_name, notif_msg, self.backends[backend])
+            handle: Any = self.backends[backend]
+            self.agent.genNotif(remote_agent_name, notif_msg, handle)
 
     def get_agent_metadata(self) -> bytes:
         """Return the bytes by which another agent of this machine knows this one, and what it has registered.
@@ -681,7 +687,8 @@ class nixl_agent:
         nixlXferDList or None
             None, with the reason in the log, for anything else.
         """
-        return self._descs(nixlXferDList, nixlRegDList, 3, descs, mem_type)
+        made: nixlXferDList | None = self._descs(nixlXferDList, nixlRegDList, 3, descs, mem_type)
+        return made
 
     def get_remote_descs(self, descs: Any, mem_type: str | None = None) -> nixlRemoteDList | None:
         """Return descriptors of several agents, of a list of tuples (address, bytes, device, agent)."""
@@ -693,8 +700,9 @@ class nixl_agent:
         return None
 
     def get_reg_descs(self, descs: Any, mem_type: str | None = None) -> nixlRegDList | None:
-        """Return descriptors for a registration: as :meth:`get_xfer_descs`, of tuples (address, bytes, device, meta)."""
-        return self._descs(nixlRegDList, nixlXferDList, 4, descs, mem_type)
+        """Return descriptors for a registration: as :meth:`get_xfer_descs`, of (address, bytes, device, meta)."""
+        made: nixlRegDList | None = self._descs(nixlRegDList, nixlXferDList, 4, descs, mem_type)
+        return made
 
     def _descs(
         self, kind: type[Any], other: type[_List], width: int, descs: Any, mem_type: str | None
@@ -742,7 +750,9 @@ class nixl_agent:
         return pickle.dumps(descs)
 
     def deserialize_descs(self, serialized_descs: bytes) -> Any:
-        """Return the descriptors that :meth:`get_serialized_descs` made bytes of; trust who sent them, this is pickle.
+        """Return the descriptors that :meth:`get_serialized_descs` made bytes of.
+
+        This is pickle, as the vendor's is: load only the bytes of whom you trust.
 
         Raises
         ------

@@ -12,5 +12,6 @@ from peerlane.dialects.nixl._status import EXCEPTIONS as _EXCEPTIONS
 from peerlane.dialects.nixl._status import HAVE_UCX_GPU_DEVICE_API as HAVE_UCX_GPU_DEVICE_API
 from peerlane.dialects.nixl._status import NIXL_INIT_AGENT as NIXL_INIT_AGENT
 
-globals().update({kind.__name__: kind for kind in (*_ENUMS, *_EXCEPTIONS)})
+globals().update({_kind.__name__: _kind for _kind in _ENUMS})
+globals().update({_kind.__name__: _kind for _kind in _EXCEPTIONS})
 globals().update({name: member for kind in _ENUMS for name, member in kind.__members__.items()})

@@ -2,7 +2,8 @@
 
 A board is a sealed memfd of its agent.  Other processes open it through ``/proc``.  It has a word for each
 registration, which ends with it, and 64 *lanes*.  A process that sends notifications holds one lane by a lock of the
-system, which ends with the process.  A lane is a ring of bytes; only its sender moves the head, only the agent the tail.
+system, which ends with the process.  A lane is a ring of bytes: only its sender moves the head, and only the agent
+the tail.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
-from peerlane.diagnostics.order import Order
+from peerlane.diagnostics import event_log
 from peerlane.dialects.nixl._status import nixlBackendError
 from peerlane.support.processes import start_time
 
@@ -38,10 +40,45 @@ _RECORD = struct.Struct("<IHH")  # bytes of it all, bytes of the sender's name, 
 _LOCK = struct.Struct("hhxxxxqqixxxx")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PAUSE = 0.001  # seconds between two looks for room in a ring
+_LOOK = 0.0001  # seconds between two looks whether a process has ended
 
 
-def _order(ident: bytes, lane: int, at: int) -> Order:
-    return Order(("nixl", ident, lane, at))
+Past: TypeAlias = "tuple[int, int] | None"  #: a stream and its last operation; None: the thread
+
+
+class Message(bytes):
+    """A notification, while there is an event log: with the key under which the log has that it was sent."""
+
+    key: event_log.Key
+
+    def __reduce__(self) -> tuple[type[bytes], tuple[bytes]]:
+        return bytes, (bytes(self),)
+
+
+def key_of(ident: bytes, lane: int, at: int) -> event_log.Key:
+    """Return the key of the message that stands at a place of a lane of the board ``ident``."""
+    return event_log.key_of("nixl", ident, lane, at)
+
+
+def logged(message: bytes, ident: bytes, lane: int, at: int) -> Message:
+    """Return a message with its key."""
+    made = Message(message)
+    made.key = key_of(ident, lane, at)
+    return made
+
+
+def log_sent(key: event_log.Key, past: Past) -> None:
+    """Let what a stream or this thread did come before what :func:`log_seen` the message."""
+    if past is None:
+        event_log.post(key)
+    else:
+        event_log.post_of(key, *past)
+
+
+def log_seen(message: bytes) -> None:
+    """Let what came before a notification was sent come before what this thread does from now on."""
+    if isinstance(message, Message):
+        event_log.take(message.key, 1)
 
 
 class _Board:
@@ -116,6 +153,9 @@ class OwnBoard(_Board):
         heads = self.memory[_HEADS_AT : _HEADS_AT + 8 * _LANES]
         if heads == self._seen:
             return
+        self._take(heads, deliver)
+
+    def _take(self, heads: bytes, deliver: Callable[[str, bytes], object]) -> None:
         for lane, head in enumerate(memoryview(heads).cast("Q")):
             at = self._read_to[lane]
             while at != head:
@@ -128,13 +168,14 @@ class OwnBoard(_Board):
                         "look for stray writes in that process",
                     )
                 record = self._read(lane, at, size)
-                _order(self.ident, lane, at).take()
+                key = (self.ident, lane, at)
                 at += size
                 self._read_to[lane] = self.tails[lane] = at
                 self._parts.setdefault(lane, []).append(record[_RECORD.size + named :])
                 if not more:
                     name = record[_RECORD.size : _RECORD.size + named].decode(errors="replace")
-                    deliver(name, b"".join(self._parts.pop(lane)))
+                    message = b"".join(self._parts.pop(lane))
+                    deliver(name, logged(message, *key) if event_log.active else message)
         self._seen = heads
 
 
@@ -174,15 +215,16 @@ class OtherBoard(_Board):
         self.pid = pid
         self._guard = threading.Lock()
         self._lane = -1
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, Past]] = deque()
         self._exit = select.poll()
         self._exit.register(self._process, select.POLLIN)
-        self._ended = False
+        self._ended, self._asked = False, 0.0
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        self._ended = self._ended or bool(self._exit.poll(0))
+    def has_ended(self, now: float) -> bool:
+        """Tell whether the process has ended, by ``time.monotonic()``: it is asked at most every 0.1 ms."""
+        if now - self._asked > _LOOK:
+            self._asked = now
+            self._ended = self._ended or bool(self._exit.poll(0))
         return self._ended
 
     def close(self) -> None:
@@ -191,17 +233,16 @@ class OtherBoard(_Board):
             self._process = -1
             super().close()
 
-    def send(self, sender: str, message: bytes) -> None:
-        """Send a notification; it waits in this process while the ring is full."""
-        name = sender.encode()
-        pieces = [message[i : i + _CHUNK] for i in range(0, len(message), _CHUNK)] or [b""]
+    def send(self, name: bytes, message: bytes, past: Past) -> None:
+        """Send a notification of the agent of that name; it waits in this process while the ring is full."""
         with self._guard:
             if self._lane < 0:
                 self._lane = self._claim()
             begin = not self._waiting
-            for at, piece in enumerate(pieces):
-                size = _RECORD.size + len(name) + len(piece)
-                self._waiting.append(_RECORD.pack(size, len(name), at + 1 < len(pieces)) + name + piece)
+            for at in range(0, len(message) or 1, _CHUNK):
+                piece, more = message[at : at + _CHUNK], at + _CHUNK < len(message)
+                head = _RECORD.pack(_RECORD.size + len(name) + len(piece), len(name), more)
+                self._waiting.append((head + name + piece, past))
             if begin and not self._move():
                 threading.Thread(target=self._go_on, name="peerlane nixl", daemon=True).start()
 
@@ -209,18 +250,19 @@ class OtherBoard(_Board):
         """Write what fits; return whether all has gone."""
         lane, head = self._lane, self.heads[self._lane]
         while self._waiting:
-            record = self._waiting[0]
+            record, past = self._waiting[0]
             if head + len(record) - self.tails[lane] > _RING:
                 return False
             self._write(lane, head, record)
-            _order(self.ident, lane, head).post()
+            if event_log.active:
+                log_sent(key_of(self.ident, lane, head), past)
             head += len(record)
             self.heads[lane] = head
             self._waiting.popleft()
         return True
 
     def _go_on(self) -> None:
-        while self._process >= 0 and not self.has_ended:
+        while self._process >= 0 and not self.has_ended(time.monotonic()):
             time.sleep(_PAUSE)
             with self._guard:
                 if self._process < 0 or self._move():

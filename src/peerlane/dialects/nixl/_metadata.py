@@ -97,13 +97,12 @@ def _decode(given: bytes, lines: int) -> Metadata:
     if not name or not 0 < pid < 1 << 31 or fd >= 1 << 31 or connects > 1:
         raise ValueError("the name or the process is impossible")
     rest = memoryview(body)[at:]
-    rows, used = [], 0
-    for row, used in _rows(rest, count, lines):
-        rows.append(row)
+    read = list(_rows(rest, count, lines))
+    used = read[-1][1] if read else 0
     if used != len(rest):
         raise ValueError(f"{len(rest) - used} bytes are left over")
-    found = tuple(each for at, each in enumerate(_BACKENDS) if backends >> at & 1)
-    return Metadata(name, ident, pid, started, fd, bool(connects), found, rows)
+    found = tuple(each for bit, each in enumerate(_BACKENDS) if backends >> bit & 1)
+    return Metadata(name, ident, pid, started, fd, bool(connects), found, [row for row, _ in read])
 
 
 def _rows(rest: memoryview, count: int, lines: int) -> Iterator[tuple[Row, int]]:

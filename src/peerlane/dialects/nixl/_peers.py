@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from peerlane.dialects.nixl._board import OtherBoard
+from peerlane.dialects.nixl._board import OtherBoard, Past
 from peerlane.dialects.nixl._metadata import Metadata, Row
 from peerlane.dialects.nixl._regions import OtherRegion, OwnRegion, Region
 from peerlane.dialects.nixl._status import nixlNotFoundError, nixlRemoteDisconnectError
@@ -35,6 +35,7 @@ class Peer:
     def __init__(self, owner: str, told: Metadata, is_eager: bool) -> None:
         self._owner, self.name, self.ident, self.pid = owner, told.name, told.ident, told.pid
         self.is_eager, self.is_removed = is_eager, False
+        self._owner_name = owner.encode()
         self.backends = set(told.backends)
         self.regions: list[Region] = []
         self._board: OtherBoard | None = None
@@ -63,28 +64,28 @@ class Peer:
             elif self.agent is not None:
                 self.regions.append(Region(*row[:6], self.agent.board.words))
 
-    def check_usable(self) -> None:
-        """Raise nixlNotFoundError or nixlRemoteDisconnectError if it was removed, or has ended."""
+    def check_usable(self, now: float) -> None:
+        """Raise nixlNotFoundError or nixlRemoteDisconnectError if it was removed, or has ended by now (monotonic)."""
         if self.is_removed:
             raise nixlNotFoundError(
                 f"agent {self.name!r} was removed from {self._owner!r}",
                 "add it again, and make the transfer anew",
             )
-        ended = self.agent is None if self._board is None else self._board.has_ended
+        ended = self.agent is None if self._board is None else self._board.has_ended(now)
         if ended:
             where = "" if self._board is None else f" (process {self.pid})"
             raise nixlRemoteDisconnectError(
                 f"agent {self.name!r}{where} has ended", "remove it, and add its successor"
             )
 
-    def send(self, message: bytes) -> None:
-        """Send a notification."""
+    def send(self, message: bytes, past: Past = None) -> None:
+        """Send a notification; ``past``: what came before it."""
         if self._board is not None:
-            self._board.send(self._owner, message)
+            self._board.send(self._owner_name, message, past)
             return
         agent = self.agent
         if agent is not None:
-            agent.deliver(self._owner, message)
+            agent.post(self._owner, message, past)
 
     def remove(self) -> None:
         """Let go of its memory and its board; transfers that are under way go on."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerlane import Event, Stream, devices
+from peerlane.diagnostics import event_log
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -24,7 +25,7 @@ from peerlane.memory import raw
 if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
-_AT_ONCE = 64 << 10  # bytes that the posting thread itself moves to or from memory that it cannot map
+_AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
 _MOST_PIECES = 1024  # of one call of the system
 _libc = ctypes.CDLL(None, use_errno=True)
 _WORDS = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
@@ -53,8 +54,8 @@ class _Calls:
         self.size = sum(size for _, _, size in pieces)
         for at in range(0, len(pieces), _MOST_PIECES):
             some = pieces[at : at + _MOST_PIECES]
-            mine = (_Piece * len(some))(*[(here, size) for here, _, size in some])
-            theirs = (_Piece * len(some))(*[(there, size) for _, there, size in some])
+            mine = (_Piece * len(some))(*[_Piece(here, size) for here, _, size in some])
+            theirs = (_Piece * len(some))(*[_Piece(there, size) for _, there, size in some])
             self._kept += [mine, theirs]
             total = sum(size for _, _, size in some)
             self._calls.append((ctypes.addressof(mine), ctypes.addressof(theirs), len(some), total))
@@ -116,6 +117,9 @@ class Request:
                 at = base + there - theirs.start
                 self._copies.append((at, here, size) if is_write else (here, at, size))
         self._calls = _Calls(peer.pid, is_write, calls) if calls else None
+        # The log is to have that nothing orders two transfers.
+        self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
+        self._used = (*self._mine, *self._theirs)
         self._stream: Stream | None = None
         self._event: Event | None = None
         self._status = nixl_status_t.NIXL_ERR_NOT_POSTED
@@ -124,54 +128,50 @@ class Request:
 
     def post(self, message: bytes | None) -> nixl_status_t:
         """Begin the transfer; raise what forbids it, and then nothing has begun."""
-        peer = self.peer
         if self._event is not None and not self._event.is_done:
             raise nixlRepostActiveError(
-                f"the transfer of {self.size:,} bytes with agent {peer.name!r} is under way still",
+                f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
             )
+        start = time.monotonic()
         try:
-            peer.check_usable()
+            self.peer.check_usable(start)
         except nixlRemoteDisconnectError as error:
             self._failure = error
             raise
-        check_live(self._mine, "this agent")
-        check_live(self._theirs, f"agent {peer.name!r}")
+        for region in self._used:
+            if region.words[region.line] != region.number:
+                check_live(self._mine, "this agent")
+                check_live(self._theirs, f"agent {self.peer.name!r}")
         if message is not None:
             self.message = message
-        self.start = time.monotonic()
-        self._failure, self._event = None, None
+        self.start, self._failure, self._event = start, None, None
         self._status = nixl_status_t.NIXL_IN_PROG
         try:
-            self._begin()
-        except Error as error:
+            if self._at_once:
+                for dst, src, size in self._copies:
+                    raw.quick_copy(dst, src, size, False)
+                if self._calls is not None:
+                    self._calls()
+                self._finish(self.message)
+            else:
+                self._submit()
+        except (Error, Failure) as error:
             self._fail(error)
-        except Failure as error:
-            self._fail(error)
-        self.post_time = time.monotonic() - self.start
-        return self.status()
+        self.post_time = time.monotonic() - start
+        return self.status() if self._failure is not None or self._event is not None else self._status
 
-    def _begin(self) -> None:
-        calls = self._calls
-        at_once = calls is not None and not self._copies and calls.size <= _AT_ONCE and self.peer.is_eager
-        if at_once:
-            assert calls is not None
-            calls()
-            self._finish(self.message)
-            return
+    def _submit(self) -> None:
         if self._stream is None:
             self._stream = self._new_stream()
         stream = self._stream
         for dst, src, size in self._copies:
             raw.copy(dst, src, size, stream=stream)
-        if calls is not None:
+        if self._calls is not None:
             stream.launch_callback(self._call)
-        if stream.is_done:
-            self._see()
-        else:
-            if self.message is not None:
-                stream.launch_callback(self._notify, self.message)
-            self._event = stream.record()
+        if self.message is not None:
+            stream.launch_callback(self.peer.send, self.message, (stream.id, stream.submitted))
+        self._event = stream.record()
 
     def _call(self) -> None:
         assert self._calls is not None
@@ -181,19 +181,16 @@ class Request:
             self._failure = error
             raise
 
-    def _notify(self, message: bytes) -> None:
-        self.peer.send(message)
-
     def _see(self) -> None:
         """Take note that the stream is done."""
         assert self._stream is not None
-        notified, self._event = self._event is not None, None
+        self._event = None
         try:
             self._stream.sync()
         except Error as error:
             self._fail(error)
         else:
-            self._finish(None if notified else self.message)
+            self._finish(None)
 
     def _finish(self, message: bytes | None) -> None:
         if message is not None:
