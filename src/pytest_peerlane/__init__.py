@@ -22,7 +22,7 @@ _OPTIONS = (
     ("schedule", "S", "when queued operations run: eager, lazy, seeded or seeded:SEED"),
     ("leaks", "WHAT", "the fate of a test that leaves objects behind: fail (the default), warn or ignore"),
 )
-_DIALECTS = ("acl", "hip", "hcomm")
+_DIALECTS = ("acl", "hip", "hcomm", "nixl")
 _MARKER = (
     "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
     "leaks='fail', 'warn' or 'ignore', and check=True or False)"
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
     text = (
         "vendors' modules that can be imported at any time, not only by tests that use their fixture: "
-        "acl, hip, hcomm"
+        "acl, hip, hcomm, nixl"
     )
     parser.addini("peerlane_dialects", text, type="args", default=[])
 
@@ -119,3 +119,11 @@ def hcomm(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> 
     from pytest_peerlane import work
 
     yield from work.serve(request.config, "hcomm")
+
+
+@pytest.fixture
+def nixl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
+    """The module of ``import nixl._api``, on the devices of ``peerlane_node``; the test can import the others too."""
+    from pytest_peerlane import work
+
+    yield from work.serve(request.config, "nixl")

@@ -31,6 +31,8 @@ _REMEDIES = {
     "hip": "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"
     "with hipDeviceReset, which ends handles of physical memory, reserved addresses and pools as well. Host memory\n"
     "has hipHostFree, and no reset ends it.",
+    "nixl": "Registered memory ends with deregister_memory, transfers and prepared lists with release, and all\n"
+    "of an agent when the last reference to it goes. Device memory ends as it was allocated.",
     "hcomm": "Communicators end with HcclCommDestroy, and so does all that was acquired of them. Objects that acl\n"
     "made end with acl's calls.",
 }

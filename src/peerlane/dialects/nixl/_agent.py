@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from peerlane import Stream, devices
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics import call_site, event_log, live_objects
+from peerlane.diagnostics.live_objects import Living
 from peerlane.dialects.nixl import _listener
 from peerlane.dialects.nixl._board import LINES, OwnBoard, Past, log_seen, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
@@ -133,13 +135,31 @@ class _Resources:
         self.listener: _listener.Listener | None = None
         self.pid = os.getpid()
 
+    def stream(self, regions: Sequence[Region]) -> Stream:
+        """Return a stream for a transfer between these regions."""
+        with contextlib.suppress(IndexError):
+            while True:
+                kept = self.streams.pop()
+                if not kept.is_closed:
+                    return kept
+        return new_stream(regions)
+
+    def keep(self, stream: Stream) -> None:
+        """Keep a stream that a transfer does not need any more."""
+        if len(self.streams) < _STREAMS_KEPT:
+            self.streams.append(stream)
+        else:
+            stream.close()
+
     def close(self) -> None:
+        """Let go of all."""
         if os.getpid() != self.pid:  # the child of a fork owns nothing of it
             return
         if self.listener is not None:
             self.listener.close()
         for request in self.requests.values():
             request.release()
+        self.requests.clear()
         for peer in self.peers.values():
             peer.remove()
         for region in self.regions:
@@ -587,12 +607,8 @@ class nixlAgent:
 
     def _request(self, peer: Peer, operation: nixl_xfer_op_t, rows: list[Any], message: bytes | None) -> int:
         is_write = operation is nixl_xfer_op_t.NIXL_WRITE
-        places = [region for row in rows for region in (row[1], row[3])]
-        return self._keep(Request(peer, is_write, rows, message, lambda: self._stream(places)))
-
-    def _stream(self, regions: Sequence[Region]) -> Stream:
-        with self._lock:
-            return self._own.streams.pop() if self._own.streams else new_stream(regions)
+        places, own = [region for row in rows for region in (row[1], row[3])], self._own
+        return self._keep(Request(peer, is_write, rows, message, lambda: own.stream(places)))
 
     def _asked(self, handle: int) -> Request:
         found = self._requests.get(handle)
@@ -623,9 +639,7 @@ class nixlAgent:
         del self._requests[reqh]
         stream = request.release()
         if stream is not None:
-            with self._lock:
-                if len(self._own.streams) < _STREAMS_KEPT and not stream.is_closed:
-                    self._own.streams.append(stream)
+            self._own.keep(stream)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryXferBackend(self, reqh: int) -> int:
@@ -656,6 +670,10 @@ class nixlAgent:
         )
         told.totalBytes, told.descCount, told.backendName = request.size, request.descriptors, "UCX"
         return told
+
+    def transfers(self) -> Iterable[Request]:
+        """Return the transfers that were not released."""
+        return self._requests.values()
 
     # Memory views.
 
@@ -723,6 +741,20 @@ class nixlAgent:
         peer.check_usable(time.monotonic())
         peer.send(message)
         return nixl_status_t.NIXL_SUCCESS
+
+
+def _living() -> Iterator[Living]:
+    """Return what the agents of this process have not given back."""
+    for agent in list(here.values()):
+        for region in list(agent.regions):
+            site = call_site.at(region.made)
+            yield Living("registered memory", f"{region} of agent {agent.name!r}", region.size, "", site)
+        for request in list(agent.transfers()):
+            text = f"{request.size:,} bytes with agent {request.peer.name!r}, of agent {agent.name!r}"
+            yield Living("transfer handle", text, request.size, "", call_site.at(request.made))
+
+
+live_objects.add_source(_living)
 
 
 def _strided(given: Any) -> list[tuple[int, int, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from peerlane import Buffer, Kind, devices
 from peerlane.backend.ranks import Lent
+from peerlane.diagnostics import call_site
 from peerlane.dialects.nixl._policy import REFUSED, is_strict
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -77,11 +78,14 @@ class OwnRegion(Region):
     ----------
     backends : set of str
         Where it is registered.
+    made : Place
+        The line that registered it.
     """
 
     def __init__(self, *region: Any, backends: Iterable[str]) -> None:
         super().__init__(*region)
         self.backends = set(backends)
+        self.made = call_site.place()
         self._loan: Loan | None = None
         self._seen: memoryview | None = None
 
@@ -202,7 +206,7 @@ def check_live(regions: Iterable[Region], whose: str) -> None:
 def check_memory(mem: nixl_mem_t, row: Sequence[int]) -> None:
     """Refuse to register what is not memory of its kind."""
     address, nbytes, device = row[:3]
-    said = f"{nbytes:,} bytes at {address:#x}"
+    said, strict = f"{nbytes:,} bytes at {address:#x}", is_strict()
     try:
         place = raw.locate(address) if address else None
         if mem is nixl_mem_t.VRAM_SEG:
@@ -216,7 +220,7 @@ def check_memory(mem: nixl_mem_t, row: Sequence[int]) -> None:
                     f"pass {place.ordinal} as the device",
                 )
             raw.buffer(address, nbytes)
-        elif nbytes and is_strict():
+        elif nbytes and strict:
             if address == 0:
                 raise nixlBackendError(
                     f"{said}: the address is NULL", f"pass the address of memory ({REFUSED})"

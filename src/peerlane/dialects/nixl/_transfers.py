@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerlane import Event, Stream, devices
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics import call_site, event_log
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -103,6 +103,7 @@ class Request:
         new_stream: Callable[[], Stream],
     ) -> None:
         self.peer, self.message, self._new_stream = peer, message, new_stream
+        self.made = call_site.place()
         self.descriptors, self.size = len(rows), sum(row[4] for row in rows)
         self._mine = {id(row[1]): row[1] for row in rows}.values()
         self._theirs = {id(row[3]): row[3] for row in rows}.values()
@@ -123,7 +124,8 @@ class Request:
         self._stream: Stream | None = None
         self._event: Event | None = None
         self._status = nixl_status_t.NIXL_ERR_NOT_POSTED
-        self._failure: BaseException | None = None
+        # Not the exception: with its traceback it would keep the program's frames alive.
+        self._failure: tuple[type[Failure], str, str] | None = None
         self.start = self.post_time = self.time = 0.0
 
     def post(self, message: bytes | None) -> nixl_status_t:
@@ -137,7 +139,7 @@ class Request:
         try:
             self.peer.check_usable(start)
         except nixlRemoteDisconnectError as error:
-            self._failure = error
+            self._fail(error)
             raise
         for region in self._used:
             if region.words[region.line] != region.number:
@@ -178,7 +180,7 @@ class Request:
         try:
             self._calls()
         except Failure as error:
-            self._failure = error
+            self._fail(error)
             raise
 
     def _see(self) -> None:
@@ -199,9 +201,10 @@ class Request:
         self.time = time.monotonic() - self.start
 
     def _fail(self, error: BaseException) -> None:
-        what = f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} failed"
-        known = self._failure if isinstance(self._failure, Failure) else error
-        self._failure = known if isinstance(known, Failure) else failure_of(known, what)
+        if self._failure is None:
+            what = f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} failed"
+            known = error if isinstance(error, Failure) else failure_of(error, what)
+            self._failure = type(known), known.said, known.remedy
         self._status = nixl_status_t.NIXL_ERR_BACKEND
 
     def status(self) -> nixl_status_t:
@@ -211,7 +214,8 @@ class Request:
                 return self._status
             self._see()
         if self._failure is not None:
-            raise self._failure
+            kind, *said = self._failure
+            raise kind(*said)
         if self._status is nixl_status_t.NIXL_ERR_NOT_POSTED:
             raise nixlNotPostedError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",

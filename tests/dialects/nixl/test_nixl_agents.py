@@ -1,0 +1,281 @@
+"""The dialect nixl in one process: registration, transfers, notifications, metadata."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.nixl_calls import address_of, finish, heard, rows
+from helpers.promises import Node
+from peerlane.diagnostics import live_objects
+from peerlane.dialects.nixl import _api, _bindings
+from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
+
+
+class Pair:
+    """Agents "a" and "b", each with device memory and host memory that is registered; "a" knows "b"."""
+
+    def __init__(self, *, telemetry: bool = False) -> None:
+        self.a = nixl_agent("a", nixl_agent_config(capture_telemetry=telemetry))
+        self.b = nixl_agent("b")
+        self.near, self.far = (device.allocate(4096) for device in pl.devices()[:2])
+        self.mine, self.theirs = np.arange(4096).astype(np.uint8), np.zeros(4096, np.uint8)
+        self.registered = []
+        for agent, buffer, array in ((self.a, self.near, self.mine), (self.b, self.far, self.theirs)):
+            buffer.fill(0)
+            number = buffer.device.ordinal
+            self.registered += [
+                agent.register_memory([(buffer.address, 4096, number, "")], "VRAM"),
+                agent.register_memory([(address_of(array), 4096, 0, "")], "DRAM"),
+            ]
+        self.a.add_remote_agent(self.b.get_agent_metadata())
+
+    def make(self, operation: str = "WRITE", message: bytes = b"", **of: str) -> Any:
+        """Make a transfer of 64 bytes between both agents' memory; ``mine`` and ``theirs`` are kinds of memory."""
+        here, there = of.get("mine", "VRAM"), of.get("theirs", "VRAM")
+        local = (self.near.address, 64, 0) if here == "VRAM" else (address_of(self.mine), 64, 0)
+        remote = (self.far.address, 64, 1) if there == "VRAM" else (address_of(self.theirs), 64, 0)
+        return self.a.initialize_xfer(
+            operation,
+            self.a.get_xfer_descs([local], here),
+            self.a.get_xfer_descs([remote], there),
+            "b",
+            message,
+        )
+
+
+@pytest.fixture
+def pair(node: Node) -> Iterator[Pair]:
+    node("devices=2,memory=64MiB")
+    yield Pair()
+    gc.collect()
+
+
+@pytest.mark.parametrize("theirs", ["VRAM", "DRAM"])
+@pytest.mark.parametrize("mine", ["VRAM", "DRAM"])
+def test_nixl_write_of_each_kind_of_memory_brings_bytes_and_one_notification(
+    pair: Pair, mine: str, theirs: str
+) -> None:
+    pair.near.view()[:] = pair.mine
+    assert finish(pair.a, pair.make(message=b"hello", mine=mine, theirs=theirs)) == "DONE"
+    assert heard(pair.b) == {"a": [b"hello"]}
+    found = pair.far.view() if theirs == "VRAM" else pair.theirs
+    assert (found[:64] == pair.mine[:64]).all()
+    assert not found[64:].any()
+    assert pair.b.get_new_notifs() == {}
+
+
+def test_nixl_read_brings_bytes_and_tells_the_other_agent(pair: Pair) -> None:
+    pair.far.fill(7)
+    assert finish(pair.a, pair.make("READ", b"read")) == "DONE"
+    assert (pair.near.view()[:64] == 7).all()
+    assert heard(pair.b) == {"a": [b"read"]}
+
+
+def test_nixl_handle_posted_again_moves_the_new_bytes_and_keeps_the_last_message(pair: Pair) -> None:
+    handle = pair.make(message=b"first")
+    pair.near.fill(1)
+    finish(pair.a, handle)
+    pair.near.fill(2)
+    finish(pair.a, handle, b"second")
+    finish(pair.a, handle)
+    assert heard(pair.b, 3) == {"a": [b"first", b"second", b"second"]}
+    assert (pair.far.view()[:64] == 2).all()
+
+
+def test_nixl_prepared_lists_pick_descriptors_by_index(pair: Pair) -> None:
+    pair.near.view()[:] = pair.mine
+    local = pair.a.prep_xfer_dlist("NIXL_INIT_AGENT", rows(pair.near.address, 4, 16), "VRAM")
+    remote = pair.a.prep_xfer_dlist("b", rows(pair.far.address, 4, 16, 1), "VRAM")
+    assert (
+        finish(pair.a, pair.a.make_prepped_xfer("WRITE", local, [0, 3], remote, np.array([2, 1]))) == "DONE"
+    )
+    found = pair.far.view()
+    assert found[32:48].tolist() == list(range(16))
+    assert found[16:32].tolist() == list(range(48, 64))
+    assert not found[:16].any()
+
+
+def test_nixl_prepared_strided_array_is_the_list_that_it_describes(pair: Pair) -> None:
+    pair.near.view()[:] = pair.mine
+    strided = np.array([[pair.far.address, 8, 1, 32, 3]], np.uint64)
+    local = pair.a.prep_xfer_dlist("", rows(pair.near.address, 3, 8), "VRAM")
+    remote = pair.a.prep_xfer_dlist("b", strided, "VRAM")
+    assert finish(pair.a, pair.a.make_prepped_xfer("WRITE", local, range(3), remote, range(3))) == "DONE"
+    found = pair.far.view()
+    assert [found[at] for at in (0, 8, 32, 64, 96)] == [0, 0, 8, 16, 0]
+
+
+def test_nixl_telemetry_counts_bytes_and_merged_descriptors(node: Node) -> None:
+    node("devices=2,memory=64MiB")
+    pair = Pair(telemetry=True)
+    local = pair.a.prep_xfer_dlist("", rows(pair.near.address, 4, 16), "VRAM")
+    remote = pair.a.prep_xfer_dlist("b", rows(pair.far.address, 4, 16, 1), "VRAM")
+    counts = []
+    for skip in (False, True):
+        handle = pair.a.make_prepped_xfer("WRITE", local, [0, 1, 2], remote, [0, 1, 2], skip_desc_merge=skip)
+        finish(pair.a, handle)
+        told = pair.a.get_xfer_telemetry(handle)
+        assert told.totalBytes == 48
+        assert told.xferDuration >= told.postDuration > 0 < told.startTime
+        counts.append(told.descCount)
+    assert counts == [1, 3]
+
+
+def test_nixl_transfer_within_an_agent_reaches_its_own_memory(pair: Pair) -> None:
+    pair.near.fill(5)
+    local = pair.a.get_xfer_descs([(pair.near.address, 32, 0)], "VRAM")
+    remote = pair.a.get_xfer_descs([(address_of(pair.mine), 32, 0)], "DRAM")
+    assert finish(pair.a, pair.a.initialize_xfer("WRITE", local, remote, "a", b"self")) == "DONE"
+    assert (pair.mine[:32] == 5).all()
+    assert pair.a.get_new_notifs() == {"a": [b"self"]}
+
+
+def test_nixl_notifications_by_prefix_and_part_take_out_one_message_each(pair: Pair) -> None:
+    for message in (b"one-1", b"two-2", b"three-3"):
+        pair.a.send_notif("b", message)
+    assert pair.b.update_notifs() == {"a": [b"one-1", b"two-2", b"three-3"]}
+    assert pair.b.get_new_notifs() == {}
+    assert pair.b.check_remote_xfer_done("a", b"two")
+    assert pair.b.check_remote_xfer_done("a", b"-3", tag_is_prefix=False)
+    assert not pair.b.check_remote_xfer_done("a", b"two")
+    assert not pair.b.check_remote_xfer_done("nobody", b"")
+    assert pair.b.check_remote_xfer_done("a", b"")
+    assert pair.b.notifs == {"a": []}
+
+
+@pytest.mark.parametrize("message", [b"", b"\0\xff", "é", bytearray(b"x"), b"long" * 500_000])
+def test_nixl_notification_arrives_as_bytes(pair: Pair, message: Any) -> None:
+    pair.a.send_notif("b", message)
+    wanted = message.encode() if isinstance(message, str) else bytes(message)
+    assert heard(pair.b) == {"a": [wanted]}
+
+
+def test_nixl_release_of_a_running_transfer_sends_no_notification(pair: Pair) -> None:
+    size = 32 << 20
+    big, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+    pair.a.register_memory([(address_of(big), size, 0, "")], "DRAM")
+    pair.b.register_memory([(address_of(target), size, 0, "")], "DRAM")
+    pair.a.add_remote_agent(pair.b.get_agent_metadata())
+    descs = (pair.a.get_xfer_descs([(address_of(each), size, 0)], "DRAM") for each in (big, target))
+    handle = pair.a.initialize_xfer("WRITE", *descs, "b", b"never")
+    state = pair.a.transfer(handle)
+    if state == "PROC":
+        with pytest.raises(_bindings.nixlRepostActiveError, match="under way"):
+            pair.a.transfer(handle)
+    pair.a.release_xfer_handle(handle)
+    assert "released=True" in repr(handle)
+    told = pair.b.get_new_notifs()
+    assert told == {} or (told == {"a": [b"never"]} and target.all())
+    assert told == {} or os.environ.get("PEERLANE_SCHEDULE") != "lazy"
+
+
+def test_nixl_write_after_deregistration_is_refused_and_changes_nothing(pair: Pair) -> None:
+    handle = pair.make()
+    pair.near.fill(9)
+    pair.b.deregister_memory(pair.registered[2])
+    with pytest.raises(
+        _bindings.nixlNotAllowedError, match=r"'b' has deregistered 4,096 bytes.*PEERLANE_NIXL_POLICY"
+    ):
+        pair.a.transfer(handle)
+    assert not pair.far.view().any()
+    assert pair.b.get_new_notifs() == {}
+
+
+def test_nixl_write_after_deregistration_lands_under_the_vendors_policy(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_NIXL_POLICY", "vendor")
+    handle = pair.make()
+    pair.near.fill(9)
+    pair.b.deregister_memory(pair.registered[2])
+    assert finish(pair.a, handle) == "DONE"
+    assert (pair.far.view()[:64] == 9).all()
+
+
+def test_nixl_policy_of_another_word_is_refused_by_name(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERLANE_NIXL_POLICY", "loose")
+    with pytest.raises(pl.InvalidValue, match="PEERLANE_NIXL_POLICY is 'loose'; valid are strict, vendor"):
+        pair.a.register_memory([(address_of(pair.mine), 8, 0, "")], "DRAM")
+
+
+def test_nixl_use_of_freed_device_memory_names_the_line_that_freed_it(pair: Pair) -> None:
+    handle = pair.make()
+    pair.far.close()
+    with pytest.raises(_bindings.nixlBackendError, match=r"freed by Buffer.close\(\) at test_nixl_agents.py"):
+        finish(pair.a, handle)
+    with pytest.raises(_bindings.nixlBackendError):
+        pair.a.check_xfer_state(handle)
+
+
+def test_nixl_removed_agent_is_not_found_even_when_it_is_back(pair: Pair) -> None:
+    handle = pair.make()
+    pair.a.remove_remote_agent("b")
+    pair.a.remove_remote_agent("b")
+    assert not pair.a.check_remote_metadata("b")
+    with pytest.raises(_bindings.nixlNotFoundError, match="was removed"):
+        pair.a.transfer(handle)
+    pair.a.add_remote_agent(pair.b.get_agent_metadata())
+    with pytest.raises(_bindings.nixlNotFoundError, match="make the transfer anew"):
+        pair.a.transfer(handle)
+    assert finish(pair.a, pair.make()) == "DONE"
+
+
+def test_nixl_agent_that_was_dropped_has_ended_for_the_others(pair: Pair) -> None:
+    handle = pair.make()
+    del pair.b
+    gc.collect()
+    with pytest.raises(_bindings.nixlRemoteDisconnectError, match="'b' has ended"):
+        pair.a.transfer(handle)
+    with pytest.raises(_bindings.nixlRemoteDisconnectError):
+        pair.a.check_xfer_state(handle)
+
+
+def test_nixl_partial_metadata_brings_only_its_registrations(pair: Pair) -> None:
+    c = nixl_agent("c")
+    both = pair.registered[2], pair.registered[3]
+    with pytest.raises(_bindings.nixlNotFoundError, match="does not say how to reach it"):
+        c.add_remote_agent(pair.b.get_partial_agent_metadata(both[0]))
+    assert c.add_remote_agent(pair.b.get_partial_agent_metadata(both[0], True)) == b"b"
+    assert [c.check_remote_metadata("b", each.trim()) for each in both] == [True, False]
+    c.add_remote_agent(pair.b.get_partial_agent_metadata(both[1]))
+    assert c.check_remote_metadata("b", both[1].trim())
+
+
+def test_nixl_lists_travel_as_bytes(pair: Pair) -> None:
+    for descs in (pair.a.get_xfer_descs(rows(4096, 3, 16), "DRAM"), pair.registered[0]):
+        assert pair.a.deserialize_descs(pair.a.get_serialized_descs(descs)) == descs
+    with pytest.raises(TypeError):
+        pickle.dumps(pair.a.get_remote_descs([(1, 2, 3, "b")], "VRAM"))
+
+
+def test_nixl_loaded_metadata_again_keeps_what_is_known(pair: Pair) -> None:
+    handle = pair.make()
+    assert pair.a.add_remote_agent(pair.b.get_agent_metadata()) == b"b"
+    assert finish(pair.a, handle) == "DONE"
+
+
+def test_nixl_modules_have_the_names_of_the_vendors() -> None:
+    names = "nixl_agent nixl_agent_config nixl_backend_handle nixl_prepped_dlist_handle nixl_thread_sync_t"
+    assert all(hasattr(_api, name) for name in (*names.split(), "nixl_xfer_handle", "DEFAULT_COMM_PORT"))
+    assert str(_bindings.DRAM_SEG) == "nixl_mem_t.DRAM_SEG"
+    assert repr(_bindings.NIXL_ERR_NOT_FOUND) == "<nixl_status_t.NIXL_ERR_NOT_FOUND: -4>"
+
+
+def test_nixl_live_objects_name_what_an_agent_has_not_given_back(pair: Pair) -> None:
+    gc.collect()
+    handle = pair.make()
+    told = [f"{each.kind}: {each.text} {each.site}" for each in live_objects.living()]
+    assert any(
+        text.startswith("registered memory: 4,096 bytes") and "test_nixl_agents.py" in text for text in told
+    )
+    assert any(text.startswith("transfer handle: 64 bytes with agent 'b'") for text in told)
+    handle.release()
+    assert not any(each.kind == "transfer handle" for each in live_objects.living())
