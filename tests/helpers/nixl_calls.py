@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy as np
 SECONDS = 30.0
 
 #: For another process: an agent, device memory ``vram`` and host memory ``dram``, both registered.
-OTHER = """
+OTHER = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import numpy as np
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
 from helpers.nixl_calls import finish, heard, rows

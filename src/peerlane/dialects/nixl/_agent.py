@@ -210,6 +210,11 @@ class nixlAgent:
         if config.useListenThread:
             self._own.listener = _listener.Listener(config.listenPort, weakref.ref(self))
 
+    @property
+    def port(self) -> int:
+        """The port of the listening thread; 0 without one."""
+        return 0 if self._own.listener is None else self._own.listener.port
+
     # Back-ends.
 
     @property

@@ -216,26 +216,29 @@ class OtherBoard(_Board):
         self._guard = threading.Lock()
         self._lane = -1
         self._waiting: deque[tuple[bytes, Past]] = deque()
-        self._exit = select.poll()
-        self._exit.register(self._process, select.POLLIN)
         self._ended, self._asked = False, 0.0
 
     def has_ended(self, now: float) -> bool:
         """Tell whether the process has ended, by ``time.monotonic()``: it is asked at most every 0.1 ms."""
         if now - self._asked > _LOOK:
             self._asked = now
-            self._ended = self._ended or bool(self._exit.poll(0))
+            exit = select.poll()  # one of its own: two threads may not use the same
+            exit.register(self._process, select.POLLIN)
+            self._ended = self._ended or bool(exit.poll(0))
         return self._ended
 
     def close(self) -> None:
-        if self._process >= 0:
-            os.close(self._process)
-            self._process = -1
-            super().close()
+        with self._guard:
+            if self._process >= 0:
+                os.close(self._process)
+                self._process = -1
+                super().close()
 
     def send(self, name: bytes, message: bytes, past: Past) -> None:
         """Send a notification of the agent of that name; it waits in this process while the ring is full."""
         with self._guard:
+            if self._process < 0:  # a transfer outlived its agent's removal
+                return
             if self._lane < 0:
                 self._lane = self._claim()
             begin = not self._waiting

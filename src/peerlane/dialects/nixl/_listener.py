@@ -33,6 +33,11 @@ class Listener:
         0 for any.
     agent : weak reference to a nixlAgent
 
+    Attributes
+    ----------
+    port : int
+        Where it listens.
+
     Raises
     ------
     RuntimeError
@@ -47,6 +52,7 @@ class Listener:
             raise RuntimeError(
                 f"Failed to bind metadata listener socket to port {port}: {error}; choose a free port, or 0 for any"
             ) from error
+        self.port: int = self._socket.getsockname()[1]
         self._asked: queue.SimpleQueue[tuple[str, int, str, bytes] | None] = queue.SimpleQueue()
         for work in (self._hear, self._go_on):
             threading.Thread(target=work, name="peerlane nixl listener", daemon=True).start()

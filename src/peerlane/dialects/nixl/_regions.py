@@ -139,7 +139,7 @@ class OtherRegion(Region):
             return None
         if self._buffer is None:
             self._buffer = self._open(*self.offer)
-        return self._buffer.address
+        return self._buffer.last_address
 
     def _open(self, handle: bytes, terms: Terms | None) -> Buffer:
         try:
