@@ -1,0 +1,45 @@
+"""Mistakes of KV connectors on the dialect nixl are named with both lines; the right program has no findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker.checking import checked_program, told
+
+PROGRAM = Path(__file__).parent / "programs" / "nixl_requests.py"
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+
+def _line(marked: str) -> int:
+    return next(
+        at for at, line in enumerate(PROGRAM.read_text().splitlines(), 1) if line.endswith(f"# {marked}")
+    )
+
+
+def test_nixl_requests_in_order_have_no_findings() -> None:
+    done = checked_program(PROGRAM, "right", devices=2)
+    assert (done.code, told(done.findings)) == (0, ""), done.output
+
+
+@pytest.mark.parametrize(
+    ("mistake", "second"),
+    [
+        ("early read", "decode: the read"),
+        ("wrong request", "decode: the read"),
+        ("overtaking", "decode: the read"),
+        ("reused block", "prefill: the reuse"),
+    ],
+)
+def test_nixl_mistake_is_a_race_between_the_transfer_and_the_other_line(
+    mistake: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a transfer may be over when the call that begins it returns, and then it comes before all that follows.
+    monkeypatch.setenv("PEERLANE_SCHEDULE", "lazy")
+    done = checked_program(PROGRAM, mistake, devices=2)
+    lines = {_line("prefill: the write"), _line(second)}
+    found = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
+    assert found, f"{told(done.findings)}\n{done.output}"
+    assert found[0]["kind"] == "race"
