@@ -23,7 +23,7 @@ from peerlane.dialects.nixl._board import LINES, OwnBoard, Past, log_seen, log_s
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList
 from peerlane.dialects.nixl._metadata import Metadata, Row, decode, encode
 from peerlane.dialects.nixl._peers import Peer, Self, here
-from peerlane.dialects.nixl._regions import OwnRegion, Region, check_memory, find
+from peerlane.dialects.nixl._regions import OwnRegion, Region, Regions, check_memory
 from peerlane.dialects.nixl._status import (
     DEFAULT_COMM_PORT,
     NIXL_INIT_AGENT,
@@ -128,7 +128,7 @@ class _Resources:
 
     def __init__(self) -> None:
         self.board = OwnBoard()
-        self.regions: list[OwnRegion] = []
+        self.regions: Regions[OwnRegion] = Regions()
         self.peers: dict[str, Peer] = {}
         self.requests: dict[int, Request] = {}
         self.streams: list[Stream] = []
@@ -207,6 +207,7 @@ class nixlAgent:
         weakref.finalize(self, self._own.close).atexit = False
         here[self.board.ident] = self
         self._self: Self | None = None
+        self._has_registered = False
         if config.useListenThread:
             self._own.listener = _listener.Listener(config.listenPort, weakref.ref(self))
 
@@ -287,9 +288,10 @@ class nixlAgent:
             for row in descs.rows:
                 check_memory(mem, row)
         with self._lock:
+            self._has_registered = self._has_registered or "UCX" in takes
             for address, size, device, _ in descs.rows:
                 line, number = self.board.begin()
-                self.regions.append(
+                self.regions.add(
                     OwnRegion(mem, device, address, size, line, number, self.board.words, backends=takes)
                 )
         return nixl_status_t.NIXL_SUCCESS
@@ -426,10 +428,13 @@ class nixlAgent:
         """Return whether an agent is known, with this memory."""
         name = _text("checkRemoteMD", "the agent", agent)
         checked("checkRemoteMD", "descs", descs, nixlXferDList)
+        if name == self.name:  # of itself the vendor's agent knows only that it has registered something
+            known = self._has_registered and descs.isEmpty()
+            return nixl_status_t.NIXL_SUCCESS if known else nixl_status_t.NIXL_ERR_NOT_FOUND
         try:
             peer = self._peer(name)
             for at, row in enumerate(descs.rows):
-                find(peer.regions, row, descs.getType(), name, at, None)
+                peer.regions.find(row, descs.getType(), name, at)
         except nixlNotFoundError:
             return nixl_status_t.NIXL_ERR_NOT_FOUND
         return nixl_status_t.NIXL_SUCCESS
@@ -437,7 +442,10 @@ class nixlAgent:
     def makeConnection(self, agent: str, backends: Sequence[int]) -> nixl_status_t:
         """Check that an agent is known; the connection is there from the start."""
         self._among("makeConnection", backends)
-        self._peer(_text("makeConnection", "the agent", agent))
+        name = _text("makeConnection", "the agent", agent)
+        if name == self.name:
+            raise nixlNotFoundError(f"{name!r} is this agent", "use its memory without a connection")
+        self._peer(name)
         return nixl_status_t.NIXL_SUCCESS
 
     @property
@@ -528,13 +536,9 @@ class nixlAgent:
     ) -> list[tuple[int, int, Any]]:
         if not rows:
             raise nixlNotFoundError("the list has no descriptor", "pass one descriptor or more")
-        regions: Sequence[Region] = self.regions if peer is None else peer.regions
-        whose, near = f"agent {(self if peer is None else peer).name!r}", None
-        found: list[tuple[int, int, Any]] = []
-        for at, row in enumerate(rows):
-            near = find(regions, row, mem, whose, at, near if near is not None and near.mem is mem else None)
-            found.append((row[0], row[1], near))
-        return found
+        regions: Any = self.regions if peer is None else peer.regions
+        whose = f"agent {(self if peer is None else peer).name!r}"
+        return [(row[0], row[1], regions.find(row, mem, whose, at)) for at, row in enumerate(rows)]
 
     def _keep(self, thing: Any) -> int:
         handle = next(self._numbers)
@@ -574,11 +578,9 @@ class nixlAgent:
             peer.check_usable(time.monotonic())
         mine = _picked("local", local.rows, local_indices)
         theirs = _picked("remote", remote.rows, remote_indices)
-        if len(mine) != len(theirs) or not mine:
-            raise nixlInvalidParamError(
-                f"{len(mine)} local and {len(theirs)} remote indices",
-                "pass as many of each, and at least one",
-            )
+        if not mine and not theirs:
+            raise nixlInvalidParamError("there are no indices", "pass one or more for each side")
+        _check_alike(mine, theirs)
         rows = _paired(mine, theirs)
         return self._request(peer, operation, rows if skip_desc_merg else _merged(rows), message)
 
@@ -595,13 +597,10 @@ class nixlAgent:
         checked("createXferReq", "operation", operation, nixl_xfer_op_t)
         for name, descs in (("local_descs", local_descs), ("remote_descs", remote_descs)):
             checked("createXferReq", name, descs, nixlXferDList)
-        peer = self._peer(_text("createXferReq", "the agent", remote_agent))
+        name = _text("createXferReq", "the agent", remote_agent)
         message = _bytes("createXferReq", "the notification", notif_msg) or None
-        mine, theirs = local_descs.descCount(), remote_descs.descCount()
-        if mine != theirs:
-            raise nixlInvalidParamError(
-                f"there are {mine} local and {theirs} remote descriptors", "pass as many of each"
-            )
+        _check_alike(local_descs.rows, remote_descs.rows)
+        peer = self._peer(name)
         for mem in (local_descs.getType(), remote_descs.getType()):
             self._usable("createXferReq", mem, backend)
         rows = _paired(
@@ -751,7 +750,7 @@ class nixlAgent:
 def _living() -> Iterator[Living]:
     """Return what the agents of this process have not given back."""
     for agent in list(here.values()):
-        for region in list(agent.regions):
+        for region in agent.regions:
             site = call_site.at(region.made)
             yield Living("registered memory", f"{region} of agent {agent.name!r}", region.size, "", site)
         for request in list(agent.transfers()):
@@ -789,17 +788,25 @@ def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
     return [rows[each] for each in found]
 
 
-def _paired(mine: list[Any], theirs: list[Any]) -> list[Any]:
-    rows = []
-    for at, ((here_, size, region), (there, size_there, region_there)) in enumerate(
-        zip(mine, theirs, strict=True)
-    ):
-        if size != size_there:
+def _check_alike(mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    """Refuse rows of two sides that differ in number, or in the bytes that stand second in each."""
+    if len(mine) != len(theirs):
+        raise nixlInvalidParamError(
+            f"there are {len(mine)} descriptors of this agent and {len(theirs)} of the other",
+            "pass as many of each",
+        )
+    for at, (near, far) in enumerate(zip(mine, theirs, strict=True)):
+        if near[1] != far[1]:
             raise nixlInvalidParamError(
-                f"descriptor {at} has {size:,} bytes here and {size_there:,} there", "pass equal sizes"
+                f"descriptor {at} has {near[1]:,} bytes here and {far[1]:,} there", "pass equal sizes"
             )
-        rows.append((here_, region, there, region_there, size))
-    return rows
+
+
+def _paired(mine: Sequence[Any], theirs: Sequence[Any]) -> list[Any]:
+    return [
+        (near, region, far, region_there, size)
+        for (near, size, region), (far, _, region_there) in zip(mine, theirs, strict=True)
+    ]
 
 
 def _merged(rows: list[Any]) -> list[Any]:

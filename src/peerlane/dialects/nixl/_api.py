@@ -712,7 +712,7 @@ class nixl_agent:
         said = ""
         if isinstance(descs, other):
             said = f"a {other.__name__} was given where a {kind.__name__} is due"
-        elif isinstance(descs, np.ndarray) or isinstance(descs[0], tuple):
+        elif isinstance(descs[0], tuple) or isinstance(descs, np.ndarray):
             is_array = isinstance(descs, np.ndarray)
             if mem_type is None:
                 said = "pass mem_type='DRAM' or 'VRAM' beside tuples and arrays of rows"

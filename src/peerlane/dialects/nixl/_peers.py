@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.dialects.nixl._board import OtherBoard, Past
 from peerlane.dialects.nixl._metadata import Metadata, Row
-from peerlane.dialects.nixl._regions import OtherRegion, OwnRegion, Region
+from peerlane.dialects.nixl._regions import OtherRegion, OwnRegion, Region, Regions
 from peerlane.dialects.nixl._status import nixlNotFoundError, nixlRemoteDisconnectError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Peer:
         self.is_eager, self.is_removed = is_eager, False
         self._owner_name = owner.encode()
         self.backends = set(told.backends)
-        self.regions: list[Region] = []
+        self.regions: Regions[Region] = Regions()
         self._board: OtherBoard | None = None
         self._agent: weakref.ref[nixlAgent] | None = None
         agent = here.get(told.ident)
@@ -60,9 +60,9 @@ class Peer:
                 continue
             if self._board is not None:
                 region = (*row[:6], self._board.words)
-                self.regions.append(OtherRegion(*region, agent=self.name, offer=row.offer))
+                self.regions.add(OtherRegion(*region, agent=self.name, offer=row.offer))
             elif self.agent is not None:
-                self.regions.append(Region(*row[:6], self.agent.board.words))
+                self.regions.add(Region(*row[:6], self.agent.board.words))
 
     def check_usable(self, now: float) -> None:
         """Raise nixlNotFoundError or nixlRemoteDisconnectError if it was removed, or has ended by now (monotonic)."""
@@ -104,5 +104,5 @@ class Self(Peer):
         self._owner = self.name = agent.name
         self.ident, self.pid, self.is_eager, self.is_removed = agent.board.ident, os.getpid(), is_eager, False
         self.backends = agent.backend_names
-        self.regions: list[OwnRegion] = agent.regions  # type: ignore[assignment]
+        self.regions: Regions[OwnRegion] = agent.regions  # type: ignore[assignment]
         self._board, self._agent = None, weakref.ref(agent)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
-from typing import Any
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from peerlane import Buffer, Kind, devices
 from peerlane.backend.ranks import Lent
@@ -24,6 +26,7 @@ from peerlane.ranks.lending import Loan, Terms, borrow
 from peerlane.sharing.handle import EVERYONE
 
 _MOST_NAMED = 8
+_WORD = 1 << 64
 _OPEN_SECONDS = 5.0
 
 
@@ -69,6 +72,9 @@ class Region:
 
     def __str__(self) -> str:
         return f"{self.size:,} bytes at {self.start:#x} of device {self.device} ({self.mem.name})"
+
+
+_Kind = TypeVar("_Kind", bound=Region)
 
 
 class OwnRegion(Region):
@@ -172,26 +178,58 @@ def failure_of(error: BaseException, what: str) -> Failure:
     return nixlBackendError(f"{what}: {error}")
 
 
-def find(
-    regions: Sequence[Region], row: Sequence[int], mem: nixl_mem_t, whose: str, at: int, near: Region | None
-) -> Region:
-    """Return the region that has all bytes of a descriptor, ``near`` if it does; nixlNotFoundError if none does."""
-    address, nbytes, device = row[:3]
-    if near is not None and near.covers(address, nbytes, device):
-        return near
-    for each in regions:
-        if each.mem is mem and each.covers(address, nbytes, device):
-            return each
-    if address + nbytes >= 1 << 64 and not is_strict():
-        for each in regions:
-            if each.mem is mem and each.device == device and address >= each.start:
+class Regions(Generic[_Kind]):
+    """The regions of an agent, of which the vendor looks at two for each descriptor (facts/nixl 4)."""
+
+    def __init__(self) -> None:
+        self._sorted: dict[nixl_mem_t, list[_Kind]] = {mem: [] for mem in nixl_mem_t}
+
+    def __iter__(self) -> Iterator[_Kind]:
+        return itertools.chain.from_iterable(map(tuple, self._sorted.values()))
+
+    def add(self, region: _Kind) -> None:
+        """Enter one."""
+        insort(self._sorted[region.mem], region, key=_place)
+
+    def remove(self, region: _Kind) -> None:
+        """Take one out."""
+        self._sorted[region.mem].remove(region)
+
+    def find(self, row: Sequence[int], mem: nixl_mem_t, whose: str, at: int) -> _Kind:
+        """Return the region that has all bytes of a descriptor; nixlNotFoundError if none does.
+
+        Parameters
+        ----------
+        row : sequence of int
+            Address, bytes and device.
+        mem : nixl_mem_t
+        whose : str
+            The agent, for the text.
+        at : int
+            Which descriptor it is, for the text.
+        """
+        address, nbytes, device = row[:3]
+        known = self._sorted[mem]
+        after = bisect_left(known, (device, address, nbytes), key=_place)
+        looked_at = known[after : after + 1] + known[max(after - 1, 0) : after]
+        for each in looked_at:
+            if each.covers(address, nbytes, device):
                 return each
-    shown = [str(each) for each in regions][:_MOST_NAMED]
-    raise nixlNotFoundError(
-        f"descriptor {at} ({nbytes:,} bytes at {address:#x} of device {device}, {mem.name}) lies in no registered "
-        f"memory of {whose}, which has {', '.join(shown) or 'none'}{', ...' if len(regions) > len(shown) else ''}",
-        "register it, and load the metadata that was made after that",
-    )
+        if address + nbytes >= _WORD and not is_strict():  # the vendor's sum is one of 64 bits
+            for each in looked_at:
+                if each.covers(address, nbytes - _WORD, device):
+                    return each
+        shown = [str(each) for each in self][:_MOST_NAMED]
+        more = ", ..." if len(known) > len(shown) else ""
+        raise nixlNotFoundError(
+            f"descriptor {at} ({nbytes:,} bytes at {address:#x} of device {device}, {mem.name}) lies in no "
+            f"registered memory of {whose}, which has {', '.join(shown) or 'none'}{more}",
+            "register it, and load the metadata that was made after that",
+        )
+
+
+def _place(region: Region) -> tuple[int, int, int]:
+    return region.device, region.start, region.size
 
 
 def check_live(regions: Iterable[Region], whose: str) -> None:
