@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak check-score bench stubs reference clean
+.PHONY: demo test soak check-score test-nixl bench stubs reference clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -37,6 +37,17 @@ soak: $(VENV)/installed-test
 # What `peerlane check` finds of the races in tests/checker/race_cases.
 check-score: $(VENV)/installed-test
 	PYTHONPATH=tests $(RUN) -m checker.race_cases.score
+
+# Drawn programs on the vendor's wheel, which no environment of peerlane has, and on the dialect; about ten minutes.
+# Put its dated lines into docs/facts/nixl.md.
+test-nixl: $(VENV)/installed-test $(VENV)-nixl/installed
+	PYTHONPATH=tests $(RUN) -m nixl_differential $(VENV)-nixl/bin/python 200
+
+$(VENV)-nixl/installed:
+	$(PYTHON) -m venv $(VENV)-nixl
+	$(VENV)-nixl/bin/python -m pip install --quiet --no-deps nixl==1.5.1 nixl-cu12==1.5.1
+	$(VENV)-nixl/bin/python -m pip install --quiet numpy
+	touch $@
 
 bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json

@@ -1,7 +1,7 @@
 """Runs drawn programs on the vendor's wheel and on the dialect, and says where they differ.
 
-``python -m nixl_differential VENDOR COUNT``: VENDOR is an interpreter that has the wheel.  Programs in which transfers
-use deregistered memory run under the vendor's policy; the others run under both.
+``python -m nixl_differential VENDOR COUNT``: VENDOR is an interpreter that has the wheel.  Programs in which
+transfers use deregistered memory run under the vendor's policy; the others run under both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def outcomes(command: list[str], first: int, count: int, use: str, policy: str) 
         except subprocess.TimeoutExpired as error:
             printed = (error.stdout or b"").decode()
         lines = [line[8:] for line in printed.splitlines() if line.startswith("program ")]
-        found.update({seed: told for seed, told in map(json.loads, lines)})
+        found.update(dict(map(json.loads, lines)))
         at += len(lines) if len(lines) == some else len(lines) + 1
     return found
 
