@@ -17,11 +17,12 @@ from peerlane.dialects.nixl import _bindings as b
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config, nixl_xfer_handle
 
 Call = Callable[[Any], object]
+_BARE = nixl_agent_config(backends=[])
 
 
 @pytest.fixture
 def at(node: Node) -> Iterator[SimpleNamespace]:
-    """Agents "a" and "b" that know one another, "b"'s array and device memory, both registered, and prepared lists."""
+    """Agents "a" and "b", of which "a" knows "b"; registered memory of both kinds, and prepared lists."""
     node("devices=2,memory=64MiB")
     array, device = np.zeros(256, np.uint8), pl.devices()[1].allocate(256)
     made = SimpleNamespace(a=nixl_agent("a"), b=nixl_agent("b"), p=address_of(array), v=device.address)
@@ -35,7 +36,6 @@ def at(node: Node) -> Iterator[SimpleNamespace]:
     made.x = lambda *rows, mem="DRAM": made.a.get_xfer_descs(list(rows), mem)
     made.handle = made.a.initialize_xfer("WRITE", made.x((made.p, 8, 0)), made.x((made.p + 8, 8, 0)), "b")
     yield made
-    del made
     gc.collect()
 
 
@@ -244,7 +244,7 @@ CASES: list[tuple[str, Call, type[BaseException], str]] = [
     ),
     (
         "metadata of none",
-        lambda at: nixl_agent("c", nixl_agent_config(backends=[])).get_agent_metadata(),
+        lambda at: nixl_agent("c", _BARE).get_agent_metadata(),
         b.nixlInvalidParamError,
         "create_backend",
     ),
@@ -252,7 +252,7 @@ CASES: list[tuple[str, Call, type[BaseException], str]] = [
         "own metadata",
         lambda at: at.a.add_remote_agent(at.a.get_agent_metadata()),
         b.nixlInvalidParamError,
-        "own",
+        "an agent knows itself",
     ),
     (
         "metadata of another type",
