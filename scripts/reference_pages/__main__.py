@@ -9,7 +9,7 @@ import peerlane.dialects.hcomm  # noqa: F401 - they declare the calls
 from peerlane.dialects.acl._state import acl as acl_calls
 from peerlane.dialects.hcomm._state import hcomm as hcomm_calls
 from peerlane.dialects.hip._state import calls as hip_calls
-from reference_pages import acl, hcomm, hip, tables
+from reference_pages import acl, hcomm, hip, nixl, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
@@ -17,10 +17,11 @@ PAGES = ROOT / "docs" / "reference"
 
 def main() -> None:
     """Write all."""
-    pages = {name: (PAGES / f"{name}.md").read_text() for name in ("acl", "hip", "hcomm")}
+    pages = {name: (PAGES / f"{name}.md").read_text() for name in ("acl", "hip", "hcomm", "nixl")}
     (PAGES / "acl.md").write_text(tables.page(pages["acl"], acl_calls))
     (PAGES / "hip.md").write_text(hip.refused(tables.page(pages["hip"], hip_calls)))
     (PAGES / "hcomm.md").write_text(hcomm.refused(tables.page(pages["hcomm"], hcomm_calls)))
+    (PAGES / "nixl.md").write_text(nixl.page(pages["nixl"]))
     for path, text in {**acl.stubs(), **hip.stubs(), **hcomm.stubs()}.items():
         (ROOT / "src" / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / "src" / path).write_text(text)

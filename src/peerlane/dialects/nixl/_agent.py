@@ -133,7 +133,7 @@ class _Resources:
         self.requests: dict[int, Request] = {}
         self.streams: list[Stream] = []
         self.listener: _listener.Listener | None = None
-        self.pid = os.getpid()
+        self.pid, self.is_closed = os.getpid(), False
 
     def stream(self, regions: Sequence[Region]) -> Stream:
         """Return a stream for a transfer between these regions."""
@@ -153,6 +153,7 @@ class _Resources:
 
     def close(self) -> None:
         """Let go of all."""
+        self.is_closed = True
         if os.getpid() != self.pid:  # the child of a fork owns nothing of it
             return
         if self.listener is not None:
@@ -639,6 +640,8 @@ class nixlAgent:
 
     def releaseXferReq(self, reqh: int) -> nixl_status_t:
         """Forget a transfer; one that is under way ends, and its notification is not sent."""
+        if self._own.is_closed:  # it went together with its transfers
+            return nixl_status_t.NIXL_SUCCESS
         request = self._asked(reqh)
         del self._requests[reqh]
         stream = request.release()
