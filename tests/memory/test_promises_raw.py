@@ -144,6 +144,41 @@ def test_raw_view_of_unusable_address_raises_bad_address(node: Node) -> None:
         pl.raw.view("x", 1)  # type: ignore[arg-type]
 
 
+def test_raw_buffer_of_unusable_address_raises_bad_address(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 64, 0)
+    address = a.address
+    host, pinned = ctypes.create_string_buffer(8), pl.Host().allocate(64)
+    cases = [
+        (address, 65, Fault.OUT_OF_BOUNDS),
+        (0, 1, Fault.NULL_ADDRESS),
+        (ctypes.addressof(host), 8, Fault.UNKNOWN_ADDRESS),
+        (pinned.address, 8, Fault.UNKNOWN_ADDRESS),
+        (address + (1 << 40), 1, Fault.UNKNOWN_ADDRESS),
+    ]
+    for at, nbytes, fault in cases:
+        with pytest.raises(pl.BadAddress) as refused:
+            pl.raw.buffer(at, nbytes)
+        assert refused.value.fault is fault
+    part = pl.raw.buffer(address + 8, 16)
+    part.fill(3)
+    assert bytes(a)[7:25] == b"\0" + b"\3" * 16 + b"\0"
+    assert (part.address, part.device) == (address + 8, d0)
+    part.close()
+    assert not a.is_closed
+    other = pl.raw.buffer(address, 64)
+    a.close()
+    with pytest.raises(pl.Closed):
+        other.fill(1)
+    with pytest.raises(pl.BadAddress) as refused:
+        pl.raw.buffer(address, 1)
+    assert refused.value.fault is Fault.FREED_ADDRESS
+    with pytest.raises(pl.InvalidValue):
+        pl.raw.buffer(-1, 1)
+    with pytest.raises(TypeError):
+        pl.raw.buffer("x", 1)  # type: ignore[arg-type]
+
+
 def test_locate_freed_or_unknown_address_raises_bad_address(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(64)

@@ -130,3 +130,18 @@ def test_torch_types_are_accepted_by_reduce_and_view(node: Node) -> None:
         assert buffer.view(torch.bfloat16).astype(np.float32).tolist() == [2.0] * 4
         with pytest.raises(pl.InvalidValue, match="dtype is 'float8_e4m3fn'; valid are int8"):
             pl.reduce(buffer, buffer, dtype=torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if not name.partition(".")[2].startswith(_UNLENT)])
+def test_torch_tensor_of_a_buffer_has_its_bytes_in_each_type(node: Node, name: str) -> None:
+    d0, _ = node()
+    dtype = _dtype(name)
+    with filled(d0, 64, 0) as buffer:
+        tensor = buffer.tensor(name.partition(".")[2], (2, -1))
+        assert (tensor.dtype, tensor.shape) == (dtype, (2, 32 // dtype.itemsize))
+        tensor.untyped_storage().fill_(7)
+        assert bytes(buffer.view()) == b"\x07" * 64
+        pl.copy(tensor, b"\x01" * 64)
+        assert bytes(buffer.view()) == b"\x01" * 64
+        del tensor
+        gc.collect()

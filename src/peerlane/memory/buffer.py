@@ -213,6 +213,36 @@ class Buffer:
 
         return array.view(CheckedView)
 
+    def tensor(self, dtype: Any = None, shape: int | Sequence[int] | None = None) -> Any:
+        """Return a tensor of PyTorch on these bytes, in host memory: no copy, writes are seen by the device.
+
+        It is as :meth:`view`, and imports torch.  A checker sees no access of a tensor: say it with :meth:`reading`
+        and :meth:`writing`.
+
+        Parameters
+        ----------
+        dtype : torch.dtype or str, optional
+            Any type of torch that has whole bytes, or its name (``"bfloat16"``); uint8 by default.
+        shape : int or sequence of int, optional
+            One dimension over the whole buffer by default; one entry may be -1.
+
+        Raises
+        ------
+        InvalidValue
+            Type and shape do not cover exactly ``size`` bytes.
+        AccessDenied
+            ``READ_ONLY``: the memory is read-only, and torch has no such tensors.
+        Unsupported
+            PyTorch is not installed.
+        TypeError
+            There is no such type.
+        Closed
+            The buffer is closed.
+        """
+        from peerlane.memory import tensors  # torch is imported only where a tensor is asked for
+
+        return tensors.on(self, dtype, shape)
+
     def reading(self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None) -> Declared:
         """Return a block in which the host may read all of the bytes: ``with buffer.reading() as array``.
 

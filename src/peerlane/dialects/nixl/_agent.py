@@ -753,6 +753,7 @@ class nixlAgent:
 def _living() -> Iterator[Living]:
     """Return what the agents of this process have not given back."""
     for agent in list(here.values()):
+        assert isinstance(agent, nixlAgent)
         for region in agent.regions:
             site = call_site.at(region.made)
             yield Living("registered memory", f"{region} of agent {agent.name!r}", region.size, "", site)

@@ -9,12 +9,9 @@ import socket
 import struct
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from peerlane.dialects.nixl._status import Failure
-
-if TYPE_CHECKING:
-    from peerlane.dialects.nixl._agent import nixlAgent
 
 _FRAME = struct.Struct("<8s4sI")  # magic, verb, bytes of the body
 _MAGIC = b"plnixl-1"
@@ -24,6 +21,21 @@ _SECONDS = 5.0
 _log = logging.getLogger("nixl.listener")
 
 
+class Agent(Protocol):
+    """What the threads use of their agent."""
+
+    name: str
+
+    def getLocalMD(self) -> bytes:
+        """Return its metadata."""
+
+    def loadRemoteMD(self, metadata: bytes) -> bytes:
+        """Load another agent's metadata."""
+
+    def invalidateRemoteMD(self, agent: str) -> object:
+        """Forget an agent."""
+
+
 class Listener:
     """The threads by which an agent exchanges metadata: one hears other agents, one asks them.
 
@@ -31,7 +43,7 @@ class Listener:
     ----------
     port : int
         0 for any.
-    agent : weak reference to a nixlAgent
+    agent : weak reference to an Agent
 
     Attributes
     ----------
@@ -44,7 +56,7 @@ class Listener:
         The port is taken.
     """
 
-    def __init__(self, port: int, agent: weakref.ref[nixlAgent]) -> None:
+    def __init__(self, port: int, agent: weakref.ref[Agent]) -> None:
         self._agent = agent
         try:
             self._socket = socket.create_server(("", port))

@@ -5,18 +5,31 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from peerlane.dialects.nixl._board import OtherBoard, Past
+from peerlane.dialects.nixl._board import OtherBoard, OwnBoard, Past
 from peerlane.dialects.nixl._metadata import Metadata, Row
 from peerlane.dialects.nixl._regions import OtherRegion, OwnRegion, Region, Regions
 from peerlane.dialects.nixl._status import nixlNotFoundError, nixlRemoteDisconnectError
 
-if TYPE_CHECKING:
-    from peerlane.dialects.nixl._agent import nixlAgent
+
+class Agent(Protocol):
+    """What other agents of the process use of one."""
+
+    name: str
+    board: OwnBoard
+    regions: Regions[OwnRegion]
+
+    @property
+    def backend_names(self) -> set[str]:
+        """The back-ends that were created."""
+
+    def post(self, sender: str, message: bytes, past: Past) -> None:
+        """Take in a notification."""
+
 
 #: The agents of this process, by the identity of their boards.
-here: weakref.WeakValueDictionary[bytes, nixlAgent] = weakref.WeakValueDictionary()
+here: weakref.WeakValueDictionary[bytes, Agent] = weakref.WeakValueDictionary()
 
 
 class Peer:
@@ -39,7 +52,7 @@ class Peer:
         self.backends = set(told.backends)
         self.regions: Regions[Region] = Regions()
         self._board: OtherBoard | None = None
-        self._agent: weakref.ref[nixlAgent] | None = None
+        self._agent: weakref.ref[Agent] | None = None
         agent = here.get(told.ident)
         if agent is not None and told.pid == os.getpid():
             self._agent = weakref.ref(agent)
@@ -48,7 +61,7 @@ class Peer:
         self.learn(told.rows)
 
     @property
-    def agent(self) -> nixlAgent | None:
+    def agent(self) -> Agent | None:
         """The agent itself, if it lives in this process."""
         return None if self._agent is None else self._agent()
 
@@ -100,7 +113,7 @@ class Peer:
 class Self(Peer):
     """The agent that a transfer of an agent with itself reaches."""
 
-    def __init__(self, agent: nixlAgent, is_eager: bool) -> None:
+    def __init__(self, agent: Agent, is_eager: bool) -> None:
         self._owner = self.name = agent.name
         self.ident, self.pid, self.is_eager, self.is_removed = agent.board.ident, os.getpid(), is_eager, False
         self.backends = agent.backend_names

@@ -1,0 +1,58 @@
+"""Tensors of PyTorch on the bytes of a buffer."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from peerlane.errors import InvalidValue, Refused, Unsupported
+
+_CALL = "Buffer.tensor"
+
+
+def on(buffer: Any, dtype: Any, shape: int | Sequence[int] | None) -> Any:
+    """Return the tensor; parameters and errors are those of :meth:`peerlane.Buffer.tensor`."""
+    torch = _torch()
+    element = _element(torch, dtype)
+    buffer.writable_address  # noqa: B018 - raises
+    width = element.itemsize
+    if buffer.size % width:
+        raise InvalidValue(
+            f"{_CALL}: {buffer.size:,} bytes are not a whole number of {element} ({width} bytes each); "
+            f"{buffer.size % width} are left over, slice the buffer first",
+            call=_CALL,
+            detail=Refused(reason="no_whole_elements", size=buffer.size, width=width),
+        )
+    made = torch.from_numpy(buffer._array(_CALL, "uint8", None)).view(element)
+    if shape is None:
+        return made
+    try:
+        return made.reshape(shape)
+    except (RuntimeError, ValueError):
+        raise InvalidValue(
+            f"{_CALL}: shape {shape} does not hold {made.numel():,} elements of {element} ({buffer.size:,} bytes)",
+            call=_CALL,
+            detail=Refused(
+                reason="wrong_shape", shape=shape, elements=made.numel(), width=width, size=buffer.size
+            ),
+        ) from None
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise Unsupported(
+            f"{_CALL}: a tensor needs the package torch, which is not installed; install it (pip install torch), or "
+            "take a NumPy array with Buffer.view",
+            call=_CALL,
+            detail=Refused(reason="not_installed", name="tensor", package="torch"),
+        ) from None
+
+
+def _element(torch: Any, dtype: Any) -> Any:
+    found = torch.uint8 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"{_CALL}: dtype is a torch.dtype or its name, such as 'bfloat16', not {dtype!r}")
+    return found
