@@ -121,3 +121,10 @@ def test_kv_cache_example_under_each_schedule_verifies_every_byte(schedule: str)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     told = r"3 x 2,000 blocks of 4,096 bytes moved by one launch each, every byte verified: \d+\.\d GB/s\n"
     assert re.fullmatch(told, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_nixl_example_under_each_schedule_verifies_every_block(schedule: str) -> None:
+    done = run("-m", "peerlane", "run", str(EXAMPLES / "nixl_prefill_decode.py"), schedule=schedule)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout == "4 requests, 32 of 32 blocks right in the other process\n"

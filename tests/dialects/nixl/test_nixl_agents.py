@@ -151,6 +151,13 @@ def test_nixl_notifications_by_prefix_and_part_take_out_one_message_each(pair: P
     assert pair.b.notifs == {"a": []}
 
 
+def test_nixl_empty_notification_is_found_and_stays(pair: Pair) -> None:
+    pair.a.send_notif("b", b"")
+    assert pair.b.check_remote_xfer_done("a", b"")
+    assert pair.b.check_remote_xfer_done("a", b"")
+    assert pair.b.notifs == {"a": [b""]}
+
+
 @pytest.mark.parametrize("message", [b"", b"\0\xff", "é", bytearray(b"x"), b"long" * 500_000])
 def test_nixl_notification_arrives_as_bytes(pair: Pair, message: Any) -> None:
     pair.a.send_notif("b", message)

@@ -546,6 +546,8 @@ class nixl_agent:
     ) -> bool:
         """Tell whether an agent has sent a notification that begins with a tag, and take out the first such one.
 
+        An empty notification is found and not taken out, as the vendor's method does.
+
         Parameters
         ----------
         remote_agent_name : str
@@ -560,7 +562,9 @@ class nixl_agent:
         waiting = self.notifs.get(remote_agent_name, [])
         for at, message in enumerate(waiting):
             if message.startswith(lookup_tag) if tag_is_prefix else lookup_tag in message:
-                log_seen(waiting.pop(at))
+                log_seen(message)
+                if message:
+                    del waiting[at]
                 return True
         return False
 
