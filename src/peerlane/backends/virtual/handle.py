@@ -108,7 +108,9 @@ class VirtualHandle(Handle):
         if observers.active:
             for each in (source,) if told is None else told:
                 observers.tell("export", each)
-        if live_objects.active:
+        if (
+            live_objects.active and told is None
+        ):  # else it serves what is told of, and the program did not ask for it
             live_objects.exported(made._ticket, made, source)
         return made
 
