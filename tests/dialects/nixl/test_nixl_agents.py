@@ -279,10 +279,9 @@ def test_nixl_modules_have_the_names_of_the_vendors() -> None:
 def test_nixl_live_objects_name_what_an_agent_has_not_given_back(pair: Pair) -> None:
     gc.collect()
     handle = pair.make()
-    told = [f"{each.kind}: {each.text} {each.site}" for each in live_objects.living()]
-    assert any(
-        text.startswith("registered memory: 4,096 bytes") and "test_nixl_agents.py" in text for text in told
-    )
-    assert any(text.startswith("transfer handle: 64 bytes with agent 'b'") for text in told)
+    told = [f"{each.text} {each.site}" for each in live_objects.living()]
+    begins = "registered memory of agent 'a': 4,096 bytes at "
+    assert any(text.startswith(begins) and "test_nixl_agents.py" in text for text in told)
+    assert any(text.startswith("transfer of agent 'a' with 'b': 64 bytes") for text in told)
     handle.release()
-    assert not any(each.kind == "transfer handle" for each in live_objects.living())
+    assert not any(each.kind == "transfer" for each in live_objects.living())

@@ -754,12 +754,13 @@ def _living() -> Iterator[Living]:
     """Return what the agents of this process have not given back."""
     for agent in list(here.values()):
         assert isinstance(agent, nixlAgent)
+        of = f"of agent {agent.name!r}"
         for region in agent.regions:
-            site = call_site.at(region.made)
-            yield Living("registered memory", f"{region} of agent {agent.name!r}", region.size, "", site)
+            text = f"registered memory {of}: {region}"
+            yield Living("registered memory", text, region.size, "", call_site.at(region.made))
         for request in list(agent.transfers()):
-            text = f"{request.size:,} bytes with agent {request.peer.name!r}, of agent {agent.name!r}"
-            yield Living("transfer handle", text, request.size, "", call_site.at(request.made))
+            text = f"transfer {of} with {request.peer.name!r}: {request.size:,} bytes"
+            yield Living("transfer", text, request.size, "", call_site.at(request.made))
 
 
 live_objects.add_source(_living)
