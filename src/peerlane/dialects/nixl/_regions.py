@@ -104,9 +104,12 @@ class OwnRegion(Region):
         """Return how other processes open it: a handle, and the terms of its lease; None for host memory."""
         if not self.is_on_device:
             return None
-        if self._loan is None:
-            self._loan = Loan(raw.buffer(self.start, self.size), ends=is_strict())
-        handle, terms = self._loan.offer(EVERYONE)
+        try:
+            if self._loan is None:
+                self._loan = Loan(raw.buffer(self.start, self.size), ends=is_strict())
+            handle, terms = self._loan.offer(EVERYONE)
+        except Error as error:
+            raise failure_of(error, f"{self} cannot be shared with other processes") from error
         return bytes(handle), terms
 
     def host_address(self, address: int) -> int:

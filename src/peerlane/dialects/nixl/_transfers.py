@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
 _AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
+_MOMENT = 0.001  # seconds
 _MOST_PIECES = 1024  # of one call of the system
 _libc = ctypes.CDLL(None, use_errno=True)
 _WORDS = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
@@ -123,6 +125,7 @@ class Request:
         self._used = (*self._mine, *self._theirs)
         self._stream: Stream | None = None
         self._event: Event | None = None
+        self._over = threading.Event()
         self._status = nixl_status_t.NIXL_ERR_NOT_POSTED
         # Not the exception: with its traceback it would keep the program's frames alive.
         self._failure: tuple[type[Failure], str, str] | None = None
@@ -130,7 +133,7 @@ class Request:
 
     def post(self, message: bytes | None) -> nixl_status_t:
         """Begin the transfer; raise what forbids it, and then nothing has begun."""
-        if self._event is not None and not self._event.is_done:
+        if self._event is not None and not self._see():
             raise nixlRepostActiveError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
@@ -161,7 +164,9 @@ class Request:
         except (Error, Failure) as error:
             self._fail(error)
         self.post_time = time.monotonic() - start
-        return self.status() if self._failure is not None or self._event is not None else self._status
+        if self._failure is not None or (self._event is not None and self._event.is_done):
+            return self.status()
+        return self._status
 
     def _submit(self) -> None:
         if self._stream is None:
@@ -171,8 +176,8 @@ class Request:
             raw.copy(dst, src, size, stream=stream)
         if self._calls is not None:
             stream.launch_callback(self._call)
-        if self.message is not None:
-            stream.launch_callback(self.peer.send, self.message, (stream.id, stream.submitted))
+        self._over.clear()
+        stream.launch_callback(self._tell, self.message, (stream.id, stream.submitted))
         self._event = stream.record()
 
     def _call(self) -> None:
@@ -183,9 +188,19 @@ class Request:
             self._fail(error)
             raise
 
-    def _see(self) -> None:
-        """Take note that the stream is done."""
-        assert self._stream is not None
+    def _tell(self, message: bytes | None, past: tuple[int, int]) -> None:
+        """Send the notification, behind the transfer."""
+        if message is not None:
+            self.peer.send(message, past)
+        self._over.set()
+
+    def _see(self) -> bool:
+        """Return whether the stream is done, and take note; wait for a moment, so that others have the processor."""
+        assert self._stream is not None and self._event is not None
+        if not self._event.is_done:
+            self._over.wait(_MOMENT)
+            if not self._event.is_done:
+                return False
         self._event = None
         try:
             self._stream.sync()
@@ -193,6 +208,7 @@ class Request:
             self._fail(error)
         else:
             self._finish(None)
+        return True
 
     def _finish(self, message: bytes | None) -> None:
         if message is not None:
@@ -209,10 +225,8 @@ class Request:
 
     def status(self) -> nixl_status_t:
         """Return whether it is done; raise what it failed of."""
-        if self._event is not None:
-            if not self._event.is_done:
-                return self._status
-            self._see()
+        if self._event is not None and not self._see():
+            return self._status
         if self._failure is not None:
             kind, *said = self._failure
             raise kind(*said)
