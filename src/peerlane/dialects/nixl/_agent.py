@@ -704,10 +704,6 @@ class nixlAgent:
             made = logged(message, self.board.ident, -1, next(self._numbers))
             log_sent(made.key, past)
             message = made
-        self.deliver(sender, message)
-
-    def deliver(self, sender: str, message: bytes) -> None:
-        """Take in a notification."""
         with self._lock:
             self._inbox.setdefault(sender, []).append(message)
 
@@ -727,8 +723,12 @@ class nixlAgent:
     def fetch(self, notif_map: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
         """Do the same, and leave it to the caller to say which of them the program has seen."""
         with self._lock:
-            self.board.collect(self.deliver)
             found, self._inbox = self._inbox, {}
+            try:
+                self.board.collect(found)
+            except nixlBackendError:
+                self._inbox = found
+                raise
         if not notif_map:
             return found
         made = {name: list(messages) for name, messages in notif_map.items()}

@@ -34,7 +34,12 @@ nixl_backend_handle = int
 
 _T = TypeVar("_T")
 
-_STATES = {nixl_status_t.NIXL_SUCCESS: "DONE", nixl_status_t.NIXL_IN_PROG: "PROC"}
+
+def _state(status: nixl_status_t) -> str:
+    # A table of them would cost more: to hash a member is a call of Python.
+    if status is nixl_status_t.NIXL_SUCCESS:
+        return "DONE"
+    return "PROC" if status is nixl_status_t.NIXL_IN_PROG else "ERR"
 
 
 class nixl_thread_sync_t(Enum):
@@ -466,7 +471,7 @@ class nixl_agent:
         nixlBackendError
             The bytes could not be moved.
         """
-        return _STATES.get(self.agent.postXferReq(handle._handle, notif_msg), "ERR")
+        return _state(self.agent.postXferReq(handle._handle, notif_msg))
 
     def check_xfer_state(self, handle: nixl_xfer_handle) -> str:
         """Return ``"PROC"`` or ``"DONE"``: then the bytes are there, and the notification is sent.
@@ -478,7 +483,7 @@ class nixl_agent:
         nixlRemoteDisconnectError, nixlBackendError
             It failed.
         """
-        return _STATES.get(self.agent.getXferStatus(handle._handle), "ERR")
+        return _state(self.agent.getXferStatus(handle._handle))
 
     def get_xfer_telemetry(self, handle: nixl_xfer_handle) -> nixlXferTelemetry:
         """Return what a transfer took: startTime, postDuration, xferDuration (microseconds), totalBytes, descCount.
@@ -530,7 +535,7 @@ class nixl_agent:
         nixlBackendError
             Another process wrote nonsense where its notifications stand.
         """
-        return self.agent.getNotifs({}, self._handles(backends))
+        return self.agent.getNotifs({}, self._handles(backends) if backends else ())
 
     def update_notifs(self, backends: list[str] = []) -> dict[str, list[bytes]]:  # noqa: B006
         """Return ``notifs``: all notifications that this method has fetched and nobody has taken out."""

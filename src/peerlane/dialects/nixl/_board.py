@@ -17,7 +17,6 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import TypeAlias
 
 from peerlane.diagnostics import event_log
@@ -31,12 +30,14 @@ _CHUNK = _RING // 4
 _PAGE = 4096
 _WORDS_AT = _PAGE
 _HEADS_AT = _WORDS_AT + 8 * LINES
+_HEADS_END = _HEADS_AT + 8 * _LANES
 _TAILS_AT = _HEADS_AT + _PAGE
 _RINGS_AT = _TAILS_AT + _PAGE
 _SIZE = _RINGS_AT + _LANES * _RING
 _MAGIC = b"plnixl01"
 _HEADER = struct.Struct("<8s16s")
 _RECORD = struct.Struct("<IHH")  # bytes of it all, bytes of the sender's name, whether more follows
+_BEGIN = _RECORD.size
 _LOCK = struct.Struct("hhxxxxqqixxxx")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PAUSE = 0.001  # seconds between two looks for room in a ring
@@ -102,16 +103,19 @@ class _Board:
             self.fd = -1
 
     def _write(self, lane: int, at: int, data: bytes) -> None:
-        base, at = _RINGS_AT + lane * _RING, at % _RING
-        fits = min(len(data), _RING - at)
-        self.memory[base + at : base + at + fits] = data[:fits]
-        if fits < len(data):
-            self.memory[base : base + len(data) - fits] = data[fits:]
+        base, at, size = _RINGS_AT + lane * _RING, at % _RING, len(data)
+        if at + size <= _RING:
+            self.memory[base + at : base + at + size] = data
+        else:
+            fits = _RING - at
+            self.memory[base + at : base + _RING] = data[:fits]
+            self.memory[base : base + size - fits] = data[fits:]
 
     def _read(self, lane: int, at: int, size: int) -> bytes:
         base, at = _RINGS_AT + lane * _RING, at % _RING
-        found = self.memory[base + at : base + min(at + size, _RING)]
-        return found if len(found) == size else found + self.memory[base : base + size - len(found)]
+        if at + size <= _RING:
+            return self.memory[base + at : base + at + size]
+        return self.memory[base + at : base + _RING] + self.memory[base : base + at + size - _RING]
 
 
 class OwnBoard(_Board):
@@ -142,41 +146,48 @@ class OwnBoard(_Board):
         self.words[line] = 0
         self._free.append(line)
 
-    def collect(self, deliver: Callable[[str, bytes], object]) -> None:
-        """Hand over the notifications that other processes have sent.
+    def collect(self, inbox: dict[str, list[bytes]]) -> None:
+        """Append the notifications that other processes have sent to those of each agent.
 
         Raises
         ------
         nixlBackendError
             A process wrote nonsense; the rest of its lane is dropped.
         """
-        heads = self.memory[_HEADS_AT : _HEADS_AT + 8 * _LANES]
+        heads = self.memory[_HEADS_AT:_HEADS_END]
         if heads == self._seen:
             return
-        self._take(heads, deliver)
-
-    def _take(self, heads: bytes, deliver: Callable[[str, bytes], object]) -> None:
-        for lane, head in enumerate(memoryview(heads).cast("Q")):
-            at = self._read_to[lane]
-            while at != head:
-                known = head - at
-                size, named, more = _RECORD.unpack(self._read(lane, at, _RECORD.size))
-                if not _RECORD.size + named <= size <= known <= _RING or more > 1:
-                    self._read_to[lane] = self.tails[lane] = head
-                    raise nixlBackendError(
-                        f"a process that sends notifications wrote {known:,} bytes that are none",
-                        "look for stray writes in that process",
-                    )
-                record = self._read(lane, at, size)
-                key = (self.ident, lane, at)
-                at += size
-                self._read_to[lane] = self.tails[lane] = at
-                self._parts.setdefault(lane, []).append(record[_RECORD.size + named :])
-                if not more:
-                    name = record[_RECORD.size : _RECORD.size + named].decode(errors="replace")
-                    message = b"".join(self._parts.pop(lane))
-                    deliver(name, logged(message, *key) if event_log.active else message)
+        lanes = (len(heads.rstrip(b"\0")) + 7) // 8  # behind the last one that was ever used
+        for lane, head in enumerate(memoryview(heads).cast("Q")[:lanes]):
+            if head != self._read_to[lane]:
+                self._take(lane, head, inbox)
         self._seen = heads
+
+    def _take(self, lane: int, head: int, inbox: dict[str, list[bytes]]) -> None:
+        at = self._read_to[lane]
+        while at != head:
+            size, named, more = _RECORD.unpack(self._read(lane, at, _BEGIN))
+            if not _BEGIN + named <= size <= head - at <= _RING or more > 1:
+                self._read_to[lane] = self.tails[lane] = head
+                raise nixlBackendError(
+                    f"a process that sends notifications wrote {head - at:,} bytes that are none",
+                    "look for stray writes in that process",
+                )
+            record = self._read(lane, at, size)
+            message, place = record[_BEGIN + named :], at
+            self._read_to[lane] = self.tails[lane] = at = at + size
+            if more or lane in self._parts:
+                self._parts.setdefault(lane, []).append(message)
+                if more:
+                    continue
+                message = b"".join(self._parts.pop(lane))
+            if event_log.active:
+                message = logged(message, self.ident, lane, place)
+            name = record[_BEGIN : _BEGIN + named].decode(errors="replace")
+            if name in inbox:
+                inbox[name].append(message)
+            else:
+                inbox[name] = [message]
 
 
 class OtherBoard(_Board):
@@ -241,34 +252,34 @@ class OtherBoard(_Board):
                 return
             if self._lane < 0:
                 self._lane = self._claim()
-            begin = not self._waiting
+            was_waiting = bool(self._waiting)
             for at in range(0, len(message) or 1, _CHUNK):
                 piece, more = message[at : at + _CHUNK], at + _CHUNK < len(message)
-                head = _RECORD.pack(_RECORD.size + len(name) + len(piece), len(name), more)
-                self._waiting.append((head + name + piece, past))
-            if begin and not self._move():
+                record = _RECORD.pack(_BEGIN + len(name) + len(piece), len(name), more) + name + piece
+                if self._waiting or not self._put(record, past):
+                    self._waiting.append((record, past))
+            if self._waiting and not was_waiting:
                 threading.Thread(target=self._go_on, name="peerlane nixl", daemon=True).start()
 
-    def _move(self) -> bool:
-        """Write what fits; return whether all has gone."""
-        lane, head = self._lane, self.heads[self._lane]
-        while self._waiting:
-            record, past = self._waiting[0]
-            if head + len(record) - self.tails[lane] > _RING:
-                return False
-            self._write(lane, head, record)
-            if event_log.active:
-                log_sent(key_of(self.ident, lane, head), past)
-            head += len(record)
-            self.heads[lane] = head
-            self._waiting.popleft()
+    def _put(self, record: bytes, past: Past) -> bool:
+        """Write a record, if there is room."""
+        lane, size = self._lane, len(record)
+        head = self.heads[lane]
+        if head + size - self.tails[lane] > _RING:
+            return False
+        self._write(lane, head, record)
+        if event_log.active:
+            log_sent(key_of(self.ident, lane, head), past)
+        self.heads[lane] = head + size
         return True
 
     def _go_on(self) -> None:
         while self._process >= 0 and not self.has_ended(time.monotonic()):
             time.sleep(_PAUSE)
             with self._guard:
-                if self._process < 0 or self._move():
+                while self._process >= 0 and self._waiting and self._put(*self._waiting[0]):
+                    self._waiting.popleft()
+                if not self._waiting:
                     return
 
     def _claim(self) -> int:

@@ -158,9 +158,12 @@ class Request:
                     raw.quick_copy(dst, src, size, False)
                 if self._calls is not None:
                     self._calls()
-                self._finish(self.message)
-            else:
-                self._submit()
+                if self.message is not None:
+                    self.peer.send(self.message)
+                self._status = nixl_status_t.NIXL_SUCCESS
+                self.post_time = self.time = time.monotonic() - start
+                return self._status
+            self._submit()
         except (Error, Failure) as error:
             self._fail(error)
         self.post_time = time.monotonic() - start
@@ -207,14 +210,9 @@ class Request:
         except Error as error:
             self._fail(error)
         else:
-            self._finish(None)
+            self._status = nixl_status_t.NIXL_SUCCESS
+            self.time = time.monotonic() - self.start
         return True
-
-    def _finish(self, message: bytes | None) -> None:
-        if message is not None:
-            self.peer.send(message)
-        self._status = nixl_status_t.NIXL_SUCCESS
-        self.time = time.monotonic() - self.start
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
