@@ -52,8 +52,8 @@ class Program:
             self.call(kind)
         for kind in self.drawn.choices(kinds, weights, k=CALLS - 6):
             self.call(kind)
-        self.settle()
-        left = [sorted(agent.get_new_notifs().items()) for agent in self.agents]
+        self.go_on()
+        left = [sorted(each for each in agent.notifs.items() if each[1]) for agent in self.agents]
         return [*self.outcomes, repr(left), self.sums()]
 
     def call(self, kind):
@@ -73,6 +73,12 @@ class Program:
     def sums(self):
         """Return a checksum of all arrays."""
         return f"{zlib.crc32(b''.join(each.tobytes() for each in self.arrays)):08x}"
+
+    def go_on(self):
+        """Let notifications arrive."""
+        deadline = time.monotonic() + QUIET
+        while time.monotonic() < deadline:
+            self.settle()
 
     def settle(self):
         """Let every agent go on for a while, without taking notifications out."""
@@ -311,9 +317,7 @@ class Program:
         agent = self.agents[one]
 
         def call():
-            deadline = time.monotonic() + QUIET
-            while time.monotonic() < deadline:
-                self.settle()
+            self.go_on()
             found, agent.notifs = agent.notifs, {}
             return repr(sorted((name, each) for name, each in found.items() if each))
 
@@ -326,9 +330,7 @@ class Program:
         agent = self.agents[one]
 
         def call():
-            deadline = time.monotonic() + QUIET
-            while time.monotonic() < deadline:
-                self.settle()
+            self.go_on()
             return agent.check_remote_xfer_done(self.names[other], tag, tag_is_prefix=prefix)
 
         return f"{one}.check_done {other} {tag} {prefix}", call

@@ -89,6 +89,37 @@ def test_nixl_read_from_another_process_brings_its_bytes(ends: Ends, mine: str, 
     assert (found[:4096] == (3 if theirs == "VRAM" else 4)).all()
 
 
+def test_nixl_host_view_of_device_memory_is_registered_as_dram_and_written_by_another_process(
+    ends: Ends,
+) -> None:
+    told, at = ends.other.run(
+        "held = pl.devices()[0].allocate(4 << 20)\n"
+        "held.fill(0)\n"
+        "seen = held.view()\n"
+        "agent.register_memory([(seen.ctypes.data, seen.nbytes, 0, '')], 'DRAM')\n"
+        "result = [agent.get_agent_metadata().hex(), seen.ctypes.data]"
+    )
+    ends.agent.add_remote_agent(bytes.fromhex(told))
+    here = ends.agent.get_xfer_descs([(address_of(ends.dram), 4096, 0)], "DRAM")
+    there = ends.agent.get_xfer_descs([(at + 64, 4096, 0)], "DRAM")
+    assert finish(ends.agent, ends.agent.initialize_xfer("WRITE", here, there, "other")) == "DONE"
+    found = bytes.fromhex(ends.other.run("result = held.view()[:4200].tobytes().hex()"))
+    assert found == bytes(64) + ends.dram[:4096].tobytes() + bytes(40)
+
+
+def test_nixl_small_device_memory_with_a_view_is_refused_with_what_to_do(ends: Ends) -> None:
+    held = pl.devices()[0].allocate(64)
+    seen = held.view()
+    ends.agent.register_memory([(held.address, 64, 0, "")], "VRAM")
+    with pytest.raises(
+        _bindings.nixlBackendError, match="delete the view or synchronize first, or allocate 2 MiB"
+    ):
+        ends.agent.get_agent_metadata()
+    del seen
+    gc.collect()
+    assert ends.agent.get_agent_metadata()
+
+
 def test_nixl_agent_that_did_not_load_metadata_hears_who_loaded_its_own(shared: Shared) -> None:
     _, _, other = shared
     agent = nixl_agent("unknown to the other")
