@@ -43,3 +43,5 @@ def test_nixl_mistake_is_a_race_between_the_transfer_and_the_other_line(
     found = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]
     assert found, f"{told(done.findings)}\n{done.output}"
     assert found[0]["kind"] == "race"
+    call = "check_xfer_state" if mistake == "reused block" else "check_remote_xfer_done"
+    assert f"nixl_agent.{call}" in found[0]["missing"]

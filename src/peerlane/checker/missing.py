@@ -66,6 +66,13 @@ _CALLS = {
         sync="hipStreamSynchronize",
         event="hipStreamWaitEvent",
     ),
+    "nixl": _Calls(
+        wait="nixl_agent.check_remote_xfer_done",
+        record="nixl_agent.transfer",
+        token="notification",
+        sync="nixl_agent.check_xfer_state",
+        event="nixl_agent.check_xfer_state",
+    ),
     "hcomm": _Calls(
         wait="HcommChannelNotifyWaitOnThread",
         record="HcommChannelNotifyRecordOnThread",
@@ -137,6 +144,11 @@ def missing_order(
             )
         case "answer":
             return _answer(data, first, second, calls)
+        case "meeting" if first.dialect == "nixl" and first.data["stream"]:
+            return (
+                f"a look ({calls.wait}) of {second.owner} for the notification of the transfer that {first.owner} "
+                f"begins at {first.line}; it must come before {second.line}"
+            )
         case "meeting":
             over = f" and a synchronization ({calls.sync}) with {first.actor}" if first.data["stream"] else ""
             way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"

@@ -249,16 +249,16 @@ def test_nixl_nonsense_in_a_lane_is_named_once_and_then_forgotten(ends: Ends) ->
 
 
 def test_nixl_host_memory_that_is_gone_fails_the_transfer_and_not_the_process(ends: Ends) -> None:
-    ends.other.run(
+    told, at = ends.other.run(
         "import mmap\n"
         "gone = mmap.mmap(-1, 8192)\n"
         "at = np.frombuffer(gone, np.uint8).ctypes.data\n"
         "agent.register_memory([(at, 8192, 0, '')], 'DRAM')\n"
         "result = [agent.get_agent_metadata().hex(), at]\n"
     )
-    told, at = ends.other.run("result = [agent.get_agent_metadata().hex(), at]")
     ends.agent.add_remote_agent(bytes.fromhex(told))
-    ends.other.run("import gc; gc.collect(); gone.close()")
+    no_access = "ctypes.CDLL(None).mprotect(ctypes.c_void_p(at), ctypes.c_size_t(8192), 0)"
+    assert ends.other.run(f"import ctypes; result = {no_access}") == 0
     here = ends.agent.get_xfer_descs([(address_of(ends.dram), 4096, 0)], "DRAM")
     handle = ends.agent.initialize_xfer(
         "WRITE", here, ends.agent.get_xfer_descs([(at, 4096, 0)], "DRAM"), "other", b"never"
