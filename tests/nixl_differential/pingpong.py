@@ -1,0 +1,120 @@
+"""Times a write and its notification between two processes, on the vendor's wheel and on the dialect.
+
+``python -m nixl_differential.pingpong VENDOR``: VENDOR is an interpreter that has the wheel.  Both take turns for
+seven rounds.  Each round is half a round trip, the median of many; the figure is the median of the rounds' ratios.
+``python pingpong.py KIND BYTES TIMES`` is one round.
+"""
+
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+ROUNDS = 7
+CASES = (("VRAM", 8, 3000), ("DRAM", 8, 3000), ("VRAM", 64 << 20, 15), ("DRAM", 64 << 20, 15))
+SECONDS = 120.0
+
+
+def side(me, other, pipe, kind, size, times):
+    """Write to the other process and wait for its notification, or the other way round."""
+    import numpy as np
+    from nixl._api import nixl_agent, nixl_agent_config
+
+    agent = nixl_agent(me, nixl_agent_config(enable_prog_thread=False))
+    if kind == "VRAM":
+        import peerlane as pl
+
+        held = [pl.devices()[0].allocate(size) for _ in range(2)]
+        for each in held:
+            each.fill(0)
+        near, mine = (each.address for each in held)
+    else:
+        held = [np.zeros(size, np.uint8) for _ in range(2)]
+        near, mine = (each.ctypes.data for each in held)
+    for address in (near, mine):
+        agent.register_memory([(address, size, 0, "")], kind)
+    pipe.send((agent.get_agent_metadata(), mine))
+    metadata, far = pipe.recv()
+    agent.add_remote_agent(metadata)
+    descs = (agent.get_xfer_descs([(address, size, 0)], kind) for address in (near, far))
+    handle = agent.initialize_xfer("WRITE", *descs, other, b"x")
+
+    def write():
+        state = agent.transfer(handle)
+        while state == "PROC":
+            state = agent.check_xfer_state(handle)
+
+    def hear():
+        while not agent.get_new_notifs():
+            pass
+
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        for step in (write, hear) if me == "a" else (hear, write):
+            step()
+        found.append(time.perf_counter() - begin)
+    pipe.send(statistics.median(found) / 2 * 1e6)
+    pipe.recv()
+
+
+def one_round(kind, size, times):
+    """Print the microseconds of one round."""
+    context = multiprocessing.get_context("spawn")
+    first, second = context.Pipe()
+    other = context.Process(target=side, args=("b", "a", second, kind, size, times), daemon=True)
+    other.start()
+
+    class Ours:
+        """The first side's end of the pipe; its last message is the result."""
+
+        send = staticmethod(lambda what: first.send(what) if isinstance(what, tuple) else print(f"us {what}"))
+
+        @staticmethod
+        def recv():
+            found = first.recv()
+            if not isinstance(found, tuple):
+                first.send("over")
+            return found
+
+    side("a", "b", Ours, kind, size, times)
+    other.join(10)
+
+
+def timed(command, *case):
+    """Run one round; return its microseconds."""
+    env = {**os.environ, "NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "fatal"}
+    done = subprocess.run(
+        [*command, __file__, *map(str, case)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    return next(float(line[3:]) for line in done.stdout.splitlines() if line.startswith("us "))
+
+
+def main(vendor):
+    """Print the ratios."""
+    ours = [sys.executable, "-m", "peerlane", "run", "--dialect", "nixl"]
+    for kind, size, times in CASES:
+        rounds = [
+            (timed(ours, kind, size, times), timed([vendor], "DRAM", size, times)) for _ in range(ROUNDS)
+        ]
+        ratios = sorted(mine / theirs for mine, theirs in rounds)
+        mine, theirs = (statistics.median(each) for each in zip(*rounds, strict=True))
+        print(
+            f"{kind}, {size:,} bytes: {mine:,.1f} us, the wheel's DRAM {theirs:,.1f} us, ratio "
+            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        main(sys.argv[1])
+    else:
+        one_round(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
