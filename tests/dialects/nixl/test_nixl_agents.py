@@ -222,6 +222,26 @@ def test_nixl_use_of_freed_device_memory_names_the_line_that_freed_it(pair: Pair
         pair.a.check_xfer_state(handle)
 
 
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_nixl_transfer_whose_second_piece_was_freed_fails_as_a_whole(pair: Pair, size: int) -> None:
+    targets = [pl.devices()[1].allocate(size) for _ in range(2)]
+    source = pl.devices()[0].allocate(size)
+    source.fill(4)
+    pair.a.register_memory([(source.address, size, 0, "")], "VRAM")
+    far = [(each.address, size, 1) for each in targets]
+    pair.b.register_memory([(*row, "") for row in far], "VRAM")
+    pair.a.add_remote_agent(pair.b.get_agent_metadata())
+    local = pair.a.get_xfer_descs([(source.address, size, 0)] * 2, "VRAM")
+    handle = pair.a.initialize_xfer("WRITE", local, pair.a.get_xfer_descs(far, "VRAM"), "b", b"never")
+    targets[1].close()
+    with pytest.raises(_bindings.nixlBackendError, match="freed by"):
+        finish(pair.a, handle)
+    assert pair.b.get_new_notifs() == {}
+    handle.release()
+    assert finish(pair.a, pair.make(message=b"goes on")) == "DONE"
+    assert heard(pair.b) == {"a": [b"goes on"]}
+
+
 def test_nixl_removed_agent_is_not_found_even_when_it_is_back(pair: Pair) -> None:
     handle = pair.make()
     pair.a.remove_remote_agent("b")

@@ -175,8 +175,13 @@ class Request:
         if self._stream is None:
             self._stream = self._new_stream()
         stream = self._stream
-        for dst, src, size in self._copies:
-            raw.copy(dst, src, size, stream=stream)
+        try:
+            for dst, src, size in self._copies:
+                raw.copy(dst, src, size, stream=stream)
+        except Error:
+            stream.abort(close=True)  # what was queued before the refusal
+            self._stream = None
+            raise
         if self._calls is not None:
             stream.launch_callback(self._call)
         self._over.clear()
