@@ -17,6 +17,7 @@ from helpers.promises import Node
 from peerlane.diagnostics import live_objects
 from peerlane.dialects.nixl import _api, _bindings
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
+from peerlane.dialects.nixl._transfers import Request
 
 
 class Pair:
@@ -173,15 +174,28 @@ def test_nixl_release_of_a_running_transfer_sends_no_notification(pair: Pair) ->
     pair.a.add_remote_agent(pair.b.get_agent_metadata())
     descs = (pair.a.get_xfer_descs([(address_of(each), size, 0)], "DRAM") for each in (big, target))
     handle = pair.a.initialize_xfer("WRITE", *descs, "b", b"never")
-    state = pair.a.transfer(handle)
-    if state == "PROC":
-        with pytest.raises(_bindings.nixlRepostActiveError, match="under way"):
-            pair.a.transfer(handle)
+    pair.a.transfer(handle)
     pair.a.release_xfer_handle(handle)
     assert "released=True" in repr(handle)
     told = pair.b.get_new_notifs()
     assert told == {} or (told == {"a": [b"never"]} and target.all())
     assert told == {} or os.environ.get("PEERLANE_SCHEDULE") != "lazy"
+
+
+def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = pair.make(message=b"once")
+    finish(pair.a, handle)
+    request = pair.a.agent._requests[handle._handle]
+    with pl.devices()[0].create_stream() as stream, monkeypatch.context() as patched:
+        patched.setattr(request, "_event", stream.record())
+        patched.setattr(Request, "_see", lambda request: False)
+        assert pair.a.check_xfer_state(handle) == "DONE"
+        with pytest.raises(
+            _bindings.nixlRepostActiveError, match="post it again when check_xfer_state says DONE"
+        ):
+            pair.a.transfer(handle)
+    assert heard(pair.b) == {"a": [b"once"]}
+    assert pair.b.get_new_notifs() == {}
 
 
 def test_nixl_write_after_deregistration_is_refused_and_changes_nothing(pair: Pair) -> None:

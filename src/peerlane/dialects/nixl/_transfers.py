@@ -224,7 +224,6 @@ class Request:
             what = f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} failed"
             known = error if isinstance(error, Failure) else failure_of(error, what)
             self._failure = type(known), known.said, known.remedy
-        self._status = nixl_status_t.NIXL_ERR_BACKEND
 
     def status(self) -> nixl_status_t:
         """Return whether it is done; raise what it failed of."""
