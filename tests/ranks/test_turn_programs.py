@@ -79,8 +79,10 @@ def _run(path: Path, ranks: int, seed: int, tmp_path: Path, command: str = "laun
     findings = json.loads(found.read_text())["findings"] if more else []
     told = [(each["kind"], each["certain"], each["count"], each["message"]) for each in findings]
     said = sorted(done.stdout.splitlines(), key=lambda line: line.partition("]")[0])
-    # A callback may end between two steps, or one step later.
-    steps = sorted((line["rank"], line["steps"]) for line in lines if path.stem != "callbacks")
+    # A callback may end between two steps, or one step later.  Outside of its groups (-1) a process has no turns.
+    steps = sorted(
+        (line["rank"], line["steps"]) for line in lines if path.stem != "callbacks" and line["rank"] >= 0
+    )
     reasons = {(line["why"], line["about"]) for line in lines if "why" in line}
     return Ran(said, steps, reasons, sorted(told))
 
