@@ -66,9 +66,10 @@ def test_barrier_workspaces_differ_raises_invalid_value(node: Node) -> None:
 def test_recv_peer_left_before_first_call_raises_peer_lost(node: Node) -> None:
     """Rank 0 closed its group before this rank looked: that is ``PeerLost``, not a false claim."""
     node()
-    has_closed = threading.Event()
+    has_closed, have_groups = threading.Event(), threading.Barrier(2)
 
     def work(group: pl.Group) -> None:
+        have_groups.wait(30)  # only then does the first call prepare the other rank
         if group.rank == 0:
             with group.device.create_stream() as stream:
                 group.send(np.zeros(8, np.uint8), 1, stream=stream)
