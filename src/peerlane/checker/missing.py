@@ -70,6 +70,7 @@ _CALLS = {
         wait="nixl_agent.check_remote_xfer_done",
         record="nixl_agent.transfer",
         token="notification",
+        fifo="",
         sync="nixl_agent.check_xfer_state",
         event="nixl_agent.check_xfer_state",
     ),
