@@ -315,8 +315,9 @@ class Analysis {
         log::Reader reader;
         const bool may_give_back;
         const log::Record* now = nullptr;   // the next one to take
-        bool is_over = false, has_ended = false, has_outside = false, has_lost_threads = false;
-        uint64_t outside_ns = 0, events = 0, end_ns = 0;
+        bool is_over = false, has_ended = false, has_lost_threads = false;
+        uint64_t outside_ns = UINT64_MAX;   // since when it can talk to others in a way that is not logged
+        uint64_t events = 0, end_ns = 0;
         std::string problem;
         std::unordered_map<uint32_t, std::unique_ptr<Thread>> threads;
         std::unordered_map<uint32_t, uint32_t> bodies;   // threads that run a callback -> what its body is
@@ -328,6 +329,11 @@ class Analysis {
         std::unordered_map<uint64_t, Lease> leases;
         uint32_t last_origins[2] = {0, 0};   // which the next accesses often have too
         std::unordered_map<uint64_t, LooseWrite> loose_writes;     // by stream: the last one
+
+        void note_outside(uint64_t time_ns) { outside_ns = std::min(outside_ns, time_ns); }
+    };
+    struct File {   // which logs wrote it and which looked at it, each since when
+        std::vector<std::pair<uint32_t, uint64_t>> wrote, looked;
     };
     enum class Step : uint8_t { taken, blocked };
 
@@ -337,6 +343,7 @@ class Analysis {
     Step step(uint32_t log, const Event& event, bool give_up);
     static bool may_unblock(log::Kind kind);
     void read_gap(uint32_t log, const Event& event);
+    void use_file(uint32_t log, const Event& event);
 
     // order.cpp
     Actor new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel);
@@ -477,6 +484,7 @@ class Analysis {
     std::vector<Vain> vain_;
     ByPair<bool> awaited_;           // lines for which an operation waited then
     std::unordered_map<uint64_t, Signal> signals_;
+    std::unordered_map<uint64_t, File> files_;   // by path
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;
     ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far

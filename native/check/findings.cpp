@@ -53,7 +53,7 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     const auto can_tell = [&](uint32_t log, uint32_t thread) {
         if (log == second.log) return thread != second.thread;
         const Log &one = *logs_[log], &other = *logs_[second.log];
-        return one.has_outside && one.outside_ns <= second.time_ns && other.has_outside && other.outside_ns <= second.time_ns;
+        return one.outside_ns <= second.time_ns && other.outside_ns <= second.time_ns;
     };
     if (actor.role == Role::thread && first.time_ns <= second.time_ns && can_tell(first.log, first.thread)) return true;
     for (const Learned& each : actor.learned)

@@ -154,6 +154,22 @@ bool Analysis::may_unblock(Kind kind) {
     return kind != Kind::access && kind != Kind::host_access && kind != Kind::sync;
 }
 
+// A process that looks at what another one wrote may learn from it what it likes.
+void Analysis::use_file(uint32_t log, const Event& event) {
+    File& file = files_[event.a()];
+    const uint64_t time_ns = event.head.time_ns;
+    const auto meet = [&](std::vector<std::pair<uint32_t, uint64_t>>& own, const std::vector<std::pair<uint32_t, uint64_t>>& others) {
+        own.emplace_back(log, time_ns);
+        for (const auto& [other, since_ns] : others) {
+            if (other == log) continue;
+            logs_[other]->note_outside(since_ns);
+            logs_[log]->note_outside(time_ns);
+        }
+    };
+    if (event.b() & log::kWrote) meet(file.wrote, file.looked);
+    if (event.b() & log::kLooked) meet(file.looked, file.wrote);
+}
+
 void Analysis::read_gap(uint32_t log, const Event& event) {
     // The reader's header counts the events that were dropped; nothing before the gap may be used any more.
     (void)event;
@@ -184,8 +200,10 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         read_gap(log, event);
         return Step::taken;
     case Kind::outside:
-        if (!here.has_outside) here.outside_ns = head.time_ns;
-        here.has_outside = true;
+        if (event.a() == 0)
+            here.note_outside(head.time_ns);
+        else
+            use_file(log, event);
         return Step::taken;
     case Kind::ended:
         here.has_ended = true;

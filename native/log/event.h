@@ -61,7 +61,7 @@ enum class Kind : uint8_t {
     // One operation of a group; its own traffic is not logged.
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
     collected,        // it is over for (stream, sequence); only for stream 0
-    outside,          // the process can talk to others in a way that is not logged; a = a name's number
+    outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a file; b = kWrote, kLooked
     ended,            // the process left its node in an orderly way
     // In the logs that this process reads itself: an observer's, and a trace's, which also has `event_wait`.
     op_submitted,     // spans; a, b = what it records or waits for: stream and sequence of the mark, or this process's notify
@@ -95,6 +95,7 @@ constexpr uint64_t kProcess = 3;             // a of a key
 constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 
 // Head.flags
+constexpr uint64_t kWrote = 1, kLooked = 2;   // what a process did with a file
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
 constexpr uint8_t kShared = 2;
 constexpr uint8_t kEnd = 4;

@@ -81,38 +81,42 @@ std::string text_of(PyObject* object) {
     return "?";
 }
 
-std::string frame_text(PyObject* object, int offset) {
-    auto* const code = reinterpret_cast<PyCodeObject*>(object);
+PyObject* name_of(PyObject* code) {
 #if PY_VERSION_HEX >= 0x030B0000
-    PyObject* const name = code->co_qualname;
+    return reinterpret_cast<PyCodeObject*>(code)->co_qualname;
 #else
-    PyObject* const name = code->co_name;
+    return reinterpret_cast<PyCodeObject*>(code)->co_name;
 #endif
-    const int line = PyCode_Addr2Line(code, offset);
-    return "[" + log::quoted(text_of(code->co_filename)) + ", " + std::to_string(line > 0 ? line : code->co_firstlineno) + ", " +
-           log::quoted(text_of(name)) + "]";
 }
 
-// Whose calls the program makes here: the package that is called, of those in peerlane.dialects; empty: of none.
-std::string_view dialect_here() {
+std::string frame_text(PyObject* object, int offset) {
+    auto* const code = reinterpret_cast<PyCodeObject*>(object);
+    const int line = PyCode_Addr2Line(code, offset);
+    return "[" + log::quoted(text_of(code->co_filename)) + ", " + std::to_string(line > 0 ? line : code->co_firstlineno) + ", " +
+           log::quoted(text_of(name_of(object))) + "]";
+}
+
+// What the program calls here of those in peerlane.dialects, as members of a JSON object: the package and the function.
+std::string dialect_here() {
     constexpr std::string_view kDialects = "peerlane.dialects.";
-    std::string_view found;
+    std::string_view dialect;
+    nb::object called;
     Frame frame;
     for (; frame && is_own_frame(frame, frame.code()); frame.go_back()) {
         const std::string_view module = module_of(frame);
-        if (!module.starts_with(kDialects) || module[kDialects.size()] == '_') continue;
+        if (!module.starts_with(kDialects)) continue;
+        called = nb::borrow(name_of(frame.code()));
         const std::string_view name = module.substr(kDialects.size());
-        found = name.substr(0, name.find('.'));
+        if (name[0] != '_') dialect = name.substr(0, name.find('.'));
     }
-    return found;
+    if (dialect.empty()) return "";
+    return ", \"dialect\": " + log::quoted(std::string(dialect)) + ", \"call\": " + log::quoted(text_of(called.ptr()));
 }
 
 void write_site(const SiteKey& key, uint32_t number) {
     std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
     for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
-    line += "]";
-    if (const std::string_view dialect = dialect_here(); !dialect.empty()) line += ", \"dialect\": " + log::quoted(std::string(dialect));
-    log::write_name(line + "}");
+    log::write_name(line + "]" + dialect_here() + "}");
 }
 
 uint32_t find_new_site(const SiteKey& key) {

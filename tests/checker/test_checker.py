@@ -60,6 +60,7 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
         "stream": 4,
         "callback": 0,
         "verb": "Channel.write",
+        "call": "Channel.write",
         "access": "write",
         "callers": [["p.py", 90, "main"]],
         "event": 2,

@@ -30,6 +30,7 @@ def site(file: Path | str, line: int, **changed: Any) -> dict[str, Any]:
         "thread": 72,
         "stream": 2,
         "verb": "Channel.write",
+        "call": "Channel.write",
         "access": "write",
         "callers": [],
         "event": 1044,
@@ -44,7 +45,7 @@ def race(file: Path | str, **changed: Any) -> dict[str, Any]:
         "count": 1,
         "sites": [
             site(file, 3, function="send"),
-            site(file, 5, function="look", rank=1, stream=0, verb="Buffer.view", access="read"),
+            site(file, 5, function="look", rank=1, stream=0, call="Buffer.view", access="read"),
         ],
         "memory": {"rank": 1, "allocation": 3, "size": 4096, "made": [str(file), 1]},
         "bytes": [0, 64],

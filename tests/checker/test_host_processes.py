@@ -21,8 +21,24 @@ def test_order_of_processes_that_python_makes_is_seen(way: str) -> None:
     assert "not complete" not in done.output
 
 
-def test_order_of_processes_by_sockets_is_not_seen_and_labelled() -> None:
-    done = checked_program(PROGRAM, "sockets")
+@pytest.mark.parametrize("way", ["pipe", "queue", "join", "executor"])
+@pytest.mark.parametrize("method", ["forkserver", "preloaded"])
+def test_order_of_processes_that_a_fork_server_starts_is_seen(way: str, method: str) -> None:
+    done = checked_program(PROGRAM, way, method)
+    assert (done.code, told(done.findings)) == (0, ""), done.output
+    assert "not complete" not in done.output
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_race_of_two_children_is_certain(method: str) -> None:
+    done = checked_program(PROGRAM, "siblings", method)
+    assert done.code == 3, done.output
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output
+
+
+@pytest.mark.parametrize("way", ["sockets", "files", "folders", "shared_memory"])
+def test_order_of_processes_by_other_means_is_not_seen_and_labelled(way: str) -> None:
+    done = checked_program(PROGRAM, way)
     assert done.code == 0, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", False)}, done.output
 

@@ -11,6 +11,8 @@ import pytest
 from helpers.event_logs import COLLECTIVE, FLAG, KIND, OP, Clock, EventLog
 from peerlane._check import Analysis
 
+WROTE, LOOKED = 1, 2  #: what a process did with a file
+
 pytestmark = pytest.mark.any_schedule
 
 A, B, HERE = (1, 0, 64), (2, 0, 64), (3, 0, 64)
@@ -744,11 +746,44 @@ def test_two_processes_that_can_talk_unseen_make_the_race_uncertain(tmp_path: Pa
         (folder := tmp_path / str(outside)).mkdir()
         world = World(folder)
         for log in world.logs if outside else ():
-            log.write(KIND.outside, 1)
+            log.write(KIND.outside)
         world.logs[0].host_writes(THERE, line=10)
         world.logs[1].host_reads(THERE, line=20)
         (found,) = world.findings()
         assert (found["missing"], found["certain"]) == ("answer", not outside)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_certain"),
+    [
+        ((70, WROTE), (70, LOOKED), False),
+        ((70, LOOKED), (70, WROTE), False),
+        ((70, WROTE | LOOKED), (70, WROTE | LOOKED), False),
+        ((70, WROTE), (71, LOOKED), True),
+        ((70, WROTE), (70, WROTE), True),
+        ((70, LOOKED), (70, LOOKED), True),
+    ],
+)
+def test_file_that_one_process_writes_and_the_other_looks_at_makes_the_race_uncertain(
+    world: World, one: tuple[int, int], other: tuple[int, int], is_certain: bool
+) -> None:
+    zero, first = world.logs
+    zero.host_writes(THERE, line=10)
+    zero.write(KIND.outside, *one)
+    first.write(KIND.outside, *other)
+    first.host_reads(THERE, line=20)
+    (found,) = world.findings()
+    assert found["certain"] is is_certain
+
+
+def test_file_that_is_looked_at_after_the_race_does_not_excuse_it(world: World) -> None:
+    zero, first = world.logs
+    zero.host_writes(THERE, line=10)
+    zero.write(KIND.outside, 70, WROTE)
+    first.host_reads(THERE, line=20)
+    first.write(KIND.outside, 70, LOOKED)
+    (found,) = world.findings()
+    assert found["certain"]
 
 
 def test_race_that_repeats_is_counted(world: World) -> None:

@@ -64,6 +64,7 @@ def finding(program: Path, *, step: int, certain: bool = True) -> dict[str, Any]
             "thread": 100 + rank,
             "stream": int(access == "write"),
             "verb": verb,
+            "call": verb,
             "access": access,
             "callers": [[str(program), 40, "run"]],
             "event": event,

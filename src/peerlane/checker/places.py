@@ -46,6 +46,8 @@ class Place:
         -1 if it is not known.
     named : Frame
         The line by which texts name it.
+    called : str
+        The function that the program called, of a dialect too.
     call : str
         Words before the line in ``point``, where the line alone names two events.
     """
@@ -55,6 +57,7 @@ class Place:
         self.rank: int = data["rank"]
         self.frames = self.log.sites.get(data["site"]) or [("", 0, "")]
         self.dialect = self.log.dialects.get(data["site"], "")
+        self.called = self.log.calls.get(data["site"], self.verb).removeprefix("hcomm.")
         self.named = self.frames[0]
         self.has_file = False
         self.call = ""
@@ -103,7 +106,7 @@ class Place:
         return f"the callback that runs {self.point}" if self.data["body_of"] else self.point
 
     def __format__(self, spec: str) -> str:
-        return f"{self.owner}'s {self.verb}"
+        return f"{self.owner}'s {self.called}"
 
     def as_json(self) -> dict[str, Any]:
         file, line, function = self.frames[0]
@@ -117,6 +120,7 @@ class Place:
             "stream": self.data["stream"],
             "callback": self.data["body_of"],
             "verb": self.verb,
+            "call": self.called,
             "access": self.data["access"],
             "callers": [list(each) for each in self.frames[1:]],
             "event": self.data["event"],
@@ -142,6 +146,6 @@ def tell_apart(first: Place, second: Place, help_place: Place | None) -> None:
 def _calls_of_one_line(first: Place, second: Place) -> tuple[str, str]:
     if first.owner != second.owner:
         return f"{first}", f"{second}"
-    if first.verb != second.verb:
-        return f"the {first.verb}", f"the {second.verb}"
-    return f"the first {first.verb}", f"the second {second.verb}"
+    if first.called != second.called:
+        return f"the {first.called}", f"the {second.called}"
+    return f"the first {first.called}", f"the second {second.called}"

@@ -144,8 +144,8 @@ def _told(site: Mapping[str, Any]) -> dict[str, Any]:
 
 def what_of(site: Mapping[str, Any]) -> str:
     """Return what a line did: ``Channel.write (write)``."""
-    is_told = site["access"] in site["verb"] or site["verb"] in _SAY_ALL
-    return str(site["verb"]) if is_told else f"{site['verb']} ({site['access']})"
+    is_told = site["access"] in site["call"].lower() or site["verb"] in _SAY_ALL
+    return str(site["call"]) if is_told else f"{site['call']} ({site['access']})"
 
 
 def actor_of(site: Mapping[str, Any]) -> str:

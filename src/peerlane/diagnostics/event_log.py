@@ -35,7 +35,6 @@ _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
     KINDS[each] for each in ("access", "post", "take", "forget", "outside")
 )
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
-_outside: set[tuple[str, int]] = set()
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _groups: set[int] = set()
@@ -312,21 +311,14 @@ def forget(key: tuple[int, int]) -> None:
     _core.log_event(_FORGET, a=key[0], b=key[1])
 
 
-def outside(what: str) -> None:
-    """Note, once for each line, that the process can talk to others in a way that the log does not see."""
-    site = _core.log_site()
-    if (what, site) not in _outside:
-        _outside.add((what, site))
-        name(outside=len(_outside), what=what, site=site)
-        _core.log_event(_OUTSIDE, a=len(_outside))
+def outside() -> None:
+    """Note that the process can talk to others in a way that the log does not see."""
+    _core.log_event(_OUTSIDE)
 
 
-def outside_again() -> None:
-    """Note the same in a forked child, which has all that its parent had."""
-    before = sorted(_outside)
-    _outside.clear()
-    if before:
-        outside(before[0][0])
+def used_file(path: str, how: int) -> None:
+    """Note that the process can talk to others that use a file; ``how``: kWrote and kLooked of native/log/event.h."""
+    _core.log_event(_OUTSIDE, a=key_of("file", path)[0], b=how)
 
 
 @contextmanager

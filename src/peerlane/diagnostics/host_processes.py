@@ -2,29 +2,27 @@
 
 While a log is on, these tell it: child processes and their ends, however they are started; the semaphores of
 ``multiprocessing``, and all that is made of them (locks, conditions, events, barriers); its pipes, and all that is
-made of them (queues, pools, executors).  Of other ways to talk (sockets, pipes of the system, mapped files, shared
-memory, and these by functions of a C library) the log has only that they are there.
+made of them (queues, pools, executors).  `peerlane.diagnostics.ways_out` has the rest.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import multiprocessing.connection
+import multiprocessing.forkserver
 import multiprocessing.process
 import multiprocessing.reduction
-import multiprocessing.sharedctypes
 import multiprocessing.synchronize
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any
 
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics import event_log, ways_out
 from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
+from peerlane.diagnostics.ways_out import after, talks, way_out
 
 _numbers = itertools.count(1)
 _forked: Key = 0, 0
@@ -37,7 +35,15 @@ def follow() -> None:
     _follow_ends()
     _follow_semaphores()
     _follow_pipes()
-    _follow_ways_out()
+    ways_out.follow()
+
+
+def _is_started_by(part: str) -> bool:
+    """Return whether a module of ``multiprocessing`` started this interpreter, by the words that it was started with.
+
+    The process does not know its parent until all that it was given is imported.
+    """
+    return any(word.startswith(f"from multiprocessing.{part}") for word in sys.orig_argv)
 
 
 def _unique(*parts: object) -> Key:
@@ -56,16 +62,20 @@ def _follow_forks() -> None:
         if event_log.active:
             take(_forked, 1)
             forget(_forked)
-            event_log.outside_again()
+            if _is_started_by("forkserver") and multiprocessing.parent_process() is None:
+                take(key_of("child", os.getpid()), 1)  # another process asked for it
+            ways_out.again()
 
     os.register_at_fork(before=before, after_in_child=in_child)
 
 
 def _follow_children() -> None:
     """Let a process that was not forked know what its parent did before it was there."""
-    is_of_python = multiprocessing.parent_process() is not None
-    if event_log.is_logged(os.getppid()) and not is_of_python:
-        event_log.outside("inherited descriptors")
+    is_of_python = _is_started_by("")
+    # One that multiprocessing starts gets its descriptors one by one, unless it has them before this is called.
+    is_late = is_of_python and multiprocessing.parent_process() is not None
+    if event_log.is_logged(os.getppid()) and (is_late or not is_of_python):
+        talks()
     if event_log.is_logged(os.getppid()) or is_of_python:
         take(key_of("child", os.getpid()), 1)
 
@@ -75,12 +85,15 @@ def _follow_children() -> None:
 
     def opened(self: Any, _: None) -> None:
         started(self.pid)
-        _way_out("subprocess", 2)
+        way_out(2)
 
-    _after(multiprocessing.process.BaseProcess, "start", lambda self, _: started(self.pid))
-    _after(subprocess.Popen, "__init__", opened)
+    after(multiprocessing.process.BaseProcess, "start", lambda self, _: started(self.pid))
+    after(
+        multiprocessing.forkserver.ForkServer, "ensure_running", lambda self, _: started(self._forkserver_pid)
+    )
+    after(subprocess.Popen, "__init__", opened)
     for name in ("posix_spawn", "posix_spawnp"):
-        _after(os, name, lambda *words: started(words[-1]))
+        after(os, name, lambda *words: started(words[-1]))
 
 
 def _follow_ends() -> None:
@@ -100,24 +113,11 @@ def _follow_ends() -> None:
             take_end(pid)
 
     for name in ("join", "is_alive"):
-        _after(multiprocessing.process.BaseProcess, name, over)
+        after(multiprocessing.process.BaseProcess, name, over)
     for name in ("wait", "poll"):
-        _after(subprocess.Popen, name, over_child)
+        after(subprocess.Popen, name, over_child)
     for name in ("wait", "wait3", "wait4", "waitpid"):
-        _after(os, name, waited)
-
-
-def _after(owner: Any, name: str, told: Callable[..., None]) -> None:
-    """Have ``told`` called after a function, with its positional arguments and its result."""
-    plain = getattr(owner, name)
-
-    @functools.wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = plain(*args, **kwargs)
-        told(*args[:1], result)
-        return result
-
-    setattr(owner, name, call)
+        after(os, name, waited)
 
 
 def _follow_semaphores() -> None:
@@ -197,46 +197,3 @@ def _rebuilt(keys: tuple[Key, Key], rebuild: Callable[..., Any], args: Any) -> A
     end = rebuild(*args)
     end.peerlane_keys = keys
     return end
-
-
-#: What these make for themselves stays in the process, or the log has its order.
-_OF_THEIR_OWN = frozenset({"peerlane", "multiprocessing", "asyncio", "subprocess"})
-
-
-def _follow_ways_out() -> None:
-    for owner, name in ((os, "pipe"), (os, "pipe2"), (socket, "socketpair")):
-        _after(owner, name, lambda *_, name=name: _way_out(name, 2, _OF_THEIR_OWN))
-    shared: Any = multiprocessing.sharedctypes
-    for name in ("RawValue", "RawArray", "rebuild_ctype"):
-        _after(shared, name, lambda *_: _way_out("shared memory", 2))
-    sys.addaudithook(_audited)
-
-
-#: Functions of C libraries by which processes tell each other something.
-_TALKING = (
-    *("socket", "connect", "bind", "accept", "pipe", "mkfifo", "mmap", "shm", "sem_", "semget", "msg", "mq_"),
-    *("eventfd", "futex", "syscall", "fork"),
-)
-
-
-def _audited(event: str, about: tuple[Any, ...]) -> None:
-    if event in ("socket.connect", "socket.bind"):
-        _way_out(event, 1)
-    elif event == "mmap.__new__":
-        _way_out(event, 1, _OF_THEIR_OWN)
-    elif event == "ctypes.dlsym" and str(about[1]).startswith(_TALKING):  # a call of it tells nothing
-        depth = 1
-        while sys._getframe(depth + 1).f_globals.get("__name__") == "ctypes":
-            depth += 1
-        _way_out(f"{about[1]} of a C library", depth)
-
-
-def _way_out(how: str, depth: int, besides: Container[str] = ("peerlane",)) -> None:
-    """Note, once for each line, that the process can talk to others without the log's knowledge.
-
-    ``depth`` is that of the caller, whose package is none of ``besides``.
-    """
-    if event_log.active:
-        caller = sys._getframe(depth + 1).f_globals.get("__name__", "")
-        if not isinstance(caller, str) or caller.partition(".")[0] not in besides:
-            event_log.outside(how)

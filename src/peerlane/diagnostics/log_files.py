@@ -69,6 +69,8 @@ class ProcessLog:
         of pytest and of peerlane are left out.
     dialects : dict
         For the number of a site the dialect that was called there, if one was.
+    calls : dict
+        For the same its function.
     threads, streams : dict
         Names, by number.
     problem : str
@@ -81,6 +83,7 @@ class ProcessLog:
     argv: list[str] = field(default_factory=list)
     sites: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
     dialects: dict[int, str] = field(default_factory=dict)
+    calls: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     streams: dict[int, str] = field(default_factory=dict)
     dropped: int = 0
@@ -161,6 +164,7 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.sites[int(told["site"])] = [each for each in frames if _is_of_program(each[0])] or frames[:1]
         if "dialect" in told:
             log.dialects[int(told["site"])] = str(told["dialect"])
+            log.calls[int(told["site"])] = str(told["call"])
     elif "process" in told:
         log.argv = [str(word) for word in told["process"]["argv"]]
         if log.rank < 0:

@@ -1,6 +1,7 @@
-"""A parent writes device memory, a child reads it and writes back, and the parent reads: ``processes.py WAY``.
+"""A parent writes device memory, a child reads it and writes back, and the parent reads.
 
-``WAY`` is how the two agree.  In ``none`` they do not.
+``processes.py WAY [METHOD]``: ``WAY`` is how the two agree; in ``none`` they do not, and in ``siblings`` two children
+write.  ``METHOD`` is how multiprocessing starts children; ``preloaded`` is ``forkserver`` with peerlane in it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import Any
 
 import peerlane as pl
@@ -58,22 +63,58 @@ def by_socket(handle: bytes, end: socket.socket) -> None:
     in_turn(handle, lambda: end.recv(1), lambda: end.sendall(b"."))
 
 
+def by_files(handle: bytes, there: Path, back: Path) -> None:
+    in_turn(handle, lambda: until(there.exists), back.touch)
+
+
+def by_folders(handle: bytes, there: Path, back: Path) -> None:
+    in_turn(handle, lambda: until(lambda: list(there.iterdir())), (back / "over").mkdir)
+
+
+def by_shared_memory(handle: bytes, name: str) -> None:
+    block = SharedMemory(name)
+    in_turn(handle, lambda: until(lambda: block.buf[0]), lambda: block.buf.__setitem__(1, 1))
+    block.close()
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for another process.
+
+    Raises
+    ------
+    TimeoutError
+        It did not come so far.
+    """
+    end = time.monotonic() + SECONDS
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)
+
+
+def by_sibling(handle: bytes, own: Path) -> None:
+    with pl.Buffer.open(handle) as memory:
+        Path(__file__).read_bytes()
+        memory.fill(SECOND)
+        own.write_text("over")
+
+
 def by_nothing(handle: bytes, barrier: Any) -> None:
     with pl.Buffer.open(handle) as memory:
         bytes(memory)
     barrier.wait()
 
 
-def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
+def ways(workers: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
     """Return how the parent does it, by name: each writes by calling what it is given."""
 
     def with_child(target: Any, *given: Any) -> Any:
-        child = spawn.Process(target=target, args=(handle, *given))
+        child = workers.Process(target=target, args=(handle, *given))
         child.start()
         return child
 
     def pipe(write: Callable[[], None]) -> None:
-        ours, theirs = spawn.Pipe()
+        ours, theirs = workers.Pipe()
         child = with_child(by_pipe, theirs)
         write()
         ours.send(None)
@@ -81,7 +122,7 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         child.join(SECONDS)
 
     def killed(write: Callable[[], None]) -> None:
-        ours, theirs = spawn.Pipe()
+        ours, theirs = workers.Pipe()
         child = with_child(by_pipe, theirs)
         write()
         ours.send(None)
@@ -91,7 +132,7 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         child.join(SECONDS)
 
     def queue(write: Callable[[], None]) -> None:
-        there, back = spawn.Queue(), spawn.Queue()
+        there, back = workers.Queue(), workers.Queue()
         child = with_child(by_queue, there, back)
         write()
         there.put(None)
@@ -99,7 +140,7 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         child.join(SECONDS)
 
     def event(write: Callable[[], None]) -> None:
-        there, back = spawn.Event(), spawn.Event()
+        there, back = workers.Event(), workers.Event()
         child = with_child(by_event, there, back)
         write()
         there.set()
@@ -107,7 +148,7 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         child.join(SECONDS)
 
     def semaphore(write: Callable[[], None]) -> None:
-        there, back = spawn.Semaphore(0), spawn.Semaphore(0)
+        there, back = workers.Semaphore(0), workers.Semaphore(0)
         child = with_child(by_semaphore, there, back)
         write()
         there.release()
@@ -115,7 +156,7 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         child.join(SECONDS)
 
     def barrier(write: Callable[[], None]) -> None:
-        met = spawn.Barrier(2, timeout=SECONDS)
+        met = workers.Barrier(2, timeout=SECONDS)
         child = with_child(by_barrier, met)
         write()
         met.wait()
@@ -127,7 +168,7 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         with_child(use).join(SECONDS)
 
     def executor(write: Callable[[], None]) -> None:
-        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        with ProcessPoolExecutor(1, mp_context=workers) as pool:
             write()
             pool.submit(use, handle).result(SECONDS)
 
@@ -143,14 +184,47 @@ def ways(spawn: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], 
         ours.recv(1)
         child.join(SECONDS)
 
+    def files(write: Callable[[], None]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            there, back = Path(folder, "there"), Path(folder, "back")
+            child = with_child(by_files, there, back)
+            write()
+            there.write_text("over")
+            until(back.exists)
+            child.join(SECONDS)
+
+    def folders(write: Callable[[], None]) -> None:
+        with tempfile.TemporaryDirectory() as there, tempfile.TemporaryDirectory() as back:
+            child = with_child(by_folders, Path(there), Path(back))
+            write()
+            Path(there, "over").symlink_to(__file__)
+            until(lambda: list(os.scandir(back)))
+            child.join(SECONDS)
+
+    def shared_memory(write: Callable[[], None]) -> None:
+        block = SharedMemory(create=True, size=64)
+        child = with_child(by_shared_memory, block.name)
+        write()
+        block.buf[0] = 1
+        until(lambda: block.buf[1])
+        child.join(SECONDS)
+        block.close()
+        block.unlink()
+
     def none(write: Callable[[], None]) -> None:
-        met = spawn.Barrier(2, timeout=SECONDS)
+        met = workers.Barrier(2, timeout=SECONDS)
         child = with_child(by_nothing, met)
         write()
         met.wait()
         child.join(SECONDS)
 
-    made = (pipe, killed, queue, event, semaphore, barrier, join, executor, program, sockets, none)
+    def siblings(_: Callable[[], None]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for child in [with_child(by_sibling, Path(folder, str(each))) for each in range(2)]:
+                child.join(SECONDS)
+
+    seen = (pipe, killed, queue, event, semaphore, barrier, join, executor, program)
+    made = (*seen, sockets, files, folders, shared_memory, none, siblings)
     return {each.__name__: each for each in made}
 
 
@@ -168,15 +242,18 @@ def forked() -> None:
         assert bytes(memory)[0] == SECOND
 
 
-def main(way: str) -> None:
+def main(way: str, method: str = "spawn") -> None:
     """Run one of the ways."""
+    workers: Any = multiprocessing.get_context("forkserver" if method == "preloaded" else method)
+    if method == "preloaded":
+        workers.set_forkserver_preload(["peerlane"])
     if way == "forked":
         forked()
         return
     with pl.devices()[0].allocate(64) as memory:
         memory.fill(0)
         handle = bytes(memory.export(allow="user"))
-        ways(multiprocessing.get_context("spawn"), handle)[way](lambda: memory.fill(FIRST))
+        ways(workers, handle)[way](lambda: memory.fill(FIRST))
         assert bytes(memory)[0] == (FIRST if way == "none" else SECOND)
 
 
@@ -184,4 +261,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "child":
         use(sys.argv[2].encode())
     else:
-        main(sys.argv[1])
+        main(*sys.argv[1:])

@@ -448,6 +448,10 @@ class Table:
         if signature is not None:
             function.__signature__ = signature  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = short
+        code = function.__code__.replace(co_name=name)  # tracebacks and findings name the call
+        if sys.version_info >= (3, 11):
+            code = code.replace(co_qualname=name)
+        function.__code__ = code
         self._modules.setdefault(module, {})[short] = function
         return function
 
