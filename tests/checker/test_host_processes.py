@@ -51,7 +51,8 @@ def test_order_of_ranks_by_a_socket_of_a_c_library_is_not_seen_and_labelled(tmp_
     assert "a means that peerlane does not see" in race["why"]
 
 
-def test_race_of_processes_that_have_no_other_way_to_talk_is_certain() -> None:
-    done = checked_program(PROGRAM, "none")
+@pytest.mark.parametrize("way", ["none", "early_puts"])
+def test_race_of_processes_that_have_no_other_way_to_talk_is_certain(way: str) -> None:
+    done = checked_program(PROGRAM, way)
     assert done.code == 3, done.output
     assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output

@@ -7,15 +7,19 @@ made of them (queues, pools, executors).  `peerlane.diagnostics.ways_out` has th
 
 from __future__ import annotations
 
+import _thread
+import collections
 import itertools
 import multiprocessing.connection
 import multiprocessing.forkserver
 import multiprocessing.process
+import multiprocessing.queues
 import multiprocessing.reduction
 import multiprocessing.synchronize
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +39,7 @@ def follow() -> None:
     _follow_ends()
     _follow_semaphores()
     _follow_pipes()
+    _follow_queues()
     ways_out.follow()
 
 
@@ -184,6 +189,36 @@ def _follow_pipes() -> None:
     connection.Pipe = pipe
     kind._send_bytes, kind._recv_bytes = sent, received
     multiprocessing.reduction.register(kind, _reduced)
+
+
+class _Buffer(collections.deque[Any]):
+    """What a queue's thread has to send: each message comes after its put, and after nothing that was done since."""
+
+    def append(self, message: Any) -> None:
+        key = _unique("put") if event_log.active else None
+        if key:
+            post(key)
+        super().append((key, message))
+
+    def popleft(self) -> Any:
+        key, message = super().popleft()
+        if key:
+            take(key, 1)
+            forget(key)
+        return message
+
+
+def _follow_queues() -> None:
+    kind: Any = multiprocessing.queues.Queue
+    reset = kind._reset
+
+    def begin(self: Any, after_fork: bool = False) -> None:
+        reset(self, after_fork)
+        # The thread that sends must not learn by its lock what a process did after a put, such as its end.
+        self._notempty = threading.Condition(_thread.allocate_lock())
+        self._buffer = _Buffer()
+
+    kind._reset = begin
 
 
 def _reduced(end: Any) -> Any:

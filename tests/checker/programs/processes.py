@@ -1,7 +1,8 @@
 """A parent writes device memory, a child reads it and writes back, and the parent reads.
 
-``processes.py WAY [METHOD]``: ``WAY`` is how the two agree; in ``none`` they do not, and in ``siblings`` two children
-write.  ``METHOD`` is how multiprocessing starts children; ``preloaded`` is ``forkserver`` with peerlane in it.
+``processes.py WAY [METHOD]``: ``WAY`` is how the two agree.  In ``none`` they do not, in ``early_puts`` the child
+tells too early, and in ``siblings`` two children write.  ``METHOD`` is how multiprocessing starts children;
+``preloaded`` is ``forkserver`` with peerlane in the server.
 """
 
 from __future__ import annotations
@@ -99,13 +100,25 @@ def by_sibling(handle: bytes, own: Path) -> None:
         own.write_text("over")
 
 
+def by_early_puts(handle: bytes, back: Any) -> None:
+    """Write behind the puts, and let the queue's thread send them when the process has done all that it does."""
+    with pl.Buffer.open(handle) as memory:
+        sending = back._wlock._semlock  # unlike the lock, it tells nothing
+        sending.acquire()
+        back.put(None)
+        back.put(None)
+        memory.fill(SECOND)
+        back.close()
+        sending.release()
+
+
 def by_nothing(handle: bytes, barrier: Any) -> None:
     with pl.Buffer.open(handle) as memory:
         bytes(memory)
     barrier.wait()
 
 
-def ways(workers: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
+def ways(workers: Any, memory: pl.Buffer, handle: bytes) -> dict[str, Callable[[Callable[[], None]], None]]:
     """Return how the parent does it, by name: each writes by calling what it is given."""
 
     def with_child(target: Any, *given: Any) -> Any:
@@ -218,13 +231,21 @@ def ways(workers: Any, handle: bytes) -> dict[str, Callable[[Callable[[], None]]
         met.wait()
         child.join(SECONDS)
 
+    def early_puts(_: Callable[[], None]) -> None:
+        back = workers.Queue()
+        child = with_child(by_early_puts, back)
+        for _ in range(2):
+            back.get(timeout=SECONDS)
+        bytes(memory)
+        child.join(SECONDS)
+
     def siblings(_: Callable[[], None]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for child in [with_child(by_sibling, Path(folder, str(each))) for each in range(2)]:
                 child.join(SECONDS)
 
     seen = (pipe, killed, queue, event, semaphore, barrier, join, executor, program)
-    made = (*seen, sockets, files, folders, shared_memory, none, siblings)
+    made = (*seen, sockets, files, folders, shared_memory, none, early_puts, siblings)
     return {each.__name__: each for each in made}
 
 
@@ -253,7 +274,7 @@ def main(way: str, method: str = "spawn") -> None:
     with pl.devices()[0].allocate(64) as memory:
         memory.fill(0)
         handle = bytes(memory.export(allow="user"))
-        ways(workers, handle)[way](lambda: memory.fill(FIRST))
+        ways(workers, memory, handle)[way](lambda: memory.fill(FIRST))
         assert bytes(memory)[0] == (FIRST if way == "none" else SECOND)
 
 
