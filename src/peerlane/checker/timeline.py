@@ -37,10 +37,10 @@ _SHOWN = {
     "allocated": ("allocated", "memory"),
     "freed": ("freed", "memory"),
     "moved": ("moved", "memory"),
-    "lent": ("lent", "memory"),
-    "taken_back": ("taken back", "memory"),
-    "post": ("post", "order"),
-    "take": ("take", "order"),
+    "lent": ("registered", "memory"),
+    "taken_back": ("deregistered", "memory"),
+    "post": ("order post", "order"),
+    "take": ("order take", "order"),
     "collective": ("collective", "order"),
 }
 #: Events of a stream that show when another one was over.
