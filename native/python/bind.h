@@ -22,6 +22,7 @@ void bind_host_views(nanobind::module_& m);
 void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
 void bind_log(nanobind::module_& m);
+void bind_processes(nanobind::module_& m);
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();

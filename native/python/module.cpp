@@ -21,4 +21,5 @@ NB_MODULE(_core, m) {
     bind_call_sites(m);
     bind_waits(m);
     bind_log(m);
+    bind_processes(m);
 }

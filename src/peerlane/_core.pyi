@@ -4,7 +4,7 @@ The virtual machine's hardware: address windows, blocks, copies.  No policy, no 
 
 from collections.abc import Callable, Sequence
 import types
-from typing import Any, overload
+from typing import Any, Final, overload
 
 
 def set_refusal_hook(hook: Callable[..., BaseException]) -> None:
@@ -1049,3 +1049,50 @@ class LogReader:
 
     @property
     def rank(self) -> int: ...
+
+class MessageRings:
+    """
+    Rings in shared memory: each has one process that sends, and all have one that reads.
+    """
+
+    def __init__(self, fd: int, offset: int) -> None:
+        """Map the BYTES of a file that begin at a page."""
+
+    def close(self) -> None:
+        """Unmap them; idempotent."""
+
+    def hold(self, ring: int) -> None:
+        """Send by this ring from now on; no other process holds it."""
+
+    def put(self, name: bytes, text: bytes, more: bool) -> bool:
+        """Send a piece of a message; False: there is not room enough now."""
+
+    @property
+    def place(self) -> int:
+        """Where the next piece will stand in its ring."""
+
+    def take(self) -> tuple[list[tuple[str, bytes, int, int]], int] | None:
+        """
+        Return the messages that have come, each with the sender's name, its ring and the place of its last piece, and how many bytes were none; None if nothing has come.
+        """
+
+    RINGS: Final[int] = ...
+    """(arg: object, /) -> int"""
+
+    BYTES: Final[int] = ...
+    """(arg: object, /) -> int"""
+
+    MOST_AT_ONCE: Final[int] = ...
+    """(arg: object, /) -> int"""
+
+class ProcessCopies:
+    """Copies between this process's memory and another's, by the system."""
+
+    def __init__(self, pid: int, writes: bool, pieces: Sequence[tuple[int, int, int]]) -> None:
+        """``pieces``: this process's address, the other's, and bytes."""
+
+    def __call__(self) -> int:
+        """Copy; return 0, or the number of the system's error."""
+
+    @property
+    def size(self) -> int: ...

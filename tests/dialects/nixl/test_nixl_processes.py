@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import struct
 import zlib
@@ -17,7 +18,7 @@ from helpers.nixl_calls import OTHER, address_of, finish, heard, rows
 from helpers.peers import Peer
 from peerlane.dialects.nixl import _bindings, _status
 from peerlane.dialects.nixl._api import nixl_agent
-from peerlane.dialects.nixl._board import OtherBoard
+from peerlane.dialects.nixl._board import LINES, OtherBoard
 from peerlane.dialects.nixl._metadata import decode
 
 Shared: TypeAlias = tuple[pl.Device, pl.Device, Peer]
@@ -237,10 +238,10 @@ def test_nixl_forged_metadata_with_a_right_checksum_does_no_harm(ends: Ends) -> 
     assert {"loaded", "nixlMismatchError", "nixlBackendError"} <= outcomes
 
 
-def test_nixl_nonsense_in_a_lane_is_named_once_and_then_forgotten(ends: Ends) -> None:
-    told = decode(ends.agent.get_agent_metadata(), 1 << 15)
+def test_nixl_nonsense_in_a_ring_is_named_once_and_then_forgotten(ends: Ends) -> None:
+    told = decode(ends.agent.get_agent_metadata(), LINES)
     board = OtherBoard(told.pid, told.started, told.fd, told.ident)
-    board.heads[40] = 5_000
+    os.pwrite(board.fd, struct.pack("<Q", 5_000), 4096 + 8 * LINES + 8 * 40)  # the head of ring 40
     with pytest.raises(_bindings.nixlBackendError, match="wrote 5,000 bytes that are none"):
         ends.agent.get_new_notifs()
     board.close()

@@ -65,6 +65,8 @@ _PLUGINS: Mapping[
 }
 _YES = ("y", "yes", "on", "1", "true", "enable")
 _STREAMS_KEPT = 64
+#: Who asks for notifications that often in vain lets others have the processor for a moment: they may be sending one.
+_IDLE, _REST = 500, 5e-5  # times; seconds
 
 
 class nixlAgentConfig:
@@ -196,6 +198,7 @@ class nixlAgent:
         self.name = name
         self._lock = threading.RLock()
         self._inbox: dict[str, list[bytes]] = {}
+        self._idle = 0  # how often in a row there was no notification
         self._numbers = itertools.count(0x1000, 0x10)
         self._backends: dict[int, str] = {}
         self._params: dict[int, dict[str, str]] = {}
@@ -722,13 +725,14 @@ class nixlAgent:
 
     def fetch(self, notif_map: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
         """Do the same, and leave it to the caller to say which of them the program has seen."""
+        found: dict[str, list[bytes]] = {}
         with self._lock:
-            found, self._inbox = self._inbox, {}
-            try:
-                self.board.collect(found)
-            except nixlBackendError:
-                self._inbox = found
-                raise
+            self.board.collect(self._inbox)
+            if self._inbox:
+                found, self._inbox = self._inbox, found
+        self._idle = 0 if found else self._idle + 1
+        if self._idle > _IDLE:
+            time.sleep(_REST)
         if not notif_map:
             return found
         made = {name: list(messages) for name, messages in notif_map.items()}

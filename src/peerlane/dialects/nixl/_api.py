@@ -35,11 +35,14 @@ nixl_backend_handle = int
 _T = TypeVar("_T")
 
 
+_DONE, _ACTIVE = nixl_status_t.NIXL_SUCCESS, nixl_status_t.NIXL_IN_PROG
+
+
 def _state(status: nixl_status_t) -> str:
     # A table of them would cost more: to hash a member is a call of Python.
-    if status is nixl_status_t.NIXL_SUCCESS:
+    if status is _DONE:
         return "DONE"
-    return "PROC" if status is nixl_status_t.NIXL_IN_PROG else "ERR"
+    return "PROC" if status is _ACTIVE else "ERR"
 
 
 class nixl_thread_sync_t(Enum):

@@ -1,9 +1,8 @@
 """What an agent shares with other processes: which registrations live, and rings for notifications.
 
 A board is a sealed memfd of its agent.  Other processes open it through ``/proc``.  It has a word for each
-registration, which ends with it, and 64 *lanes*.  A process that sends notifications holds one lane by a lock of the
-system, which ends with the process.  A lane is a ring of bytes: only its sender moves the head, and only the agent
-the tail.
+registration, which ends with it, and rings.  A process that sends notifications holds one ring by a lock of the
+system, which ends with the process.
 """
 
 from __future__ import annotations
@@ -19,25 +18,18 @@ import time
 from collections import deque
 from typing import TypeAlias
 
+from peerlane import _core
 from peerlane.diagnostics import event_log
 from peerlane.dialects.nixl._status import nixlBackendError
 from peerlane.support.processes import start_time
 
 LINES = 1 << 15  # registrations at a time
-_LANES = 64
-_RING = 1 << 20
-_CHUNK = _RING // 4
-_PAGE = 4096
-_WORDS_AT = _PAGE
-_HEADS_AT = _WORDS_AT + 8 * LINES
-_HEADS_END = _HEADS_AT + 8 * _LANES
-_TAILS_AT = _HEADS_AT + _PAGE
-_RINGS_AT = _TAILS_AT + _PAGE
-_SIZE = _RINGS_AT + _LANES * _RING
-_MAGIC = b"plnixl01"
+_WORDS_AT = 4096
+_RINGS_AT = _WORDS_AT + 8 * LINES
+_SIZE = _RINGS_AT + _core.MessageRings.BYTES
+_PIECE = _core.MessageRings.MOST_AT_ONCE
+_MAGIC = b"plnixl02"
 _HEADER = struct.Struct("<8s16s")
-_RECORD = struct.Struct("<IHH")  # bytes of it all, bytes of the sender's name, whether more follows
-_BEGIN = _RECORD.size
 _LOCK = struct.Struct("hhxxxxqqixxxx")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PAUSE = 0.001  # seconds between two looks for room in a ring
@@ -56,15 +48,15 @@ class Message(bytes):
         return bytes, (bytes(self),)
 
 
-def key_of(ident: bytes, lane: int, at: int) -> event_log.Key:
-    """Return the key of the message that stands at a place of a lane of the board ``ident``."""
-    return event_log.key_of("nixl", ident, lane, at)
+def key_of(ident: bytes, ring: int, at: int) -> event_log.Key:
+    """Return the key of the message whose last piece stands at a place of a ring of the board ``ident``."""
+    return event_log.key_of("nixl", ident, ring, at)
 
 
-def logged(message: bytes, ident: bytes, lane: int, at: int) -> Message:
+def logged(message: bytes, ident: bytes, ring: int, at: int) -> Message:
     """Return a message with its key."""
     made = Message(message)
-    made.key = key_of(ident, lane, at)
+    made.key = key_of(ident, ring, at)
     return made
 
 
@@ -87,35 +79,20 @@ class _Board:
 
     def __init__(self, fd: int, ident: bytes) -> None:
         self.fd, self.ident = fd, ident
-        self.memory = mmap.mmap(fd, _SIZE)
+        self.memory = mmap.mmap(fd, _RINGS_AT)
         self._whole = memoryview(self.memory)
-        self.words = self._whole[_WORDS_AT : _WORDS_AT + 8 * LINES].cast("Q")
-        self.heads = self._whole[_HEADS_AT : _HEADS_AT + 8 * _LANES].cast("Q")
-        self.tails = self._whole[_TAILS_AT : _TAILS_AT + 8 * _LANES].cast("Q")
+        self.words = self._whole[_WORDS_AT:].cast("Q")
+        self._rings = _core.MessageRings(fd, _RINGS_AT)
 
     def close(self) -> None:
         """Unmap it; idempotent."""
-        for part in (self.words, self.heads, self.tails, self._whole):
+        self._rings.close()
+        for part in (self.words, self._whole):
             part.release()
         self.memory.close()
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-    def _write(self, lane: int, at: int, data: bytes) -> None:
-        base, at, size = _RINGS_AT + lane * _RING, at % _RING, len(data)
-        if at + size <= _RING:
-            self.memory[base + at : base + at + size] = data
-        else:
-            fits = _RING - at
-            self.memory[base + at : base + _RING] = data[:fits]
-            self.memory[base : base + size - fits] = data[fits:]
-
-    def _read(self, lane: int, at: int, size: int) -> bytes:
-        base, at = _RINGS_AT + lane * _RING, at % _RING
-        if at + size <= _RING:
-            return self.memory[base + at : base + at + size]
-        return self.memory[base + at : base + _RING] + self.memory[base : base + at + size - _RING]
 
 
 class OwnBoard(_Board):
@@ -129,9 +106,6 @@ class OwnBoard(_Board):
         self.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, self.ident)
         self._free = deque(range(LINES))
         self._number = 0
-        self._seen = bytes(8 * _LANES)
-        self._read_to = [0] * _LANES
-        self._parts: dict[int, list[bytes]] = {}
 
     def begin(self) -> tuple[int, int]:
         """Return the line and the number of a new registration."""
@@ -152,42 +126,20 @@ class OwnBoard(_Board):
         Raises
         ------
         nixlBackendError
-            A process wrote nonsense; the rest of its lane is dropped.
+            A process wrote nonsense; the rest of its ring is dropped.
         """
-        heads = self.memory[_HEADS_AT:_HEADS_END]
-        if heads == self._seen:
+        taken = self._rings.take()
+        if taken is None:
             return
-        lanes = (len(heads.rstrip(b"\0")) + 7) // 8  # behind the last one that was ever used
-        for lane, head in enumerate(memoryview(heads).cast("Q")[:lanes]):
-            if head != self._read_to[lane]:
-                self._take(lane, head, inbox)
-        self._seen = heads
-
-    def _take(self, lane: int, head: int, inbox: dict[str, list[bytes]]) -> None:
-        at = self._read_to[lane]
-        while at != head:
-            size, named, more = _RECORD.unpack(self._read(lane, at, _BEGIN))
-            if not _BEGIN + named <= size <= head - at <= _RING or more > 1:
-                self._read_to[lane] = self.tails[lane] = head
-                raise nixlBackendError(
-                    f"a process that sends notifications wrote {head - at:,} bytes that are none",
-                    "look for stray writes in that process",
-                )
-            record = self._read(lane, at, size)
-            message, place = record[_BEGIN + named :], at
-            self._read_to[lane] = self.tails[lane] = at = at + size
-            if more or lane in self._parts:
-                self._parts.setdefault(lane, []).append(message)
-                if more:
-                    continue
-                message = b"".join(self._parts.pop(lane))
-            if event_log.active:
-                message = logged(message, self.ident, lane, place)
-            name = record[_BEGIN : _BEGIN + named].decode(errors="replace")
-            if name in inbox:
-                inbox[name].append(message)
-            else:
-                inbox[name] = [message]
+        messages, nonsense = taken
+        for name, message, ring, place in messages:
+            told = logged(message, self.ident, ring, place) if event_log.active else message
+            inbox.setdefault(name, []).append(told)
+        if nonsense:
+            raise nixlBackendError(
+                f"a process that sends notifications wrote {nonsense:,} bytes that are none",
+                "look for stray writes in that process",
+            )
 
 
 class OtherBoard(_Board):
@@ -225,8 +177,8 @@ class OtherBoard(_Board):
         super().__init__(opened, ident)
         self.pid = pid
         self._guard = threading.Lock()
-        self._lane = -1
-        self._waiting: deque[tuple[bytes, Past]] = deque()
+        self._ring = -1
+        self._waiting: deque[tuple[bytes, bytes, bool, Past]] = deque()
         self._ended, self._asked = False, 0.0
 
     def has_ended(self, now: float) -> bool:
@@ -250,28 +202,24 @@ class OtherBoard(_Board):
         with self._guard:
             if self._process < 0:  # a transfer outlived its agent's removal
                 return
-            if self._lane < 0:
-                self._lane = self._claim()
+            if self._ring < 0:
+                self._ring = self._claim()
             was_waiting = bool(self._waiting)
-            for at in range(0, len(message) or 1, _CHUNK):
-                piece, more = message[at : at + _CHUNK], at + _CHUNK < len(message)
-                record = _RECORD.pack(_BEGIN + len(name) + len(piece), len(name), more) + name + piece
-                if self._waiting or not self._put(record, past):
-                    self._waiting.append((record, past))
+            if not was_waiting and len(message) <= _PIECE and self._put(name, message, False, past):
+                return
+            for at in range(0, len(message) or 1, _PIECE):
+                end = at + _PIECE
+                piece = name, message[at:end], end < len(message), past
+                if self._waiting or not self._put(*piece):
+                    self._waiting.append(piece)
             if self._waiting and not was_waiting:
                 threading.Thread(target=self._go_on, name="peerlane nixl", daemon=True).start()
 
-    def _put(self, record: bytes, past: Past) -> bool:
-        """Write a record, if there is room."""
-        lane, size = self._lane, len(record)
-        head = self.heads[lane]
-        if head + size - self.tails[lane] > _RING:
-            return False
-        self._write(lane, head, record)
-        if event_log.active:
-            log_sent(key_of(self.ident, lane, head), past)
-        self.heads[lane] = head + size
-        return True
+    def _put(self, name: bytes, text: bytes, more: bool, past: Past) -> bool:
+        """Send a piece, if there is room."""
+        if event_log.active and not more:  # before another process can have it
+            log_sent(key_of(self.ident, self._ring, self._rings.place), past)
+        return self._rings.put(name, text, more)
 
     def _go_on(self) -> None:
         while self._process >= 0 and not self.has_ended(time.monotonic()):
@@ -283,12 +231,13 @@ class OtherBoard(_Board):
                     return
 
     def _claim(self) -> int:
-        for lane in range(_LANES):
+        for ring in range(_core.MessageRings.RINGS):
             with contextlib.suppress(BlockingIOError):
-                lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0)
+                lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, ring, 1, 0)
                 fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, lock)  # the descriptor's, not the process's
-                return lane
+                self._rings.hold(ring)
+                return ring
         raise nixlBackendError(
-            f"{_LANES} processes send notifications to this agent already",
+            f"{_core.MessageRings.RINGS} processes send notifications to this agent already",
             "let one of them remove the agent first",
         )

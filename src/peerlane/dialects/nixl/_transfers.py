@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
+import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from peerlane import Event, Stream, devices
+from peerlane import Event, Stream, _core, devices
 from peerlane.diagnostics import call_site, event_log
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
@@ -20,7 +21,7 @@ from peerlane.dialects.nixl._status import (
     nixlRemoteDisconnectError,
     nixlRepostActiveError,
 )
-from peerlane.errors import Error
+from peerlane.errors import Error, WaitTimeout
 from peerlane.memory import raw
 
 if TYPE_CHECKING:
@@ -28,57 +29,12 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
 _MOMENT = 0.001  # seconds
-_MOST_PIECES = 1024  # of one call of the system
-_libc = ctypes.CDLL(None, use_errno=True)
-_WORDS = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
-for _each in (_libc.process_vm_writev, _libc.process_vm_readv):
-    _each.argtypes, _each.restype = _WORDS, ctypes.c_ssize_t
-
-
-class _Piece(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
-
-class _Calls:
-    """Copies between this process's memory and memory of another one that is not mapped here.
-
-    Parameters
-    ----------
-    pieces : sequence of (int, int, int)
-        This process's address, the other's, and bytes.
-    """
-
-    def __init__(self, pid: int, is_write: bool, pieces: Sequence[tuple[int, int, int]]) -> None:
-        self._function = _libc.process_vm_writev if is_write else _libc.process_vm_readv
-        self._pid = pid
-        self._kept: list[Any] = []
-        self._calls: list[tuple[int, int, int, int]] = []
-        self.size = sum(size for _, _, size in pieces)
-        for at in range(0, len(pieces), _MOST_PIECES):
-            some = pieces[at : at + _MOST_PIECES]
-            mine = (_Piece * len(some))(*[_Piece(here, size) for here, _, size in some])
-            theirs = (_Piece * len(some))(*[_Piece(there, size) for _, there, size in some])
-            self._kept += [mine, theirs]
-            total = sum(size for _, _, size in some)
-            self._calls.append((ctypes.addressof(mine), ctypes.addressof(theirs), len(some), total))
-
-    def __call__(self) -> None:
-        for mine, theirs, count, size in self._calls:
-            done = self._function(self._pid, mine, count, theirs, count, 0)
-            if done != size:
-                raise self._failed(done, size)
-
-    def _failed(self, done: int, size: int) -> Failure:
-        number = ctypes.get_errno() if done < 0 else 0
-        if number == 3:  # ESRCH
-            return nixlRemoteDisconnectError(f"process {self._pid} has ended", "remove the agent")
-        why = (
-            os.strerror(number) if number else f"{done:,} of {size:,} bytes were moved; the rest is no memory"
-        )
-        return nixlBackendError(
-            f"the system did not copy {size:,} bytes between this process and {self._pid}: {why}",
-            "register memory that lives; where the system forbids it, put the memory on a virtual device",
-        )
+#: To look up a member of an enumeration costs more than all else that asks for a state.
+_NOT_POSTED, _ACTIVE, _DONE = (
+    nixl_status_t.NIXL_ERR_NOT_POSTED,
+    nixl_status_t.NIXL_IN_PROG,
+    nixl_status_t.NIXL_SUCCESS,
+)
 
 
 class Request:
@@ -119,14 +75,14 @@ class Request:
             elif size:
                 at = base + there - theirs.start
                 self._copies.append((at, here, size) if is_write else (here, at, size))
-        self._calls = _Calls(peer.pid, is_write, calls) if calls else None
+        self._call = _core.ProcessCopies(peer.pid, is_write, calls) if calls else None
         # The log is to have that nothing orders two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
         self._used = (*self._mine, *self._theirs)
         self._stream: Stream | None = None
         self._event: Event | None = None
         self._over = threading.Event()
-        self._status = nixl_status_t.NIXL_ERR_NOT_POSTED
+        self._status = _NOT_POSTED
         # Not the exception: with its traceback it would keep the program's frames alive.
         self._failure: tuple[type[Failure], str, str] | None = None
         self.start = self.post_time = self.time = 0.0
@@ -151,16 +107,16 @@ class Request:
         if message is not None:
             self.message = message
         self.start, self._failure, self._event = start, None, None
-        self._status = nixl_status_t.NIXL_IN_PROG
+        self._status = _ACTIVE
         try:
             if self._at_once:
                 for dst, src, size in self._copies:
                     raw.quick_copy(dst, src, size, False)
-                if self._calls is not None:
-                    self._calls()
+                if self._call is not None:
+                    self._copy_by_call()
                 if self.message is not None:
                     self.peer.send(self.message)
-                self._status = nixl_status_t.NIXL_SUCCESS
+                self._status = _DONE
                 self.post_time = self.time = time.monotonic() - start
                 return self._status
             self._submit()
@@ -182,19 +138,29 @@ class Request:
             stream.abort(close=True)  # what was queued before the refusal
             self._stream = None
             raise
-        if self._calls is not None:
-            stream.launch_callback(self._call)
+        if self._call is not None:
+            stream.launch_callback(self._copy_by_call)
         self._over.clear()
         stream.launch_callback(self._tell, self.message, (stream.id, stream.submitted))
         self._event = stream.record()
 
-    def _call(self) -> None:
-        assert self._calls is not None
-        try:
-            self._calls()
-        except Failure as error:
-            self._fail(error)
-            raise
+    def _copy_by_call(self) -> None:
+        assert self._call is not None
+        error = self._call()
+        if not error:
+            return
+        if error == errno.ESRCH:
+            failure: Failure = nixlRemoteDisconnectError(
+                f"process {self.peer.pid} has ended", "remove the agent"
+            )
+        else:
+            why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
+            failure = nixlBackendError(
+                f"the system did not copy {self._call.size:,} bytes between this process and {self.peer.pid}: {why}",
+                "register memory that lives; where the system forbids it, put the memory on a virtual device",
+            )
+        self._fail(failure)
+        raise failure
 
     def _tell(self, message: bytes | None, past: tuple[int, int]) -> None:
         """Send the notification, behind the transfer."""
@@ -206,7 +172,11 @@ class Request:
         """Return whether the stream is done, and take note; wait for a moment, so that others have the processor."""
         assert self._stream is not None and self._event is not None
         if not self._event.is_done:
-            self._over.wait(_MOMENT)
+            if self.peer.is_eager:
+                with contextlib.suppress(WaitTimeout):
+                    self._event.sync(_MOMENT)
+            else:
+                self._over.wait(_MOMENT)
             if not self._event.is_done:
                 return False
         self._event = None
@@ -215,7 +185,7 @@ class Request:
         except Error as error:
             self._fail(error)
         else:
-            self._status = nixl_status_t.NIXL_SUCCESS
+            self._status = _DONE
             self.time = time.monotonic() - self.start
         return True
 
@@ -232,7 +202,7 @@ class Request:
         if self._failure is not None:
             kind, *said = self._failure
             raise kind(*said)
-        if self._status is nixl_status_t.NIXL_ERR_NOT_POSTED:
+        if self._status is _NOT_POSTED:
             raise nixlNotPostedError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} was never posted",
                 "call transfer",
