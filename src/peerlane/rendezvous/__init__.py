@@ -6,6 +6,7 @@ may use it without the rest of peerlane.
 """
 
 from peerlane.rendezvous.client import Rendezvous
+from peerlane.rendezvous.relay import RendezvousRelay
 from peerlane.rendezvous.server import RendezvousServer
 
-__all__ = ["Rendezvous", "RendezvousServer"]
+__all__ = ["Rendezvous", "RendezvousRelay", "RendezvousServer"]

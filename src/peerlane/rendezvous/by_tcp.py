@@ -52,7 +52,7 @@ def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: fl
     deadline = time.monotonic() + timeout
     missing = set(range(1, size))
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_listen(call, host, port))
+        listener = stack.enter_context(listen(call, host, port))
         while missing:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -164,7 +164,8 @@ def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None
     return bytes(found)
 
 
-def _listen(call: str, host: str, port: int) -> socket.socket:
+def listen(call: str, host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raise Busy or InvalidValue."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(where[:2], family=family)

@@ -1,4 +1,7 @@
-"""The serving thread of a rendezvous: accepts connections, reads, answers, and watches the ranks' processes."""
+"""The serving thread of a rendezvous: accepts connections, reads, answers, and watches the ranks' processes.
+
+What the requests mean is for those that are made of this: the rendezvous itself, and a relay to one elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,42 @@ import os
 import selectors
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from peerlane.rendezvous import frames, peers
-from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
-from peerlane.rendezvous.hangs import Hangs
-from peerlane.rendezvous.meeting import STORE_BYTES, Meeting, cost
-from peerlane.rendezvous.stuck import decode_report, encode_reply
+from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
+from peerlane.rendezvous.meeting import STORE_BYTES
 
 MOST_CONNECTIONS = 64  # of one process; more if all ranks may be its threads
 STALL_SECONDS = 10.0
 _CHUNK = 1 << 18
 NEVER = float("inf")
+
+
+class Timed(Protocol):
+    """What the loop calls at a time.
+
+    Attributes
+    ----------
+    deadline : float
+        Of the monotonic clock.
+    """
+
+    deadline: float
+
+    def on_deadline(self) -> None:
+        """The time has come."""
+
+
+def no_room(request: Request) -> str:
+    """Return the text of a refusal."""
+    return (
+        f"rank {request.rank} has no room for {request.value_bytes:,} bytes more; {STORE_BYTES:,} is the most, and "
+        "an old value counts until the new one of its key has come; delete values with Rendezvous.delete"
+    )
 
 
 class Connection:
@@ -51,11 +77,12 @@ class Connection:
         self._wanted = frames.REQUEST_BYTES
         self._received = bytearray()
         self._request: Request | None = None
+        self._head = b""
         self._charged = 0
         self.is_waiting = False
         self._is_closed = False
         self._output: list[memoryview] = []
-        loop.listen_to(self, selectors.EVENT_READ)
+        loop.listen_to(accepted, selectors.EVENT_READ, self.on_ready)
         self._expect_progress()
 
     def on_ready(self) -> None:
@@ -88,9 +115,17 @@ class Connection:
         ]
         self._received = bytearray()
         self._give_back()
-        self._loop.listen_to(self, selectors.EVENT_WRITE)
+        self._loop.listen_to(self.socket, selectors.EVENT_WRITE, self.on_ready)
         self._expect_progress()
         self.on_ready()
+
+    def request(self) -> bytes:
+        """Return the bytes of the complete request."""
+        return self._head + self.key.encode() + self.value
+
+    def open_pidfd(self) -> int:
+        """Return a descriptor that is readable once the peer has ended; raise OSError if there cannot be one."""
+        return peers.open_pidfd(self.socket, self.pid)
 
     def close(self) -> None:
         """Drop the connection and its wait."""
@@ -102,7 +137,7 @@ class Connection:
         self._give_back()
         self.deadline = NEVER
         self.value = b""
-        self._loop.listen_to(self, 0)
+        self._loop.listen_to(self.socket, 0, self.on_ready)
         self.socket.close()
         self._loop.on_closed(self)
 
@@ -152,14 +187,9 @@ class Connection:
             return
         charged = self._loop.reserve(request)
         if charged is None:
-            text = (
-                f"rank {request.rank} has no room for {request.value_bytes:,} bytes more; "
-                f"{STORE_BYTES:,} is the most, and an old value counts until the new one of its key has come; "
-                "delete values with Rendezvous.delete"
-            )
-            self.answer(Status.FULL, [text.encode()])
+            self.answer(Status.FULL, [no_room(request).encode()])
             return
-        self._request, self._charged = request, charged
+        self._request, self._charged, self._head = request, charged, bytes(self._received)
         self._received = bytearray()
         self._wanted = request.key_bytes + request.value_bytes
 
@@ -185,7 +215,7 @@ class Connection:
         self.answer(Status.INVALID, [text.encode()])
 
 
-class Loop:
+class Loop(ABC):
     """Serves a listening socket in the thread that calls `serve`.
 
     Parameters
@@ -194,22 +224,21 @@ class Loop:
         The listening socket, closed at the end.
     size : int
         The number of ranks.
-    follow : bool
-        Count a rank as lost if its process ends with a rendezvous open.
+
+    Attributes
+    ----------
+    connections : set of Connection
     """
 
-    def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
+    def __init__(self, listener: socket.socket, size: int) -> None:
         self.size = size
-        self.meeting = Meeting(size)
-        self.hangs = Hangs(self.meeting, self._requests_of)
         self.connections: set[Connection] = set()
         self._listener = listener
-        self._follow = follow
         self._is_ending = False
         self._posted: deque[Callable[[], None]] = deque()
         self._per_process: Counter[int] = Counter()
         self._most = max(MOST_CONNECTIONS, 2 * size)
-        self._members: dict[int, _Member] = {}
+        self._pidfds: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._on_wake)
@@ -238,8 +267,8 @@ class Loop:
         """Drop all connections and close all descriptors."""
         for connection in list(self.connections):
             connection.close()
-        for member in self._members.values():
-            os.close(member.pidfd)
+        for pidfd in self._pidfds.values():
+            os.close(pidfd)
         self._selector.close()
         self._listener.close()
         os.close(self._wake_fd)
@@ -250,15 +279,15 @@ class Loop:
             self._posted.popleft()()
 
     def _next_deadline(self) -> float | None:
-        earliest = min((it.deadline for it in self.connections), default=NEVER)
+        earliest = min((it.deadline for it in self.timed()), default=NEVER)
         left = max(0.0, earliest - time.monotonic())
         return None if earliest == NEVER else min(left, 3600.0)  # epoll counts in milliseconds of 31 bits
 
     def _expire(self) -> None:
         now = time.monotonic()
-        for connection in [it for it in self.connections if it.deadline <= now]:
-            if connection.deadline <= now:  # check again: the end of one wait may have answered others
-                connection.on_deadline()
+        for each in [it for it in self.timed() if it.deadline <= now]:
+            if each.deadline <= now:  # check again: the end of one wait may have answered others
+                each.on_deadline()
 
     def _accept(self) -> None:
         try:
@@ -294,15 +323,26 @@ class Loop:
             if victim is not None:
                 victim.close()
 
-    def listen_to(self, connection: Connection, events: int) -> None:
-        """Register a connection for these events, which may be none."""
-        is_registered = connection.socket in self._selector.get_map()
+    def listen_to(self, it: socket.socket, events: int, on_ready: Callable[[], None]) -> None:
+        """Have ``on_ready`` called at these events of a socket, which may be none."""
+        is_registered = it in self._selector.get_map()
         if is_registered and events:
-            self._selector.modify(connection.socket, events, connection.on_ready)
+            self._selector.modify(it, events, on_ready)
         elif events:
-            self._selector.register(connection.socket, events, connection.on_ready)
+            self._selector.register(it, events, on_ready)
         elif is_registered:
-            self._selector.unregister(connection.socket)
+            self._selector.unregister(it)
+
+    def watch(self, pid: int, pidfd: int) -> None:
+        """Call `on_death` once the process has ended; the descriptor becomes the loop's."""
+        self._pidfds[pid] = pidfd
+        self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._end_watch(pid))
+
+    def _end_watch(self, pid: int) -> None:
+        pidfd = self._pidfds.pop(pid)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        self.on_death(pid)
 
     def on_closed(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -311,120 +351,30 @@ class Loop:
         if not self._per_process[connection.pid]:
             del self._per_process[connection.pid]
 
-    def withdraw(self, connection: Connection) -> None:
-        """End the wait of a connection whose peer has gone."""
-        self.meeting.withdraw(connection)
+    def timed(self) -> Iterable[Timed]:
+        """Return all that has a deadline."""
+        return self.connections
 
-    def why_waiting(self, connection: Connection) -> tuple[str, list[int]]:
-        """Return a text with what a connection still waits for, and the ranks that could end the wait."""
-        return self.meeting.missing(connection), self.meeting.awaited(connection)
-
+    @abstractmethod
     def reserve(self, request: Request) -> int | None:
         """Charge the rank of a request for its value; return the charged bytes, None if it has no room left."""
-        if request.operation not in (Operation.PUT, Operation.GATHER):
-            return 0
-        nbytes = cost("", request.value_bytes) + request.key_bytes
-        return nbytes if self.meeting.charge(request.rank, nbytes) else None
 
+    @abstractmethod
     def give_back(self, rank: int, nbytes: int) -> None:
         """Return the charge for a value that never came."""
-        self.meeting.charge(rank, -nbytes)
 
+    @abstractmethod
     def handle(self, connection: Connection) -> None:
         """Carry out a complete request."""
-        operation, rank = connection.operation, connection.rank
-        self.hangs.note(rank, connection.pid)
-        if operation is Operation.PUT:
-            self.meeting.put(rank, connection.key, connection.value)
-            connection.answer(Status.OK, [])
-        elif operation is Operation.GET:
-            self.meeting.get(connection)
-        elif operation is Operation.DELETE:
-            self._delete(connection)
-        elif operation is Operation.CLEAR:
-            self.meeting.clear(connection.key)
-            connection.answer(Status.OK, [])
-        elif operation is Operation.CLOSE:
-            self._leave(connection.pid, rank)
-            connection.answer(Status.OK, [])
-        elif operation is Operation.OPEN:
-            self._open(connection)
-        elif operation is Operation.STUCK:
-            self._hear_stuck(connection)
-        else:
-            self.meeting.meet(connection)
 
-    def _delete(self, connection: Connection) -> None:
-        try:
-            keys = decode_keys(connection.value)
-        except BadFrame as error:
-            connection.answer(Status.INVALID, [str(error).encode()])
-            return
-        for key in keys:
-            self.meeting.delete(key)
-        connection.answer(Status.OK, [])
+    @abstractmethod
+    def withdraw(self, connection: Connection) -> None:
+        """End the wait of a connection whose peer has gone."""
 
-    def _requests_of(self, pid: int) -> list[Connection]:
-        of_process = [it for it in self.connections if it.pid == pid and it.is_waiting]
-        return [it for it in of_process if it.operation is not Operation.STUCK]
+    @abstractmethod
+    def why_waiting(self, connection: Connection) -> tuple[str, list[int]]:
+        """Return a text with what a connection still waits for, and the ranks that could end the wait."""
 
-    def _hear_stuck(self, connection: Connection) -> None:
-        try:
-            report = decode_report(connection.value)
-        except BadFrame as error:
-            connection.answer(Status.INVALID, [str(error).encode()])
-            return
-        reply = self.hangs.hear(connection.rank, connection.pid, report, time.monotonic_ns())
-        connection.answer(Status.OK, [encode_reply(reply)])
-
-    def _open(self, connection: Connection) -> None:
-        if refusal := self.meeting.open(connection.rank):
-            connection.answer(Status.LOST, [refusal.encode()])
-            return
-        if self._follow:
-            try:
-                self._join(connection)
-            except OSError:  # the process has ended already, or no descriptor is left
-                connection.close()
-                return
-        connection.answer(Status.OK, [])
-
-    def _join(self, connection: Connection) -> None:
-        pid = connection.pid
-        member = self._members.get(pid)
-        if member is None:
-            pidfd = peers.open_pidfd(connection.socket, pid)
-            member = self._members[pid] = _Member(pidfd)
-            self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._on_death(pid))
-        member.opened[connection.rank] += 1
-
-    def _leave(self, pid: int, rank: int) -> None:
-        if pid in self._members:
-            self._members[pid].opened[rank] -= 1
-            if not any(other.opened[rank] > 0 for other in self._members.values()):
-                self.meeting.leave(rank)
-
-    def _on_death(self, pid: int) -> None:
-        member = self._members.pop(pid)
-        self._selector.unregister(member.pidfd)
-        os.close(member.pidfd)
-        for rank, opened in member.opened.items():
-            who = f"rank {rank} (pid {pid})"
-            if opened > 0:
-                self.meeting.lose(rank, f"{who} ended without closing its rendezvous")
-            elif all(rank not in other.opened for other in self._members.values()):
-                self.meeting.end(rank, f"{who} has ended")
-
-
-class _Member:
-    """A process that has opened a rendezvous.
-
-    Attributes
-    ----------
-    opened : Counter
-        By rank, how many rendezvous the process has open as that rank.
-    """
-
-    def __init__(self, pidfd: int) -> None:
-        self.pidfd = pidfd
-        self.opened: Counter[int] = Counter()
+    @abstractmethod
+    def on_death(self, pid: int) -> None:
+        """Take note that a process that is watched has ended."""

@@ -1,31 +1,25 @@
-"""The server of a rendezvous: an owner-only Unix socket, served by a thread of its own."""
+"""The server of a rendezvous."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import errno
-import itertools
 import os
 import socket
-import stat
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 
-from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused
-from peerlane.rendezvous import peers
+from peerlane.errors import AccessDenied, BadArgument, Fault, InvalidValue, Refused
+from peerlane.rendezvous.by_tcp import listen
 from peerlane.rendezvous.frames import MAX_SIZE
-from peerlane.rendezvous.loop import Loop
-from peerlane.support.runtime_directory import runtime_directory
+from peerlane.rendezvous.link import LEAST_SECRET
+from peerlane.rendezvous.meeting_loop import MeetingLoop
+from peerlane.rendezvous.serving import Serving
 
-STALE_SECONDS = 10.0
+UNREACHABLE_SECONDS = 10.0
+_LEAST_UNREACHABLE = 0.5
 
-_numbers = itertools.count()
 
-
-class RendezvousServer:
+class RendezvousServer(Serving[MeetingLoop]):
     """Serves a rendezvous of ``size`` ranks until it is closed.
 
     ``peerlane launch`` has one.  Processes that were started otherwise need ``environment(rank)``, or the address,
@@ -42,80 +36,68 @@ class RendezvousServer:
     follow : bool
         Count a rank as lost if its process ends without closing its `Rendezvous`.  If False, only `end_rank` tells
         the end of a rank.
+    machines : str, optional
+        ``"host:port"``, where a `RendezvousRelay` of another machine connects; port 0 takes a free one.  The host is
+        the network that is served, ``"0.0.0.0"`` for all.
+    secret : bytes, optional
+        What all machines know, at least 16 bytes; needed with ``machines``.
+    unreachable : float
+        Seconds of silence after which another machine counts as lost, from 0.5.
 
     Attributes
     ----------
     address : str
         The path of the socket.
+    machines : tuple of (str, int), optional
+        The host and the port where relays connect.
 
     Raises
     ------
     TypeError, InvalidValue
-        ``size`` is not an int, or not valid.
+        An argument has the wrong type, or is not valid.
     AccessDenied
-        The runtime directory is open to other users.
+        The runtime directory is open to other users; or there is no secret, and other machines are to come.
+    Busy
+        Another process listens at ``machines``.
     Error
         ``OUT_OF_RESOURCES``: the socket cannot be made there.
     """
 
-    def __init__(self, size: int, *, start: bool = True, follow: bool = True) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        start: bool = True,
+        follow: bool = True,
+        machines: str | None = None,
+        secret: bytes | None = None,
+        unreachable: float = UNREACHABLE_SECONDS,
+    ) -> None:
+        call = "RendezvousServer"
         if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"RendezvousServer: size must be an int, not {type(size).__name__}")
+            raise TypeError(f"{call}: size must be an int, not {type(size).__name__}")
         if not 1 <= size <= MAX_SIZE:
             raise InvalidValue(
-                f"RendezvousServer: size is {size}; valid are 1 to {MAX_SIZE:,}",
+                f"{call}: size is {size}; valid are 1 to {MAX_SIZE:,}",
                 detail=BadArgument("size", size, least=1, most=MAX_SIZE),
             )
-        self.size = size
-        self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._is_closing = False
-        self._path = (
-            runtime_directory() / f"rendezvous-{self._pid}-{next(_numbers)}-{os.urandom(4).hex()}.sock"
-        )
-        self.address = str(self._path)
-        _remove_stale(self._path.parent)
-        self._loop = Loop(_listen(self._path), size, follow=follow)
-        atexit.register(self.close)
+        self.machines: tuple[str, int] | None = None
+        listener: socket.socket | None = None
+        if machines is not None:
+            secret = checked_secret(call, secret)
+            unreachable = checked_unreachable(call, unreachable)
+            listener = listen(call, *host_and_port(call, "machines", machines))
+            self.machines = listener.getsockname()[:2]
+        try:
+            super().__init__(lambda local: MeetingLoop(local, size, follow=follow))
+        except BaseException:
+            if listener is not None:
+                listener.close()
+            raise
+        if listener is not None and secret is not None:
+            self._loop.listen_for_machines(listener, secret, unreachable)
         if start:
             self.start()
-
-    def start(self) -> None:
-        """Begin to serve; idempotent.
-
-        Raises
-        ------
-        Closed
-            The server was closed.
-        """
-        with self._lock:
-            if self._is_closing:
-                raise Closed(
-                    f"RendezvousServer.start: the rendezvous at {self.address} was closed",
-                    detail=Refused(reason="closed", what=repr(self)),
-                )
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._loop.serve, name="peerlane-rendezvous", daemon=True
-                )
-                self._thread.start()
-
-    def environment(self, rank: int) -> dict[str, str]:
-        """Return the variables that ``Rendezvous.from_environment`` reads in the process of a rank.
-
-        Raises
-        ------
-        InvalidValue
-            There is no such rank.
-        """
-        self._check_rank("RendezvousServer.environment", rank)
-        return {
-            "PEERLANE_RENDEZVOUS": self.address,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(self.size),
-            "LOCAL_RANK": str(rank),
-        }
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
         """Report that the process of a rank has ended; asynchronous.
@@ -158,44 +140,6 @@ class RendezvousServer:
         threading.Thread(target=close_then, name="peerlane-rendezvous-end", daemon=True).start()
         atexit.register(_await_end, self._pid, left, seconds)
 
-    def close(self) -> None:
-        """Stop serving and remove the socket; waiting calls raise `PeerLost`.  Idempotent.
-
-        In a forked child it does nothing: the server belongs to the parent.
-        """
-        if self._pid != os.getpid():
-            return
-        atexit.unregister(self.close)
-        with self._lock:
-            if self._is_closing:
-                return
-            self._is_closing = True
-            thread = self._thread
-        if thread is None:
-            self._loop.release()
-        else:
-            self._loop.end()
-            thread.join()
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-
-    def __enter__(self) -> RendezvousServer:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        state = "closed" if self._is_closing else "serving" if self._thread else "not started"
-        return f"<RendezvousServer of {self.size} at {self.address}, {state}>"
-
-    def _check_rank(self, call: str, rank: int) -> None:
-        if not 0 <= rank < self.size:
-            raise InvalidValue(
-                f"{call}: rank is {rank}; valid are 0 to {self.size - 1}",
-                detail=BadArgument("rank", rank, least=0, most=self.size - 1),
-            )
-
 
 def serve_launcher(
     server: RendezvousServer, show: Callable[[bytes], None], lose: Callable[[int, int], None]
@@ -217,34 +161,49 @@ def _await_end(pid: int, left: threading.Event, seconds: float) -> None:
         left.wait(seconds)
 
 
-def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        with peers.reachable(path) as short:
-            listener.bind(short)
-        path.chmod(0o600)  # before listen(): no process can connect until then
-        listener.listen(512)
-    except OSError as error:
-        listener.close()
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        raise Error(
-            f"cannot make the socket of a rendezvous at {path}: {error.strerror}; make room there, or set "
-            "PEERLANE_RUNTIME_DIR to another directory",
-            fault=Fault.OUT_OF_RESOURCES,
-            detail=Refused(reason="no_socket", path=str(path), errno=error.errno),
-        ) from error
-    return listener
+def checked_secret(call: str, secret: bytes | None) -> bytes:
+    """Return a secret that lines between machines may have; raise TypeError, AccessDenied, or InvalidValue."""
+    if secret is None:
+        raise AccessDenied(
+            f"{call}: other machines need a secret, for anybody can reach a port: set PEERLANE_SECRET to the same "
+            f"{LEAST_SECRET} bytes or more on all machines, or let `peerlane launch --hosts` make one",
+            fault=Fault.PEER_UNREACHABLE,
+            call=call,
+            detail=Refused(reason="no_secret", least=LEAST_SECRET),
+        )
+    if not isinstance(secret, bytes):
+        raise TypeError(f"{call}: secret must be bytes, not {type(secret).__name__}")
+    if len(secret) < LEAST_SECRET:
+        raise InvalidValue(
+            f"{call}: the secret has {len(secret)} bytes; {LEAST_SECRET} are the least",
+            call=call,
+            detail=Refused(reason="short_secret", size=len(secret), least=LEAST_SECRET),
+        )
+    return secret
 
 
-def _remove_stale(directory: Path) -> None:
-    """Remove the sockets of servers that were killed."""
-    for path in directory.glob("rendezvous-*.sock"):
-        with contextlib.suppress(OSError):
-            status = path.lstat()
-            # A young socket may belong to a server between bind() and listen().
-            if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_SECONDS:
-                with socket.socket(socket.AF_UNIX) as probe, peers.reachable(path) as short:
-                    probe.setblocking(False)
-                    if probe.connect_ex(short) == errno.ECONNREFUSED:
-                        path.unlink()
+def checked_unreachable(call: str, seconds: float) -> float:
+    """Return seconds of silence; raise TypeError or InvalidValue."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{call}: unreachable must be a number of seconds, not {type(seconds).__name__}")
+    if not _LEAST_UNREACHABLE <= seconds < float("inf"):
+        raise InvalidValue(
+            f"{call}: unreachable is {seconds!r} s; valid are {_LEAST_UNREACHABLE:g} s or more",
+            call=call,
+            detail=BadArgument("unreachable", seconds, least=_LEAST_UNREACHABLE, rule="seconds"),
+        )
+    return seconds
+
+
+def host_and_port(call: str, name: str, given: str) -> tuple[str, int]:
+    """Return the two parts of ``"host:port"``; raise TypeError or InvalidValue."""
+    if not isinstance(given, str):
+        raise TypeError(f"{call}: {name} must be a str, not {type(given).__name__}")
+    host, _, port = given.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise InvalidValue(
+            f"{call}: {name} is {given[:200]!r}; valid is host:port",
+            call=call,
+            detail=BadArgument(name, given, rule="host:port"),
+        )
+    return host.strip("[]"), int(port)

@@ -1,0 +1,186 @@
+"""The serving thread of a rendezvous: what requests do, of processes of this machine and of others."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable
+from selectors import EVENT_READ
+
+from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
+from peerlane.rendezvous.hangs import Hangs
+from peerlane.rendezvous.loop import Connection, Loop, Timed
+from peerlane.rendezvous.machines import Elsewhere, Machine, Relayed
+from peerlane.rendezvous.meeting import Meeting, cost
+from peerlane.rendezvous.stuck import decode_report, encode_reply
+
+MOST_STRANGERS = 64  # lines whose other end has not proved yet that it knows the secret
+log = logging.getLogger("peerlane.rendezvous")
+
+
+class MeetingLoop(Loop):
+    """Serves a rendezvous.
+
+    Parameters
+    ----------
+    listener, size
+        As `Loop` has them.
+    follow : bool
+        Count a rank as lost if its process ends with a rendezvous open.
+    """
+
+    def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
+        super().__init__(listener, size)
+        self.meeting = Meeting(size)
+        self.hangs = Hangs(self.meeting, self._requests_of)
+        self.machines: set[Machine] = set()
+        self.relayed: set[Relayed] = set()
+        self._follow = follow
+        self._members: dict[
+            int | Elsewhere, Counter[int]
+        ] = {}  # by process: how many it has open as each rank
+        self._links: socket.socket | None = None
+
+    def listen_for_machines(self, listener: socket.socket, secret: bytes, unreachable: float) -> None:
+        """Serve relays that connect to a listening socket, which becomes the loop's; before `serve`."""
+        listener.setblocking(False)
+        self._links = listener
+        self.listen_to(listener, EVENT_READ, lambda: self._accept_line(listener, secret, unreachable))
+
+    def _accept_line(self, listener: socket.socket, secret: bytes, unreachable: float) -> None:
+        try:
+            accepted, address = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._make_room()
+            return
+        if sum(not each.is_open for each in self.machines) >= MOST_STRANGERS:
+            accepted.close()
+            log.warning(
+                "refused a connection from %s: %d others have not proved anything yet",
+                address[0],
+                MOST_STRANGERS,
+            )
+            return
+        self.machines.add(Machine(accepted, address[0], self, secret, unreachable))
+
+    def timed(self) -> Iterable[Timed]:
+        return *self.connections, *self.machines, *self.relayed
+
+    def release(self) -> None:
+        for machine in list(self.machines):
+            machine.leave()
+        super().release()
+        if self._links is not None:
+            self._links.close()
+
+    def withdraw(self, connection: Connection | Relayed) -> None:
+        self.meeting.withdraw(connection)
+
+    def why_waiting(self, connection: Connection | Relayed) -> tuple[str, list[int]]:
+        return self.meeting.missing(connection), self.meeting.awaited(connection)
+
+    def reserve(self, request: Request) -> int | None:
+        if request.operation not in (Operation.PUT, Operation.GATHER):
+            return 0
+        nbytes = cost("", request.value_bytes) + request.key_bytes
+        return nbytes if self.meeting.charge(request.rank, nbytes) else None
+
+    def give_back(self, rank: int, nbytes: int) -> None:
+        self.meeting.charge(rank, -nbytes)
+
+    def handle(self, connection: Connection) -> None:
+        self.hangs.note(connection.rank, connection.pid)
+        if connection.operation is Operation.STUCK:
+            self._hear_stuck(connection)
+        else:
+            self.carry_out(connection)
+
+    def carry_out(self, connection: Connection | Relayed) -> None:
+        """Carry out a complete request of a process of any machine."""
+        operation, rank = connection.operation, connection.rank
+        if operation is Operation.PUT:
+            self.meeting.put(rank, connection.key, connection.value)
+            connection.answer(Status.OK, [])
+        elif operation is Operation.GET:
+            self.meeting.get(connection)
+        elif operation is Operation.DELETE:
+            self._delete(connection)
+        elif operation is Operation.CLEAR:
+            self.meeting.clear(connection.key)
+            connection.answer(Status.OK, [])
+        elif operation is Operation.CLOSE:
+            self._leave(connection.pid, rank)
+            connection.answer(Status.OK, [])
+        elif operation is Operation.OPEN:
+            self._open(connection)
+        else:
+            self.meeting.meet(connection)
+
+    def _delete(self, connection: Connection | Relayed) -> None:
+        try:
+            keys = decode_keys(connection.value)
+        except BadFrame as error:
+            connection.answer(Status.INVALID, [str(error).encode()])
+            return
+        for key in keys:
+            self.meeting.delete(key)
+        connection.answer(Status.OK, [])
+
+    def _requests_of(self, pid: int) -> list[Connection]:
+        of_process = [it for it in self.connections if it.pid == pid and it.is_waiting]
+        return [it for it in of_process if it.operation is not Operation.STUCK]
+
+    def _hear_stuck(self, connection: Connection) -> None:
+        try:
+            report = decode_report(connection.value)
+        except BadFrame as error:
+            connection.answer(Status.INVALID, [str(error).encode()])
+            return
+        reply = self.hangs.hear(connection.rank, connection.pid, report, time.monotonic_ns())
+        connection.answer(Status.OK, [encode_reply(reply)])
+
+    def _open(self, connection: Connection | Relayed) -> None:
+        if refusal := self.meeting.open(connection.rank):
+            connection.answer(Status.LOST, [refusal.encode()])
+            return
+        if self._follow:
+            try:
+                self._join(connection)
+            except OSError:  # the process has ended already, or no descriptor is left
+                connection.close()
+                return
+        connection.answer(Status.OK, [])
+
+    def _join(self, connection: Connection | Relayed) -> None:
+        if connection.pid not in self._members:
+            if isinstance(connection, Connection):  # of others the relay watches the process
+                self.watch(connection.pid, connection.open_pidfd())
+            self._members[connection.pid] = Counter()
+        self._members[connection.pid][connection.rank] += 1
+
+    def _leave(self, pid: int | Elsewhere, rank: int) -> None:
+        if pid in self._members:
+            self._members[pid][rank] -= 1
+            if not any(opened[rank] > 0 for opened in self._members.values()):
+                self.meeting.leave(rank)
+
+    def on_death(self, pid: int | Elsewhere, how: str = "ended") -> None:
+        for rank, opened in self._members.pop(pid, {}).items():
+            who = f"rank {rank} (pid {pid})"
+            if opened > 0:
+                self.meeting.lose(rank, f"{who} {how} without closing its rendezvous")
+            elif all(rank not in others for others in self._members.values()):
+                self.meeting.end(rank, f"{who} has {how}")
+
+    def lose_machine(self, machine: Machine, why: str) -> None:
+        """Count all ranks of a machine as lost that have a rendezvous open."""
+        for pid in [pid for pid in self._members if isinstance(pid, Elsewhere) and pid.machine is machine]:
+            for rank, opened in self._members.pop(pid).items():
+                if opened > 0:
+                    self.meeting.lose(rank, f"rank {rank} (pid {pid}) is lost: {why}")

@@ -1,0 +1,176 @@
+"""An owner-only Unix socket in the runtime directory, served by a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused
+from peerlane.rendezvous import peers
+from peerlane.rendezvous.loop import Loop
+from peerlane.support.runtime_directory import runtime_directory
+
+STALE_SECONDS = 10.0
+
+_Loop = TypeVar("_Loop", bound=Loop)
+_Self = TypeVar("_Self", bound="Serving[Any]")
+_numbers = itertools.count()
+
+
+class Serving(Generic[_Loop]):
+    """Serves the ranks of this machine until it is closed.
+
+    Parameters
+    ----------
+    make_loop : callable
+        Makes the loop that serves a listening socket.
+
+    Attributes
+    ----------
+    address : str
+        The path of the socket.
+
+    Raises
+    ------
+    AccessDenied
+        The runtime directory is open to other users.
+    Error
+        ``OUT_OF_RESOURCES``: the socket cannot be made there.
+    """
+
+    def __init__(self, make_loop: Callable[[socket.socket], _Loop]) -> None:
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_closing = False
+        self._path = (
+            runtime_directory() / f"rendezvous-{self._pid}-{next(_numbers)}-{os.urandom(4).hex()}.sock"
+        )
+        self.address = str(self._path)
+        _remove_stale(self._path.parent)
+        self._loop = make_loop(_listen(self._path))
+        self.size = self._loop.size
+        atexit.register(self.close)
+
+    def start(self) -> None:
+        """Begin to serve; idempotent.
+
+        Raises
+        ------
+        Closed
+            It was closed.
+        """
+        with self._lock:
+            if self._is_closing:
+                raise Closed(
+                    f"{type(self).__name__}.start: the rendezvous at {self.address} was closed",
+                    detail=Refused(reason="closed", what=repr(self)),
+                )
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._loop.serve, name="peerlane-rendezvous", daemon=True
+                )
+                self._thread.start()
+
+    def environment(self, rank: int, local_rank: int | None = None) -> dict[str, str]:
+        """Return the variables that ``Rendezvous.from_environment`` reads in the process of a rank.
+
+        Parameters
+        ----------
+        rank : int
+        local_rank : int, optional
+            Its number among those on this machine; ``rank`` by default.
+
+        Raises
+        ------
+        InvalidValue
+            There is no such rank.
+        """
+        self._check_rank(f"{type(self).__name__}.environment", rank)
+        return {
+            "PEERLANE_RENDEZVOUS": self.address,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.size),
+            "LOCAL_RANK": str(rank if local_rank is None else local_rank),
+        }
+
+    def close(self) -> None:
+        """Stop serving and remove the socket; waiting calls raise `PeerLost`.  Idempotent.
+
+        In a forked child it does nothing: it belongs to the parent.
+        """
+        if self._pid != os.getpid():
+            return
+        atexit.unregister(self.close)
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            thread = self._thread
+        if thread is None:
+            self._loop.release()
+        else:
+            self._loop.end()
+            thread.join()
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closing else "serving" if self._thread else "not started"
+        return f"<{type(self).__name__} of {self.size} at {self.address}, {state}>"
+
+    def _check_rank(self, call: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise InvalidValue(
+                f"{call}: rank is {rank}; valid are 0 to {self.size - 1}",
+                detail=BadArgument("rank", rank, least=0, most=self.size - 1),
+            )
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        with peers.reachable(path) as short:
+            listener.bind(short)
+        path.chmod(0o600)  # before listen(): no process can connect until then
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        raise Error(
+            f"cannot make the socket of a rendezvous at {path}: {error.strerror}; make room there, or set "
+            "PEERLANE_RUNTIME_DIR to another directory",
+            fault=Fault.OUT_OF_RESOURCES,
+            detail=Refused(reason="no_socket", path=str(path), errno=error.errno),
+        ) from error
+    return listener
+
+
+def _remove_stale(directory: Path) -> None:
+    """Remove the sockets of servers that were killed."""
+    for path in directory.glob("rendezvous-*.sock"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            # A young socket may belong to a server between bind() and listen().
+            if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_SECONDS:
+                with socket.socket(socket.AF_UNIX) as probe, peers.reachable(path) as short:
+                    probe.setblocking(False)
+                    if probe.connect_ex(short) == errno.ECONNREFUSED:
+                        path.unlink()
