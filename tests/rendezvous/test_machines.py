@@ -11,13 +11,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import peerlane as pl
 from helpers.launched import until
+from helpers.namespaces import other_network
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer, loop
 from peerlane.rendezvous.frames import MAX_VALUE
 from peerlane.rendezvous.link import BadLink, Kind, Link
@@ -78,15 +79,22 @@ for line in sys.stdin:
         print("done", flush=True)
 """
 
-    def __init__(self, server: RendezvousServer, rank: int) -> None:
+    def __init__(
+        self,
+        server: RendezvousServer,
+        rank: int,
+        before: Sequence[str] = (),
+        unreachable: float = UNREACHABLE,
+    ) -> None:
         words = [
+            *before,
             sys.executable,
             "-c",
             self.PROGRAM,
             where(server),
             SECRET.decode(),
             str(rank),
-            str(UNREACHABLE),
+            str(unreachable),
         ]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.address = self.said()
@@ -458,3 +466,43 @@ def test_relay_answers_within_its_limits(server: RendezvousServer, relays: list[
         for number in range(80):
             Rendezvous(server.address, 0, 3).put(f"k{number}", b"v")
         assert {each.result(20) for each in waits if each not in refused} == {b"v"}
+
+
+def test_line_that_is_down_for_three_seconds_heals_and_nothing_is_lost() -> None:
+    with (
+        other_network() as network,
+        RendezvousServer(3, machines=f"{network.here}:0", secret=SECRET) as server,
+        Rendezvous(server.address, 0, 3) as mine,
+    ):
+        machine = Machine(server, 2, network.prefix, unreachable=10.0)
+        try:
+            network.cut()
+            machine.tell("rank.put('across', b'x' * 1_000_000)")
+            with pytest.raises(pl.WaitTimeout):
+                mine.get("across", timeout=3.0)
+            network.mend()
+            assert mine.get("across", timeout=20) == b"x" * 1_000_000
+            assert machine.said() == "done"
+            machine.tell("rank.close()")
+            assert machine.said() == "done"
+        finally:
+            machine.end()
+
+
+def test_machine_behind_a_line_that_stays_down_is_lost() -> None:
+    with (
+        other_network() as network,
+        RendezvousServer(3, machines=f"{network.here}:0", secret=SECRET, unreachable=UNREACHABLE) as server,
+        Rendezvous(server.address, 0, 3) as mine,
+    ):
+        machine = Machine(server, 2, network.prefix)
+        try:
+            network.cut()
+            cut = time.monotonic()
+            with pytest.raises(pl.PeerLost, match=f"rank 2 .* has been silent for {UNREACHABLE:g} s"):
+                mine.barrier(timeout=20)
+            assert time.monotonic() - cut < 5 * (UNREACHABLE + 1)
+            machine.tell("rank.barrier(timeout=20)")
+            assert "has been silent for" in machine.said()
+        finally:
+            machine.end()

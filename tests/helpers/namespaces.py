@@ -1,0 +1,76 @@
+"""A second machine's network: a namespace that a virtual cable joins to this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+_SECONDS = 60.0
+
+
+class OtherNetwork:
+    """A namespace.
+
+    Attributes
+    ----------
+    here, there : str
+        The addresses of the two ends.
+    prefix : list of str
+        The words before a command that is to run there.
+    """
+
+    def __init__(self, name: str, here: str, there: str) -> None:
+        self._name, self.here, self.there = name, here, there
+        self.prefix = ["ip", "netns", "exec", name]
+
+    def cut(self) -> None:
+        """Let nothing pass any more; neither end is told."""
+        _ip("link", "set", self._name, "down")
+
+    def mend(self) -> None:
+        """Let all pass again."""
+        _ip("link", "set", self._name, "up")
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=_SECONDS)
+
+
+def _missing() -> str:
+    if os.geteuid():
+        return "network namespaces need root"
+    if not shutil.which("ip") and shutil.which("apt-get"):
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", "iproute2", "iptables"]):
+            subprocess.run(["apt-get", "--quiet", *words], check=False, capture_output=True, timeout=300)
+    if not shutil.which("ip"):
+        return "iproute2 is not installed"
+    made = subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True, timeout=_SECONDS)
+    return "this machine makes no network namespaces" if made.returncode else ""
+
+
+@contextlib.contextmanager
+def other_network() -> Iterator[OtherNetwork]:
+    """Make a network for a test; skip the test by name where there cannot be one."""
+    if why := _missing():
+        pytest.skip(why)
+    name, subnet = f"pl{os.getpid()}", f"10.{100 + os.getpid() // 250 % 100}.{os.getpid() % 250}"
+    commands: Sequence[Sequence[str]] = (
+        ("netns", "add", name),
+        ("link", "add", name, "type", "veth", "peer", "name", "far", "netns", name),
+        ("address", "add", f"{subnet}.1/30", "dev", name),
+        ("link", "set", name, "up"),
+        ("-n", name, "address", "add", f"{subnet}.2/30", "dev", "far"),
+        ("-n", name, "link", "set", "far", "up"),
+        ("-n", name, "link", "set", "lo", "up"),
+    )
+    try:
+        for words in commands:
+            _ip(*words)
+        yield OtherNetwork(name, f"{subnet}.1", f"{subnet}.2")
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=_SECONDS)
