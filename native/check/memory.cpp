@@ -401,6 +401,11 @@ void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
             Block& block = block_of(id);
             const Place place = place_of(log, event, true);
             check_end(block, low, high, place, past);
+            // What was over has arrived when the call returns: nothing after it races with that.
+            block.shadow.update(low, high, [&](Cell& cell, uint64_t, uint64_t) {
+                const uint32_t write = cell.write & Cell::kAccess;
+                if (write > kOld && is_over(write, past)) cell.write = 0;
+            });
             block.retractions.push_back({low, high, place});
             if (block.retractions.size() > 64) block.retractions.erase(block.retractions.begin());
         });

@@ -35,6 +35,13 @@ def test_use_in_a_stream_that_nothing_orders_before_the_end_is_found(way: str, t
     assert (done.code, [each["kind"] for each in done.findings]) == (3, ["use-after-free"]), done.output
 
 
+def test_bytes_that_are_read_before_the_memory_is_taken_back_are_a_race(tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, "racy write, read back", str(tmp_path), ranks=2)
+    assert (done.code, {each["kind"] for each in done.findings}) == (3, {"race", "use-after-free"}), (
+        done.output
+    )
+
+
 @pytest.mark.parametrize("end", ["close", "deregister"])
 def test_use_that_races_with_the_end_is_found_if_the_ranks_are_threads(end: str, tmp_path: Path) -> None:
     done = checked_program(PROGRAM, f"racy read {end}", str(tmp_path), "threads")
@@ -54,7 +61,11 @@ def test_use_that_the_owner_was_told_of_is_right(
 
 
 @pytest.mark.parametrize(
-    "way", ["barrier read", "barrier write", "barrier drain", "replaced", "queued", "racy read collect"]
+    "way",
+    [
+        *("barrier read", "barrier write", "barrier drain", "barrier write, read back"),
+        *("replaced", "queued", "racy read collect"),
+    ],
 )
 def test_end_that_is_in_order_or_of_no_line_is_right(way: str, tmp_path: Path) -> None:
     done = checked_program(PROGRAM, way, str(tmp_path), ranks=2)

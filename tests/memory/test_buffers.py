@@ -8,8 +8,10 @@ import collections
 import gc
 import itertools
 import pickle
+import sys
 import weakref
 from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -290,3 +292,15 @@ def test_ctrl_c_while_a_part_is_dropped_is_raised(node: Node) -> None:
     with pytest.raises(KeyboardInterrupt):
         # One C call sets a Ctrl-C pending and drops the part; no Python code runs in between.
         collections.deque(itertools.chain(iter(_thread.interrupt_main, None), (buffer[:1],)), maxlen=0)
+
+
+def test_copies_and_channels_work_while_another_thread_imports_numpy(
+    alone: pl.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))  # as it is then: nothing is in it
+    with pl.devices()[0].allocate(8) as buffer:
+        pl.copy(buffer, b"12345678")
+        alone.write(buffer, at=16)
+        out = bytearray(8)
+        alone.read(out, at=16)
+    assert out == b"12345678"

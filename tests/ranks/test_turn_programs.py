@@ -72,7 +72,7 @@ def _run(path: Path, ranks: int, seed: int, tmp_path: Path, command: str = "laun
     report.unlink(missing_ok=True)
     environ = os.environ | {"PEERLANE_SCHEDULE": f"seeded:{seed}", "PEERLANE_SCHEDULE_REPORT": str(report)}
     more = ["--json", str(found)] if command == "check" else []
-    words = ["-m", "peerlane", command, "-n", str(ranks), *more, str(path)]
+    words = ["-m", "peerlane", command, "-n", str(ranks), "--devices", "4", *more, str(path)]
     done = run_python(words, timeout=120, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in report.read_text().splitlines()]

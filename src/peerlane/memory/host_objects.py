@@ -25,8 +25,9 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
     TypeError, InvalidValue
         As :func:`peerlane.as_buffer`.
     """
-    numpy = sys.modules.get("numpy")  # where nobody imported it nothing is an array
-    if numpy is not None and isinstance(obj, numpy.ndarray):
+    # Where nobody imported it nothing is an array; another thread may be about to.
+    array = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if array is not None and isinstance(obj, array):
         _check_plain(obj, obj, objects=obj.dtype.hasobject, contiguous=obj.flags.c_contiguous)
         return obj, *_exported(obj)
     try:

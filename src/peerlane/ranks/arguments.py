@@ -31,8 +31,7 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
 
 def as_number(call: str, what: str, given: Any) -> int:
     """Return ``given`` if it is an integer and not a bool; TypeError says what it should be."""
-    numpy = sys.modules.get("numpy")
-    if not isinstance(given, bool if numpy is None else (bool, numpy.bool_)):
+    if not isinstance(given, (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
         with contextlib.suppress(TypeError):
             return operator.index(given)
     raise TypeError(f"{call}: {what}, an int, not {type(given).__name__}")
