@@ -6,17 +6,15 @@ import logging
 import socket
 import struct
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
 from peerlane.rendezvous.line import Line
 from peerlane.rendezvous.link import BadLink, Frame, Kind, Link
-from peerlane.rendezvous.loop import NEVER, no_room
-
-if TYPE_CHECKING:
-    from peerlane.rendezvous.meeting_loop import MeetingLoop
+from peerlane.rendezvous.loop import NEVER, Connection, Loop, no_room
 
 PID = struct.Struct("<I")
 SIZE = struct.Struct("<I")
@@ -24,6 +22,40 @@ MOST_NAME = 255  # bytes of a machine's name
 _LONGEST = PID.size + frames.REQUEST_BYTES + frames.MAX_KEY + frames.MAX_VALUE
 _MOST_AT_ONCE = 1 << 17  # requests of a machine: each of 65,536 ranks may wait twice
 log = logging.getLogger("peerlane.rendezvous")
+
+
+class ServingMachines(Loop):
+    """A loop that serves processes of other machines too.
+
+    Attributes
+    ----------
+    machines : set of Machine
+    relayed : set of Relayed
+        The requests of other machines that have no answer yet.
+    """
+
+    machines: set[Machine]
+    relayed: set[Relayed]
+
+    @abstractmethod
+    def carry_out(self, connection: Connection | Relayed) -> None:
+        """Carry out a complete request of a process of any machine."""
+
+    @abstractmethod
+    def withdraw(self, connection: Connection | Relayed) -> None:
+        """As `Loop` has it."""
+
+    @abstractmethod
+    def why_waiting(self, connection: Connection | Relayed) -> tuple[str, list[int]]:
+        """As `Loop` has it."""
+
+    @abstractmethod
+    def on_death(self, pid: int | Elsewhere) -> None:
+        """As `Loop` has it, or told by a relay."""
+
+    @abstractmethod
+    def lose_machine(self, machine: Machine, why: str) -> None:
+        """Count all ranks of a machine as lost that have a rendezvous open."""
 
 
 class Elsewhere(NamedTuple):
@@ -94,7 +126,7 @@ class Machine(Line):
     """
 
     def __init__(
-        self, accepted: socket.socket, address: str, loop: MeetingLoop, secret: bytes, unreachable: float
+        self, accepted: socket.socket, address: str, loop: ServingMachines, secret: bytes, unreachable: float
     ) -> None:
         self.loop, self.name, self._address = loop, address, address
         self.waiting: dict[int, Relayed] = {}

@@ -12,8 +12,8 @@ from selectors import EVENT_READ
 
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
 from peerlane.rendezvous.hangs import Hangs
-from peerlane.rendezvous.loop import Connection, Loop, Timed
-from peerlane.rendezvous.machines import Elsewhere, Machine, Relayed
+from peerlane.rendezvous.loop import Connection, Timed
+from peerlane.rendezvous.machines import Elsewhere, Machine, Relayed, ServingMachines
 from peerlane.rendezvous.meeting import Meeting, cost
 from peerlane.rendezvous.stuck import decode_report, encode_reply
 
@@ -21,7 +21,7 @@ MOST_STRANGERS = 64  # lines whose other end has not proved yet that it knows th
 log = logging.getLogger("peerlane.rendezvous")
 
 
-class MeetingLoop(Loop):
+class MeetingLoop(ServingMachines):
     """Serves a rendezvous.
 
     Parameters
@@ -102,7 +102,6 @@ class MeetingLoop(Loop):
             self.carry_out(connection)
 
     def carry_out(self, connection: Connection | Relayed) -> None:
-        """Carry out a complete request of a process of any machine."""
         operation, rank = connection.operation, connection.rank
         if operation is Operation.PUT:
             self.meeting.put(rank, connection.key, connection.value)
@@ -170,16 +169,15 @@ class MeetingLoop(Loop):
             if not any(opened[rank] > 0 for opened in self._members.values()):
                 self.meeting.leave(rank)
 
-    def on_death(self, pid: int | Elsewhere, how: str = "ended") -> None:
+    def on_death(self, pid: int | Elsewhere) -> None:
         for rank, opened in self._members.pop(pid, {}).items():
             who = f"rank {rank} (pid {pid})"
             if opened > 0:
-                self.meeting.lose(rank, f"{who} {how} without closing its rendezvous")
+                self.meeting.lose(rank, f"{who} ended without closing its rendezvous")
             elif all(rank not in others for others in self._members.values()):
-                self.meeting.end(rank, f"{who} has {how}")
+                self.meeting.end(rank, f"{who} has ended")
 
     def lose_machine(self, machine: Machine, why: str) -> None:
-        """Count all ranks of a machine as lost that have a rendezvous open."""
         for pid in [pid for pid in self._members if isinstance(pid, Elsewhere) and pid.machine is machine]:
             for rank, opened in self._members.pop(pid).items():
                 if opened > 0:
