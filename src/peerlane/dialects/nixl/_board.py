@@ -104,14 +104,25 @@ class OwnBoard(_Board):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         super().__init__(fd, os.urandom(16))
         self.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, self.ident)
-        self._free = deque(range(LINES))
-        self._number = 0
+        self._free: list[int] = []
+        self._begun = self._number = 0  # lines that were ever used; registrations
+
+    def check_room(self, count: int) -> None:
+        """Raise nixlBackendError if there are not as many lines for new registrations."""
+        room = len(self._free) + LINES - self._begun
+        if count > room:
+            raise nixlBackendError(
+                f"{count:,} pieces were to be registered, and there is room for {room:,} of {LINES:,}",
+                "register larger pieces",
+            )
 
     def begin(self) -> tuple[int, int]:
-        """Return the line and the number of a new registration."""
-        if not self._free:
-            raise nixlBackendError(f"{LINES:,} regions are registered already", "register larger regions")
-        line, self._number = self._free.popleft(), self._number + 1
+        """Return the line and the number of a new registration, for which there is room."""
+        self._number += 1
+        if self._free:
+            line = self._free.pop()
+        else:
+            line, self._begun = self._begun, self._begun + 1
         self.words[line] = self._number
         return line, self._number
 
