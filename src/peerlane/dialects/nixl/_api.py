@@ -442,8 +442,8 @@ class nixl_agent:
             The agent was removed.
         KeyError
             Another operation, or an unknown back-end.
-        RuntimeError
-            The indices are not ints.
+        RuntimeError, ValueError
+            The indices are not ints, or an array of several dimensions.
         """
         op, handles = self.nixl_ops[operation], self._handles(backends)
         sides = _number(local_xfer_side), local_indices, _number(remote_xfer_side), remote_indices
@@ -516,6 +516,8 @@ class nixl_agent:
         ------
         nixlNotPostedError
             It was never posted.
+        nixlNotFoundError
+            It is under way, and the agent was removed.
         nixlRemoteDisconnectError, nixlBackendError
             It failed.
         """
