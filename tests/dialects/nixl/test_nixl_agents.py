@@ -202,6 +202,36 @@ def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: py
     assert pair.b.get_new_notifs() == {}
 
 
+@pytest.mark.parametrize("at", ["launch_callback", "record", "sync"])
+def test_nixl_transfer_that_was_interrupted_can_be_posted_again(
+    pair: Pair, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1 << 20
+    near, far = (each.allocate(size) for each in pl.devices()[:2])
+    pair.a.register_memory([(near.address, size, 0, "")], "VRAM")
+    pair.b.register_memory([(far.address, size, 1, "")], "VRAM")
+    pair.a.add_remote_agent(pair.b.get_agent_metadata())
+    near.fill(3)
+    here = pair.a.get_xfer_descs([(near.address, size, 0)], "VRAM")
+    handle = pair.a.initialize_xfer(
+        "WRITE", here, _bindings.nixlXferDList(here.getType(), [(far.address, size, 1)]), "b"
+    )
+    stream = type(pl.devices()[0].create_stream())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream, at, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finish(pair.a, handle)
+    with contextlib.suppress(_bindings.nixlNotPostedError):
+        while pair.a.check_xfer_state(handle) == "PROC":
+            pass
+    assert finish(pair.a, handle) == "DONE"
+    assert (far.view() == 3).all()
+
+
 def test_nixl_write_after_deregistration_is_refused_and_changes_nothing(pair: Pair) -> None:
     handle = pair.make()
     pair.near.fill(9)

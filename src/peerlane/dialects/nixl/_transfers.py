@@ -123,6 +123,14 @@ class Request:
             self._submit()
         except (Error, Failure) as error:
             self._fail(error)
+        except (
+            BaseException
+        ):  # an interrupt: what was queued must not go on, since nothing would tell its end
+            if self._stream is not None:
+                self._stream.abort(close=True)
+                self._stream = None
+            self._event, self._status = None, _NOT_POSTED
+            raise
         self.post_time = time.monotonic() - start
         if self._failure is not None or (self._event is not None and self._event.is_done):
             return self._known()
@@ -180,7 +188,6 @@ class Request:
                 self._over.wait(_MOMENT)
             if not event.is_done:
                 return False
-        self._event = None
         try:
             self._stream.sync()
         except Error as error:
@@ -188,6 +195,7 @@ class Request:
         else:
             self._status = _DONE
             self.time = time.monotonic() - self.start
+        self._event = None  # not before: an interrupt would leave a transfer whose end nobody sees
         return True
 
     def _fail(self, error: BaseException) -> None:
