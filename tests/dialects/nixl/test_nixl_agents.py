@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -311,6 +312,17 @@ def test_nixl_agent_that_was_dropped_has_ended_for_the_others(pair: Pair) -> Non
         pair.a.transfer(handle)
     with pytest.raises(_bindings.nixlRemoteDisconnectError):
         pair.a.check_xfer_state(handle)
+
+
+def test_nixl_metadata_of_an_agent_that_was_dropped_is_refused_with_that_reason(pair: Pair) -> None:
+    gone = nixl_agent("gone")
+    told = gone.get_agent_metadata()
+    del gone
+    gc.collect()
+    said = f"the agent of process {os.getpid()} cannot be reached: it has ended"
+    with Path(os.devnull).open(), pytest.raises(_bindings.nixlBackendError, match=said):
+        pair.a.add_remote_agent(told)  # another file may have the descriptor's number now
+    assert not pair.a.check_remote_metadata("gone")
 
 
 def test_nixl_partial_metadata_brings_only_its_registrations(pair: Pair) -> None:
