@@ -378,16 +378,17 @@ def test_nixl_piece_that_was_registered_twice_is_deregistered_once_at_a_time(pai
 
 
 def test_nixl_more_pieces_than_an_agent_can_have_are_refused_and_none_is_registered(pair: Pair) -> None:
-    at = address_of(pair.mine)
+    array = np.zeros(40_000, np.uint8)
+    pieces = [(address_of(array) + at, 1, 0, "") for at in range(32_767)]
     before = pair.a.get_agent_metadata()
     with pytest.raises(
         _bindings.nixlBackendError, match=r"32,767 pieces were to be .* room for 32,766 of 32,768"
     ):
-        pair.a.register_memory([(at, 8, 0, "")] * 32_767, "DRAM")
+        pair.a.register_memory(pieces, "DRAM")
     assert pair.a.get_agent_metadata() == before
-    registered = pair.a.register_memory([(at, 8, 0, "")] * 32_766, "DRAM")
+    registered = pair.a.register_memory(pieces[1:], "DRAM")
     with pytest.raises(_bindings.nixlBackendError, match="room for 0 of 32,768; register larger pieces"):
-        pair.a.register_memory([(at, 8, 0, "")], "DRAM")
+        pair.a.register_memory(pieces[:1], "DRAM")
     pair.a.deregister_memory(registered)
     assert pair.a.get_agent_metadata() == before
 
