@@ -121,8 +121,11 @@ def _check_handle(given: Any) -> None:
 
 
 def _number(handle: Any) -> int:
-    _check_handle(handle)
-    found: int = handle._handle
+    try:
+        found: int = handle._handle
+    except AttributeError:  # to ask for the class first would cost more than the rest of a call
+        _check_handle(handle)
+        raise
     return found
 
 
