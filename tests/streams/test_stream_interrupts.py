@@ -331,3 +331,39 @@ def test_million_queued_operations_give_memory_back() -> None:
         assert after[0] < before[0] + (24 << 20)
         assert after[1] <= before[1]
         assert after[2] <= before[2] + 2
+
+
+CALLBACKS_AFTER = """
+import threading, peerlane as pl
+from peerlane.streams import callbacks
+stream, called, gate = pl.enter_node("devices=1,memory=1GiB")[0].create_stream(), [], threading.Event()
+INTERRUPTED
+stream.launch_callback(called.append, "after")
+stream.sync(20)
+print(called)
+"""
+
+
+@pytest.mark.parametrize(
+    "interrupted",
+    [
+        """
+start = threading.Thread.start
+def interrupt(thread): raise KeyboardInterrupt
+threading.Thread.start = interrupt
+try: stream.launch_callback(called.append, "before")
+except KeyboardInterrupt: pass
+threading.Thread.start = start
+""",
+        """
+stream.launch_callback(gate.wait, 20)
+stream.launch_callback(called.append, "before")
+callbacks.forget(max(callbacks._queued))  # as an interrupt behind the submission makes launch_callback do
+gate.set()
+""",
+    ],
+    ids=["while the thread of callbacks starts", "behind the submission"],
+)
+def test_interrupt_of_launch_callback_leaves_later_callbacks_to_run(interrupted: str) -> None:
+    done = run_python(["-c", CALLBACKS_AFTER.replace("INTERRUPTED", interrupted)], timeout=60)
+    assert (done.returncode, done.stdout) == (0, "['after']\n"), done

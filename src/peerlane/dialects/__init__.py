@@ -121,7 +121,13 @@ _DIALECTS = {
         "peerlane.dialects.hcomm._system:begin_anew",
         explain="peerlane.dialects.hcomm:explain",
     ),
-    "nixl": Dialect("nixl", MODULES["nixl"], _NIXL_PROBE, entry="nixl._api"),
+    "nixl": Dialect(
+        "nixl",
+        MODULES["nixl"],
+        _NIXL_PROBE,
+        "peerlane.dialects.nixl._agent:begin_anew",
+        entry="nixl._api",
+    ),
 }
 
 

@@ -223,21 +223,17 @@ class Buffer:
         ----------
         dtype : torch.dtype or str, optional
             Any type of torch that has whole bytes, or its name (``"bfloat16"``); uint8 by default.
-        shape : int or sequence of int, optional
-            One dimension over the whole buffer by default; one entry may be -1.
+        shape
+            As for :meth:`view`.
 
         Raises
         ------
-        InvalidValue
-            Type and shape do not cover exactly ``size`` bytes.
         AccessDenied
             ``READ_ONLY``: the memory is read-only, and torch has no such tensors.
         Unsupported
             PyTorch is not installed.
-        TypeError
-            There is no such type.
-        Closed
-            The buffer is closed.
+        InvalidValue, TypeError, Closed
+            As for :meth:`view`.
         """
         from peerlane.memory import tensors  # torch is imported only where a tensor is asked for
 

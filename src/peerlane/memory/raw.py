@@ -11,6 +11,7 @@ checked at the call; any other host address is first touched when the operation 
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from peerlane.backend import host, registry
@@ -408,16 +409,8 @@ def view(address: int, nbytes: int) -> memoryview:
     address, nbytes = checked_words("raw.view", address=address, nbytes=nbytes)
     if registry.foreign:
         dispatch.refuse_foreign("raw.view", address, Caps.HOST_VIEW)
-    if not address:
-        raise address_errors.null("address", nbytes)
-    if locate(address).kind is Kind.PAGEABLE:
-        raise BadAddress(
-            f"raw.view: {address:#x} is pageable host memory, which a view could not keep alive; take a "
-            "memoryview of the object that it belongs to",
-            fault=Fault.UNKNOWN_ADDRESS,
-            call="raw.view",
-            detail=Refused(reason="pageable", role="address", address=address),
-        )
+    said = "pageable host memory, which a view could not keep alive; take a memoryview of the object it belongs to"
+    _located("raw.view", address, nbytes, (Kind.DEVICE, Kind.PINNED), said)
     return memoryview(host.memory_at(address, nbytes))
 
 
@@ -439,16 +432,23 @@ def buffer(address: int, nbytes: int) -> Buffer:
     address, nbytes = checked_words("raw.buffer", address=address, nbytes=nbytes)
     if registry.foreign:
         dispatch.refuse_foreign("raw.buffer", address, Caps.SHARE)
-    if not address:
-        raise address_errors.null("address", nbytes)
-    found = locate(address)
-    if found.kind is not Kind.DEVICE:
-        raise BadAddress(
-            f"raw.buffer: {address:#x} is host memory; use peerlane.as_buffer with the object that it belongs to",
-            fault=Fault.UNKNOWN_ADDRESS,
-            call="raw.buffer",
-            detail=Refused(reason="pageable", role="address", address=address),
-        )
+    said = "host memory; use peerlane.as_buffer with the object that it belongs to"
+    found = _located("raw.buffer", address, nbytes, (Kind.DEVICE,), said)
     device = devices_of(registry.current())[found.ordinal]
     made: Buffer = device.backend.buffer_at(address, nbytes, device)
     return made
+
+
+def _located(call: str, address: int, nbytes: int, kinds: Container[Kind], otherwise: str) -> Location:
+    """Return where an address points; BadAddress, which says what it is ``otherwise``, unless at memory of a kind."""
+    if not address:
+        raise address_errors.null("address", nbytes)
+    found = locate(address)
+    if found.kind not in kinds:
+        raise BadAddress(
+            f"{call}: {address:#x} is {otherwise}",
+            fault=Fault.UNKNOWN_ADDRESS,
+            call=call,
+            detail=Refused(reason="pageable", role="address", address=address),
+        )
+    return found

@@ -63,7 +63,8 @@ def forget(token: int) -> None:
 
 def run(queue: Any, token: int) -> None:
     """Make a call, forget it and let its stream go on; an exception of the call is a failure of its stream."""
-    function, args = _queued.pop(token)
+    # An interrupt may reach a call between its submission and its end: then it was forgotten here.
+    function, args = _queued.pop(token, (_nothing, ()))
     has_raised = False
     try:
         function(*args)
@@ -78,6 +79,10 @@ def run(queue: Any, token: int) -> None:
     finally:
         del function, args  # before the stream goes on: a waiter may check that they are gone
         queue.finish(token, has_raised)
+
+
+def _nothing() -> None:
+    pass
 
 
 def raised(token: int) -> str:
@@ -134,10 +139,11 @@ class Runner:
         """Return the queue in which calls wait for the thread; start the thread if it does not run."""
         with self._lock:
             if self._queue is None:
-                self._queue = host.CallbackQueue()
-                threading.Thread(
-                    target=_serve, args=(self._queue,), name="peerlane callbacks", daemon=True
-                ).start()
+                made = host.CallbackQueue()
+                threading.Thread(target=_serve, args=(made,), name="peerlane callbacks", daemon=True).start()
+                self._queue = (
+                    made  # not before: an interrupt of the start would leave a queue that nobody serves
+                )
             return self._queue
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,9 @@ import pytest
 
 import peerlane as pl
 from helpers.nixl_calls import address_of, finish, heard, rows
+from helpers.prepared import run_python
 from helpers.promises import Node
+from peerlane import dialects
 from peerlane.diagnostics import live_objects
 from peerlane.dialects.nixl import _api, _bindings
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config
@@ -188,7 +193,7 @@ def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: py
     request = pair.a.agent._requests[handle._handle]
     with pl.devices()[0].create_stream() as stream, monkeypatch.context() as patched:
         patched.setattr(request, "_event", stream.record())
-        patched.setattr(Request, "_see", lambda request: False)
+        patched.setattr(Request, "_see", lambda request, event: False)
         assert pair.a.check_xfer_state(handle) == "DONE"
         with pytest.raises(
             _bindings.nixlRepostActiveError, match="post it again when check_xfer_state says DONE"
@@ -196,6 +201,36 @@ def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: py
             pair.a.transfer(handle)
     assert heard(pair.b) == {"a": [b"once"]}
     assert pair.b.get_new_notifs() == {}
+
+
+@pytest.mark.parametrize("at", ["launch_callback", "record", "sync"])
+def test_nixl_transfer_that_was_interrupted_can_be_posted_again(
+    pair: Pair, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1 << 20
+    near, far = (each.allocate(size) for each in pl.devices()[:2])
+    pair.a.register_memory([(near.address, size, 0, "")], "VRAM")
+    pair.b.register_memory([(far.address, size, 1, "")], "VRAM")
+    pair.a.add_remote_agent(pair.b.get_agent_metadata())
+    near.fill(3)
+    here = pair.a.get_xfer_descs([(near.address, size, 0)], "VRAM")
+    handle = pair.a.initialize_xfer(
+        "WRITE", here, _bindings.nixlXferDList(here.getType(), [(far.address, size, 1)]), "b"
+    )
+    stream = type(pl.devices()[0].create_stream())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream, at, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finish(pair.a, handle)
+    with contextlib.suppress(_bindings.nixlNotPostedError):
+        while pair.a.check_xfer_state(handle) == "PROC":
+            pass
+    assert finish(pair.a, handle) == "DONE"
+    assert (far.view() == 3).all()
 
 
 def test_nixl_write_after_deregistration_is_refused_and_changes_nothing(pair: Pair) -> None:
@@ -279,6 +314,17 @@ def test_nixl_agent_that_was_dropped_has_ended_for_the_others(pair: Pair) -> Non
         pair.a.check_xfer_state(handle)
 
 
+def test_nixl_metadata_of_an_agent_that_was_dropped_is_refused_with_that_reason(pair: Pair) -> None:
+    gone = nixl_agent("gone")
+    told = gone.get_agent_metadata()
+    del gone
+    gc.collect()
+    said = f"the agent of process {os.getpid()} cannot be reached: it has ended"
+    with Path(os.devnull).open(), pytest.raises(_bindings.nixlBackendError, match=said):
+        pair.a.add_remote_agent(told)  # another file may have the descriptor's number now
+    assert not pair.a.check_remote_metadata("gone")
+
+
 def test_nixl_partial_metadata_brings_only_its_registrations(pair: Pair) -> None:
     c = nixl_agent("c")
     both = pair.registered[2], pair.registered[3]
@@ -288,6 +334,157 @@ def test_nixl_partial_metadata_brings_only_its_registrations(pair: Pair) -> None
     assert [c.check_remote_metadata("b", each.trim()) for each in both] == [True, False]
     c.add_remote_agent(pair.b.get_partial_agent_metadata(both[1]))
     assert c.check_remote_metadata("b", both[1].trim())
+
+
+@pytest.mark.parametrize("policy", ["strict", "vendor"])
+@pytest.mark.parametrize("size", [4096, 2048])
+@pytest.mark.parametrize("kind", ["VRAM", "DRAM"])
+def test_nixl_memory_that_is_registered_anew_is_written_once_its_new_metadata_is_loaded(
+    pair: Pair, kind: str, size: int, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_NIXL_POLICY", policy)
+    pair.near.fill(5)
+    pair.mine.fill(5)
+    target = pair.far.view() if kind == "VRAM" else pair.theirs
+    which, where = (2, pair.far.address) if kind == "VRAM" else (3, address_of(pair.theirs))
+    known = pair.registered[which]
+    for _ in range(3):
+        pair.b.deregister_memory(known)
+        known = pair.b.register_memory([(where, size, known[0][2], "")], kind)
+        pair.a.add_remote_agent(pair.b.get_agent_metadata())
+        target[:] = 0
+        assert finish(pair.a, pair.make(theirs=kind)) == "DONE"
+        assert (target[:64] == 5).all()
+        assert not target[64:].any()
+
+
+def test_nixl_ended_registrations_do_not_pile_up_at_other_agents(pair: Pair) -> None:
+    for at in range(50):
+        known = pair.b.register_memory([(address_of(pair.theirs) + at, 64, 0, "")], "DRAM")
+        pair.a.add_remote_agent(pair.b.get_agent_metadata())
+        pair.b.deregister_memory(known)
+    assert len(list(pair.a.agent._peers["b"].regions)) == 3
+
+
+def test_nixl_piece_that_was_registered_twice_is_deregistered_once_at_a_time(pair: Pair) -> None:
+    twice = pair.a.register_memory([(address_of(pair.mine), 64, 0, "")] * 2, "DRAM")
+    once = pair.a.get_reg_descs([twice[0]], "DRAM")
+    pair.a.deregister_memory(once)
+    with pytest.raises(_bindings.nixlNotFoundError, match="not registered as one piece"):
+        pair.a.deregister_memory(twice)
+    pair.a.deregister_memory(once)
+    with pytest.raises(_bindings.nixlNotFoundError, match="not registered as one piece"):
+        pair.a.deregister_memory(once)
+
+
+def test_nixl_more_pieces_than_an_agent_can_have_are_refused_and_none_is_registered(pair: Pair) -> None:
+    array = np.zeros(40_000, np.uint8)
+    pieces = [(address_of(array) + at, 1, 0, "") for at in range(32_767)]
+    before = pair.a.get_agent_metadata()
+    with pytest.raises(
+        _bindings.nixlBackendError, match=r"32,767 pieces were to be .* room for 32,766 of 32,768"
+    ):
+        pair.a.register_memory(pieces, "DRAM")
+    assert pair.a.get_agent_metadata() == before
+    registered = pair.a.register_memory(pieces[1:], "DRAM")
+    with pytest.raises(_bindings.nixlBackendError, match="room for 0 of 32,768; register larger pieces"):
+        pair.a.register_memory(pieces[:1], "DRAM")
+    pair.a.deregister_memory(registered)
+    assert pair.a.get_agent_metadata() == before
+
+
+def test_nixl_memory_that_was_freed_while_it_is_registered_is_a_back_end_error(pair: Pair) -> None:
+    there = pair.b.get_agent_metadata()
+    pair.far.close()
+    with pytest.raises(_bindings.nixlBackendError, match=r"freed by Buffer\.close"):
+        pair.b.get_agent_metadata()
+    assert pair.a.add_remote_agent(there) == b"b"
+    pair.b.deregister_memory(pair.registered[2])
+    assert pair.b.get_agent_metadata()
+
+
+def test_nixl_handle_of_another_agent_is_refused_whatever_that_agent_has_itself(pair: Pair) -> None:
+    pair.b.add_remote_agent(pair.a.get_agent_metadata())
+    here = pair.b.get_xfer_descs([(address_of(pair.theirs), 8, 0)], "DRAM")
+    there = pair.b.get_xfer_descs([(address_of(pair.mine), 8, 0)], "DRAM")
+    handles = [pair.b.initialize_xfer("WRITE", here, there, "a") for _ in range(20)]
+    strange = [pair.make() for _ in range(20)]
+    for each in strange:
+        with pytest.raises(_bindings.nixlInvalidParamError, match="is not a transfer of agent 'b'"):
+            pair.b.transfer(each)
+    assert [finish(pair.b, each) for each in handles] == ["DONE"] * 20
+
+
+def test_nixl_threads_that_share_a_transfer_see_it_done_and_post_it_once_at_a_time(pair: Pair) -> None:
+    size, posts, outcomes = 16 << 20, [], []
+    source, target = np.full(size, 3, np.uint8), np.zeros(size, np.uint8)
+    near = pair.a.register_memory([(address_of(source), size, 0, "")], "DRAM").trim()
+    far = pair.b.register_memory([(address_of(target), size, 0, "")], "DRAM").trim()
+    pair.a.add_remote_agent(pair.b.get_agent_metadata())
+
+    def work(handle: Any) -> None:
+        try:
+            with contextlib.suppress(_bindings.nixlRepostActiveError):
+                posts.append(pair.a.transfer(handle))
+            while pair.a.check_xfer_state(handle) == "PROC":
+                pass
+        except Exception as error:  # noqa: BLE001 - it fails the test below
+            outcomes.append(error)
+
+    for _ in range(10):
+        handle = pair.a.initialize_xfer("WRITE", near, far, "b", b"posted")
+        threads = [threading.Thread(target=work, args=(handle,)) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+        handle.release()
+    assert outcomes == []
+    assert (target == 3).all()
+    assert heard(pair.b, len(posts)) == {"a": [b"posted"] * len(posts)}
+
+
+FORKED = """
+import os
+import sys
+import numpy as np
+from peerlane.dialects.nixl._api import nixl_agent
+from peerlane.dialects.nixl._bindings import nixlNotAllowedError
+
+array = np.zeros(64, np.uint8)
+agent, other = nixl_agent("a"), nixl_agent("b")
+row = [(array.ctypes.data, 64, 0, "")]
+registered = agent.register_memory(row, "DRAM")
+other.register_memory(row, "DRAM")
+agent.add_remote_agent(other.get_agent_metadata())
+handle = agent.initialize_xfer("WRITE", registered.trim(), registered.trim(), "b")
+child = os.fork()
+if not child:
+    refused = 0
+    calls = (
+        agent.get_agent_metadata,
+        agent.get_new_notifs,
+        lambda: agent.send_notif("b", b"lost"),
+        lambda: agent.transfer(handle),
+        lambda: agent.deregister_memory(registered),
+        lambda: agent.register_memory(row, "DRAM"),
+    )
+    for call in calls:
+        try:
+            call()
+        except nixlNotAllowedError as error:
+            refused += "made before this process was forked" in str(error)
+    handle.release()
+    own = nixl_agent("a")
+    own.register_memory(row, "DRAM")
+    os._exit(refused if own.get_agent_metadata() else 0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), agent.transfer(handle), other.get_new_notifs())
+"""
+
+
+def test_nixl_agent_of_the_parent_is_refused_in_a_forked_child_and_goes_on_in_the_parent() -> None:
+    done = run_python(["-c", FORKED], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": "eager"})
+    assert (done.returncode, done.stdout) == (0, "6 DONE {}\n"), done
 
 
 def test_nixl_lists_travel_as_bytes(pair: Pair) -> None:
@@ -319,3 +516,14 @@ def test_nixl_live_objects_name_what_an_agent_has_not_given_back(pair: Pair) -> 
     assert any(text.startswith("transfer of agent 'a' with 'b': 64 bytes") for text in told)
     handle.release()
     assert not any(each.kind == "transfer" for each in live_objects.living())
+
+
+def test_nixl_agents_of_an_earlier_test_are_not_charged_to_the_next(pair: Pair) -> None:
+    assert [each for each in live_objects.living() if each.kind == "registered memory"]
+    dialects.begin_anew("nixl")
+    assert not [each for each in live_objects.living() if each.kind == "registered memory"]
+    agent = nixl_agent("new")
+    agent.register_memory([(address_of(pair.mine), 64, 0, "")], "DRAM")
+    told = [each.text for each in live_objects.living() if each.kind == "registered memory"]
+    assert len(told) == 1
+    assert "of agent 'new'" in told[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from helpers.nixl_calls import address_of
 from helpers.promises import Node
 from peerlane.dialects.nixl import _bindings as b
 from peerlane.dialects.nixl._api import nixl_agent, nixl_agent_config, nixl_xfer_handle
+from peerlane.dialects.nixl._status import Failure
 
 Call = Callable[[Any], object]
 _BARE = nixl_agent_config(backends=[])
@@ -59,7 +61,7 @@ CASES: list[tuple[str, Call, type[BaseException], str]] = [
     ("no list", lambda at: at.a.register_memory("abc", "DRAM"), TypeError, "descs is nixlRegDList"),
     ("no kind", lambda at: at.a.register_memory([(at.p, 8, 0, "")]), TypeError, "descs is nixlRegDList"),
     ("kind", lambda at: at.a.register_memory([(at.p, 8, 0, "")], "V-RAM"), KeyError, "V-RAM"),
-    ("empty", lambda at: at.a.register_memory([], "DRAM"), IndexError, "out of range"),
+    ("empty", lambda at: at.a.register_memory([], "DRAM"), IndexError, "at least one"),
     (
         "no descriptor",
         lambda at: at.a.register_memory(b.nixlRegDList(b.DRAM_SEG)),
@@ -196,7 +198,7 @@ CASES: list[tuple[str, Call, type[BaseException], str]] = [
         TypeError,
         "the notification is str or bytes",
     ),
-    ("handle", lambda at: at.a.transfer(5), AttributeError, "_handle"),
+    ("handle", lambda at: at.a.transfer(5), AttributeError, "what an agent returned, not int"),
     (
         "handle of another agent",
         lambda at: at.b.transfer(at.handle),
@@ -335,3 +337,96 @@ def test_nixl_index_beyond_a_list_is_an_index_error() -> None:
             call()
     with pytest.raises(b.nixlNotFoundError, match="is not among the 1 descriptors"):
         made.index((9, 9, 9))
+
+
+class _Odd:
+    """An argument that no method takes."""
+
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+def _good(at: SimpleNamespace) -> dict[str, list[Any]]:
+    """Return arguments that each method takes, for every method with arguments."""
+    x, row = at.x((at.p, 8, 0)), [(at.p, 8, 0, "")]
+    ucx = ["UCX"]
+    return {
+        "create_backend": ["POSIX", {}],
+        "register_memory": [row, "DRAM", ucx],
+        "deregister_memory": [at.registered, ucx],
+        "query_memory": [at.registered, "UCX", "DRAM"],
+        "make_connection": ["b", ucx],
+        "prep_xfer_dlist": ["b", [(at.p, 8, 0)], "DRAM", ucx],
+        "estimate_xfer_cost": [at.handle],
+        "make_prepped_xfer": ["WRITE", at.near, [0], at.far, [0], b"", ucx, False],
+        "initialize_xfer": ["WRITE", x, x, "b", b"", ucx],
+        "transfer": [at.handle, b""],
+        "check_xfer_state": [at.handle],
+        "query_xfer_backend": [at.handle],
+        "release_xfer_handle": [at.handle],
+        "release_dlist_handle": [at.near],
+        "prep_mem_view": [x],
+        "release_mem_view": [1],
+        "get_new_notifs": [ucx],
+        "update_notifs": [ucx],
+        "send_notif": ["b", b"x"],
+        "get_partial_agent_metadata": [at.registered, True, ucx],
+        "add_remote_agent": [b""],
+        "remove_remote_agent": ["b"],
+        "send_local_metadata": ["127.0.0.1", 1],
+        "send_partial_agent_metadata": [at.registered, True, ucx, "127.0.0.1", 1, ""],
+        "fetch_remote_metadata": ["b", "127.0.0.1", 1, ""],
+        "invalidate_local_metadata": ["127.0.0.1", 1],
+        "check_remote_metadata": ["b", x],
+        "get_xfer_descs": [[(at.p, 8, 0)], "DRAM"],
+        "get_remote_descs": [[(at.p, 8, 0, "b")], "DRAM"],
+        "get_reg_descs": [row, "DRAM"],
+        "deserialize_descs": [at.a.get_serialized_descs(x)],
+    }
+
+
+#: As on the wheel: telemetry that is off is told first, look-ups of names only warn, anything is pickled, and a tag
+#: is looked at when there is a message.
+_OTHERWISE = {
+    "get_xfer_telemetry",
+    "get_plugin_mem_types",
+    "get_plugin_params",
+    "get_backend_mem_types",
+    "get_backend_params",
+    "get_serialized_descs",
+    "check_remote_xfer_done",
+}
+
+
+def test_nixl_every_method_with_arguments_is_in_the_table_of_wrong_ones(at: SimpleNamespace) -> None:
+    takes = {
+        name
+        for name, each in vars(nixl_agent).items()
+        if not name.startswith("_") and callable(each) and each.__code__.co_argcount > 1
+    }
+    assert takes == {*_good(at), *_OTHERWISE}
+
+
+@pytest.mark.parametrize("wrong", [_Odd(), 1.5, {"a": 1}, (b"1", 2), np.zeros((2, 2))], ids=repr)
+def test_nixl_each_argument_of_each_method_of_another_type_is_refused_with_a_sentence(
+    at: SimpleNamespace, wrong: Any
+) -> None:
+    for method, arguments in _good(at).items():
+        for place in range(len(arguments)):
+            if isinstance(wrong, float) and (method, place) in (
+                ("make_prepped_xfer", 7),
+                ("get_partial_agent_metadata", 1),
+                ("send_partial_agent_metadata", 1),
+            ):
+                continue  # a flag
+            called = f"{method}, argument {place}: {wrong!r}"
+            given = [*arguments[:place], wrong, *arguments[place + 1 :]]
+            try:
+                found = getattr(at.a, method)(*given)
+            except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, Failure) as error:
+                assert len(str(error).split()) >= 3, f"{called}: {error!r}"
+            except pickle.UnpicklingError:
+                assert method == "deserialize_descs", called
+            else:  # the reason is in the log
+                assert method.endswith("_descs"), called
+                assert found is None, called

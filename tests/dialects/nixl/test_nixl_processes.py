@@ -180,6 +180,57 @@ def test_nixl_killed_agent_is_disconnected_for_all_calls(ends: Ends, kind: str) 
     assert not ends.agent.check_remote_metadata("other")
 
 
+@pytest.mark.parametrize("kind", ["VRAM", "DRAM"])
+def test_nixl_agent_that_is_killed_during_a_transfer_is_disconnected_and_stays_so(
+    ends: Ends, kind: str
+) -> None:
+    size = 128 << 20
+    told, at = ends.other.run(
+        f"large = pl.devices()[1].allocate({size})\n"
+        f"array = np.zeros({size}, np.uint8)\n"
+        f"agent.register_memory([(large.address, {size}, 1, '')], 'VRAM')\n"
+        f"agent.register_memory([(array.ctypes.data, {size}, 0, '')], 'DRAM')\n"
+        f"result = [agent.get_agent_metadata().hex(), {'large.address' if kind == 'VRAM' else 'array.ctypes.data'}]"
+    )
+    ends.agent.add_remote_agent(bytes.fromhex(told))
+    source = np.ones(size, np.uint8)
+    near = ends.agent.register_memory([(address_of(source), size, 0, "")], "DRAM").trim()
+    far = ends.agent.get_xfer_descs([(at, size, int(kind == "VRAM"))], kind)
+    handle = ends.agent.initialize_xfer("WRITE", near, far, "other", b"never")
+    state = ends.agent.transfer(handle)
+    ends.other.kill()
+    said = []
+    while state == "PROC":
+        try:
+            state = ends.agent.check_xfer_state(handle)
+        except _bindings.nixlRemoteDisconnectError as error:
+            said.append(str(error))
+            break
+    for _ in range(20):  # the transfer may have been over in time; what was told once stays
+        if said:
+            with pytest.raises(_bindings.nixlRemoteDisconnectError, match="has ended"):
+                ends.agent.check_xfer_state(handle)
+        else:
+            assert ends.agent.check_xfer_state(handle) == "DONE"
+    with pytest.raises(_bindings.nixlRemoteDisconnectError, match="has ended"):
+        ends.agent.transfer(handle)
+    handle.release()
+
+
+def test_nixl_memory_that_another_process_registers_anew_is_written_again(ends: Ends) -> None:
+    ends.vram.fill(6)
+    for _ in range(3):
+        told = ends.other.run(
+            "agent.deregister_memory(registered)\n"
+            "vram.fill(0)\n"
+            "registered = agent.register_memory([(vram.address, vram.size, 1, '')], 'VRAM')\n"
+            "result = agent.get_agent_metadata().hex()"
+        )
+        ends.agent.add_remote_agent(bytes.fromhex(told))
+        assert finish(ends.agent, ends.make("VRAM", "VRAM", 64)) == "DONE"
+        assert ends.theirs("VRAM", 80) == bytes([6] * 64 + [0] * 16)
+
+
 def test_nixl_notification_of_a_process_that_has_ended_still_arrives(ends: Ends) -> None:
     ends.other.run("agent.send_notif('mine', b'last words')")
     ends.other.kill()

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -63,6 +63,7 @@ _PLUGINS: Mapping[
         ["DRAM_SEG", "VRAM_SEG"],
     ),
 }
+_numbers = itertools.count(0x1000, 0x10)  # of all agents: a handle of another one is known as such
 _YES = ("y", "yes", "on", "1", "true", "enable")
 _STREAMS_KEPT = 64
 #: Who asks for notifications that often in vain lets others have the processor for a moment: they may be sending one.
@@ -172,13 +173,22 @@ class _Resources:
 
 
 def _text(call: str, name: str, value: Any) -> str:
-    checked(call, name, value, str, bytes, bytearray)
-    return value if isinstance(value, str) else bytes(value).decode(errors="surrogateescape")
+    return _bytes(call, name, value).decode(errors="surrogateescape")
+
+
+def _flag(call: str, name: str, value: Any) -> bool:
+    """Return whether a flag is set; as the vendor's bindings, take None and numbers, too."""
+    if isinstance(value, np.ndarray) or not (value is None or hasattr(type(value), "__bool__")):
+        checked(call, name, value, bool)
+    return bool(value)
 
 
 def _bytes(call: str, name: str, value: Any) -> bytes:
     checked(call, name, value, str, bytes, bytearray)
-    return value.encode() if isinstance(value, str) else bytes(value)
+    try:
+        return value.encode() if isinstance(value, str) else bytes(value)
+    except UnicodeEncodeError as error:
+        raise TypeError(f"{call}: {name} is no text of Unicode ({value!r:.60})") from error
 
 
 class nixlAgent:
@@ -192,6 +202,7 @@ class nixlAgent:
 
     def __init__(self, name: str, config: nixlAgentConfig) -> None:
         name = _text("nixlAgent", "the name", name)
+        _bytes("nixlAgent", "the name", name)  # refuses what metadata could not tell
         checked("nixlAgent", "the configuration", config, nixlAgentConfig)
         if not name:
             raise ValueError("an agent needs a non-empty name; pass one that the other agents do not have")
@@ -199,7 +210,6 @@ class nixlAgent:
         self._lock = threading.RLock()
         self._inbox: dict[str, list[bytes]] = {}
         self._idle = 0  # how often in a row there was no notification
-        self._numbers = itertools.count(0x1000, 0x10)
         self._backends: dict[int, str] = {}
         self._params: dict[int, dict[str, str]] = {}
         self._prepared: dict[int, _Prepared] = {}
@@ -212,6 +222,7 @@ class nixlAgent:
         here[self.board.ident] = self
         self._self: Self | None = None
         self._has_registered = False
+        self.is_charged = True
         if config.useListenThread:
             self._own.listener = _listener.Listener(config.listenPort, weakref.ref(self))
 
@@ -253,7 +264,7 @@ class nixlAgent:
             raise nixlInvalidParamError(
                 f"back-end {plugin!r} was created already", "use the one that is there"
             )
-        handle = next(self._numbers)
+        handle = next(_numbers)
         self._backends[handle], self._params[handle] = plugin, dict(params)
         return handle
 
@@ -292,6 +303,7 @@ class nixlAgent:
             for row in descs.rows:
                 check_memory(mem, row)
         with self._lock:
+            self.board.check_room(len(descs.rows))
             self._has_registered = self._has_registered or "UCX" in takes
             for address, size, device, _ in descs.rows:
                 line, number = self.board.begin()
@@ -302,25 +314,18 @@ class nixlAgent:
 
     def _registered(self, descs: nixlRegDList) -> list[OwnRegion]:
         """Return the regions that were registered exactly so."""
-        found: list[OwnRegion] = []
+        found: dict[OwnRegion, None] = {}
         for address, size, device, _ in descs.rows:
-            wanted = descs.getType(), device, address, size
-            each = next(
-                (
-                    each
-                    for each in self.regions
-                    if (each.mem, each.device, each.start, each.size) == wanted and each not in found
-                ),
-                None,
-            )
+            same = self.regions.of(descs.getType(), (device, address, size))
+            each = next((each for each in same if each not in found), None)
             if each is None:
                 raise nixlNotFoundError(
                     f"{size:,} bytes at {address:#x} of device {device} ({descs.getType().name}) were not registered "
                     f"as one piece by agent {self.name!r}",
                     "pass the list that register_memory returned",
                 )
-            found.append(each)
-        return found
+            found[each] = None
+        return list(found)
 
     def deregisterMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
         """Deregister memory; after a refusal all is registered still."""
@@ -370,7 +375,12 @@ class nixlAgent:
         told = Metadata(
             self.name, board.ident, pid, start_time(pid), board.fd, connects, tuple(backends), rows
         )
-        return encode(told)
+        made = encode(told)
+        if (
+            event_log.active
+        ):  # whoever has these bytes comes after what this thread has done, however they came
+            event_log.post(event_log.key_of("nixl metadata", made))
+        return made
 
     def getLocalMD(self) -> bytes:
         """Return the metadata of this agent."""
@@ -384,9 +394,10 @@ class nixlAgent:
     ) -> bytes:
         """Return the metadata of some registrations; without any it says how to reach the agent."""
         checked("getLocalPartialMD", "descs", descs, nixlRegDList)
+        connects = _flag("getLocalPartialMD", "inc_conn_info", inc_conn_info)
         names = self._among("getLocalPartialMD", backends)
         with self._lock:
-            return self._told(self._registered(descs), bool(inc_conn_info) or descs.isEmpty(), names)
+            return self._told(self._registered(descs), connects or descs.isEmpty(), names)
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Load the metadata of another agent, or more of it; return its name.  After a refusal nothing is changed."""
@@ -418,6 +429,8 @@ class nixlAgent:
                 )
             else:
                 self._peers[told.name] = Peer(self.name, told, self._is_eager)
+        if event_log.active:
+            event_log.take(event_log.key_of("nixl metadata", bytes(metadata)), 1)
         return told.name.encode()
 
     def invalidateRemoteMD(self, agent: str) -> nixl_status_t:
@@ -486,12 +499,14 @@ class nixlAgent:
         label: str = "",
     ) -> None:
         """Send metadata of some registrations."""
+        _text("sendLocalPartialMD", "the label", label)
         told = self.getLocalPartialMD(descs, inc_conn_info, backends)
         self._call_listener("sendLocalPartialMD", ip_addr, port, "LOAD", lambda: told)
 
     def fetchRemoteMD(self, remote_agent: str, ip_addr: str = "", port: int = 0, label: str = "") -> None:
         """Ask the listening agent at an address for its metadata."""
         name = _text("fetchRemoteMD", "the agent", remote_agent)
+        _text("fetchRemoteMD", "the label", label)
         self._call_listener("fetchRemoteMD", ip_addr, port, "SEND", name.encode)
 
     def invalidateLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
@@ -545,7 +560,7 @@ class nixlAgent:
         return [(row[0], row[1], regions.find(row, mem, whose, at)) for at, row in enumerate(rows)]
 
     def _keep(self, thing: Any) -> int:
-        handle = next(self._numbers)
+        handle = next(_numbers)
         (self._requests if isinstance(thing, Request) else self._prepared)[handle] = thing
         return handle
 
@@ -570,6 +585,7 @@ class nixlAgent:
     ) -> int:
         """Make a transfer of prepared descriptors; neighbours become one unless ``skip_desc_merg``."""
         checked("makeXferReq", "operation", operation, nixl_xfer_op_t)
+        apart = _flag("makeXferReq", "skip_desc_merge", skip_desc_merg)
         message = _bytes("makeXferReq", "the notification", notif_msg) or None
         local, remote = self._prepared.get(local_side), self._prepared.get(remote_side)
         if local is None or remote is None or local.peer is not None or remote.peer is None:
@@ -586,7 +602,7 @@ class nixlAgent:
             raise nixlInvalidParamError("there are no indices", "pass one or more for each side")
         _check_alike(mine, theirs)
         rows = _paired(mine, theirs)
-        return self._request(peer, operation, rows if skip_desc_merg else _merged(rows), message)
+        return self._request(peer, operation, rows if apart else _merged(rows), message)
 
     def createXferReq(
         self,
@@ -631,15 +647,11 @@ class nixlAgent:
         request = self._requests.get(reqh)
         if request is None:
             request = self._asked(reqh)
-        return request.post(_bytes("postXferReq", "the notification", notif_msg) if notif_msg else None)
+        return request.post(_bytes("postXferReq", "the notification", notif_msg) or None)
 
     def getXferStatus(self, reqh: int) -> nixl_status_t:
         """Return whether a transfer is done."""
-        request = self._asked(reqh)
-        found = request.status()
-        if found is nixl_status_t.NIXL_IN_PROG:
-            request.peer.check_usable(time.monotonic())
-        return found
+        return self._asked(reqh).status()
 
     def releaseXferReq(self, reqh: int) -> nixl_status_t:
         """Forget a transfer; one that is under way ends, and its notification is not sent."""
@@ -697,14 +709,14 @@ class nixlAgent:
 
     def releaseMemView(self, mvh: int) -> None:
         """Do nothing: there is no memory view."""
-        checked("releaseMemView", "mvh", mvh, int)
+        checked("releaseMemView", "mvh", mvh, int, bool)
 
     # Notifications.
 
     def post(self, sender: str, message: bytes, past: Past) -> None:
         """Take in a notification of an agent of this process; ``past``: what came before it."""
         if event_log.active:
-            made = logged(message, self.board.ident, -1, next(self._numbers))
+            made = logged(message, self.board.ident, -1, next(_numbers))
             log_sent(made.key, past)
             message = made
         with self._lock:
@@ -757,7 +769,8 @@ class nixlAgent:
 def _living() -> Iterator[Living]:
     """Return what the agents of this process have not given back."""
     for agent in list(here.values()):
-        assert isinstance(agent, nixlAgent)
+        if not isinstance(agent, nixlAgent) or not agent.is_charged:
+            continue
         of = f"of agent {agent.name!r}"
         for region in agent.regions:
             text = f"registered memory {of}: {region}"
@@ -768,6 +781,42 @@ def _living() -> Iterator[Living]:
 
 
 live_objects.add_source(_living)
+
+
+def begin_anew() -> None:
+    """Charge no test with the agents that there are."""
+    for agent in list(here.values()):
+        if isinstance(agent, nixlAgent):
+            agent.is_charged = False
+
+
+class _OfParent:
+    """An agent of the process that this one was forked from: its memory, boards and streams are that process's."""
+
+    name: str
+
+    def releaseXferReq(self, reqh: int) -> nixl_status_t:
+        """Do nothing: the transfer is the parent's."""
+        return nixl_status_t.NIXL_SUCCESS
+
+    releasedDlistH = releaseXferReq
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name not in vars(nixlAgent):
+            raise AttributeError(name)
+        raise nixlNotAllowedError(
+            f"{name}: agent {self.name!r} was made before this process was forked, and is its parent's",
+            "make the agents of a process in that process; or start it by 'spawn'",
+        )
+
+
+def _after_fork() -> None:
+    for agent in list(here.values()):
+        agent.__class__ = _OfParent  # type: ignore[assignment]
+    here.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _strided(given: Any) -> list[tuple[int, int, int]]:
@@ -782,10 +831,11 @@ def _strided(given: Any) -> list[tuple[int, int, int]]:
 
 
 def _picked(side: str, rows: list[Any], indices: Any) -> list[Any]:
-    try:
-        chosen = np.asarray(indices if isinstance(indices, np.ndarray) else list(indices))
-    except TypeError:
-        chosen = np.asarray(0.5)
+    is_array = isinstance(indices, np.ndarray)
+    if is_array and indices.ndim != 1:
+        raise ValueError(f"the {side} indices are an array of one dimension, not of shape {indices.shape}")
+    is_list = isinstance(indices, Sequence) and not isinstance(indices, (str, bytes, bytearray))
+    chosen = np.asarray(indices) if is_array or is_list else np.asarray(0.5)
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise RuntimeError(f"the {side} indices are a list or an array of ints, not {indices!r:.60}")
     found = chosen.tolist()

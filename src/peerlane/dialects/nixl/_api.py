@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pickle
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,16 @@ nixl_backend_handle = int
 _T = TypeVar("_T")
 
 
+_MEMS = {
+    "DRAM": nixl_mem_t.DRAM_SEG,
+    "VRAM": nixl_mem_t.VRAM_SEG,
+    "FILE": nixl_mem_t.FILE_SEG,
+    "BLOCK": nixl_mem_t.BLK_SEG,
+    "OBJ": nixl_mem_t.OBJ_SEG,
+    "cpu": nixl_mem_t.DRAM_SEG,
+    "cuda": nixl_mem_t.VRAM_SEG,
+}
+_OPERATIONS = {"WRITE": nixl_xfer_op_t.NIXL_WRITE, "READ": nixl_xfer_op_t.NIXL_READ}
 _DONE, _ACTIVE = nixl_status_t.NIXL_SUCCESS, nixl_status_t.NIXL_IN_PROG
 
 
@@ -54,7 +65,7 @@ class nixl_thread_sync_t(Enum):
     NIXL_THREAD_SYNC_DEFAULT = _sync_t.NIXL_THREAD_SYNC_DEFAULT
 
 
-class _Handle:
+class _Handle(ABC):
     """What an agent gave out by a number, which it forgets with the last reference."""
 
     __slots__ = ("_agent", "_handle", "_released")
@@ -65,8 +76,9 @@ class _Handle:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(0x{self._handle:x}, released={self._released})"
 
+    @abstractmethod
     def _release(self) -> None:
-        raise NotImplementedError
+        """Let the agent forget the number."""
 
     def release(self) -> None:
         """Let the agent forget it; idempotent."""
@@ -98,6 +110,34 @@ class nixl_xfer_handle(_Handle):
 
     def _release(self) -> None:
         self._agent.releaseXferReq(self._handle)
+
+
+def _check_handle(given: Any) -> None:
+    """Raise AttributeError, as the vendor's layer does, for what is not a handle."""
+    if not isinstance(given, _Handle):
+        raise AttributeError(
+            f"a handle is what an agent returned, not {type(given).__name__} ({given!r:.60})"
+        )
+
+
+def _number(handle: Any) -> int:
+    try:
+        found: int = handle._handle
+    except AttributeError:  # to ask for the class first would cost more than the rest of a call
+        _check_handle(handle)
+        raise
+    return found
+
+
+class _Names(dict[str, _T]):
+    """A table of an agent, of which a name that it lacks is a KeyError with the names that there are."""
+
+    def __init__(self, what: str, *given: Any) -> None:
+        super().__init__(*given)
+        self._what = what
+
+    def __missing__(self, name: object) -> NoReturn:
+        raise KeyError(f"{name!r} is not {self._what}; there are {', '.join(map(repr, self)) or 'none'}")
 
 
 class nixl_agent_config:
@@ -184,22 +224,16 @@ class nixl_agent:
         self.agent = nixlBind.nixlAgent(agent_name, config)
         self.name = agent_name
         self.notifs: dict[str, list[bytes]] = {}
-        self.backends: dict[str, nixl_backend_handle] = {}
+        self.backends: dict[str, nixl_backend_handle] = _Names(
+            "a back-end of this agent (pass a list of names)"
+        )
         self.backend_mems: dict[str, list[str]] = {}
         self.backend_options: dict[str, dict[str, str]] = {}
         self.plugin_list = self.agent.getAvailPlugins()
         self.plugin_b_options: dict[str, dict[str, str]] = {}
         self.plugin_mem_types: dict[str, list[str]] = {}
-        self.nixl_mems = {
-            "DRAM": nixl_mem_t.DRAM_SEG,
-            "VRAM": nixl_mem_t.VRAM_SEG,
-            "FILE": nixl_mem_t.FILE_SEG,
-            "BLOCK": nixl_mem_t.BLK_SEG,
-            "OBJ": nixl_mem_t.OBJ_SEG,
-            "cpu": nixl_mem_t.DRAM_SEG,
-            "cuda": nixl_mem_t.VRAM_SEG,
-        }
-        self.nixl_ops = {"WRITE": nixl_xfer_op_t.NIXL_WRITE, "READ": nixl_xfer_op_t.NIXL_READ}
+        self.nixl_mems: dict[str, nixl_mem_t] = _Names("a kind of memory", _MEMS)
+        self.nixl_ops: dict[str, nixl_xfer_op_t] = _Names("an operation", _OPERATIONS)
         for name in self.plugin_list if instantiate_all and not nixl_conf else given.backends:
             if name in self.plugin_list:
                 threads = name == "UCX" and given.num_threads > 0
@@ -208,6 +242,8 @@ class nixl_agent:
                 logger.warning("back-end %s is skipped: plugins are %s", name, ", ".join(self.plugin_list))
 
     def _handles(self, backends: Iterable[str]) -> list[int]:
+        if not isinstance(backends, Iterable):
+            raise TypeError(f"the back-ends are a list of names such as ['UCX'], not {backends!r:.60}")
         return [self.backends[name] for name in backends]
 
     def get_plugin_list(self) -> list[str]:
@@ -372,7 +408,7 @@ class nixl_agent:
 
     def estimate_xfer_cost(self, req_handle: nixl_xfer_handle) -> tuple[int, int, str]:
         """Return (0, 0, "UNKNOWN"), as the vendor's UCX does: nothing is estimated."""
-        duration, margin, _ = self.agent.estimateXferCost(req_handle._handle)
+        duration, margin, _ = self.agent.estimateXferCost(_number(req_handle))
         return duration, margin, "UNKNOWN"
 
     def make_prepped_xfer(
@@ -409,11 +445,11 @@ class nixl_agent:
             The agent was removed.
         KeyError
             Another operation, or an unknown back-end.
-        RuntimeError
-            The indices are not ints.
+        RuntimeError, ValueError
+            The indices are not ints, or an array of several dimensions.
         """
         op, handles = self.nixl_ops[operation], self._handles(backends)
-        sides = local_xfer_side._handle, local_indices, remote_xfer_side._handle, remote_indices
+        sides = _number(local_xfer_side), local_indices, _number(remote_xfer_side), remote_indices
         return nixl_xfer_handle(
             self.agent, self.agent.makeXferReq(op, *sides, notif_msg, handles, skip_desc_merge)
         )
@@ -474,7 +510,7 @@ class nixl_agent:
         nixlBackendError
             The bytes could not be moved.
         """
-        return _state(self.agent.postXferReq(handle._handle, notif_msg))
+        return _state(self.agent.postXferReq(_number(handle), notif_msg))
 
     def check_xfer_state(self, handle: nixl_xfer_handle) -> str:
         """Return ``"PROC"`` or ``"DONE"``: then the bytes are there, and the notification is sent.
@@ -483,10 +519,12 @@ class nixl_agent:
         ------
         nixlNotPostedError
             It was never posted.
+        nixlNotFoundError
+            It is under way, and the agent was removed.
         nixlRemoteDisconnectError, nixlBackendError
             It failed.
         """
-        return _state(self.agent.getXferStatus(handle._handle))
+        return _state(self.agent.getXferStatus(_number(handle)))
 
     def get_xfer_telemetry(self, handle: nixl_xfer_handle) -> nixlXferTelemetry:
         """Return what a transfer took: startTime, postDuration, xferDuration (microseconds), totalBytes, descCount.
@@ -498,19 +536,21 @@ class nixl_agent:
         nixlNotPostedError
             It was never posted.
         """
-        return self.agent.getXferTelemetry(handle._handle)
+        return self.agent.getXferTelemetry(_number(handle))
 
     def query_xfer_backend(self, handle: nixl_xfer_handle) -> str:
         """Return the name of the back-end that moves a transfer's bytes."""
-        found = self.agent.queryXferBackend(handle._handle)
+        found = self.agent.queryXferBackend(_number(handle))
         return next(name for name, each in self.backends.items() if each == found)
 
     def release_xfer_handle(self, handle: nixl_xfer_handle) -> None:
         """Forget a transfer; one that is under way ends where it is, and its notification is not sent."""
+        _check_handle(handle)
         handle.release()
 
     def release_dlist_handle(self, handle: nixl_prepped_dlist_handle) -> None:
         """Forget a prepared list; transfers that were made of it stay."""
+        _check_handle(handle)
         handle.release()
 
     def prep_mem_view(
@@ -538,7 +578,7 @@ class nixl_agent:
         nixlBackendError
             Another process wrote nonsense where its notifications stand.
         """
-        return self.agent.getNotifs({}, self._handles(backends) if backends else ())
+        return self.agent.getNotifs({}, () if backends == [] else self._handles(backends))
 
     def update_notifs(self, backends: list[str] = []) -> dict[str, list[bytes]]:  # noqa: B006
         """Return ``notifs``: all notifications that this method has fetched and nobody has taken out."""
@@ -706,7 +746,7 @@ class nixl_agent:
         """Return descriptors of several agents, of a list of tuples (address, bytes, device, agent)."""
         if isinstance(descs, nixlRemoteDList):
             return descs
-        if isinstance(descs[0], tuple) and mem_type is not None and len(descs[0]) == 4:
+        if isinstance(_first(descs), tuple) and mem_type is not None and len(descs[0]) == 4:
             return nixlRemoteDList(self.nixl_mems[mem_type], descs)
         logger.error("remote descriptors are a list of (address, bytes, device, agent), beside a mem_type")
         return None
@@ -724,7 +764,7 @@ class nixl_agent:
         said = ""
         if isinstance(descs, other):
             said = f"a {other.__name__} was given where a {kind.__name__} is due"
-        elif isinstance(descs[0], tuple) or isinstance(descs, np.ndarray):
+        elif isinstance(_first(descs), tuple) or isinstance(descs, np.ndarray):
             is_array = isinstance(descs, np.ndarray)
             if mem_type is None:
                 said = "pass mem_type='DRAM' or 'VRAM' beside tuples and arrays of rows"
@@ -772,3 +812,13 @@ class nixl_agent:
             They are not.
         """
         return pickle.loads(serialized_descs)
+
+
+def _first(descs: Any) -> Any:
+    try:
+        return descs[0]
+    except (TypeError, LookupError) as error:
+        raise type(error)(
+            f"descriptors are a list of tuples, an array of rows, a tensor or a list of tensors, and at least one; "
+            f"not {descs!r:.60}"
+        ) from error

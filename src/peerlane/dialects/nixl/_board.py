@@ -8,6 +8,7 @@ system, which ends with the process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -32,6 +33,7 @@ _MAGIC = b"plnixl02"
 _HEADER = struct.Struct("<8s16s")
 _LOCK = struct.Struct("hhxxxxqqixxxx")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_GONE = "it has ended"
 _PAUSE = 0.001  # seconds between two looks for room in a ring
 _LOOK = 0.0001  # seconds between two looks whether a process has ended
 
@@ -104,14 +106,25 @@ class OwnBoard(_Board):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         super().__init__(fd, os.urandom(16))
         self.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, self.ident)
-        self._free = deque(range(LINES))
-        self._number = 0
+        self._free: list[int] = []
+        self._begun = self._number = 0  # lines that were ever used; registrations
+
+    def check_room(self, count: int) -> None:
+        """Raise nixlBackendError if there are not as many lines for new registrations."""
+        room = len(self._free) + LINES - self._begun
+        if count > room:
+            raise nixlBackendError(
+                f"{count:,} pieces were to be registered, and there is room for {room:,} of {LINES:,}",
+                "register larger pieces",
+            )
 
     def begin(self) -> tuple[int, int]:
-        """Return the line and the number of a new registration."""
-        if not self._free:
-            raise nixlBackendError(f"{LINES:,} regions are registered already", "register larger regions")
-        line, self._number = self._free.popleft(), self._number + 1
+        """Return the line and the number of a new registration, for which there is room."""
+        self._number += 1
+        if self._free:
+            line = self._free.pop()
+        else:
+            line, self._begun = self._begun, self._begun + 1
         self.words[line] = self._number
         return line, self._number
 
@@ -163,15 +176,17 @@ class OtherBoard(_Board):
             )
             if fits:
                 fits = os.pread(opened, _HEADER.size, 0) == _HEADER.pack(_MAGIC, ident)
-            why = "" if fits else "its agent is gone"
+            why = "" if fits else _GONE
         except OSError as error:
-            why = error.strerror or str(error)
+            # The number of the descriptor may be free, or another file's, which has no seals.
+            is_gone = self._process >= 0 and error.errno in (errno.ENOENT, errno.ENXIO, errno.EINVAL)
+            why = _GONE if is_gone else error.strerror or str(error)
         if why:
             for each in (opened, self._process):
                 if each >= 0:
                     os.close(each)
             raise nixlBackendError(
-                f"the agent lives in process {pid}, which cannot be reached from this one: {why}",
+                f"the agent of process {pid} cannot be reached: {why}",
                 "load the metadata of an agent that lives, of the same user on the same machine",
             )
         super().__init__(opened, ident)

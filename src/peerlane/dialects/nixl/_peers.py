@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from peerlane.dialects.nixl._board import OtherBoard, OwnBoard, Past
@@ -65,8 +65,9 @@ class Peer:
         """The agent itself, if it lives in this process."""
         return None if self._agent is None else self._agent()
 
-    def learn(self, rows: Iterable[Row]) -> None:
+    def learn(self, rows: Sequence[Row]) -> None:
         """Enter registrations that are not known yet."""
+        self.regions.forget_ended({(row.mem, (row.device, row.start, row.size)) for row in rows})
         known = {(each.line, each.number) for each in self.regions}
         for row in rows:
             if (row.line, row.number) in known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from peerlane import Buffer, Kind, devices
@@ -102,9 +102,9 @@ class OwnRegion(Region):
 
     def offered(self) -> tuple[bytes, Terms | None] | None:
         """Return how other processes open it: a handle, and the terms of its lease; None for host memory."""
-        if not self.is_on_device:
-            return None
         try:
+            if not self.is_on_device:
+                return None
             if self._loan is None:
                 self._loan = Loan(raw.buffer(self.start, self.size), ends=is_strict())
             handle, terms = self._loan.offer(EVERYONE)
@@ -114,10 +114,13 @@ class OwnRegion(Region):
 
     def host_address(self, address: int) -> int:
         """Return where the system finds a byte of it: device addresses are peerlane's own."""
-        if not self.is_on_device:
-            return address
-        if self._seen is None:
-            self._seen = raw.view(self.start, self.size)
+        try:
+            if not self.is_on_device:
+                return address
+            if self._seen is None:
+                self._seen = raw.view(self.start, self.size)
+        except Error as error:
+            raise failure_of(error, f"{self} cannot be used") from error
         return ctypes.addressof(ctypes.c_char.from_buffer(self._seen)) + address - self.start
 
     def end(self) -> None:
@@ -196,7 +199,27 @@ class Regions(Generic[_Kind]):
 
     def remove(self, region: _Kind) -> None:
         """Take one out."""
-        self._sorted[region.mem].remove(region)
+        known = self._sorted[region.mem]
+        del known[known.index(region, bisect_left(known, _place(region), key=_place))]
+
+    def of(self, mem: nixl_mem_t, place: tuple[int, int, int]) -> Iterator[_Kind]:
+        """Return those that were registered exactly so: device, address and bytes."""
+        known = self._sorted[mem]
+        for at in range(bisect_left(known, place, key=_place), len(known)):
+            if _place(known[at]) != place:
+                return
+            yield known[at]
+
+    def forget_ended(self, places: Container[tuple[nixl_mem_t, tuple[int, int, int]]]) -> None:
+        """Forget those whose registration has ended; with the vendor's policy only those at these places.
+
+        Else one of them could hide a later registration of the same bytes.
+        """
+        strict = is_strict()
+        for mem, known in self._sorted.items():
+            known[:] = [
+                each for each in known if each.is_live or not (strict or (mem, _place(each)) in places)
+            ]
 
     def find(self, row: Sequence[int], mem: nixl_mem_t, whose: str, at: int) -> _Kind:
         """Return the region that has all bytes of a descriptor; nixlNotFoundError if none does.

@@ -21,7 +21,7 @@ from peerlane.dialects.nixl._status import (
     nixlRemoteDisconnectError,
     nixlRepostActiveError,
 )
-from peerlane.errors import Error, WaitTimeout
+from peerlane.errors import Error
 from peerlane.memory import raw
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Request:
         self._stream: Stream | None = None
         self._event: Event | None = None
         self._over = threading.Event()
+        self._lock = threading.RLock()  # callbacks of the stream do not take it
         self._status = _NOT_POSTED
         # Not the exception: with its traceback it would keep the program's frames alive.
         self._failure: tuple[type[Failure], str, str] | None = None
@@ -89,17 +90,17 @@ class Request:
 
     def post(self, message: bytes | None) -> nixl_status_t:
         """Begin the transfer; raise what forbids it, and then nothing has begun."""
-        if self._event is not None and not self._see():
+        with self._lock:
+            return self._post(message)
+
+    def _post(self, message: bytes | None) -> nixl_status_t:
+        start = time.monotonic()
+        self._check_peer(start)
+        if self._event is not None and not self._see(self._event):
             raise nixlRepostActiveError(
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
             )
-        start = time.monotonic()
-        try:
-            self.peer.check_usable(start)
-        except nixlRemoteDisconnectError as error:
-            self._fail(error)
-            raise
         for region in self._used:
             if region.words[region.line] != region.number:
                 check_live(self._mine, "this agent")
@@ -122,9 +123,17 @@ class Request:
             self._submit()
         except (Error, Failure) as error:
             self._fail(error)
+        except (
+            BaseException
+        ):  # an interrupt: what was queued must not go on, since nothing would tell its end
+            if self._stream is not None:
+                self._stream.abort(close=True)
+                self._stream = None
+            self._event, self._status = None, _NOT_POSTED
+            raise
         self.post_time = time.monotonic() - start
         if self._failure is not None or (self._event is not None and self._event.is_done):
-            return self.status()
+            return self._known()
         return self._status
 
     def _submit(self) -> None:
@@ -168,18 +177,17 @@ class Request:
             self.peer.send(message, past)
         self._over.set()
 
-    def _see(self) -> bool:
+    def _see(self, event: Event) -> bool:
         """Return whether the stream is done, and take note; wait for a moment, so that others have the processor."""
-        assert self._stream is not None and self._event is not None
-        if not self._event.is_done:
+        assert self._stream is not None
+        if not event.is_done:
             if self.peer.is_eager:
-                with contextlib.suppress(WaitTimeout):
-                    self._event.sync(_MOMENT)
+                with contextlib.suppress(Error):  # what failed, the stream tells
+                    event.sync(_MOMENT)
             else:
                 self._over.wait(_MOMENT)
-            if not self._event.is_done:
+            if not event.is_done:
                 return False
-        self._event = None
         try:
             self._stream.sync()
         except Error as error:
@@ -187,6 +195,7 @@ class Request:
         else:
             self._status = _DONE
             self.time = time.monotonic() - self.start
+        self._event = None  # not before: an interrupt would leave a transfer whose end nobody sees
         return True
 
     def _fail(self, error: BaseException) -> None:
@@ -195,9 +204,25 @@ class Request:
             known = error if isinstance(error, Failure) else failure_of(error, what)
             self._failure = type(known), known.said, known.remedy
 
+    def _check_peer(self, now: float) -> None:
+        """Raise what forbids to go on with the peer; a transfer with an agent that has ended ends too."""
+        try:
+            self.peer.check_usable(now)
+        except nixlRemoteDisconnectError as error:
+            stream = self._end()
+            if stream is not None:
+                stream.close(wait=False)
+            self._fail(error)
+            raise
+
     def status(self) -> nixl_status_t:
         """Return whether it is done; raise what it failed of."""
-        if self._event is not None and not self._see():
+        with self._lock:
+            return self._known()
+
+    def _known(self) -> nixl_status_t:
+        if self._event is not None and not self._see(self._event):
+            self._check_peer(time.monotonic())
             return self._status
         if self._failure is not None:
             kind, *said = self._failure
@@ -209,15 +234,15 @@ class Request:
             )
         return self._status
 
-    @property
-    def is_active(self) -> bool:
-        """Whether it is under way."""
-        return self._event is not None and not self._event.is_done
-
     def release(self) -> Stream | None:
         """End it, also if it is under way; return its stream if that can be used again."""
+        with self._lock:
+            return self._end()
+
+    def _end(self) -> Stream | None:
         stream, self._stream = self._stream, None
-        if stream is not None and self.is_active:
+        event, self._event = self._event, None
+        if stream is not None and event is not None and not event.is_done:
             stream.abort(close=True)
             return None
         if stream is not None and self._failure is not None:
