@@ -165,6 +165,47 @@ class WaitBoard(Protocol):
         ...
 
 
+class MessageRings(Protocol):
+    """Rings in shared memory: each has one process that sends, and all have one that reads."""
+
+    @property
+    def place(self) -> int:
+        """Return where the next piece will stand in the held ring."""
+        ...
+
+    def hold(self, ring: int, /) -> None:
+        """Send by this ring from now on; no other process holds it."""
+        ...
+
+    def put(self, name: bytes, text: bytes, more: bool, /) -> bool:
+        """Send a piece of a message, which goes on if there is ``more``; False: there is not room enough now."""
+        ...
+
+    def take(self) -> tuple[list[tuple[str, bytes, int, int]], int] | None:
+        """Return the messages that have come, and how many bytes were none; None if nothing has come.
+
+        A message has the sender's name, its text, its ring, and the place of its last piece.
+        """
+        ...
+
+    def close(self) -> None:
+        """Unmap them; idempotent."""
+        ...
+
+
+class ProcessCopies(Protocol):
+    """Copies between this process's memory and another's, by the system; they may be run many times."""
+
+    @property
+    def size(self) -> int:
+        """Return the bytes."""
+        ...
+
+    def __call__(self) -> int:
+        """Copy; return 0, or the number of the system's error."""
+        ...
+
+
 # Objects that the same back-end made.
 OwnBank: TypeAlias = Any
 OwnLease: TypeAlias = Any
@@ -393,4 +434,20 @@ class Ranks(Protocol):
 
     def follow(self, stream: Queue, before: Queue, operations: int) -> None:
         """Run the next ``operations`` of a stream after all of another stream's, unless one of those fails."""
+        ...
+
+    # What two processes do with each other without a group.
+
+    MESSAGE_RINGS: int  #: rings
+    MESSAGE_RINGS_BYTES: int  #: bytes of a file that all of them need
+    MOST_OF_MESSAGE: int  #: bytes of a piece's text
+
+    def message_rings(self, fd: int, offset: int, /) -> MessageRings:
+        """Map the rings of a file, which begin at a page."""
+        ...
+
+    def process_copies(
+        self, pid: int, writes: bool, pieces: Sequence[tuple[int, int, int]], /
+    ) -> ProcessCopies:
+        """Return copies of ``pieces``: this process's address, the other's, and bytes."""
         ...

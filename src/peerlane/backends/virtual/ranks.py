@@ -75,6 +75,12 @@ class VirtualRanks:
     HELD_ENTRIES = _core.HELD_ENTRIES
     HELD_HEADER = _core.HELD_HEADER
 
+    MESSAGE_RINGS = _core.MessageRings.RINGS
+    MESSAGE_RINGS_BYTES = _core.MessageRings.BYTES
+    MOST_OF_MESSAGE = _core.MessageRings.MOST_AT_ONCE
+
+    message_rings = staticmethod(_core.MessageRings)
+    process_copies = staticmethod(_core.ProcessCopies)
     check_usable = staticmethod(_core.check_usable)
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)

@@ -19,7 +19,8 @@ import time
 from collections import deque
 from typing import TypeAlias
 
-from peerlane import _core
+from peerlane import devices
+from peerlane.backend.ranks import Ranks
 from peerlane.diagnostics import event_log
 from peerlane.dialects.nixl._status import nixlBackendError
 from peerlane.support.processes import start_time
@@ -27,8 +28,6 @@ from peerlane.support.processes import start_time
 LINES = 1 << 15  # registrations at a time
 _WORDS_AT = 4096
 _RINGS_AT = _WORDS_AT + 8 * LINES
-_SIZE = _RINGS_AT + _core.MessageRings.BYTES
-_PIECE = _core.MessageRings.MOST_AT_ONCE
 _MAGIC = b"plnixl02"
 _HEADER = struct.Struct("<8s16s")
 _LOCK = struct.Struct("hhxxxxqqixxxx")
@@ -76,6 +75,12 @@ def log_seen(message: bytes) -> None:
         event_log.take(message.key, 1)
 
 
+def ranks() -> Ranks:
+    """Return the verbs of the back-end."""
+    found: Ranks = devices()[0].backend.ranks
+    return found
+
+
 class _Board:
     """The parts of a mapped board."""
 
@@ -84,7 +89,7 @@ class _Board:
         self.memory = mmap.mmap(fd, _RINGS_AT)
         self._whole = memoryview(self.memory)
         self.words = self._whole[_WORDS_AT:].cast("Q")
-        self._rings = _core.MessageRings(fd, _RINGS_AT)
+        self._rings = ranks().message_rings(fd, _RINGS_AT)
 
     def close(self) -> None:
         """Unmap it; idempotent."""
@@ -97,12 +102,16 @@ class _Board:
             self.fd = -1
 
 
+def _size() -> int:
+    return _RINGS_AT + ranks().MESSAGE_RINGS_BYTES
+
+
 class OwnBoard(_Board):
     """The board of an agent of this process."""
 
     def __init__(self) -> None:
         fd = os.memfd_create("peerlane-nixl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, _SIZE)
+        os.ftruncate(fd, _size())
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         super().__init__(fd, os.urandom(16))
         self.memory[: _HEADER.size] = _HEADER.pack(_MAGIC, self.ident)
@@ -172,7 +181,9 @@ class OtherBoard(_Board):
             opened = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
             seals = fcntl.fcntl(opened, fcntl.F_GET_SEALS)
             fits = (
-                start_time(pid) == started and os.fstat(opened).st_size == _SIZE and seals & _SEALS == _SEALS
+                start_time(pid) == started
+                and os.fstat(opened).st_size == _size()
+                and seals & _SEALS == _SEALS
             )
             if fits:
                 fits = os.pread(opened, _HEADER.size, 0) == _HEADER.pack(_MAGIC, ident)
@@ -192,7 +203,7 @@ class OtherBoard(_Board):
         super().__init__(opened, ident)
         self.pid = pid
         self._guard = threading.Lock()
-        self._ring = -1
+        self._ring, self._most = -1, ranks().MOST_OF_MESSAGE
         self._waiting: deque[tuple[bytes, bytes, bool, Past]] = deque()
         self._ended, self._asked = False, 0.0
 
@@ -220,10 +231,10 @@ class OtherBoard(_Board):
             if self._ring < 0:
                 self._ring = self._claim()
             was_waiting = bool(self._waiting)
-            if not was_waiting and len(message) <= _PIECE and self._put(name, message, False, past):
+            if not was_waiting and len(message) <= self._most and self._put(name, message, False, past):
                 return
-            for at in range(0, len(message) or 1, _PIECE):
-                end = at + _PIECE
+            for at in range(0, len(message) or 1, self._most):
+                end = at + self._most
                 piece = name, message[at:end], end < len(message), past
                 if self._waiting or not self._put(*piece):
                     self._waiting.append(piece)
@@ -246,13 +257,14 @@ class OtherBoard(_Board):
                     return
 
     def _claim(self) -> int:
-        for ring in range(_core.MessageRings.RINGS):
+        rings = ranks().MESSAGE_RINGS
+        for ring in range(rings):
             with contextlib.suppress(BlockingIOError):
                 lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, ring, 1, 0)
                 fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, lock)  # the descriptor's, not the process's
                 self._rings.hold(ring)
                 return ring
         raise nixlBackendError(
-            f"{_core.MessageRings.RINGS} processes send notifications to this agent already",
+            f"{rings} processes send notifications to this agent already",
             "let one of them remove the agent first",
         )

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from peerlane import Event, Stream, _core, devices
+from peerlane import Event, Stream, devices
 from peerlane.diagnostics import call_site, event_log
+from peerlane.dialects.nixl._board import ranks
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (
     Failure,
@@ -75,7 +76,7 @@ class Request:
             elif size:
                 at = base + there - theirs.start
                 self._copies.append((at, here, size) if is_write else (here, at, size))
-        self._call = _core.ProcessCopies(peer.pid, is_write, calls) if calls else None
+        self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
         # The log is to have that nothing orders two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
         self._used = (*self._mine, *self._theirs)
