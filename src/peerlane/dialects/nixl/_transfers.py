@@ -123,7 +123,10 @@ class Request:
         except (Error, Failure) as error:
             self._fail(error)
         self.post_time = time.monotonic() - start
-        if self._failure is not None or (self._event is not None and self._event.is_done):
+        # While accesses are logged, only a look at the state tells that it is over: chance would hide a race.
+        if self._failure is not None or (
+            self._event is not None and self._event.is_done and not event_log.active
+        ):
             return self.status()
         return self._status
 
