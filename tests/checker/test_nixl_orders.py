@@ -25,6 +25,9 @@ def test_nixl_requests_in_order_have_no_findings() -> None:
 
 
 @pytest.mark.parametrize(
+    "schedule", ["eager", "lazy"]
+)  # a transfer that is over at once is not known to be over
+@pytest.mark.parametrize(
     ("mistake", "second"),
     [
         ("early read", "decode: the read"),
@@ -34,10 +37,9 @@ def test_nixl_requests_in_order_have_no_findings() -> None:
     ],
 )
 def test_nixl_mistake_is_a_race_between_the_transfer_and_the_other_line(
-    mistake: str, second: str, monkeypatch: pytest.MonkeyPatch
+    mistake: str, second: str, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Else a transfer may be over when the call that begins it returns, and then it comes before all that follows.
-    monkeypatch.setenv("PEERLANE_SCHEDULE", "lazy")
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     done = checked_program(PROGRAM, mistake, devices=2)
     lines = {_line("prefill: the write"), _line(second)}
     found = [each for each in done.findings if {site["line"] for site in each["sites"]} == lines]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -309,10 +311,10 @@ def test_nixl_wrong_argument_raises_the_vendors_exception_with_a_sentence(
     [[(1, 2, 3, 4)], np.zeros((1, 4), np.uint64), np.zeros(3, np.uint64), [[1, 2, 3]], "abc", [object()]],
 )
 def test_nixl_things_that_are_no_descriptors_are_none_with_a_reason_in_the_log(
-    at: SimpleNamespace, descs: Any, caplog: pytest.LogCaptureFixture
+    at: SimpleNamespace, descs: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert at.a.get_xfer_descs(descs, "DRAM") is None
-    assert caplog.records
+    assert " NIXL ERROR " in capsys.readouterr().out
 
 
 def test_nixl_list_of_the_other_class_is_none(at: SimpleNamespace) -> None:
@@ -430,3 +432,44 @@ def test_nixl_each_argument_of_each_method_of_another_type_is_refused_with_a_sen
             else:  # the reason is in the log
                 assert method.endswith("_descs"), called
                 assert found is None, called
+
+
+@pytest.mark.parametrize(
+    "name, value, kept",
+    [
+        ("captureTelemetry", None, False),
+        ("captureTelemetry", 1, True),
+        ("useProgThread", np.int64(0), False),
+        ("useListenThread", np.True_, True),
+        ("listenPort", np.int64(3), 3),
+        ("pthrDelay", True, 1),
+        ("etcdWatchTimeout", 2.5, timedelta(seconds=2, milliseconds=500)),
+    ],
+)
+def test_nixl_agent_config_keeps_a_value_of_its_own_type(name: str, value: object, kept: object) -> None:
+    config = b.nixlAgentConfig()
+    setattr(config, name, value)
+    assert (getattr(config, name), type(getattr(config, name))) == (kept, type(kept))
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *itertools.product(
+            ("captureTelemetry", "useProgThread", "useListenThread"), ([], "yes", {}, object())
+        ),
+        *itertools.product(("listenPort", "pthrDelay"), (2.5, None, "5", -1, 1 << 70)),
+        *itertools.product(("etcdWatchTimeout",), (5, None, "x")),
+    ],
+)
+def test_nixl_agent_config_refuses_a_value_of_another_type(name: str, value: object) -> None:
+    config = b.nixlAgentConfig()
+    before = getattr(config, name)
+    with pytest.raises(TypeError, match=name):
+        setattr(config, name, value)
+    assert getattr(config, name) == before
+
+
+def test_nixl_agent_refuses_a_list_of_backends_in_the_place_of_capture_telemetry() -> None:
+    with pytest.raises(TypeError, match="captureTelemetry is bool, not list"):
+        nixl_agent("a", nixl_agent_config(False, False, 0, []))  # type: ignore[arg-type]

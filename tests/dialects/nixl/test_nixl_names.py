@@ -54,6 +54,31 @@ def test_nixl_modules_are_served_under_the_names_of_each_package() -> None:
     assert done.stdout.startswith(wanted), done.stdout
 
 
+LINES = """
+from nixl.logging import get_logger
+logger = get_logger("_program")
+assert logger.name == "nixl.program"
+for level in "debug", "info", "warning":
+    getattr(logger, level)("a line of level %s", level)
+"""
+
+
+@pytest.mark.parametrize(
+    "level, wanted", [(None, ["INFO", "WARNING"]), ("WARN", ["WARNING"]), ("DEBUG", ["INFO", "WARNING"])]
+)
+def test_nixl_loggers_write_the_lines_of_a_program_to_standard_output_once(
+    level: str | None, wanted: list[str]
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "NIXL_LOG_LEVEL"}
+    env |= {} if level is None else {"NIXL_LOG_LEVEL": level}
+    program = "import logging; logging.basicConfig(level=logging.INFO)\n" + LINES
+    done = run_python(["-m", "peerlane", "run", "--dialect", "nixl", "-c", program], timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[3] for line in done.stdout.splitlines()] == wanted
+    assert all(f"a line of level {each.lower()}" in done.stdout for each in wanted)
+    assert "a line" not in done.stderr
+
+
 def test_nixl_real_package_without_a_device_is_shadowed(tmp_path: Path) -> None:
     done = _run(tmp_path, "--dialect", "nixl", "-c", "import nixl; print(nixl.__name__)")
     assert (done.returncode, done.stdout) == (0, "peerlane.dialects.nixl\n"), done.stderr

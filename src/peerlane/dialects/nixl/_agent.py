@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import os
 import threading
 import time
@@ -101,11 +102,21 @@ class nixlAgentConfig:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("listenPort", "pthrDelay", "lthrDelay"):
-            checked("nixlAgentConfig", name, value, int)
+            if not hasattr(type(value), "__index__"):
+                checked("nixlAgentConfig", name, value, int)
+            value = operator.index(value)
             if not 0 <= value < 1 << 64:
                 raise TypeError(f"nixlAgentConfig: {name} is 0 or more, not {value}")
+        elif name in ("captureTelemetry", "useListenThread", "useProgThread"):
+            if value is not None and not hasattr(type(value), "__bool__"):  # a list, say, or a str
+                checked("nixlAgentConfig", name, value, bool)
+            value = bool(value)
         elif name == "syncMode":
             checked("nixlAgentConfig", name, value, nixl_thread_sync_t)
+        elif name == "etcdWatchTimeout":
+            if isinstance(value, float):
+                value = timedelta(seconds=value)
+            checked("nixlAgentConfig", name, value, timedelta)
         object.__setattr__(self, name, value)
 
 

@@ -124,16 +124,18 @@ class Request:
             self._submit()
         except (Error, Failure) as error:
             self._fail(error)
-        except (
-            BaseException
-        ):  # an interrupt: what was queued must not go on, since nothing would tell its end
+        except BaseException:  # an interrupt
+            # What was queued must not go on: nothing would tell its end.
             if self._stream is not None:
                 self._stream.abort(close=True)
                 self._stream = None
             self._event, self._status = None, _NOT_POSTED
             raise
         self.post_time = time.monotonic() - start
-        if self._failure is not None or (self._event is not None and self._event.is_done):
+        # While accesses are logged, only a look at the state tells that it is over: chance would hide a race.
+        if self._failure is not None or (
+            self._event is not None and self._event.is_done and not event_log.active
+        ):
             return self._known()
         return self._status
 
