@@ -12,6 +12,8 @@ import collections
 import itertools
 import multiprocessing.connection
 import multiprocessing.forkserver
+import multiprocessing.popen_fork
+import multiprocessing.popen_forkserver
 import multiprocessing.process
 import multiprocessing.queues
 import multiprocessing.reduction
@@ -26,7 +28,8 @@ from typing import Any
 
 from peerlane.diagnostics import event_log, ways_out
 from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
-from peerlane.diagnostics.ways_out import after, talks, way_out
+from peerlane.diagnostics.instead import after
+from peerlane.diagnostics.ways_out import talks, way_out
 
 _numbers = itertools.count(1)
 _forked: Key = 0, 0
@@ -90,7 +93,7 @@ def _follow_children() -> None:
 
     def opened(self: Any, _: None) -> None:
         started(self.pid)
-        way_out(2)
+        way_out()
 
     after(multiprocessing.process.BaseProcess, "start", lambda self, _: started(self.pid))
     after(
@@ -105,10 +108,6 @@ def _follow_ends() -> None:
     """Let a process that waits for the end of another one know all that it did."""
 
     def over(process: Any, _: object) -> None:
-        if event_log.active and process.pid is not None and process.exitcode is not None:
-            take_end(process.pid)
-
-    def over_child(process: Any, _: object) -> None:
         if event_log.active and process.returncode is not None:
             take_end(process.pid)
 
@@ -117,12 +116,39 @@ def _follow_ends() -> None:
         if event_log.active and pid and (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
             take_end(pid)
 
-    for name in ("join", "is_alive"):
-        after(multiprocessing.process.BaseProcess, name, over)
+    def seen_ended(found: Any) -> None:
+        if (
+            event_log.active
+            and found is not None
+            and found.si_code in (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
+        ):
+            take_end(found.si_pid)
+
+    for kind in (multiprocessing.popen_fork.Popen, multiprocessing.popen_forkserver.Popen):
+        after(kind, "poll", over)
     for name in ("wait", "poll"):
-        after(subprocess.Popen, name, over_child)
+        after(subprocess.Popen, name, over)
     for name in ("wait", "wait3", "wait4", "waitpid"):
         after(os, name, waited)
+    after(os, "waitid", lambda *words: seen_ended(words[-1]))
+    _follow_sentinels()
+
+
+def _follow_sentinels() -> None:
+    """Let a process that waits for the sentinel of another one, as for a connection, know all that that one did."""
+    connection: Any = multiprocessing.connection
+
+    class Selector(connection._WaitSelector):  # type: ignore[misc]
+        def select(self, timeout: float | None = None) -> Any:
+            ready = super().select(timeout)
+            if event_log.active:
+                found = {key.fileobj for key, _ in ready}
+                for child in list(multiprocessing.process._children):  # type: ignore[attr-defined]
+                    if (started := child._popen) is not None and started.sentinel in found:
+                        take_end(started.pid)
+            return ready
+
+    connection._WaitSelector = Selector
 
 
 def _follow_semaphores() -> None:
