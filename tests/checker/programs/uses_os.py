@@ -50,7 +50,7 @@ def main() -> None:
     assert failure(open, "b").startswith("FileNotFoundError")
     assert failure(os.stat, path="b").startswith("FileNotFoundError")
     assert failure(os.getcwd).startswith("FileNotFoundError")
-    assert failure(os.stat, "\0") .startswith("ValueError")
+    assert failure(os.stat, "\0").startswith("ValueError")
     assert failure(os.stat, 1.5).startswith("TypeError")
     assert failure(os.open, "b", dir_fd=descriptor).startswith("TypeError")
     print("as ever")
