@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
 _AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
-_MOMENT = 0.001  # seconds
+_MOMENT = 0.005  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
     nixl_status_t.NIXL_ERR_NOT_POSTED,
