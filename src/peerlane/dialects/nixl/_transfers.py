@@ -79,7 +79,7 @@ class Request:
         self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
         # The log is to have that nothing orders two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
-        self._used = (*self._mine, *self._theirs)
+        self._used = [(each.words, each.line, each.number) for each in (*self._mine, *self._theirs)]
         self._stream: Stream | None = None
         self._event: Event | None = None
         self._over = threading.Event()
@@ -102,8 +102,8 @@ class Request:
                 f"the transfer of {self.size:,} bytes with agent {self.peer.name!r} is under way still",
                 "post it again when check_xfer_state says DONE",
             )
-        for region in self._used:
-            if region.words[region.line] != region.number:
+        for words, line, number in self._used:
+            if words[line] != number:
                 check_live(self._mine, "this agent")
                 check_live(self._theirs, f"agent {self.peer.name!r}")
         if message is not None:
@@ -114,8 +114,8 @@ class Request:
             if self._at_once:
                 for dst, src, size in self._copies:
                     raw.quick_copy(dst, src, size, False)
-                if self._call is not None:
-                    self._copy_by_call()
+                if self._call is not None and (error := self._call()):
+                    raise self._not_copied(error)
                 if self.message is not None:
                     self.peer.send(self.message)
                 self._status = _DONE
@@ -158,21 +158,19 @@ class Request:
 
     def _copy_by_call(self) -> None:
         assert self._call is not None
-        error = self._call()
-        if not error:
-            return
+        if error := self._call():
+            failure = self._not_copied(error)
+            self._fail(failure)
+            raise failure
+
+    def _not_copied(self, error: int) -> Failure:
         if error == errno.ESRCH:
-            failure: Failure = nixlRemoteDisconnectError(
-                f"process {self.peer.pid} has ended", "remove the agent"
-            )
-        else:
-            why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
-            failure = nixlBackendError(
-                f"the system did not copy {self._call.size:,} bytes between this process and {self.peer.pid}: {why}",
-                "register memory that lives; where the system forbids it, put the memory on a virtual device",
-            )
-        self._fail(failure)
-        raise failure
+            return nixlRemoteDisconnectError(f"process {self.peer.pid} has ended", "remove the agent")
+        why = "not all of it is memory" if error == errno.EFAULT else os.strerror(error)
+        return nixlBackendError(
+            f"the system did not copy {self.size:,} bytes between this process and {self.peer.pid}: {why}",
+            "register memory that lives; where the system forbids it, put the memory on a virtual device",
+        )
 
     def _tell(self, message: bytes | None, past: tuple[int, int]) -> None:
         """Send the notification, behind the transfer."""
