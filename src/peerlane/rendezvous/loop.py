@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
@@ -289,15 +289,21 @@ class Loop(ABC):
             if each.deadline <= now:  # check again: the end of one wait may have answered others
                 each.on_deadline()
 
-    def _accept(self) -> None:
+    def accepted(self, listener: socket.socket) -> tuple[socket.socket, Any] | None:
+        """Return a connection and its peer's address; None if there is none now, or no descriptor for it."""
         try:
-            accepted, _ = self._listener.accept()
+            return listener.accept()
         except BlockingIOError:
-            return
+            return None
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._make_room()
+            return None
+
+    def _accept(self) -> None:
+        if (found := self.accepted(self._listener)) is None:
             return
+        accepted, _ = found
         accepted.setblocking(False)
         try:
             pid, uid = peers.credentials(accepted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 import time
@@ -51,14 +50,9 @@ class MeetingLoop(ServingMachines):
         self.listen_to(listener, EVENT_READ, lambda: self._accept_line(listener, secret, unreachable))
 
     def _accept_line(self, listener: socket.socket, secret: bytes, unreachable: float) -> None:
-        try:
-            accepted, address = listener.accept()
-        except BlockingIOError:
+        if (found := self.accepted(listener)) is None:
             return
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._make_room()
-            return
+        accepted, address = found
         if sum(not each.is_open for each in self.machines) >= MOST_STRANGERS:
             accepted.close()
             log.warning(
