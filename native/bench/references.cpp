@@ -1,8 +1,11 @@
 // peerlane._bench: what `peerlane bench` compares peerlane with, timed in C.  It shares no state with peerlane._core.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -30,6 +33,43 @@ double seconds(uint64_t rounds, const Work& work) {
     }
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(rounds);
 }
+
+// One side of an exchange over a connected socket, which blocks unless it spins.
+class TcpTurn {
+  public:
+    TcpTurn(int fd, char* memory, bool spins) : fd_(fd), memory_(memory), spins_(spins) {}
+
+    bool send(uint64_t size) const {
+        for (uint64_t at = 0; at < size;) {
+            const ssize_t done = ::send(fd_, memory_ + at, std::min(size - at, kChunk), MSG_NOSIGNAL);
+            if (done < 0 && errno == EINTR) continue;
+            if (done <= 0) return false;
+            at += static_cast<uint64_t>(done);
+        }
+        return true;
+    }
+
+    bool receive(uint64_t size) const {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        uint64_t looks = 0;
+        for (uint64_t at = 0; at < size;) {
+            const ssize_t done = ::recv(fd_, memory_ + at, std::min(size - at, kChunk), spins_ ? MSG_DONTWAIT : 0);
+            if (done > 0) {
+                at += static_cast<uint64_t>(done);
+                continue;
+            }
+            if (done == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+            if (++looks % 4096 == 0 && std::chrono::steady_clock::now() > end) return false;
+        }
+        return true;
+    }
+
+  private:
+    static constexpr uint64_t kChunk = uint64_t{256} << 10;
+    const int fd_;
+    char* const memory_;
+    const bool spins_;
+};
 
 }  // namespace
 
@@ -60,6 +100,15 @@ NB_MODULE(_bench, m) {
         "mine"_a, "theirs"_a, "begin"_a, "rounds"_a, "first"_a, "deadline"_a,
         "Two processes tell each other numbers from begin + 1 on, by host addresses of a word each; the seconds of one way, "
         "negative if the other does not come.");
+    m.def(
+        "tcp_turn",
+        [](int fd, uint64_t address, bool first, uint64_t there, uint64_t back, bool spins) {
+            const TcpTurn turn(fd, reinterpret_cast<char*>(address), spins);
+            return first ? turn.send(there) && turn.receive(back) : turn.receive(there) && turn.send(back);
+        },
+        "fd"_a, "address"_a, "first"_a, "there"_a, "back"_a, "spins"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "Send so many bytes over a TCP connection in chunks of 256 KiB, and receive the answer, or the other way round; False: the "
+        "other end is gone, or silent.");
     m.def(
         "time_copy",
         [](uint64_t dst, uint64_t src, uint64_t size, bool streaming, unsigned threads, uint64_t rounds) {

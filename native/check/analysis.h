@@ -78,8 +78,8 @@ class Analysis {
     ~Analysis();
     Analysis(const Analysis&) = delete;
 
-    // The number of the new log.  Throws log::BadLog.
-    uint32_t add(const std::string& path, bool may_give_back);
+    // The number of the new log, whose times are `shift_ns` later on the clock of the others.  Throws log::BadLog.
+    uint32_t add(const std::string& path, bool may_give_back, int64_t shift_ns = 0);
     // The process is dead, or done: nothing will be added to its log.
     void close(uint32_t log);
     // Reads what is there.  Events after `horizon_ns` are left: another process may still publish an earlier one.
@@ -329,6 +329,7 @@ class Analysis {
         std::unordered_map<uint64_t, Lease> leases;
         uint32_t last_origins[2] = {0, 0};   // which the next accesses often have too
         std::unordered_map<uint64_t, LooseWrite> loose_writes;     // by stream: the last one
+        std::map<uint64_t, Record> unnumbered;                     // of threads, to other machines
 
         void note_outside(uint64_t time_ns) { outside_ns = std::min(outside_ns, time_ns); }
     };
@@ -393,6 +394,7 @@ class Analysis {
     Record record_by(uint32_t log, const Event& event, Actor actor, uint64_t epoch, const Past& past);
     void put(Line& line, Record&& record, uint64_t number, uint64_t bank, uint64_t index);
     bool has_record(const Line& line, uint64_t number) const;
+    Step take_came(const Event& event, bool give_up);
     Past consume(uint32_t log, uint64_t bank, Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
     void reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
     Channel* channel_of(uint32_t log, uint64_t number);

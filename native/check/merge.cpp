@@ -20,8 +20,9 @@ Analysis::Analysis(uint64_t limit) : limit_(limit) {
 
 Analysis::~Analysis() = default;
 
-uint32_t Analysis::add(const std::string& path, bool may_give_back) {
+uint32_t Analysis::add(const std::string& path, bool may_give_back, int64_t shift_ns) {
     auto made = std::make_unique<Log>(log::Reader(path, may_give_back), may_give_back);
+    made->reader.shift(shift_ns);
     unread_.push_back(static_cast<uint32_t>(logs_.size()));
     logs_.push_back(std::move(made));
     return static_cast<uint32_t>(logs_.size() - 1);
@@ -284,6 +285,8 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         put(line_of(log, key.a, key.b), std::move(record), event.c(), key.a, key.b);
         return Step::taken;
     }
+    case Kind::came:
+        return take_came(event, give_up);
     case Kind::notify_waited: {
         Stream& stream = stream_of(log, head.stream);
         Item* const item = item_at(stream, head.sequence);
@@ -390,6 +393,11 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::notify: {
         const uint64_t epoch = epoch_of(thread);
         Record record = record_by(log, event, thread.actor, epoch, give(thread));
+        if (event.c() == 0 && head.sequence != 0) {   // the other machine tells its number
+            here.unnumbered.insert_or_assign(head.sequence, std::move(record));
+            if (here.unnumbered.size() > kMostKeys) here.unnumbered.erase(here.unnumbered.begin());
+            return Step::taken;
+        }
         put(line_of(log, event.a(), event.b()), std::move(record), event.c(), event.a(), event.b());
         return Step::taken;
     }

@@ -86,8 +86,8 @@ NB_MODULE(_check, m) {
     nb::class_<Analysis>(m, "Analysis", "Finds, in the event logs of all processes, which two events are not ordered.  One thread uses it at a time.")
         .def(nb::init<uint64_t>(), "limit"_a = uint64_t{768} << 20,
              "With more than about `limit` bytes of history the older half is forgotten; `stats` counts it.")
-        .def("add", &Analysis::add, "path"_a, "may_give_back"_a = false,
-             "Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  ValueError: not a log.")
+        .def("add", &Analysis::add, "path"_a, "may_give_back"_a = false, "shift_ns"_a = 0,
+             "Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  Its times are `shift_ns` later on the clock of the other logs.  ValueError: not a log.")
         .def("close", &Analysis::close, "log"_a, "The process of this log has ended: nothing will be added.")
         .def("poll", &Analysis::poll, "horizon_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
              "Read what the logs have, but for events after `horizon_ns` (CLOCK_MONOTONIC): another process may still publish an earlier one.")

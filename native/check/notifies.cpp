@@ -144,6 +144,27 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
     if (line.records.size() > kMostRecords) line.records.erase(line.records.begin() + 1);
 }
 
+// A record of another process, whose log has it without a number: that one may be read later.
+Analysis::Step Analysis::take_came(const Event& event, bool give_up) {
+    const Step otherwise = give_up ? Step::taken : Step::blocked;
+    for (uint32_t i = 0; i < logs_.size(); ++i) {
+        if (!logs_[i]->by_outgoing.contains(event.a())) continue;
+        const auto at = logs_[i]->streams.find(event.b());
+        Stream* const stream = at == logs_[i]->streams.end() ? nullptr : at->second.get();
+        if (event.b() != 0 && !stream) return otherwise;
+        if (stream && !advance(*stream, event.c(), give_up)) return Step::blocked;
+        auto& unnumbered = stream ? stream->unnumbered : logs_[i]->unnumbered;
+        const auto found = unnumbered.find(event.c());
+        if (found == unnumbered.end()) return otherwise;
+        Record record = std::move(found->second);
+        unnumbered.erase(found);
+        const Pair key = record.line;
+        put(line_of(i, key.a, key.b), std::move(record), event.d(), key.a, key.b);
+        return Step::taken;
+    }
+    return otherwise;
+}
+
 // What the recorder may have done by now, for a wait whose record no log has.
 Past Analysis::recorder_of(uint32_t log, uint64_t bank) const {
     for (uint32_t i = 0; i < logs_.size(); ++i)

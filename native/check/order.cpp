@@ -548,7 +548,8 @@ Analysis::Step Analysis::take(Thread& thread, const Event& event, bool give_up) 
 Analysis::Step Analysis::take_process(Thread& thread, const Event& event, bool give_up) {
     const auto is_it = [&](uint32_t log) {
         const log::Reader& reader = logs_[log]->reader;
-        return log != thread.log && reader.pid() >= 0 && static_cast<uint64_t>(reader.pid()) == event.b() && reader.start_ns() < event.head.time_ns;
+        return log != thread.log && reader.pid() >= 0 && static_cast<uint64_t>(reader.pid()) == event.b() && reader.start_ns() < event.head.time_ns &&
+               reader.machine() == logs_[thread.log]->reader.machine();
     };
     for (uint32_t i = 0; i < logs_.size() && !give_up; ++i) {
         refill(*logs_[i]);

@@ -33,7 +33,8 @@ enum class Kind : uint8_t {
     stream_made,      // stream; a = its group of legacy streams (0: none), b = 1: it is the legacy stream
     stream_ended,
     // Notifies.  a = bank (0: of this process), b = line; a notify and its wait: d = the channel (0: none).
-    notify,           // submitted to a stream, or (stream 0) made: c = number of the record, 0 if it is not made yet
+    notify,           // submitted to a stream, or (stream 0) made: c = number of the record, 0 if it is not made yet.  Without a stream, but
+                      // to another machine: `sequence` is a number of its own, and `came` tells the record's
     notified,         // the record of (stream, sequence) was made: c = its number
     notify_wait,      // submitted to a stream, or (stream 0) over: c = number of the newest record that it consumed
     notify_waited,    // the wait (stream, sequence) is over: c as above
@@ -56,13 +57,14 @@ enum class Kind : uint8_t {
     post,             // a, b = key (128 bits); the thread's past goes to it; with a stream the stream's, up to the sequence.  c: instead, so many
                       // takes of the next one need none
     take,             // a, b = key; c = how many posts there are at least before it: the thread has their past.  kNextPost: as many
-                      // as there were such takes, with this one.  Key kProcess, pid: all that this process did, which is over
+                      // as there were such takes, with this one.  Key kProcess, pid: all that this process of the machine did, which is over
     forget,           // a, b = key: nobody posts or takes it again
     // One operation of a group; its own traffic is not logged.
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
     collected,        // it is over for (stream, sequence); only for stream 0
     outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a file; b = kWrote, kLooked
     ended,            // the process left its node in an orderly way
+    came,             // a record that a process of another machine submitted as (b, c) was made here: a = bank, d = its number
     // In the logs that this process reads itself: an observer's, and a trace's, which also has `event_wait`.
     op_submitted,     // spans; a, b = what it records or waits for: stream and sequence of the mark, or this process's notify
     op_started,       // the same, but for a notify b = number of the record; a wait starts when it is over
@@ -74,7 +76,7 @@ constexpr const char* kKindNames[] = {
     "pad", "gap", "access", "pieces", "cancelled", "host_access", "view", "event_record", "event_wait", "sync", "callback", "callback_begin",
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
-    "collective", "collected", "outside", "ended", "op_submitted", "op_started", "noticed", "op_ended"};
+    "collective", "collected", "outside", "ended", "came", "op_submitted", "op_started", "noticed", "op_ended"};
 static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
 
 // What `noticed` says of an object.
@@ -141,6 +143,8 @@ struct Header {
     std::atomic<uint64_t> dropped;        // events
     std::atomic<uint32_t> ended;          // the process left in an orderly way
     std::atomic<uint64_t> reserved;       // as `head`: the bytes that have pages, but for those that the reader gave back
+    uint64_t machine, clock;              // which they are, as numbers of any kind; 0: not known
+    uint64_t since_epoch_ns;              // CLOCK_REALTIME when CLOCK_MONOTONIC was 0
 };
 
 }  // namespace peerlane::log

@@ -32,6 +32,14 @@ uint64_t clock_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+std::atomic<uint64_t> own_clock{0};
+
+uint64_t since_epoch_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec) - clock_ns();
+}
+
 [[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t thread_number = 0;
 
 uint32_t logging_thread() {
@@ -196,7 +204,9 @@ class Log {
         if (ftruncate(file_, static_cast<off_t>(mapped_)) != 0 || !reserve(0, kHeaderBytes)) fail("make room in");
         void* const at = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
         if (at == MAP_FAILED) fail("map");
-        header_ = new (at) Header{.magic = 0, .capacity = capacity_, .pid = getpid(), .rank = rank_, .start_ns = now};
+        header_ = new (at) Header{.magic = 0, .capacity = capacity_, .pid = getpid(), .rank = rank_, .start_ns = now,
+                                  .machine = machine.load(std::memory_order_relaxed), .clock = own_clock.load(std::memory_order_relaxed),
+                                  .since_epoch_ns = since_epoch_ns()};
         ring_ = static_cast<char*>(at) + kHeaderBytes;
         head_ = place_ = reserved_ = missing_ = 0;
         may_grow_ = false;
@@ -384,6 +394,11 @@ Writing::Writing(bool for_checker) {
 }
 
 void Writing::write(const Event& event, uint8_t by) noexcept { Logs::get().of(by).write(event); }
+
+void set_place(uint64_t own_machine, uint64_t clock) {
+    machine.store(own_machine, std::memory_order_relaxed);
+    own_clock.store(clock, std::memory_order_relaxed);
+}
 
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
     std::lock_guard lock(Logs::get().mutex);

@@ -26,7 +26,7 @@ struct Here {
     uint32_t quiet = 0;     // depth: peerlane works for itself, and nothing is logged
     uint8_t flags = 0;      // of accesses: kLoose, kFetch
     uint64_t channel = 0;   // that they belong to
-    uint64_t stream = 0, sequence = 0;   // what a quiet notify is logged as; stream 0: as nothing
+    uint64_t stream = 0, sequence = 0;   // what a quiet notify, or one of another machine, is logged as; sequence 0: as nothing
 };
 // Small, and asked for with each event: it has its place in the block that threads begin with.
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit Here here;
@@ -103,6 +103,10 @@ class Writing {
 constexpr uint64_t kRoom = uint64_t{1} << 20;   // how much is reserved on the disk at once, at most
 constexpr uint64_t kFirstRoom = uint64_t{1} << 16;
 
+// This process's machine and its clock, for the logs that begin from now on.  Numbers that only a machine's processes tell apart are
+// told apart among machines with the first one.
+void set_place(uint64_t machine, uint64_t clock);
+inline std::atomic<uint64_t> machine{0};
 // Begin a log of this process and of those that it forks, each of which gets one of its own.  `capacity` is rounded up to
 // `kRoom`; what all logs of the directory hold stays within `total`.  Throws std::system_error.  False: there is one already.
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total = UINT64_MAX);

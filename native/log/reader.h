@@ -57,6 +57,7 @@ class Reader {
             pid_ = first.pid;
             rank_ = first.rank;
             start_ns_ = first.start_ns;
+            if (!read_at(&place_, offsetof(Header, machine), sizeof place_)) throw BadLog(path + ": the header ends too early");
             if (!refresh()) throw BadLog(path + ": the header ends too early");
             if (may_give_back) room_ = Room(path.substr(0, path.rfind('/') + 1), false);
             at_ = tail_ = first_ = counts_.tail;
@@ -84,7 +85,13 @@ class Reader {
 
     int32_t pid() const { return pid_; }
     int32_t rank() const { return rank_; }
-    uint64_t start_ns() const { return start_ns_; }
+    uint64_t start_ns() const { return start_ns_ + shift_ns_; }
+    // Its machine, and the clock of its times: each process of one boot has the same.
+    uint64_t machine() const { return place_.machine; }
+    uint64_t clock() const { return place_.clock; }
+    uint64_t since_epoch_ns() const { return place_.since_epoch_ns; }
+    // All times are this much later than the log says, or earlier: its clock is another machine's.
+    void shift(int64_t nanoseconds) { shift_ns_ = static_cast<uint64_t>(nanoseconds); }
     uint64_t capacity() const { return capacity_; }
 
     // Look at the header again: what was written meanwhile can be read then.
@@ -157,6 +164,9 @@ class Reader {
         int32_t pid, rank;
         uint64_t start_ns;
     };
+    struct Place {
+        uint64_t machine, clock, since_epoch_ns;
+    };
     struct Counts {
         uint64_t head, open, tail, dropped;
         uint32_t ended;
@@ -176,6 +186,8 @@ class Reader {
         std::swap(pid_, other.pid_);
         std::swap(rank_, other.rank_);
         std::swap(start_ns_, other.start_ns_);
+        std::swap(place_, other.place_);
+        std::swap(shift_ns_, other.shift_ns_);
         std::swap(capacity_, other.capacity_);
         std::swap(counts_, other.counts_);
         std::swap(first_, other.first_);
@@ -248,6 +260,7 @@ class Reader {
         const uint64_t needed = sizeof head + words * sizeof(uint64_t) + spans * (sizeof(Span) + (with_rows ? sizeof(Rows) : 0));
         if (words > 4 || needed > length) throw bad("a record of " + std::to_string(length) + " bytes with " + std::to_string(spans) + " spans");
         record_.head = head;
+        record_.head.time_ns += shift_ns_;   // it may wrap: who wrote it may say any time
         memset(record_.words, 0, sizeof record_.words);
         const char* from = bytes + sizeof head;
         memcpy(record_.words, from, words * sizeof(uint64_t));
@@ -271,7 +284,8 @@ class Reader {
     int fd_ = -1;
     const char* own_ = nullptr;
     int32_t pid_ = 0, rank_ = -1;
-    uint64_t start_ns_ = 0, capacity_ = 0;
+    uint64_t start_ns_ = 0, capacity_ = 0, shift_ns_ = 0;
+    Place place_{};
     Counts counts_{};
     uint64_t first_ = 0, tail_ = 0, at_ = 0, freed_ = 0;
     Room room_;

@@ -52,6 +52,7 @@ enum class Why : int {
     no_block,          // what must lie in one block has no bytes, or is not a device's
     lease_ended,       // its owner took lent memory back
     no_progress,       // all that this process, or a group of ranks, can do is wait
+    far,               // the other end of a channel, on another machine, refused `role`, or is lost
 };
 
 // The two processes of a refused handle.
@@ -126,6 +127,9 @@ struct Refusal {
             uint64_t id;
             int end;
         } lease;                                      // lease_ended: see Lease::End
+        struct {
+            uint32_t peer, why, memory, notify;           // far: see FarWhy in frame.h
+        } far;
         struct {
             int status;
             HandleParties parties;

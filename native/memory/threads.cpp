@@ -11,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <pthread.h>
+#include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
@@ -83,6 +84,18 @@ Sleep sleep_of(const char* thread) {
     }
 }
 
+std::vector<int32_t> threads_named(const std::string& name) {
+    std::vector<int32_t> found;
+    DIR* const all = opendir("/proc/self/task");
+    if (!all) return found;
+    char text[64];
+    while (const dirent* const each = readdir(all))
+        if (const auto thread = static_cast<int32_t>(strtol(each->d_name, nullptr, 10)); thread > 0)
+            if (read_of(each->d_name, "comm", text) && name + "\n" == text) found.push_back(thread);
+    closedir(all);
+    return found;
+}
+
 // The thread of Python's faulthandler blocks all signals that can be blocked.
 constexpr uint64_t kAllSignals = 0xfffffffe7ffbfeff;
 
@@ -94,6 +107,16 @@ void begin_own_thread() {
     for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
     static thread_local const Listed listed;
+}
+
+void list_threads_named(const char* name, const std::function<void()>& start) {
+    const std::vector<int32_t> before = threads_named(name);
+    start();
+    for (const int32_t thread : threads_named(name)) {
+        if (std::find(before.begin(), before.end(), thread) != before.end()) continue;
+        const std::lock_guard lock(own().mutex);
+        own().threads.push_back(thread);
+    }
 }
 
 std::optional<uint64_t> foreign_threads(const std::vector<int32_t>& known, bool may_watch) {

@@ -23,6 +23,7 @@ void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
 void bind_log(nanobind::module_& m);
 void bind_processes(nanobind::module_& m);
+void bind_far(nanobind::module_& m);
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();
@@ -40,6 +41,7 @@ nanobind::object as_exception(const peerlane::Refusal& refusal);
 void raise_refusal(const peerlane::Refusal& refusal);   // sets it
 // Lets go of what operations kept alive; with the GIL and without any lock.
 void release_kept();
+void release_far();   // the same, of what channels to other machines kept alive
 
 // What Python holds of a stream; the last one to go closes it.
 struct StreamHandle {

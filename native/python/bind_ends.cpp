@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/bind_far.h"
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
 #include "stream/logged.h"
@@ -23,6 +24,9 @@ struct ChannelEnd {
     nb::object window;
     std::vector<nb::object> incoming, outgoing;
     uint64_t number = 0;   // in the log; 0: it has none
+    nb::object far;        // the peer is on another machine; then `window` and `outgoing` are empty
+    uint64_t far_bytes = 0;   // of its window
+    uint32_t far_window = 0, far_notifies = 0;
 };
 
 // Null if it is none.
@@ -109,11 +113,36 @@ void tell(const StreamHandle* stream, const nb::object& line) {
     });
 }
 
+// All of a buffer into the window of a rank on another machine.
+bool serve_far_write(const ChannelEnd& end, const Arguments& given, const Memory& source) {
+    const StreamHandle* stream = nullptr;
+    uint64_t at = 0;
+    uint32_t notify = 0;
+    for (size_t i = 0; i < given.named(); ++i) {
+        const nb::handle name = given.name(i), value = given.value(i);
+        const bool is_optional = name.is(names().stream) || name.is(names().notify) || name.is(names().memory);
+        if (is_optional && value.is_none()) continue;
+        const auto found = name.is(names().stream) ? std::nullopt : number(value);
+        if (name.is(names().stream) && (stream = as<StreamHandle>(value))) continue;
+        if (name.is(names().at) && found)
+            at = *found;
+        else if (name.is(names().notify) && found && *found < end.far_notifies)
+            notify = static_cast<uint32_t>(*found) + 1;
+        else
+            return false;
+    }
+    if (at > end.far_bytes || source.size() > end.far_bytes - at) return false;
+    const nb::object held = end.far;
+    beyond_return([&] { write_far(*nb::inst_ptr<FarHandle>(held), stream, end.far_window, at, given.values[1], notify); });
+    return true;
+}
+
 bool serve_write(ChannelEnd& end, const Arguments& given) {
     if (given.positional != 2) return false;
     const nb::handle src = given.values[1];
     const Memory* const source = as<Memory>(src);
     if (!source) return false;
+    if (end.far) return serve_far_write(end, given, *source);
     nb::object dst = end.window, line;
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;
@@ -150,6 +179,13 @@ bool serve_notify(ChannelEnd& end, const Arguments& given) {
         if (!(stream = as<StreamHandle>(value))) return false;
     }
     if (given.positional != 2) return false;
+    if (end.far) {
+        const auto index = number(given.values[1]);
+        if (!index || *index >= end.far_notifies) return false;
+        const nb::object held = end.far;
+        beyond_return([&] { notify_far(*nb::inst_ptr<FarHandle>(held), stream, static_cast<uint32_t>(*index)); });
+        return true;
+    }
     const nb::object line = line_at(end.outgoing, given.values[1]);
     if (line) tell(stream, line);
     return line.is_valid();
@@ -349,6 +385,17 @@ void bind_ends(nb::module_& m) {
             nb::sig("def _serve(self, window: Memory | None, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify]) -> None"),
             "Let quick methods serve it.")
         .def(
+            "_serve_far",
+            [](ChannelEnd& self, const nb::handle_t<FarHandle> end, uint32_t window, uint64_t nbytes, uint32_t notifies) {
+                self.far = nb::borrow(end);
+                self.far_window = window;
+                self.far_bytes = nbytes;
+                self.far_notifies = notifies;
+            },
+            "end"_a, "window"_a, "nbytes"_a, "notifies"_a,
+            nb::sig("def _serve_far(self, end: FarEnd, window: int, nbytes: int, notifies: int) -> None"),
+            "The same, to another machine: the number and the bytes of the peer's window, and how many notifies it has.")
+        .def(
             "_serve_nothing",
             [](ChannelEnd& self) {
                 const ChannelEnd last = std::exchange(self, {});
@@ -357,19 +404,20 @@ void bind_ends(nb::module_& m) {
             "Let everything come to the methods in Python.")
         .def(
             "_log",
-            [](const ChannelEnd& self, const nb::list& incoming, const nb::list& outgoing, uint32_t rank, uint32_t peer) {
+            [](const ChannelEnd& self, const nb::list& incoming, const nb::list& outgoing, uint32_t rank, uint32_t peer, uint64_t far_bank) {
                 if (!log::wanted()) return;
                 const auto bank = [](const std::vector<nb::object>& lines) {
                     return lines.empty() ? 0 : place_of(*held(lines[0]).shared).bank;
                 };
                 const std::vector<nb::object> ours = lines_of(incoming), theirs = lines_of(outgoing);
                 note_site();
-                log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = bank(theirs), .d = uint64_t{rank} << 32 | peer});
+                log::write({.kind = log::Kind::channel, .a = self.number, .b = bank(ours), .c = far_bank != 0 ? far_bank : bank(theirs), .d = uint64_t{rank} << 32 | peer});
                 for (size_t i = 0; i < ours.size(); ++i) log_notify_made(*held(ours[i]).shared, i + 1, 0);
             },
-            "incoming"_a, "outgoing"_a, "rank"_a, "peer"_a,
-            nb::sig("def _log(self, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify], rank: int, peer: int) -> None"),
-            "Log that it was made, with its lines.");
+            "incoming"_a, "outgoing"_a, "rank"_a, "peer"_a, "far_bank"_a = 0,
+            nb::sig("def _log(self, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify], rank: int, peer: int, "
+                    "far_bank: int = 0) -> None"),
+            "Log that it was made, with its lines; `far_bank`: of the lines on another machine.");
     nb::list verbs;
     for (const ChannelVerb& verb : kChannelVerbs) verbs.append(nb::str(verb.name.data(), verb.name.size()));
     m.attr("CHANNEL_VERBS") = nb::tuple(verbs);

@@ -1,5 +1,7 @@
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
@@ -29,8 +31,19 @@ bool ask_signals(void*) {
 
 }  // namespace
 
-// Only the main thread runs Python's signal handlers; others would take the GIL for nothing.
-peerlane::Poll poll_here() { return syscall(SYS_gettid) == getpid() ? peerlane::Poll{ask_signals} : peerlane::Poll{}; }
+// Only the main thread runs Python's signal handlers; others would take the GIL for nothing.  The thread that forks is the
+// main thread of the child, whatever it was before.
+peerlane::Poll poll_here() {
+    static std::atomic<uint64_t> forks{1};
+    static const int is_told [[maybe_unused]] = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+    thread_local uint64_t asked = 0;
+    thread_local bool is_main = false;
+    if (const uint64_t now = forks.load(std::memory_order_relaxed); asked != now) {
+        is_main = syscall(SYS_gettid) == getpid();
+        asked = now;
+    }
+    return is_main ? peerlane::Poll{ask_signals} : peerlane::Poll{};
+}
 
 GilReleased::GilReleased() : state_(PyEval_SaveThread()) {}
 

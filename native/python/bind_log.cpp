@@ -272,7 +272,8 @@ nb::tuple as_tuple(const log::Record& record) {
 void bind_log(nb::module_& m) {
     m.def(
         "log_begin",
-        [](const std::string& directory, uint64_t capacity, int rank, uint64_t total) {
+        [](const std::string& directory, uint64_t capacity, int rank, uint64_t total, uint64_t machine, uint64_t clock) {
+            log::set_place(machine, clock);
             try {
                 return log::begin(directory, capacity, rank, total);
             } catch (const std::system_error& error) {
@@ -281,8 +282,8 @@ void bind_log(nb::module_& m) {
                 throw nb::python_error();
             }
         },
-        "directory"_a, "capacity"_a, "rank"_a, "total"_a = UINT64_MAX,
-        "Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.");
+        "directory"_a, "capacity"_a, "rank"_a, "total"_a = UINT64_MAX, "machine"_a = 0, "clock"_a = 0,
+        "Begin the log of this process there, which names its machine and its clock; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.");
     nb::dict kinds;
     for (size_t i = 0; i < std::size(log::kKindNames); ++i) kinds[log::kKindNames[i]] = i;
     m.attr("LOG_KINDS") = kinds;
@@ -317,7 +318,8 @@ void bind_log(nb::module_& m) {
     m.def(
         "log_event",
         [](int kind, uint64_t stream, uint64_t sequence, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint8_t flags,
-           const std::vector<const Memory*>& written, const std::vector<const Memory*>& read) {
+           const std::vector<const Memory*>& written, const std::vector<const Memory*>& read,
+           const std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>& places) {
             if (!log::wanted()) return;
             or_dropped([&] {
                 log::Spans spans;
@@ -328,6 +330,7 @@ void bind_log(nb::module_& m) {
                 };
                 for (const Memory* each : written) add(*each, true);
                 for (const Memory* each : read) add(*each, false);
+                for (const auto& [block, offset, size] : places) spans.add(block, offset, size, true);
                 const bool is_access = static_cast<log::Kind>(kind) == log::Kind::access;
                 if (is_access) a = log::here.channel;
                 log::write({.kind = static_cast<log::Kind>(kind), .flags = is_access ? log::here.flags : flags, .stream = stream, .sequence = sequence, .a = a, .b = b, .c = c,
@@ -336,25 +339,39 @@ void bind_log(nb::module_& m) {
         },
         "kind"_a, nb::kw_only(), "stream"_a = 0, "sequence"_a = 0, "a"_a = 0, "b"_a = 0, "c"_a = 0, "d"_a = 0, "flags"_a = 0,
         "written"_a = std::vector<const Memory*>{}, "read"_a = std::vector<const Memory*>{},
+        "places"_a = std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>{},
         nb::sig("def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, "
-                "written: collections.abc.Sequence[Memory] = ..., read: collections.abc.Sequence[Memory] = ...) -> None"),
-        "Write an event of the calling thread.");
+                "written: collections.abc.Sequence[Memory] = ..., read: collections.abc.Sequence[Memory] = ..., "
+                "places: collections.abc.Sequence[tuple[int, int, int]] = ...) -> None"),
+        "Write an event of the calling thread.  `places`: bytes on another machine that are written.");
+    m.def(
+        "log_places",
+        [](const Memory& memory) {
+            log::Spans spans;
+            const Range range = memory.pin();
+            add_span(spans, range.host, memory.size(), false);
+            Heap::get().unpin(range);
+            std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> found;
+            for (uint32_t i = 0; i < spans.size(); ++i) found.emplace_back(spans.data()[i].block, spans.data()[i].offset, spans.data()[i].size);
+            return found;
+        },
+        "memory"_a, "Where memory lies, as events have it: blocks, offsets and sizes.");
 
     m.def(
         "log_late_notify",
-        [](const StreamHandle* stream, const HeldNotify* notify) {
+        [](const StreamHandle* stream, const HeldNotify* notify, uint64_t far_bank, uint64_t far_line) {
             log::here.stream = log::here.sequence = 0;
-            if (!stream || !notify || !log::wanted()) return;
+            if (!stream || (!notify && far_bank == 0) || !log::wanted()) return;
             note_site();
-            const auto [bank, line] = place_of(*notify->shared);
+            const auto [bank, line] = notify ? place_of(*notify->shared) : LinePlace{far_bank, far_line};
             const uint64_t sequence = stream->stream->submitted.load(std::memory_order_relaxed) + 1;
             log::write({.kind = log::Kind::notify, .op = static_cast<uint8_t>(OpKind::notify), .stream = stream->stream->id,
                         .sequence = sequence, .a = bank, .b = line, .d = log::here.channel});
             log::here.stream = stream->stream->id;
             log::here.sequence = sequence;
         },
-        "stream"_a.none(), "notify"_a.none(),
-        "Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.");
+        "stream"_a.none(), "notify"_a.none(), "far_bank"_a = 0, "far_line"_a = 0,
+        "Log a notify of a stream, of this machine or the place of one of another; until the call with None, what this thread submits quietly makes its record.");
 
     nb::class_<log::Reader>(m, "LogReader", "Reads the events of a log, also of one that is being written.")
         .def(
@@ -390,5 +407,8 @@ void bind_log(nb::module_& m) {
         .def_prop_ro("dropped", &log::Reader::dropped)
         .def_prop_ro("has_ended", &log::Reader::has_ended)
         .def_prop_ro("pid", &log::Reader::pid)
-        .def_prop_ro("rank", &log::Reader::rank);
+        .def_prop_ro("rank", &log::Reader::rank)
+        .def_prop_ro("clock", &log::Reader::clock, "Which clock its times are of; 0: not known.")
+        .def_prop_ro("since_epoch_ns", &log::Reader::since_epoch_ns, "The time of day at which that clock was 0.")
+        .def("shift", &log::Reader::shift, "nanoseconds"_a, "Let all times that are read from now on be so much later.");
 }

@@ -24,8 +24,8 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "no_block", "lease_ended", "no_progress"};
-static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::no_progress) + 1);
+    "no_block", "lease_ended", "no_progress", "far"};
+static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::far) + 1);
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -140,6 +140,12 @@ nb::dict facts_of(const Refusal& refusal) {
         case Why::peer_lost:
         case Why::handle_timeout:
             add("pid", refusal.pid);
+            break;
+        case Why::far:
+            add("peer", refusal.far.peer);
+            add("refused", refusal.far.why);
+            add("memory", refusal.far.memory);
+            add("notify", refusal.far.notify);
             break;
         case Why::lease_ended:
             add("lease", refusal.lease.id);

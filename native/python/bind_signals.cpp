@@ -11,6 +11,7 @@
 
 #include "python/bind_signals.h"
 #include "share/shared_signal.h"
+#include "stream/far_operation.h"
 #include "stream/logged.h"
 #include "stream/scheduler.h"
 
@@ -41,8 +42,10 @@ bool spin_politely(const Look& look, uint64_t own_ns) {
     uint64_t own = 0;
     const uint64_t start = now_ns();
     for (uint64_t now = start; own < own_ns && now - start < kLongestAway * own_ns;) {
-        for (unsigned looks = 0; looks < 16; ++looks)
+        for (unsigned looks = 0; looks < 16; ++looks) {
             if (look()) return true;
+            help_far();
+        }
         sched_yield();
         const uint64_t then = std::exchange(now, now_ns());
         own += std::min<uint64_t>(now - then, 2'000);   // longer than this takes only who was not running
@@ -67,10 +70,13 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
         return true;
     }
     if (spin_ns == 0) return false;
+    if (notify.is_far) spin_ns *= 4;   // what sleeps there is woken twice
     const auto spin = [&look](uint64_t until) {
         while (now_ns() < until)
-            for (unsigned looks = 0; looks < 16; ++looks)
+            for (unsigned looks = 0; looks < 16; ++looks) {
                 if (look()) return true;
+                help_far();
+            }
         return false;
     };
     const uint64_t start = now_ns();

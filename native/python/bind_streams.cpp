@@ -17,7 +17,7 @@ using namespace peerlane;
 
 namespace {
 
-constexpr const char* kParks[] = {"", "record", "notify", "callback", "group", "value"};
+constexpr const char* kParks[] = {"", "record", "notify", "callback", "group", "value", "far"};
 
 // (exception, stream, sequence, kind, token, cause, device, site, the stream's site, ends), None for no failure.
 nb::object as_object(const FailurePtr& failure) {
@@ -102,6 +102,7 @@ StreamHandle::~StreamHandle() {
 
 void release_kept() {
     warn_of_lost();
+    release_far();
     if (!Scheduler::get().has_released()) return;
     std::vector<void*> objects;
     std::vector<uint64_t> tokens;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kBetweenLooks = 80'000'000, kRarest = 400'000'000, kShareOfTime = 200;   // half a percent of a core
 
-PyObject* hook = nullptr;   // strong; set and called with the GIL
+PyObject* wait_hook = nullptr;   // strong; set and called with the GIL
 std::atomic<bool> has_hook{false};
 std::atomic<uint64_t> next_look{0};
 
@@ -45,9 +45,9 @@ bool is_due() {
 
 // False with Python's error set.
 bool look() {
-    if (!hook) return true;
+    if (!wait_hook) return true;
     const uint64_t start = spent_ns();
-    const nb::object held = nb::borrow(hook);
+    const nb::object held = nb::borrow(wait_hook);
     const nb::object result = nb::steal(PyObject_CallNoArgs(held.ptr()));
     const uint64_t pause = std::clamp(kShareOfTime * (spent_ns() - start), kBetweenLooks, kRarest);
     next_look.store(now_ns() + pause, std::memory_order_relaxed);
@@ -55,7 +55,7 @@ bool look() {
 }
 
 void look_aside() {
-    if (!look()) PyErr_WriteUnraisable(hook);
+    if (!look()) PyErr_WriteUnraisable(wait_hook);
 }
 
 bool ask(void* is_main) {
@@ -148,8 +148,8 @@ void bind_waits(nb::module_& m) {
         "set_wait_hook",
         [](nb::object called) {
             // The old one goes last: what its end runs may come here again, or look.
-            const nb::object before = nb::steal(std::exchange(hook, called.is_none() ? nullptr : called.release().ptr()));
-            has_hook.store(hook != nullptr, std::memory_order_relaxed);
+            const nb::object before = nb::steal(std::exchange(wait_hook, called.is_none() ? nullptr : called.release().ptr()));
+            has_hook.store(wait_hook != nullptr, std::memory_order_relaxed);
         },
         "called"_a.none(), nb::sig("def set_wait_hook(called: typing.Callable[[], None] | None) -> None"),
         "Call it about ten times a second while threads of the program wait for long.");

@@ -22,4 +22,5 @@ NB_MODULE(_core, m) {
     bind_waits(m);
     bind_log(m);
     bind_processes(m);
+    bind_far(m);
 }

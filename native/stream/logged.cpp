@@ -6,6 +6,7 @@
 
 #include "share/shared_signal.h"
 #include "stream/descriptor.h"
+#include "stream/far_operation.h"
 #include "stream/history.h"
 #include "stream/scheduler.h"
 
@@ -107,9 +108,10 @@ void add_rows(log::Spans& spans, const char* host, uint64_t pitch, uint64_t widt
 }
 
 LinePlace place_of(const Notify& notify) {
+    if (notify.far_bank != 0) return {notify.far_bank, notify.far_line};
     const SharedSignal* const shared = notify.shared();
     if (!shared) return {0, notify.id};
-    return {shared->file_number(), notify.place_in_bank()};
+    return {shared->file_number() ^ log::machine.load(std::memory_order_relaxed), notify.place_in_bank()};
 }
 
 namespace {
@@ -193,7 +195,9 @@ Logged log_submitted(const Stream& stream, const Op& op, uint64_t sequence, bool
         log::write({.kind = log::Kind::event_wait, .stream = stream.id, .sequence = sequence, .a = op.mark->stream_id, .b = op.mark->sequence},
                    log::kTrace);
     if (log::wanted()) return runs_now ? Logged::when_it_runs : log_access(stream, op, sequence);
-    return log::here.stream != 0 && op.kind == OpKind::notify ? log_as_another(stream, sequence) : Logged::no;
+    if (log::here.stream == 0) return Logged::no;
+    if (op.kind == OpKind::far) static_cast<FarOperation*>(op.extra)->tell_as(log::here.stream, log::here.sequence);
+    return op.kind == OpKind::notify ? log_as_another(stream, sequence) : Logged::no;
 }
 
 void log_started(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept {
@@ -252,6 +256,9 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
                 event.kind = log::Kind::callback;
                 event.a = 0;
                 break;
+            case OpKind::far:
+                static_cast<FarOperation*>(op.extra)->tell(event, spans);
+                break;
             default:
                 break;
         }
@@ -286,7 +293,9 @@ void log_notified(log::Writing& writing, const Stream& stream, uint64_t sequence
 void log_recorded(log::Writing& writing, const Notify& notify, uint64_t number) noexcept {
     note_past(PastOf::notify, notify.id, {0, 0, log::here.site, OpKind::notify});
     const auto [bank, line] = place_of(notify);
-    if (log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
+    if (notify.far_bank == 0 && log::wanted()) writing.write({.kind = log::Kind::notify, .a = bank, .b = line, .c = number, .d = log::here.channel});
+    if (notify.far_bank != 0 && log::here.sequence != 0)
+        writing.write({.kind = log::Kind::came, .a = bank, .b = log::here.stream, .c = log::here.sequence, .d = number, .site = 0});
     if (!log::is_read(log::kObserver)) return;
     const Op op{.kind = OpKind::notify, .notify = const_cast<Notify*>(&notify)};
     writing.write(seen(log::Kind::op_submitted, 0, 0, op), log::kObserver);

@@ -21,6 +21,7 @@
 #include "ranks/completions.h"
 #include "ranks/held_back.h"
 #include "share/shared_signal.h"
+#include "stream/far_operation.h"
 
 namespace peerlane {
 
@@ -204,6 +205,7 @@ uint64_t Notify::consume(std::optional<uint32_t>& other) {
         const auto found = queue_->pop(number);
         if (found && *found != number_) other = found;
         if (found && with) with->arrive(*found, number, number);
+        if (found && far_arrivals) far_arrivals->arrive(*found, number);
         return number;
     }
     SignalLine& at = signal();
@@ -215,6 +217,7 @@ uint64_t Notify::consume(std::optional<uint32_t>& other) {
         newest = kind == NotifyKind::fifo ? consumed + 1 : recorded;
     } while (!at.consumed.compare_exchange_weak(consumed, newest, std::memory_order_acq_rel, std::memory_order_relaxed));
     if (with) with->arrive(index_, consumed + 1, newest);
+    if (far_arrivals) [[unlikely]] far_arrivals->arrive(far_line, newest);
     return newest;
 }
 

@@ -61,6 +61,7 @@ class Completions;
 class HeldBack;
 class SharedSignal;
 class Undelivered;
+struct FarArrivals;
 
 // One use of a line by this process.
 struct Notify {
@@ -114,6 +115,10 @@ struct Notify {
     uint64_t target = 0;    // level: the number of the record
     std::atomic<bool> abandoned{false};  // only queued operations will still record it
     std::atomic<bool> promised{false};   // the program will record it, whatever is cancelled
+    bool is_far = false;                 // a process of another machine records it
+    uint64_t far_bank = 0, far_line = 0;   // then its bank and line in event logs, which both machines know
+    std::shared_ptr<FarArrivals> far_arrivals;   // null: what comes is there
+    std::atomic<uint64_t> lost_to{0};    // who would have recorded it, on another machine, and is gone; 0: nobody
     uint64_t id = 0;        // unique in this process, for texts
     uint32_t device = 0;
     std::atomic<uint32_t> references{1};

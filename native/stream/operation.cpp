@@ -10,7 +10,8 @@ constexpr uint64_t kMostSpares = 4096;   // 16 MiB
 
 const char* name_of(OpKind kind) {
     constexpr const char* kNames[] = {"copy", "copy_2d", "write_value", "fill", "reduce", "free", "batch", "descriptor",
-                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value"};
+                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value", "far"};
+    static_assert(std::size(kNames) == static_cast<size_t>(OpKind::far) + 1);
     return kNames[static_cast<int>(kind)];
 }
 

@@ -9,7 +9,7 @@
 namespace peerlane {
 
 enum class OpKind : uint8_t {
-    copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value
+    copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value, far
 };
 
 const char* name_of(OpKind kind);
@@ -85,7 +85,8 @@ struct Op {
     void* keep = nullptr;           // a Python object; released by a later Python call
 
     bool owns_extra() const {
-        return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value;
+        return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value ||
+               kind == OpKind::far;
     }
     bool moves_bytes() const { return kind <= OpKind::reduce || kind == OpKind::batch || kind == OpKind::descriptor; }
     Range dst_range() const { return range(dst, dst_extent, size); }
@@ -150,6 +151,21 @@ class OpQueue {
                 at = 0;
             }
             visit(i, chunk->ops[at]);
+        }
+    }
+
+    // From operation `first` on, as long as the visit says so.
+    template <class Visit>
+    void each_from(uint64_t first, const Visit& visit) const {
+        const Chunk* chunk = head_;
+        uint64_t at = first_ + first;
+        for (; at >= kPerChunk && first < count_; at -= kPerChunk) chunk = chunk->next;
+        for (uint64_t i = first; i < count_; ++i, ++at) {
+            if (at == kPerChunk) {
+                chunk = chunk->next;
+                at = 0;
+            }
+            if (!visit(i, chunk->ops[at])) return;
         }
     }
 

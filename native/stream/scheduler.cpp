@@ -22,7 +22,7 @@ void after_fork() { Scheduler::get().fork_done(); }
 
 bool is_control(OpKind kind) {
     return kind == OpKind::record || kind == OpKind::wait || kind == OpKind::notify || kind == OpKind::wait_notify ||
-           kind == OpKind::callback;
+           kind == OpKind::callback || kind == OpKind::far;
 }
 
 }  // namespace
@@ -158,8 +158,9 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
         Leave leave{.single = true};
         start_head(lock, stream, leave);
     }
+    if (op.kind == OpKind::far && stream.park == Park::far && stream.posted + 1 == result.sequence) post_far(stream);
     // Another process may wait for what it records, and cannot ask.
-    const bool asked_elsewhere = op.kind == OpKind::notify && op.notify->shared();
+    const bool asked_elsewhere = (op.kind == OpKind::notify && op.notify->shared()) || op.kind == OpKind::far;
     if (demanding_ != 0 || asked_elsewhere) demand(stream, result.sequence);
     if (demanding_ == 0) all_demanded_ = false;
     make_ready(stream);
@@ -320,6 +321,11 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     make_ready(stream);
 }
 
+bool Scheduler::is_at_rest() {
+    const Lock lock(mutex_);
+    return now_ns() >= moved_at_ + kRest;
+}
+
 uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
     if (Turns::is_on()) [[unlikely]] Turns::point();
@@ -365,6 +371,16 @@ void Scheduler::abandon(Notify& notify) {
     Heap::get().check_usable();
     Lock lock(mutex_);
     notify.abandoned.store(true, std::memory_order_relaxed);
+    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+}
+
+void Scheduler::forsake(Notify& notify, uint64_t lost) {
+    Lock lock(mutex_);
+    notify.lost_to.store(lost, std::memory_order_relaxed);
+    notify.promised.store(false, std::memory_order_relaxed);
+    notify.abandoned.store(true, std::memory_order_relaxed);
+    ++hope_;
+    next_pulse_ = 0;
     each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
 }
 

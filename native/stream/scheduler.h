@@ -98,11 +98,17 @@ class Scheduler {
     void finish_callback(Stream& stream, uint64_t token, bool raised);
     // Record outside of any stream; the number of the record.  Throws Refusal for a strict one that was not consumed.
     uint64_t notify_recorded(Notify& notify);
+    static constexpr uint64_t kRest = 1'000'000'000;   // nanoseconds without a call: the process rests
+    bool is_at_rest();
     void share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
     void use_bell(std::shared_ptr<Ledger> node);   // from now on, other processes find this one's doorbell there
     void reset(Notify& notify);                     // discard its records
     void abandon(Notify& notify);                   // only queued operations will still record it: other waits fail
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled
+    void forsake(Notify& notify, uint64_t lost);    // who promised it is gone: waits that nothing here satisfies fail
+    void far_moved(Stream& stream);                 // its operation on another machine's memory is over, or there is room for more
+    // Wait while the stream has more than `most` operations queued behind one on another machine's memory.
+    Outcome make_room(Stream& stream, uint64_t most, Poll poll);
 
     void attend();                                  // peers stage bytes that this process brings while it rests
     Doorbell& bell();                               // peers ring it when they record for this process
@@ -159,6 +165,8 @@ class Scheduler {
     void start_notify(Stream& stream, Op& op);
     void start_wait_notify(Stream& stream, Op& op);
     void start_wait_value(Stream& stream, const Op& op);
+    void start_far(Stream& stream, const Op& op);
+    void post_far(Stream& stream);
     void cancel_head(Lock& lock, Stream& stream);
     // For the head, while it holds its pins; the second one for any operation.
     void fail(Stream& stream, const Op& op, const Refusal& refusal, FailurePtr cause = nullptr);
@@ -272,7 +280,6 @@ class Scheduler {
     uint64_t demanding_ = 0;                             // lazy: streams that wait for a notify while demanded
     uint64_t hope_ = 1;                                  // counts changes after which a hopeless wait may have hope
     bool all_demanded_ = false;                          // lazy: all queued operations are demanded
-    static constexpr uint64_t kRest = 1'000'000'000;
     uint64_t moved_at_ = 0;                              // not eager: the time of the last noted call or operation
     bool at_rest_ = false;                               // kRest has passed since then
     unsigned waiting_ = 0;                               // threads in waits
@@ -293,6 +300,7 @@ class Scheduler {
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run
     std::atomic<bool> has_lost_{false};
+    bool has_posted_ = false;                            // operations for other machines, which nobody has sent yet
     std::vector<FailurePtr> lost_;
 };
 

@@ -175,7 +175,7 @@ struct Job {
     void fail(const Refusal& why);
 };
 
-enum class Park : uint8_t { none, mark, notify, callback, phase, value };
+enum class Park : uint8_t { none, mark, notify, callback, phase, value, far };
 
 struct Stream : std::enable_shared_from_this<Stream> {
     uint64_t id = 0;
@@ -194,6 +194,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     StreamPtr ready_next;
     uint64_t fallen = 0;                       // seeded with priorities: where it fell to; 0: it did not
     uint64_t demanded = 0;                     // lazy: run up to here
+    uint64_t posted = 0;                       // operations of other machines' memory are handed over up to here
 
     Park park = Park::none;
     ParkList* parked_in = nullptr;

@@ -124,8 +124,9 @@ void Scheduler::close_device(uint32_t device) {
 // A callback comes back by itself, and who takes it is not known.
 bool Scheduler::give_up_if_hopeless(Stream& stream) {
     if (stream.park == Park::none || stream.park == Park::callback || !is_hopeless(stream, true)) return false;
-    SharedSignal* const shared = stream.park == Park::notify ? stream.queue.front().notify->shared() : nullptr;
-    cancel(stream, UINT64_MAX, shared ? shared->lost_to(stream.queue.front().notify->index()) : 0);
+    const Notify* const notify = stream.park == Park::notify ? stream.queue.front().notify : nullptr;
+    SharedSignal* const shared = notify ? notify->shared() : nullptr;
+    cancel(stream, UINT64_MAX, shared ? shared->lost_to(notify->index()) : notify ? notify->lost_to.load(std::memory_order_relaxed) : 0);
     const uint64_t hope = hope_;
     unpark(stream);
     if (!is_awaited(stream)) hope_ = hope;   // thousands that wait in vain are closed without asking for each anew
@@ -162,6 +163,7 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
     if (!alone && stream.has_deadline) return true;
     switch (stream.park) {
         case Park::none:
+        case Park::far:   // it comes back, or its peer is lost
             return true;
         case Park::callback:
             return alone || !is_mine(stream);

@@ -6,6 +6,7 @@
 #include "copy/kernels.h"
 #include "memory/fault_guard.h"
 #include "stream/descriptor.h"
+#include "stream/far_operation.h"
 #include "stream/logged.h"
 #include "stream/scheduler.h"
 
@@ -96,6 +97,11 @@ bool Scheduler::run_slice(Lock& lock, Stream& stream, Leave leave) {
     }
     if (ran && schedule() != Schedule::eager) moved_at_ = now_ns();
     make_ready(stream);
+    if (std::exchange(has_posted_, false)) {   // who sends takes this lock when it is over
+        lock.unlock();
+        take_far_turn(FarTurn::send);
+        lock.lock();
+    }
     return ran;
 }
 
@@ -119,8 +125,8 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         return true;
     }
     // A wait starts when it is over: parked, it would be told again whenever it looks.
-    const bool waits =
-        op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value;
+    const bool waits = op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value ||
+                       op.kind == OpKind::far;
     const bool observed = log::is_read(log::kObserver);
     if (observed && !waits && op.kind != OpKind::notify) [[unlikely]] log_started(stream, stream.head(), op);
     switch (op.kind) {
@@ -138,6 +144,9 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             break;
         case OpKind::wait_value:
             start_wait_value(stream, op);
+            break;
+        case OpKind::far:
+            start_far(stream, op);
             break;
         default:
             try {
@@ -360,6 +369,45 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
     if (op.logged != Logged::no) [[unlikely]] log_waited(stream, stream.head(), op, number);
     if (other) fail(stream, op, out_of_order(*op.notify, *other));
     if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
+}
+
+// Hand over what comes next on other machines' memory, if a failure of one would cancel those behind it.  The draws of `seeded`
+// and the demands of `lazy` are for each alone.
+void Scheduler::post_far(Stream& stream) {
+    const uint64_t head = stream.head();
+    stream.posted = std::max(stream.posted, head - 1);
+    const bool one_by_one = schedule() != Schedule::eager || !stream.stops;
+    stream.queue.each_from(stream.posted + 1 - head, [&](uint64_t i, const Op& op) {
+        if (op.kind != OpKind::far || (i != 0 && one_by_one)) return false;
+        if (stream.group && !stream.group->may_run(op.phase)) return false;
+        if (!static_cast<FarOperation&>(*op.extra).post()) return false;
+        ++stream.posted;
+        has_posted_ = true;
+        return true;
+    });
+}
+
+void Scheduler::start_far(Stream& stream, const Op& op) {
+    post_far(stream);
+    const auto& far = static_cast<const FarOperation&>(*op.extra);
+    if (!far.is_over()) return park(stream, Park::far, 0);
+    if (const Refusal* const why = far.failure()) {
+        Refusal refusal = *why;
+        refusal.device = stream.device;
+        fail(stream, op, refusal);
+    }
+}
+
+void Scheduler::far_moved(Stream& stream) {
+    Lock lock(mutex_);
+    if (stream.park != Park::far) return;
+    const StreamPtr held = stream.shared_from_this();
+    unpark(stream);
+    Leave leave{.single = true};
+    // Here and now: a thread would have to be woken for each.
+    while (schedule() == Schedule::eager && can_run(stream) && stream.queue.front().kind == OpKind::far && start_head(lock, stream, leave)) {
+    }
+    make_ready(stream);
 }
 
 void Scheduler::start_wait_value(Stream& stream, const Op& op) {

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <cerrno>
 
+#include "stream/far_operation.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -95,8 +96,8 @@ void Scheduler::sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::
     list = &waiter;
     lock.unlock();
     const auto stop = std::min(until, Clock::now() + kSpin);
-    while (!waiter.woken.load(std::memory_order_acquire) && Clock::now() < stop) {
-    }
+    while (!waiter.woken.load(std::memory_order_acquire) && Clock::now() < stop) help_far();
+    if (!waiter.woken.load(std::memory_order_relaxed)) take_far_turn(FarTurn::rest);
     lock.lock();
     waiter.wake.wait_until(lock, until, [&] { return waiter.woken.load(std::memory_order_relaxed); });
     HostWaiter** place = &list;
@@ -282,6 +283,17 @@ Outcome Scheduler::synchronize(Stream& stream, Deadline deadline, Poll poll) {
     return wait_until(
         lock, [&] { return stream.completed.load(std::memory_order_relaxed) >= target; }, [&] { return &stream; },
         stream.waiters, target, deadline, poll);
+}
+
+Outcome Scheduler::make_room(Stream& stream, uint64_t most, Poll poll) {
+    Lock lock(mutex_);
+    const uint64_t submitted = stream.submitted.load(std::memory_order_relaxed);
+    if (stream.park != Park::far || submitted - stream.completed.load(std::memory_order_relaxed) <= most) return Outcome::reached;
+    const StreamPtr held = stream.shared_from_this();
+    const uint64_t target = submitted - most / 2;
+    return wait_until(
+        lock, [&] { return stream.park != Park::far || stream.completed.load(std::memory_order_relaxed) >= target; },
+        [&] { return &stream; }, stream.waiters, target, {}, poll);
 }
 
 Outcome Scheduler::synchronize(Mark& mark, Deadline deadline, Poll poll) {

@@ -41,6 +41,9 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
             stream.group->parked.add(stream);
             demand_all();
             break;
+        case Park::far:
+            demand_all();
+            return;
         default:
             return;
     }
@@ -240,7 +243,11 @@ void Scheduler::fail_those_lost(Lock& lock) {
         for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
             const Notify& notify = *stream->queue.front().notify;
             const bool ends_here = notify.is_local() && notify.abandoned.load(std::memory_order_relaxed);
-            const uint64_t dead = notify.shared() ? notify.shared()->lost_to(notify.index()) : ends_here ? static_cast<uint64_t>(getpid()) : 0;
+            const uint64_t here = notify.lost_to.load(std::memory_order_relaxed);
+            const uint64_t dead = notify.shared() ? notify.shared()->lost_to(notify.index())
+                                  : !ends_here    ? 0
+                                  : here != 0     ? here
+                                                  : static_cast<uint64_t>(getpid());
             // Unless this process will record it itself; without memory: next time.
             if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
                 or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });

@@ -11,6 +11,11 @@ def time_ping_pong(mine: int, theirs: int, begin: int, rounds: int, first: bool,
     Two processes tell each other numbers from begin + 1 on, by host addresses of a word each; the seconds of one way, negative if the other does not come.
     """
 
+def tcp_turn(fd: int, address: int, first: bool, there: int, back: int, spins: bool) -> bool:
+    """
+    Send so many bytes over a TCP connection in chunks of 256 KiB, and receive the answer, or the other way round; False: the other end is gone, or silent.
+    """
+
 def time_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
     """
     Seconds of one plain or streaming copy between two host addresses, without any check.

@@ -13,9 +13,9 @@ class Analysis:
         With more than about `limit` bytes of history the older half is forgotten; `stats` counts it.
         """
 
-    def add(self, path: str, may_give_back: bool = False) -> int:
+    def add(self, path: str, may_give_back: bool = False, shift_ns: int = 0) -> int:
         """
-        Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  ValueError: not a log.
+        Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  Its times are `shift_ns` later on the clock of the other logs.  ValueError: not a log.
         """
 
     def close(self, log: int) -> None:

@@ -773,11 +773,18 @@ class ChannelEnd:
     def _serve(self, window: Memory | None, incoming: Sequence[Notify], outgoing: Sequence[Notify]) -> None:
         """Let quick methods serve it."""
 
+    def _serve_far(self, end: FarEnd, window: int, nbytes: int, notifies: int) -> None:
+        """
+        The same, to another machine: the number and the bytes of the peer's window, and how many notifies it has.
+        """
+
     def _serve_nothing(self) -> None:
         """Let everything come to the methods in Python."""
 
-    def _log(self, incoming: Sequence[Notify], outgoing: Sequence[Notify], rank: int, peer: int) -> None:
-        """Log that it was made, with its lines."""
+    def _log(self, incoming: Sequence[Notify], outgoing: Sequence[Notify], rank: int, peer: int, far_bank: int = 0) -> None:
+        """
+        Log that it was made, with its lines; `far_bank`: of the lines on another machine.
+        """
 
 CHANNEL_VERBS: tuple[str, ...]
 
@@ -978,9 +985,9 @@ class WaitBoard:
     def text(self, rank: int) -> bytes:
         """What it said last; any bytes."""
 
-def log_begin(directory: str, capacity: int, rank: int, total: int = 18446744073709551615) -> bool:
+def log_begin(directory: str, capacity: int, rank: int, total: int = 18446744073709551615, machine: int = 0, clock: int = 0) -> bool:
     """
-    Begin the log of this process there; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.
+    Begin the log of this process there, which names its machine and its clock; False if there is one.  All logs there hold `total` bytes at most.  OSError if it cannot be made.
     """
 
 LOG_KINDS: dict[str, int]
@@ -1018,12 +1025,17 @@ def log_fix(site: int) -> int:
 def log_hush(on: bool) -> None:
     """Log nothing that this thread does, until as many calls with False."""
 
-def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ...) -> None:
-    """Write an event of the calling thread."""
-
-def log_late_notify(stream: Stream | None, notify: Notify | None) -> None:
+def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ..., places: Sequence[tuple[int, int, int]] = ...) -> None:
     """
-    Log a notify of a stream; until the call with None, what this thread submits quietly makes its record.
+    Write an event of the calling thread.  `places`: bytes on another machine that are written.
+    """
+
+def log_places(memory: Memory) -> list[tuple[int, int, int]]:
+    """Where memory lies, as events have it: blocks, offsets and sizes."""
+
+def log_late_notify(stream: Stream | None, notify: Notify | None, far_bank: int = 0, far_line: int = 0) -> None:
+    """
+    Log a notify of a stream, of this machine or the place of one of another; until the call with None, what this thread submits quietly makes its record.
     """
 
 class LogReader:
@@ -1049,6 +1061,17 @@ class LogReader:
 
     @property
     def rank(self) -> int: ...
+
+    @property
+    def clock(self) -> int:
+        """Which clock its times are of; 0: not known."""
+
+    @property
+    def since_epoch_ns(self) -> int:
+        """The time of day at which that clock was 0."""
+
+    def shift(self, nanoseconds: int) -> None:
+        """Let all times that are read from now on be so much later."""
 
 class MessageRings:
     """
@@ -1096,3 +1119,79 @@ class ProcessCopies:
 
     @property
     def size(self) -> int: ...
+
+def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str]:
+    """
+    Start the engine, once; return this process's address, the library and its version, or why there is no engine.
+    """
+
+def far_unreachable(seconds: float) -> None:
+    """After how many seconds of silence a process is lost."""
+
+def far_bring() -> None:
+    """Let what was written and is withheld be in its place."""
+
+def far_refused() -> int:
+    """How many messages were not of a channel of this process."""
+
+class FarEnd:
+    """An end of a channel to a process of another machine."""
+
+    def __init__(self, grants: Sequence[Memory], lines: Sequence[Notify], withholds: bool) -> None:
+        """
+        `grants`: memory that the peer may use; `lines`: notifies that it may record; `withholds`: what it writes is there when this end waits for a later record.
+        """
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def process(self) -> int:
+        """The number of this process, for its peers."""
+
+    @property
+    def secret(self) -> int: ...
+
+    @property
+    def peer_bank(self) -> int:
+        """In event logs, the bank of the peer's notifies; once it is open."""
+
+    def set_places(self, places: list[list[tuple[int, int, int]]]) -> None:
+        """
+        Where the peer's memories lie, for the event log: blocks, offsets and sizes; before the first operation.
+        """
+
+    def places(self, memory: int, at: int, size: int) -> list[tuple[int, int, int]]:
+        """The same of a part of a memory; empty: the peer has no event log."""
+
+    @property
+    def why_lost(self) -> str:
+        """Why the peer is lost; empty: it is not."""
+
+    def open(self, address: bytes, process: int, number: int, secret: int, peer: int) -> None:
+        """Connect it; RuntimeError, in the engine's words, if there is no way."""
+
+    def close(self) -> None:
+        """Tell the peer, once all its operations are over; idempotent."""
+
+    def transports(self) -> list[str]:
+        """The ways to the peer, in the engine's words."""
+
+    def write(self, stream: Stream | None, memory: int, at: int, src: Memory, notify: int) -> None:
+        """`notify`: its number plus 1, or 0."""
+
+    def read(self, stream: Stream | None, dst: Memory, memory: int, at: int) -> None: ...
+
+    def reduce(self, stream: Stream | None, memory: int, at: int, src: Memory, number: int, notify: int) -> None: ...
+
+    def write_blocks(self, stream: Stream | None, memory: int, at: int, limit: int, src: Memory, table: Any, notify: int) -> None:
+        """
+        Rows of `table`: offset from `at` on, below `limit`; offset in `src`; bytes.
+        """
+
+    def read_blocks(self, stream: Stream | None, dst: Memory, memory: int, at: int, limit: int, table: Any) -> None:
+        """
+        Rows of `table`: offset in `dst`; offset from `at` on, below `limit`; bytes.
+        """
+
+    def notify(self, stream: Stream | None, index: int) -> None: ...

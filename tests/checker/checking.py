@@ -25,8 +25,10 @@ class Checked:
     output: str
 
 
-def checked(module: str, *words: str, ranks: int, path: Path = TESTS, devices: int = 4) -> Checked:
-    """Run a module that lies in ``path`` as so many ranks.
+def checked(
+    module: str, *words: str, ranks: int, path: Path = TESTS, devices: int = 4, apart: bool = False
+) -> Checked:
+    """Run a module that lies in ``path`` as so many ranks, each on a machine of its own if they are ``apart``.
 
     Raises
     ------
@@ -35,20 +37,23 @@ def checked(module: str, *words: str, ranks: int, path: Path = TESTS, devices: i
     RuntimeError
         No findings were written.
     """
-    return _checked(["-m", module, *words], ranks=ranks, path=path, devices=devices)
+    return _checked(["-m", module, *words], ranks=ranks, path=path, devices=devices, apart=apart)
 
 
-def checked_program(program: Path, *words: str, ranks: int | None = None, devices: int = 4) -> Checked:
-    """Run a program, as so many ranks if they are given; raises as :func:`checked` does."""
-    return _checked([str(program), *words], ranks=ranks, path=TESTS, devices=devices)
+def checked_program(
+    program: Path, *words: str, ranks: int | None = None, devices: int = 4, apart: bool = False
+) -> Checked:
+    """Run a program, as so many ranks if they are given; otherwise as :func:`checked`."""
+    return _checked([str(program), *words], ranks=ranks, path=TESTS, devices=devices, apart=apart)
 
 
-def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int) -> Checked:
+def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int, apart: bool) -> Checked:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "findings.json"
+        words = ["-m", "helpers.apart", *words] if apart else words
         launch = [] if ranks is None else ["-n", str(ranks)]
         command = ["-m", "peerlane", "check", *launch, "--devices", str(devices), "--json", str(file), *words]
-        paths = [str(path), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(path), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         done = subprocess.run(
             [sys.executable, *command],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

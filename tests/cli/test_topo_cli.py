@@ -8,15 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from peerlane.cli import topo
+from helpers.launchers_told import without_launcher
+from helpers.prepared import run_python
+from peerlane.cli import topo, topo_machines
 from peerlane.errors import Fault, InvalidValue
 
 pytestmark = pytest.mark.any_schedule
 
 
+HERE = {
+    "identity": "a",
+    "host": "of-a",
+    "engine": {"version": "1.22.0", "library": "/libucp.so.0"},
+    "why_no_engine": "",
+    "interface": "eth0",
+    "address": "192.0.2.1",
+    "rdma": ["mlx5_0:1"],
+    "settings": {"UCX_TLS": "tcp,self"},
+}
+
+
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PEERLANE_NODE", raising=False)
+    monkeypatch.setattr(topo_machines, "is_rank", lambda: False)
+    monkeypatch.setattr(topo_machines, "this_machine", lambda: HERE)  # the tests' process starts no engine
     monkeypatch.setenv("COLUMNS", "40")
 
 
@@ -54,6 +70,13 @@ Legend:
   X   = the device itself
   OK  = peer access can be enabled
   --  = no peer access; for example, {reason}
+
+To other machines:
+  machine  a
+  engine   UCX 1.22.0, /libucp.so.0
+  network  eth0 192.0.2.1
+  RDMA     mlx5_0:1
+  UCX_TLS  tcp,self
 """
     )
 
@@ -86,6 +109,7 @@ def test_topo_json_has_node_links_and_peer_access(capsys: pytest.CaptureFixture[
     assert shown["link"] == [["X", "NODE"], ["NODE", "X"]]
     assert shown["p2p"] == [[False, True], [False, False]]
     assert list(shown["legend"]) == ["X", "NODE"]
+    assert shown["machine"] == HERE
 
 
 def test_topo_colours_appear_on_a_terminal_only(
@@ -136,3 +160,27 @@ def test_topo_bad_node_raises_invalid_value(
         run(*arguments)
     assert caught.value.fault is Fault.BAD_CONFIG
     assert capsys.readouterr().out == ""
+
+
+def shown_by(**environ: str) -> dict[str, object]:
+    """Return what ``peerlane topo --json`` says of this machine."""
+    done = run_python(["-m", "peerlane", "topo", "--json"], env={**without_launcher(), **environ}, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)["machine"]
+    return found
+
+
+def test_topo_of_a_shell_names_machine_engine_and_network() -> None:
+    more = {"PEERLANE_INTERFACE": "lo", "UCX_NET_DEVICES": "lo"}
+    found = shown_by(PEERLANE_MACHINE="mine", **more)
+    assert (found["identity"], found["interface"], found["address"]) == ("mine", "lo", "127.0.0.1")
+    assert found["settings"] == {"UCX_NET_DEVICES": "lo"}
+    assert bool(found["engine"]) != bool(found["why_no_engine"])
+    assert shown_by(PEERLANE_INTERFACE="", MASTER_ADDR="127.0.0.1")["address"] == "127.0.0.1"
+    assert shown_by(PEERLANE_INTERFACE="no-such-one")["address"] == ""
+
+
+def test_topo_without_an_engine_says_what_to_install() -> None:
+    found = shown_by(PEERLANE_UCX="/nowhere/libucp.so.0")
+    assert found["engine"] is None
+    assert "pip install peerlane[ucx]" in str(found["why_no_engine"])

@@ -58,6 +58,12 @@ class EventLog:
             file.truncate(HEADER + capacity)
         self.publish()
 
+    def place(self, machine: int, clock: int, since_epoch_ns: int = 0) -> None:
+        """Say which machine it is of, and which clock its times are of."""
+        with self.path.open("r+b") as file:
+            file.seek(80)
+            file.write(struct.pack("<QQQ", machine, clock, since_epoch_ns))
+
     def publish(self, *, ended: bool = False) -> None:
         with self.path.open("r+b") as file:
             file.seek(32)
@@ -162,6 +168,18 @@ class EventLog:
             self.write(KIND.notified, bank, index, number, stream=stream, sequence=sequence, line=line)
         else:
             self.write(KIND.notify, bank, index, number, line=line)
+
+    def notify_far(self, bank: int, index: int, *, line: int, stream: int = 0, channel: int = 7) -> int:
+        """Append a record to another machine, and return the operation that `come` names."""
+        if stream:
+            return self.submit(stream, KIND.notify, bank, index, 0, channel, line=line)
+        sequence = self.next(0)
+        self.write(KIND.notify, bank, index, 0, channel, line=line, sequence=sequence)
+        return sequence
+
+    def come(self, bank: int, stream: int, sequence: int, number: int) -> None:
+        """Append what the other machine's log has of a record."""
+        self.write(KIND.came, bank, stream, sequence, number)
 
     def wait(self, bank: int, index: int, number: int, *, line: int, stream: int = 0) -> int:
         if not stream:

@@ -19,7 +19,7 @@ from peerlane.testing.procs import Completed
 Start = Callable[..., "Launched"]
 Run = Callable[..., Completed]
 
-_MARK = "PEERLANE_TEST_MARK"
+MARK = "TEST_MARK"
 END_SECONDS = 40.0
 
 
@@ -55,7 +55,7 @@ class Launched:
         stdout: int = subprocess.PIPE,
         wrapper: Sequence[str] = (),
     ) -> None:
-        self._mark = f"{_MARK}={uuid.uuid4().hex}"
+        self._mark = f"{MARK}={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._started = time.monotonic()

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from helpers.launched import Launched, Run, Start
+from helpers.far_machine import like_ssh
+from helpers.launched import MARK, Launched, Run, Start
 from peerlane.testing.procs import Completed
 
+FAR = "far.example"
 _OURS = ("PEERLANE", "PYTHONUNBUFFERED", "MASTER_")
 
 
@@ -28,13 +30,32 @@ def here(tmp_path: Path) -> Path:
     return folder
 
 
+#: Runs a test of ``launch -n N`` a second time, with all ranks on another machine.
+also_far = pytest.mark.parametrize("where", ["here", "far"], indirect=True)
+
+
 @pytest.fixture
-def start(env: dict[str, str], here: Path) -> Iterator[Start]:
+def where(request: pytest.FixtureRequest) -> str:
+    """Return where the ranks of ``-n N`` are."""
+    return str(getattr(request, "param", "here"))
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, env: dict[str, str]) -> str:
+    """Return a command that runs words as if on another machine."""
+    return like_ssh(tmp_path, MARK, env["PEERLANE_RUNTIME_DIR"])
+
+
+@pytest.fixture
+def start(env: dict[str, str], here: Path, where: str, ssh: str) -> Iterator[Start]:
     """Return a function that starts ``peerlane launch``; the test fails if a process is left at its end."""
     with ExitStack() as stack:
 
         def call(*words: str, **more: object) -> Launched:
             given = {"env": env, "cwd": here, **more}
+            if where == "far":
+                assert words[0] == "-n"
+                words = ("--ssh", ssh, "--hosts", f"{FAR}:{words[1]}", *words[2:])
             return stack.enter_context(Launched(words, **given))  # type: ignore[arg-type]
 
         yield call

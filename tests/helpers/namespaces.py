@@ -1,67 +1,69 @@
-"""A second machine's network: a namespace that a virtual cable joins to this one."""
+"""A second machine's network: a namespace that a virtual cable, or a line that loses frames, joins to this one.
+
+Where there can be none, tests are skipped by name.  ``PEERLANE_NEEDS_NAMESPACES=1`` says that this machine has
+both; then they fail instead.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-_SECONDS = 60.0
+from peerlane.cli.bench import networks
+from peerlane.cli.bench.networks import NoNetwork, OtherNetwork
+
+__all__ = ["OtherNetwork", "lossy_network", "other_network"]
 
 
-class OtherNetwork:
-    """A namespace.
-
-    Attributes
-    ----------
-    here, there : str
-        The addresses of the two ends.
-    prefix : list of str
-        The words before a command that is to run there.
-    """
-
-    def __init__(self, name: str, here: str, there: str) -> None:
-        self._name, self.here, self.there = name, here, there
-        self.prefix = ["ip", "netns", "exec", name]
-
-    def cut(self) -> None:
-        """Let nothing pass any more; neither end is told."""
-        _ip("link", "set", self._name, "down")
-
-    def mend(self) -> None:
-        """Let all pass again."""
-        _ip("link", "set", self._name, "up")
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=_SECONDS)
+def _absent(reason: str) -> NoReturn:
+    if os.environ.get("PEERLANE_NEEDS_NAMESPACES", "0") != "0":
+        pytest.fail(f"PEERLANE_NEEDS_NAMESPACES is set: {reason}")
+    pytest.skip(reason)
 
 
 @contextlib.contextmanager
 def other_network() -> Iterator[OtherNetwork]:
     """Make a network for a test; skip the test by name where there cannot be one."""
-    if os.geteuid() or not shutil.which("ip"):
-        pytest.skip("network namespaces need root and iproute2")
-    name, subnet = f"pl{os.getpid()}", f"10.{100 + os.getpid() // 250 % 100}.{os.getpid() % 250}"
-    commands: Sequence[Sequence[str]] = (
-        ("netns", "add", name),
-        ("link", "add", name, "type", "veth", "peer", "name", "far", "netns", name),
-        ("address", "add", f"{subnet}.1/30", "dev", name),
-        ("link", "set", name, "up"),
-        ("-n", name, "address", "add", f"{subnet}.2/30", "dev", "far"),
-        ("-n", name, "link", "set", "far", "up"),
-        ("-n", name, "link", "set", "lo", "up"),
-    )
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            for words in commands:
-                _ip(*words)
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"this machine makes no network namespaces: {error.stderr.decode().strip()}")
-        yield OtherNetwork(name, f"{subnet}.1", f"{subnet}.2")
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=_SECONDS)
+            network = stack.enter_context(networks.other_network())
+        except NoNetwork as none:
+            _absent(str(none))
+        yield network
+
+
+@contextlib.contextmanager
+def lossy_network(seed: int, lost: float) -> Iterator[OtherNetwork]:
+    """Make a network whose line loses a share of its frames, drawn by ``seed``; skip where there cannot be one.
+
+    It is a second line to the namespace of `other_network`, with interfaces and addresses of its own.
+    """
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        _absent("a line that loses frames needs /dev/net/tun")
+    here, subnet = f"tap{os.getpid()}", f"10.99.{os.getpid() % 250}"
+    with other_network() as network:
+        namespace = network.prefix[-1]
+        words = [sys.executable, str(Path(__file__).parent / "lossy_line.py"), namespace, here]
+        with subprocess.Popen([*words, str(seed), str(lost)], stdout=subprocess.PIPE, text=True) as line:
+            try:
+                assert line.stdout is not None
+                assert line.stdout.readline() == "ready\n"
+                for command in (
+                    ("address", "add", f"{subnet}.1/30", "dev", here),
+                    ("link", "set", here, "up"),
+                    ("-n", namespace, "address", "add", f"{subnet}.2/30", "dev", "lossy"),
+                    ("-n", namespace, "link", "set", "lossy", "up"),
+                ):
+                    subprocess.run(["ip", *command], check=True, capture_output=True, timeout=60)
+                network.here, network.there = f"{subnet}.1", f"{subnet}.2"
+                network.interfaces = here, "lossy"
+                yield network
+            finally:
+                line.kill()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import fcntl
+import importlib.util
 import os
 import subprocess
 import sys
@@ -84,9 +86,23 @@ def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
         pytest.skip("TSan cannot leave a signal handler by a jump, which is what these tests do")
     # A child that is forked before first use starts threads, which TSan refuses without this option.
     thread = "halt_on_error=1:die_after_fork=0"
+    if "PEERLANE_UCX" in TEXTS[name]:
+        extra["PEERLANE_UCX"] = _libucp()
     options = {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "TSAN_OPTIONS": thread}
     words = [str(build / name)] if "int main(" in TEXTS[name] else [str(build / "native_tests"), name]
     _command(*words, seconds=seconds, **options, **extra)
+
+
+def _libucp() -> str:
+    wheel = importlib.util.find_spec("libucx")
+    found = os.environ.get("PEERLANE_UCX") or (
+        str(Path(*wheel.submodule_search_locations) / "lib" / "libucp.so.0")
+        if wheel and wheel.submodule_search_locations
+        else ctypes.util.find_library("ucp")
+    )
+    if not found:
+        pytest.skip("libucp is not installed")
+    return found
 
 
 def test_native_sources_are_found() -> None:

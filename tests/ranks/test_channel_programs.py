@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.launchers_told import without_launcher
 from helpers.prepared import run_python
-from peerlane.rendezvous import meet
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "channel_ring.py"
 SECONDS = 60.0
@@ -70,8 +70,7 @@ def test_kv_transfer_example_under_each_schedule_has_no_wrong_block(schedule: st
 @pytest.mark.parametrize("launcher", _LAUNCHED)
 def test_group_under_each_launcher_takes_its_rank_size_and_device(launcher: str) -> None:
     rank, size, local, more = _LAUNCHED[launcher]
-    known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
-    clean = {name: value for name, value in os.environ.items() if name not in known}
+    clean = without_launcher()
     children = [
         subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
@@ -92,8 +91,7 @@ def test_group_under_each_launcher_takes_its_rank_size_and_device(launcher: str)
 
 
 def test_group_of_two_mpich_jobs_at_once_meets_within_its_job() -> None:
-    known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
-    clean = {name: value for name, value in os.environ.items() if name not in known}
+    clean = without_launcher()
     jobs = [
         subprocess.Popen(
             [sys.executable, "-c", _PROXY],

@@ -34,6 +34,8 @@ class Line:
 class Left:
     """The membership of a group that every other rank has closed."""
 
+    here = frozenset((0, 1))
+
     def has_left(self, _rank: int) -> bool:
         """Return True."""
         return True
@@ -46,7 +48,7 @@ def session_at(line: Line, membership: Left | None = None) -> Any:
         _key="g.0",
         _membership=membership,
         _check_open=lambda _call: None,
-        members=[SimpleNamespace(pid=0)] * 2,
+        members=[SimpleNamespace(pid_here=0)] * 2,
         name="g",
         rank=0,
         size=2,

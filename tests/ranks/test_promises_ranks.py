@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import peerlane as pl
 from helpers.launched import until
+from helpers.launchers_told import LAUNCHER_VARIABLES
 from helpers.peers import PeerError, peer
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
@@ -24,7 +25,7 @@ from peerlane.errors import Fault
 from peerlane.ranks import wire
 from peerlane.ranks.channel_setup import Begun
 from peerlane.ranks.invite import Invitations
-from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
+from peerlane.rendezvous import Rendezvous, RendezvousServer
 
 DEADLOCK_SECONDS = 2.0
 
@@ -123,9 +124,8 @@ def test_group_bad_argument_is_refused(node: Node, options: dict[str, Any], kind
 
 def test_group_without_rank_raises_invalid_value(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node()
-    for names, _ in meet._LAUNCHERS:
-        for name in names:
-            monkeypatch.delenv(name, raising=False)
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     for options in ({}, {"rank": 0}, {"size": 2}):
         with pytest.raises(pl.InvalidValue, match="peerlane launch -n N") as refused:
             pl.Group(**options, rendezvous=alone)  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_group_foreign_or_taken_address_is_refused(node: Node) -> None:
             pl.Group(0, 2, rendezvous=f"tcp://127.0.0.1:{number}")
 
 
-@pytest.mark.parametrize("found", [None, [], [b"", b""], [b"x"], [5], [b"peerlane rendezvous 1\n"]])
+@pytest.mark.parametrize("found", [None, [], [b"", b""], [b"x"], [5], [b"peerlane rendezvous 2\n"]])
 def test_group_bad_exchange_is_refused(node: Node, found: Any) -> None:
     node()
     kind = pl.BadHandle if isinstance(found, list) and len(found) == 1 else pl.InvalidValue
@@ -212,7 +212,7 @@ def test_group_over_tcp_with_stray_connections_meets(node: Node, port: int) -> N
             sizes.append(group.size)
 
     def noise() -> None:
-        for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"PLgroup1"):
+        for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"PLgroup2"):
             try:
                 with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
                     line.sendall(content)
@@ -270,21 +270,24 @@ def test_group_ranks_disagree_is_refused(node: Node) -> None:
     assert any("'strict'" in str(error) and "'binary'" in str(error) for error in raised)
 
 
-def test_group_on_several_machines_raises_unsupported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    node()
-    for name, value in {"RANK": "0", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("PEERLANE_RENDEZVOUS", raising=False)
-    with pytest.raises(pl.Unsupported, match="the ranks are on several machines"):
-        pl.Group()
-
-
 WORDS = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=80),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=6),
     max_leaves=12,
 )
-FIELDS = ("protocol", "node", "pid", "start", "device", "mode", "notifies", "bank", "memories", "token")
+FIELDS = (
+    "protocol",
+    "node",
+    "pid",
+    "start",
+    "device",
+    "mode",
+    "machine",
+    "notifies",
+    "bank",
+    "memories",
+    "token",
+)
 
 
 @settings(max_examples=300, deadline=None)

@@ -135,6 +135,20 @@ def test_values_barriers_and_gathers_cross_machines(ranks: list[Rendezvous]) -> 
                 ranks[writer.rank - 2].delete(key)
 
 
+def test_relay_without_a_thread_is_not_silent_while_it_serves_now(server: RendezvousServer) -> None:
+    with RendezvousRelay(
+        where(server), secret=SECRET, unreachable=UNREACHABLE, start=False, name="b"
+    ) as relay:
+        until_time = time.monotonic() + 3 * UNREACHABLE
+        while time.monotonic() < until_time:
+            relay.serve_now()
+            time.sleep(UNREACHABLE / 20)  # as a fork would take
+        relay.start()
+        with Rendezvous(relay.address, 1, 3) as rank:
+            rank.put("key", b"value")
+            assert rank.get("key", timeout=20) == b"value"
+
+
 def test_longest_value_crosses_and_a_longer_sum_is_refused(ranks: list[Rendezvous]) -> None:
     value = os.urandom(MAX_VALUE)
     for number in range(3):

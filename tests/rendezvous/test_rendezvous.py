@@ -520,3 +520,26 @@ def test_rendezvous_server_lingering_ends_when_all_have_closed(server: Rendezvou
         lines[2].close()
         assert not server._is_closing
     until(lambda: not Path(server.address).exists())
+
+
+def test_server_that_lingers_from_the_end_of_its_process_serves_until_all_have_left() -> None:
+    code = (
+        "import atexit; from peerlane.rendezvous import Rendezvous, RendezvousServer\n"
+        "server = RendezvousServer(2); line = Rendezvous(server.address, 0, 2)\n"
+        "@atexit.register\n"
+        "def leave(): line.put('left', b''); line.close(); server.linger(30)\n"
+        "print(server.address, flush=True)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        with Rendezvous(child.stdout.readline().strip(), 1, 2) as line:
+            line.get("left", timeout=30)
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.5)
+            line.put("still", b"here")
+            assert line.get("still", timeout=30) == b"here"
+        assert child.wait(30) == 0
+    finally:
+        child.kill()
+        child.communicate()

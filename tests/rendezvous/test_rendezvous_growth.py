@@ -171,16 +171,16 @@ def test_rendezvous_server_reports_to_launcher_are_passed_on_not_kept(
     server: RendezvousServer, lines: list[Rendezvous]
 ) -> None:
     shown: list[bytes] = []
-    lost: list[tuple[int, int]] = []
+    lost: list[tuple[str, int, int]] = []
     hears = server._loop.meeting.reports
-    hears.show, hears.lose = shown.append, lambda one, other: lost.append((one, other))
+    hears.show, hears.lose = shown.append, lambda *loss: lost.append(loss)
     for number in range(100):
         for line in lines:
             line.put(f"{reports.SHOWN_KEY}{number}", b"a text %d" % number)
     assert shown == [b"a text %d" % number for number in range(100)]
     for value in (b"17 18", b"17", b"", b"17 18 19", b"-1 2", b"\xff 2", b"1" * 40 + b" 2", b" "):
         lines[0].put(reports.LOST_KEY, value)
-    assert lost == [(17, 18)]
+    assert lost == [("", 17, 18)]
     assert kept(server) == ([], 0)
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.handles import (
     HandleFields,
+    Home,
     decode,
     encode_int,
     encode_text,
-    node_hash,
+    home_of,
     node_tag,
 )
 from peerlane.errors import BadHandle, Fault
@@ -50,9 +51,9 @@ SAMPLE = HandleFields(
 )
 
 
-def refusal(handle: int | bytes | str, config: NodeConfig | None = None) -> BadHandle:
+def refusal(handle: int | bytes | str, home: Home | None = None) -> BadHandle:
     with pytest.raises(BadHandle) as caught:
-        decode(handle, config)
+        decode(handle, home)
     return caught.value
 
 
@@ -146,10 +147,10 @@ def test_decode_error_says_what_is_wrong() -> None:
 
 
 def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:
-    here, there = NodeConfig({"name": "here"}), NodeConfig({"name": "there"})
-    bigger = NodeConfig({"name": "here", "devices": 4})
-    node = node_hash(here)
-    assert len({node, node_hash(there), node_hash(bigger)}) == 3 and 0 <= node < 2**64
+    settings = {"name": "here"}, {"name": "there"}, {"name": "here", "devices": 4}
+    here, there, bigger = (home_of(NodeConfig(each)) for each in settings)
+    node = here.number
+    assert len({node, there.number, bigger.number}) == 3 and 0 <= node < 2**64
     fields = HandleFields(node_tag(node), 1, 2, 3, node=node, kind=1, size=4, pid=5, start=6)
     for handle in (encode_text(fields), encode_int(fields)):
         assert decode(handle, here).index == 2
@@ -157,7 +158,7 @@ def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:
             error = refusal(handle, other)
             assert error.fault is Fault.NODE_MISMATCH and repr(other.name) in str(error)
     assert f"{node:#018x}" in str(refusal(encode_text(fields), there))
-    assert f"{node_hash(there):#018x}" in str(refusal(encode_text(fields), there))
+    assert f"{there.number:#018x}" in str(refusal(encode_text(fields), there))
 
 
 @pytest.mark.parametrize("other", [None, 1.0, True, [1], object()])

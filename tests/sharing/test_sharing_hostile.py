@@ -70,7 +70,7 @@ def serve():
 
 threading.Thread(target=serve, daemon=True).start()
 from peerlane.backends.virtual.node import handles
-node = devices[0].backend.node_hash
+node = devices[0].backend._home.number
 fields = handles.HandleFields(tag=handles.node_tag(node), slot=state.slot, index=0, nonce=5, node=node, kind=1,
                               size=G, pid=os.getpid(), start=0)
 result = handles.encode_int(fields)

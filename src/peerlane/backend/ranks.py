@@ -206,6 +206,72 @@ class ProcessCopies(Protocol):
         ...
 
 
+class FarEnd(Protocol):
+    """An end of a channel to a process of another machine.
+
+    On a stream an operation is queued; if it is None, the operation is over on return.  The peer's memories and
+    notifies have numbers; ``notify`` is a number plus 1, or 0 for none.
+    """
+
+    @property
+    def number(self) -> int:
+        """Return the number that frames for this end name."""
+        ...
+
+    @property
+    def process(self) -> int:
+        """Return the number of this process, which its peers know."""
+        ...
+
+    @property
+    def secret(self) -> int:
+        """Return what frames for this end must know."""
+        ...
+
+    @property
+    def why_lost(self) -> str:
+        """Return why the peer is lost, in the words of the engine or of the protocol; empty if it is not."""
+        ...
+
+    @property
+    def peer_bank(self) -> int:
+        """Return what event logs call the notifies of the peer's end, once it is open."""
+        ...
+
+    def set_places(self, places: list[list[tuple[int, int, int]]], /) -> None:
+        """Tell where the peer's memories lie, for the event log: blocks, offsets and sizes."""
+        ...
+
+    def places(self, memory: int, at: int, size: int, /) -> list[tuple[int, int, int]]:
+        """Return the same of a part of a memory; nothing if it was not told."""
+        ...
+
+    def open(self, address: bytes, process: int, number: int, secret: int, peer: int, /) -> None:
+        """Connect it with the peer's end; RuntimeError if there is no way.  Refusals name the peer by ``peer``."""
+        ...
+
+    def close(self) -> None:
+        """Close it: the peer is told when all operations of this end are over; idempotent."""
+        ...
+
+    def transports(self) -> list[str]:
+        """Return the ways to the peer, in the engine's words."""
+        ...
+
+    def write(self, stream: Queue | None, memory: int, at: int, src: Memory, notify: int, /) -> None: ...
+    def read(self, stream: Queue | None, dst: Memory, memory: int, at: int, /) -> None: ...
+    def reduce(
+        self, stream: Queue | None, memory: int, at: int, src: Memory, number: int, notify: int, /
+    ) -> None: ...
+    def write_blocks(
+        self, stream: Queue | None, memory: int, at: int, limit: int, src: Memory, table: Any, notify: int, /
+    ) -> None: ...
+    def read_blocks(
+        self, stream: Queue | None, dst: Memory, memory: int, at: int, limit: int, table: Any, /
+    ) -> None: ...
+    def notify(self, stream: Queue | None, index: int, /) -> None: ...
+
+
 # Objects that the same back-end made.
 OwnBank: TypeAlias = Any
 OwnLease: TypeAlias = Any
@@ -302,10 +368,24 @@ class Ranks(Protocol):
         """Set up the fast methods of a new channel; an argument that is None or empty leaves its methods off."""
         ...
 
+    def serve_far(self, channel: OwnChannel, end: FarEnd, window: int, nbytes: int, notifies: int) -> None:
+        """Set up the fast methods that send to another machine, besides those that `serve` has set up."""
+        ...
+
     def log_channel(
-        self, channel: OwnChannel, incoming: list[Notify], outgoing: list[Notify], rank: int, peer: int, /
+        self,
+        channel: OwnChannel,
+        incoming: list[Notify],
+        outgoing: list[Notify],
+        rank: int,
+        peer: int,
+        far_bank: int = 0,
+        /,
     ) -> None:
-        """Tell the event log of a new channel and its notifies, between two ranks."""
+        """Tell the event log of a new channel and its notifies, between two ranks.
+
+        ``far_bank`` is what it calls the peer's notifies, if they are on another machine.
+        """
         ...
 
     def serve_nothing(self, channel: OwnChannel) -> None:
@@ -434,6 +514,30 @@ class Ranks(Protocol):
 
     def follow(self, stream: Queue, before: Queue, operations: int) -> None:
         """Run the next ``operations`` of a stream after all of another stream's, unless one of those fails."""
+        ...
+
+    # Channels to processes of other machines.
+
+    def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str]:
+        """Start the engine, once, from this file and on this network interface; empty texts: by default.
+
+        Return this process's address, the file, and its version; or what was tried in vain.
+        """
+        ...
+
+    def far_unreachable(self, seconds: float) -> None:
+        """Set after how many seconds of silence a process of another machine is lost."""
+        ...
+
+    def far_end(self, grants: Sequence[Memory], lines: Sequence[Notify], withholds: bool, /) -> FarEnd:
+        """Return a new end; its peer may use the memories ``grants`` and record ``lines``.
+
+        If it ``withholds``, what the peer writes is in its place when this process waits for a later record.
+        """
+        ...
+
+    def far_bring(self) -> None:
+        """Let what was written and is withheld be in its place."""
         ...
 
     # What two processes do with each other without a group.

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from peerlane._check import Analysis
+from peerlane.checker.clocks import align
 from peerlane.checker.findings import findings_of
-from peerlane.diagnostics.log_files import ProcessLog, read_names
+from peerlane.diagnostics.log_files import ProcessLog, logs_in, read_names
 
 #: How much later an event may be published than it is dated.
 _MARGIN_NS = 100_000_000
@@ -31,6 +32,7 @@ class Checker:
         self._logs: dict[str, int] = {}
         self._open: dict[str, int] = {}  # names and processes of logs that may still grow
         self._refused: dict[str, str] = {}
+        self._shifts: dict[str, int] = {}
 
     def poll(self) -> None:
         """Read what the logs have by now; to be called now and then, by one thread at a time."""
@@ -50,6 +52,9 @@ class Checker:
         dict
             ``version``, ``complete``, ``dropped`` and ``findings``, as ``docs/design/checker.md`` has them.
         """
+        logs_in_folder = logs_in(self._directory)
+        align(logs_in_folder)
+        self._shifts = {log.path.stem: log.shift_ns for log in logs_in_folder}
         self._find()
         self._analysis.finish()
         logs, is_whole = {}, not self._refused
@@ -76,7 +81,7 @@ class Checker:
             if path.stem in self._logs or path.stem in self._refused:
                 continue
             try:
-                number = self._analysis.add(str(path), self._give_back)
+                number = self._analysis.add(str(path), self._give_back, self._shifts.get(path.stem, 0))
             except ValueError as error:
                 # A process makes the file before its header; one that died in between has no log.
                 if not _lives(_pid_of(path.stem)):

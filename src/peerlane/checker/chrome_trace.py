@@ -9,6 +9,7 @@ from typing import Any
 
 from peerlane.checker import texts
 from peerlane.checker.timeline import Mark, Timeline
+from peerlane.diagnostics.log_files import ProcessLog
 
 _SHORTEST_NS = 1000  # as wide is what did not last, where the next one leaves the room
 
@@ -25,7 +26,8 @@ def write_trace(path: Path, timeline: Timeline) -> None:
         for event in trace_events(timeline):
             file.write(separator + json.dumps(event))
             separator = ",\n"
-        file.write(f'\n], "otherData": {{"left out": {timeline.left_out}}}}}\n')
+        other = {"left out": timeline.left_out, "clocks": timeline.clocks}
+        file.write(f'\n], "otherData": {json.dumps(other)}}}\n')
 
 
 def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -34,7 +36,7 @@ def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
     for number, log in enumerate(timeline.processes, 1):
         if number not in shown:  # `peerlane launch` itself
             continue
-        yield _named("process_name", number, 0, f"{log.name} (pid {log.pid})" if log.rank >= 0 else log.name)
+        yield _named("process_name", number, 0, _name_of(log))
         yield {
             "ph": "M",
             "name": "process_sort_index",
@@ -66,6 +68,11 @@ def trace_events(timeline: Timeline) -> Iterator[dict[str, Any]]:
                 "tid": mark.lane + 1,
                 "ts": at_ns / 1000,
             }
+
+
+def _name_of(log: ProcessLog) -> str:
+    where = f" on {log.machine}" if log.machine else ""
+    return f"{log.name} (pid {log.pid}{where})" if log.rank >= 0 else f"{log.name}{where}"
 
 
 def _named(kind: str, process: int, track: int, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from peerlane.checker.clocks import align
 from peerlane.diagnostics import log_files
 from peerlane.diagnostics.event_log import COLLECTIVES
 from peerlane.diagnostics.log_files import LoggedEvent, ProcessLog
@@ -110,6 +111,8 @@ class Timeline:
         Lines by number: frames, innermost first, each a file, a line and a function.  The first one is empty.
     left_out : int
         How many marks it lacks because there were too many.
+    clocks : list of str
+        For each machine with a clock of its own, how its times were made those of the first one.
     """
 
     processes: list[ProcessLog] = field(default_factory=list)
@@ -118,6 +121,7 @@ class Timeline:
     arrows: list[Arrow] = field(default_factory=list)
     sites: list[list[tuple[str, int, str]]] = field(default_factory=lambda: [[]])
     left_out: int = 0
+    clocks: list[str] = field(default_factory=list)
 
 
 def read_timeline(
@@ -135,7 +139,9 @@ def read_timeline(
         The most marks.
     """
     builder = _Builder()
-    for log in log_files.logs_in(directory):
+    logs = log_files.logs_in(directory)
+    builder.timeline.clocks = align(logs)
+    for log in logs:
         builder.add(log)
     return builder.built(set(about), most)
 
@@ -156,6 +162,9 @@ class _Builder:
         self._event_waits: list[tuple[int, tuple[int, ...]]] = []
         self._open: dict[tuple[int, int], list[int]] = {}  # callbacks that threads run
         self._collectives: dict[tuple[int, int, int], int] = {}
+        # Records to other machines, by bank and operation, and what those say of them.
+        self._far_records: dict[tuple[int, int, int], int] = {}
+        self._came: list[tuple[tuple[int, int, int], LoggedEvent]] = []
 
     def add(self, log: ProcessLog) -> None:
         process = len(self.timeline.processes)
@@ -207,6 +216,10 @@ class _Builder:
                 self._open.setdefault((process, event.thread), []).append(mark)
             elif event.kind == "collective":
                 self._collectives[process, a, b] = mark
+            if event.kind == "notify" and a and not c:
+                self._far_records[a, event.stream, event.sequence] = mark
+        elif event.kind == "came":
+            self._came.append(((a, b, c), event))
         elif event.kind in _ENDS:
             self._end(process, event)
         elif event.kind == "callback_end" and self._open.get((process, event.thread)):
@@ -268,7 +281,14 @@ class _Builder:
                 self.timeline.sites.append(frames)
         return self._sites[key]
 
+    def _take_came(self) -> None:
+        for key, event in self._came:
+            if (mark := self._far_records.get(key)) is not None:
+                self.timeline.marks[mark].end = max(event.time_ns, self.timeline.marks[mark].start)
+                self._record(mark, event.words[3])
+
     def _draw_arrows(self) -> None:
+        self._take_came()
         arrows = self.timeline.arrows
         consumed: dict[tuple[int, ...], int] = {}
         for mark, line, newest in self._waits:

@@ -1,4 +1,7 @@
-"""``peerlane topo``: the links between the devices of a node, in the manner of ``nvidia-smi topo -m``."""
+"""``peerlane topo``: the links between the devices of a node, in the manner of ``nvidia-smi topo -m``.
+
+As a rank of a job on several machines it shows the machines, and the transports between them.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from rich.text import Text
 from peerlane.backends.virtual.node import LinkKind, NodeConfig
 from peerlane.support.sizes import format_size
 
+from . import topo_machines
 from .node_options import add_node_arguments, node_from
 
-HELP = "show the devices of a virtual node, their links and their peer access"
+HELP = "show the devices of a virtual node and their links; as a rank of several machines, the machines"
 
 _COLOURS = {"X": "dim", "OK": "green", "--": "red"}
 
@@ -29,12 +33,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the node's topology and return the exit code."""
     node = node_from(args)
+    console = Console(file=sys.stdout, highlight=False)
+    if topo_machines.is_rank():
+        machines = topo_machines.machines_of_job()
+        if machines is not None:  # rank 0
+            _print_json({"machines": machines}) if args.json else _draw_machines(machines, console)
+        return 0
+    here = topo_machines.this_machine()
     if args.json:
-        json.dump(_as_json(node), sys.stdout, separators=(",", ":"))
-        print()
+        _print_json({**_as_json(node), "machine": here})
     else:
-        _draw(node, Console(file=sys.stdout, highlight=False))
+        _draw(node, console)
+        console.print()
+        console.print("To other machines:")
+        _table(console, [], topo_machines.rows_of(here))
     return 0
+
+
+def _print_json(said: object) -> None:
+    json.dump(said, sys.stdout, separators=(",", ":"))
+    print()
+
+
+def _draw_machines(machines: Sequence[topo_machines.Said], console: Console) -> None:
+    _table(console, topo_machines.HEAD, topo_machines.rows_of_machines(machines))
+    console.print()
+    console.print("Transports that UCX took, from row to column:")
+    names = [each["identity"] for each in machines]
+    _table(console, ["", *names], topo_machines.rows_of_ways(machines))
+    console.print()
+    console.print("Legend:")
+    legend = [
+        ("X", "shared memory of the machine"),
+        ("--", "none: there is no engine at one of the two ends"),
+    ]
+    _table(console, [], ([f"  {sign}", f"= {meaning}"] for sign, meaning in legend))
+    for each in machines:
+        if not each["engine"]:
+            console.print()
+            console.print(Text(f"{each['identity']}: {each['why_no_engine']}"), soft_wrap=True)
 
 
 def _as_json(node: NodeConfig) -> dict[str, object]:

@@ -2,14 +2,17 @@
 
 A rank posts its call, then reads what the others have posted for the same call.  So the last rank to call finds a
 difference before it moves a byte; the others wait until that rank ends its collectives.
+
+A rank on another machine cannot be read: it is sent what it would read, and has a place for each rank's posts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from peerlane.errors import Error, InvalidValue, Refused
@@ -17,6 +20,7 @@ from peerlane.errors import Error, InvalidValue, Refused
 if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
+    from peerlane.streams.stream import Stream
 
 SAID = "said"  # the tag of the memory with a rank's posts
 
@@ -30,9 +34,12 @@ _Q = struct.Struct("=Q")
 _KINDS = ("message", "part")
 
 
-def bytes_for(size: int) -> int:
-    """Return the bytes of a rank's posts in a group of ``size``: its last calls, and each lane's last messages."""
-    return _CALLS + 2 * size * _LANE
+def bytes_for(size: int, *, has_far: bool = False) -> int:
+    """Return the bytes of a rank's posts in a group of ``size``: its last calls, and each lane's last messages.
+
+    ``has_far``: with places for the posts of all ranks, behind its own.
+    """
+    return (_CALLS + 2 * size * _LANE) * (1 + size * has_far)
 
 
 @functools.lru_cache(256)
@@ -51,10 +58,16 @@ class Agreement:
         This rank's posts, which the others read.
     channels : mapping of int to Channel
         The channels to the others' memory.
+    far : collection of int
+        The ranks of other machines.
     """
 
-    def __init__(self, rank: int, size: int, memory: Buffer, channels: Mapping[int, Channel]) -> None:
-        self._rank, self._size, self._channels = rank, size, channels
+    def __init__(
+        self, rank: int, size: int, memory: Buffer, channels: Mapping[int, Channel], far: Collection[int]
+    ) -> None:
+        self._rank, self._size, self._channels, self._far = rank, size, channels, far
+        self._memory, self._bytes = memory, bytes_for(size)
+        self._sending: Stream | None = None
         self._mine = memoryview(memory).cast("B")
         self._theirs: dict[int, memoryview] = {}
         self._calls = 0
@@ -68,6 +81,10 @@ class Agreement:
         at = number % _KEPT * _ENTRY
         self._mine[at + _WORD : at + _ENTRY] = text
         _Q.pack_into(self._mine, at, word)  # last: a rank that sees the word also sees the text
+        for peer in self._far:
+            self._send(peer, at + _WORD, _ENTRY - _WORD)
+            self._send(peer, at, _WORD)
+        self._arrive()
         for peer in range(self._size):
             theirs = self._of(peer) if peer != self._rank else None
             if theirs is None:
@@ -84,6 +101,9 @@ class Agreement:
         word = number % _NUMBER << 40 | in_collective * _IN_COLLECTIVE | nbytes & _NBYTES
         at = number % _KEPT * _WORD
         _Q.pack_into(self._mine, _CALLS + lane * _LANE + at, word)
+        if peer in self._far:
+            self._send(peer, _CALLS + lane * _LANE + at, _WORD)
+            self._arrive()
         theirs = self._of(peer)
         if theirs is None:
             return
@@ -95,10 +115,31 @@ class Agreement:
             mine = f"{verbs[1]} {nbytes:,} as a {_KINDS[in_collective]}"
             raise self._differ(call, f"number {number:,} of its lane", peer, what, mine)
 
+    def _send(self, peer: int, at: int, nbytes: int) -> None:
+        """Send a part of this rank's posts to a rank of another machine."""
+        try:
+            channel = self._channels[peer]
+            if self._sending is None:
+                self._sending = channel.group.device.create_stream()
+            place = self._bytes * (1 + self._rank) + at
+            channel.write(self._memory[at : at + nbytes], at=place, memory=SAID, stream=self._sending)
+        except Error:  # the collective itself reports it better
+            if peer not in self._channels:
+                raise
+
+    def _arrive(self) -> None:
+        """Wait until what was sent is there: of two ranks that look after that, one sees what the other has sent."""
+        if self._sending is not None:
+            with contextlib.suppress(Error):  # as above
+                self._sending.sync()
+
     def _of(self, peer: int) -> memoryview | None:
         """Return a peer's posts; None if the peer has gone, which its channel reports better."""
         found = self._theirs.get(peer)
-        if found is None:
+        if found is None and peer in self._far:
+            first = self._bytes * (1 + peer)
+            found = self._theirs[peer] = self._mine[first : first + self._bytes]
+        elif found is None:
             try:
                 memory = self._channels[peer].memories[SAID]
                 found = self._theirs[peer] = memoryview(memory).cast("B")
@@ -120,5 +161,7 @@ class Agreement:
 
     def close(self) -> None:
         """Release all memory."""
-        for view in (self._mine, *self._theirs.values()):
+        if self._sending is not None:
+            self._sending.abort(close=True)
+        for view in (*self._theirs.values(), self._mine):
             view.release()

@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from peerlane.collectives.all_gather import all_gather
-from peerlane.collectives.all_reduce_one_shot import one_shot
-from peerlane.collectives.all_reduce_ring import ring, ring_pairs
-from peerlane.collectives.all_reduce_two_shot import two_shot
+from peerlane.collectives.all_reduce_ring import ring_pairs
 from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.barrier import barrier
-from peerlane.collectives.broadcast import broadcast
 from peerlane.collectives.checks import as_target, check_apart, check_equal, operation_on
+from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINES
 from peerlane.collectives.point_to_point import receive, send
-from peerlane.collectives.reduce_scatter import reduce_scatter
-from peerlane.collectives.reduce_to_root import reduce_to_root
 from peerlane.collectives.scatter import scatter
 from peerlane.collectives.turns import Turns
 from peerlane.devices.device import Device, before_leaving
@@ -46,10 +41,7 @@ if TYPE_CHECKING:
     from peerlane.rendezvous.meet import Exchange
     from peerlane.streams.stream import Stream
 
-ALL_REDUCE = {"one-shot": one_shot, "two-shot": two_shot, "ring": ring}
-
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
-_LONGEST_ONE_SHOT = 64 << 10  # bytes; docs/performance.md
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
@@ -57,7 +49,8 @@ class Group(Session):
     """The ranks of a program, one device each, that write into each other's memory over channels.
 
     All ranks make their groups at about the same time.  Ranks are processes, threads of one process, or both, on one
-    node.  When a rank dies, the others' waits for it fail with ``PeerLost``.
+    node, or on nodes of one description on several machines.  When a rank dies, the others' waits for it fail with
+    ``PeerLost``.
 
     All ranks call the collectives, in the same order and with equal sizes.  Without a stream a call is complete on
     return: this rank has its result, and may change its sources.  With a stream it is queued there.  The collectives
@@ -78,7 +71,9 @@ class Group(Session):
         a callable ``exchange(bytes) -> list[bytes]`` that each rank calls once, and that returns the bytes of all
         ranks (an all-gather, by any means); a :class:`peerlane.rendezvous.Rendezvous`.  By default the variables of
         ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` decide; without those, the ranks are processes that
-        one parent started.
+        one parent started.  Ranks on several machines need ``PEERLANE_SECRET``, at least 16 bytes that are the same
+        in all of them; a launcher's also ``MASTER_ADDR`` and ``PEERLANE_PORT``, by default ``MASTER_PORT`` + 1.  A
+        callable brings only ranks of one machine together.
     device : Device, optional
         This rank's device; by default the one with the rank's number on this machine, modulo the number of devices.
     window : int or Buffer
@@ -117,7 +112,10 @@ class Group(Session):
     Deadlock
         A rank that should come waits elsewhere, in vain.
     BadHandle, AccessDenied
-        A rank uses another version of peerlane (``HANDLE_VERSION``), or belongs to another user.
+        A rank uses another version of peerlane (``HANDLE_VERSION``), or belongs to another user; or ranks are on
+        several machines, and have no secret or not the same one.
+    Busy
+        Rank 0 cannot listen: another process has its port.
     """
 
     def __init__(
@@ -175,13 +173,14 @@ class Group(Session):
             self._invitations = Invitations(self, self._conversation)
             join(self, self._conversation)
             undo.pop_all()
+        self._choice = ONE_MACHINE if all(each.is_here for each in self.members) else SEVERAL_MACHINES
         self._turns = Turns(self, self._invitations, workspace, wait_timeout)
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
-        if self._membership is not None:
+        if self._membership is not None and self._membership.turns is not None:
             self._membership.turns.join(min(patience, 60.0))
 
     def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
@@ -249,12 +248,13 @@ class Group(Session):
             return
         self._is_closed = True
         with contextlib.ExitStack() as ends:
-            if self._membership is not None:
+            if self._membership is not None and self._membership.turns is not None:
                 ends.callback(self._membership.turns.leave)
             ends.callback(self._meeting.close)
             ends.callback(self._conversation.close)  # from now on, peers see that this rank has left
             if self._membership is not None:
                 ends.callback(self._membership.close)
+            ends.callback(self._conversation.leave)
             self._end_memory(ends)
             ends.callback(self._turns.end)
             for channel in list(self._channels):
@@ -319,7 +319,7 @@ class Group(Session):
         whole = as_buffer(buffer) if self.rank == root else as_target(buffer)
         if self.size > 1:
             said = f"broadcast of {whole.size:,} bytes from rank {root}"
-            self._turns.run(call, stream, broadcast, whole, root, nbytes=whole.size, said=said)
+            self._turns.run(call, stream, self._choice.broadcast, whole, root, nbytes=whole.size, said=said)
 
     def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
         """Gather the parts of all ranks, side by side in rank order, in each of them.
@@ -348,7 +348,8 @@ class Group(Session):
         check_apart(call, whole, own, part)
         if self.size > 1:
             said, at = f"all_gather of {own.size:,} bytes of each rank", self._equal_parts(whole)
-            self._turns.run(call, stream, all_gather, whole, own, *at, nbytes=whole.size, said=said)
+            gather = self._choice.all_gather
+            self._turns.run(call, stream, gather, whole, own, *at, nbytes=whole.size, said=said)
         elif own.address != part.address:
             copy(part, own, stream=stream)
 
@@ -394,7 +395,8 @@ class Group(Session):
             check_apart(call, each, own, part)
         if self.size > 1:
             said = f"all_gather_v of {sizes} bytes"
-            self._turns.run(call, stream, all_gather, whole, own, at, sizes, nbytes=sum(sizes), said=said)
+            gather = self._choice.all_gather
+            self._turns.run(call, stream, gather, whole, own, at, sizes, nbytes=sum(sizes), said=said)
         elif own.address != part.address:
             copy(part, own, stream=stream)
 
@@ -557,8 +559,8 @@ class Group(Session):
             This rank's elements, of the size of ``dst``; by default they are in ``dst``.
         dtype, op
             As :func:`peerlane.reduce`.
-        algorithm : {"one-shot", "two-shot", "ring"}, optional
-            By default chosen by the size.  All give the same bits.
+        algorithm : {"one-shot", "two-shot", "ring", "by-machine"}, optional
+            By default chosen by the size, and by whether the ranks are on several machines.  All give the same bits.
         stream : Stream, optional
 
         Raises
@@ -587,7 +589,7 @@ class Group(Session):
         check_apart(call, whole, own, whole)
         operation = operation_on(call, dtype, op, own, whole)
         if self.size > 1:
-            name = algorithm or ("one-shot" if own.size <= _LONGEST_ONE_SHOT else "two-shot")
+            name = algorithm or self._choice.all_reduce(own.size)
             said = f"all_reduce of {own.size:,} bytes, {operation}, {name}"
             pairs = ring_pairs(self.rank, self.size, own.size) if name == "ring" else None
             what = (whole, own, operation)
@@ -628,7 +630,9 @@ class Group(Session):
                 self._equal_parts(whole),
             )
             self._turns.run(
-                call, stream, reduce_scatter, part, whole, *at, operation, nbytes=whole.size, said=said
+                *(call, stream, self._choice.reduce_scatter, part, whole, *at, operation),
+                nbytes=whole.size,
+                said=said,
             )
         elif part.address != own.address:
             copy(part, own, stream=stream)
@@ -678,7 +682,7 @@ class Group(Session):
         if self.size > 1:
             said = f"reduce_scatter_v of {sizes} bytes, {operation}"
             self._turns.run(
-                *(call, stream, reduce_scatter, part, whole, at, sizes, operation),
+                *(call, stream, self._choice.reduce_scatter, part, whole, at, sizes, operation),
                 nbytes=sum(sizes),
                 said=said,
             )
@@ -726,7 +730,9 @@ class Group(Session):
         if self.size > 1:
             said = f"reduce of {own.size:,} bytes, {operation}, to rank {root}"
             self._turns.run(
-                call, stream, reduce_to_root, result, own, operation, root, nbytes=own.size, said=said
+                *(call, stream, self._choice.reduce, result, own, operation, root),
+                nbytes=own.size,
+                said=said,
             )
         elif result is not None and own.address != result.address:
             copy(result, own, stream=stream)

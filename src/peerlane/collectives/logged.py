@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from peerlane.collectives.all_gather import all_gather
+from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
@@ -15,6 +16,11 @@ from peerlane.collectives.broadcast import broadcast
 from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.reduce_scatter import reduce_scatter
 from peerlane.collectives.reduce_to_root import reduce_to_root
+from peerlane.collectives.reductions_by_machine import (
+    all_reduce_by_machine,
+    reduce_by_machine,
+    reduce_scatter_by_machine,
+)
 from peerlane.collectives.scatter import scatter
 from peerlane.memory.buffer import Buffer
 
@@ -57,14 +63,19 @@ def _all_reduce(_rank: int, whole: Buffer, own: Buffer, _operation: Any) -> Touc
 _KINDS: dict[Callable[..., None], tuple[str, Callable[..., Touched]]] = {
     barrier: ("barrier", lambda _rank: Touched([], [])),
     broadcast: ("broadcast", _broadcast),
+    broadcast_by_machine: ("broadcast", _broadcast),
     all_gather: ("all_gather", _all_gather),
+    all_gather_by_machine: ("all_gather", _all_gather),
     scatter: ("scatter", _scatter),
     all_to_all: ("all_to_all", lambda _rank, incoming, outgoing: Touched(incoming, outgoing)),
     one_shot: ("all_reduce", _all_reduce),
     two_shot: ("all_reduce", _all_reduce),
     ring: ("all_reduce", _all_reduce),
+    all_reduce_by_machine: ("all_reduce", _all_reduce),
     reduce_scatter: ("reduce_scatter", _reduce_scatter),
+    reduce_scatter_by_machine: ("reduce_scatter", _reduce_scatter),
     reduce_to_root: ("reduce", _reduce),
+    reduce_by_machine: ("reduce", _reduce),
     send: ("send", lambda _rank, whole, peer: Touched([], [whole], peer)),
     receive: ("receive", lambda _rank, whole, peer: Touched([whole], [], peer)),
 }

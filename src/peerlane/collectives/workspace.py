@@ -8,8 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
+from peerlane.collectives.machines import Machines
 from peerlane.diagnostics import losses
-from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue, Refused
+from peerlane.errors import BadHandle, Busy, Cancelled, Closed, Fault, InvalidValue, PeerLost, Refused
 from peerlane.ranks.invite import GivenUp
 from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.streams.notify import NotifyKind
@@ -58,6 +59,8 @@ class Workspace:
         Bytes that one rank can leave in another's memory at a time; a multiple of 64.
     others : list of int
         The other ranks in cyclic order, from the one after this.
+    machines : Machines
+        How the ranks lie on machines.
     board : Board
     lanes : Lanes
     agreement : Agreement
@@ -67,6 +70,7 @@ class Workspace:
         self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
     ) -> None:
         self.rank, self.size, self.timeout = session.rank, session.size, timeout
+        self.machines = Machines(self.rank, [each.machine for each in session.members])
         self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
         share = nbytes // (2 * DEPTH * self.size)
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
@@ -76,14 +80,15 @@ class Workspace:
                 undo.callback(invitations.decline, _SERIES, peer)
             memory = session.device.allocate(2 * area, peer=True)
             undo.callback(memory.close)
-            said = session.device.allocate(bytes_for(self.size), peer=True)
+            far = frozenset(each.rank for each in session.members if not each.is_here)
+            said = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
             undo.callback(said.close)
             said.fill(0)
             self._memories: Memories = {WINDOW: Loan(memory, ends=False), SAID: Loan(said, ends=False)}
             self.channels = Channels(session, invitations, self._memories, self.others)
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
-        self.agreement = Agreement(self.rank, self.size, said, self.channels)
+        self.agreement = Agreement(self.rank, self.size, said, self.channels, far)
         self._barriers = 0
 
     def slots(self, memory: Buffer) -> list[list[Buffer]]:
@@ -140,19 +145,19 @@ class Channels(dict[int, "Channel"]):
                 try:
                     made = self._invitations.accept("Group", self._begun[peer], deadline)
                 except GivenUp as error:  # the peer offers no more channels
-                    raise losses.lost(self._pid(peer), str(error), call=error.call) from None
+                    raise self._lost(peer, str(error), error.call) from None
                 except BadHandle as error:
                     if error.fault is not Fault.STALE_HANDLE:
                         raise
                     text = f"Group: rank {peer} has gone: {error}"
-                    raise losses.lost(self._pid(peer), text, call="Group") from None
+                    raise self._lost(peer, text, "Group") from None
                 self._check_equal(peer, made)
                 self._invitations.forget(self._begun[peer])
                 self[peer] = made
         return made
 
-    def _pid(self, peer: int) -> int:
-        return self._session.members[peer].pid
+    def _lost(self, peer: int, text: str, call: str | None) -> PeerLost:
+        return losses.lost(self._session.members[peer].pid_here, text, call=call, rank=peer)
 
     def _check_equal(self, peer: int, made: Channel) -> None:
         if made.window.size != self._nbytes:
@@ -190,7 +195,8 @@ class Channels(dict[int, "Channel"]):
 
 
 def _close_quietly(channel: Channel) -> None:
-    with contextlib.suppress(Busy, Cancelled):  # the stream of a failed collective has reported its failure
+    # The stream of a failed collective has reported its failure, and a peer that has closed needs no more words.
+    with contextlib.suppress(Busy, Cancelled, Closed):
         channel.close()
 
 
@@ -249,10 +255,14 @@ class Step:
         """Write to this rank's slot in a peer's memory, and tell the peer."""
         self.channels[peer].write(part, at=self._at, notify=_DATA + self._turn, stream=self.stream)
 
-    def read(self, peer: int, rank: int, part: Buffer) -> None:
-        """Read a rank's slot in a peer's memory."""
-        at = (rank * DEPTH + self._turn) * self._slot
-        self.channels[peer].read(part, at=at, stream=self.stream)
+    def put(self, peer: int, part: Buffer, at: int) -> None:
+        """Write to this rank's slot in a peer's memory, from byte ``at`` on, and do not tell the peer yet."""
+        self.channels[peer].write(part, at=self._at + at, stream=self.stream)
+
+    def read(self, peer: int, rank: int, part: Buffer, at: int = 0) -> None:
+        """Read a rank's slot in a peer's memory, from byte ``at`` on."""
+        start = (rank * DEPTH + self._turn) * self._slot
+        self.channels[peer].read(part, at=start + at, stream=self.stream)
 
     def tell_data(self, peer: int) -> None:
         """Tell a peer that data is there."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from peerlane import _core
-from peerlane.errors import BadArgument, InvalidValue
+from peerlane.errors import BadArgument, Error, InvalidValue
 from peerlane.support.sizes import parse_size
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
@@ -28,6 +28,7 @@ _MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), "peerlane-check-", 60.0
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
+Place: TypeAlias = tuple[int, int, int]  #: of memory, unique among machines: a block, an offset and bytes
 
 active = False  #: whether this process has a log
 KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, by name
@@ -93,9 +94,23 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
         size,
         _number("RANK", -1),
         max(DEFAULT_BYTES, size * _number("WORLD_SIZE", 1)),
+        *_machine_and_clock(),
     )
     active = True
+    if begun and (machine := os.environ.get("PEERLANE_MACHINE")):
+        name(machine=machine)
     return begun
+
+
+def _machine_and_clock() -> tuple[int, int]:
+    """Return numbers that tell this machine from others, and its clock from theirs."""
+    from peerlane.support.machine_identity import boot, own_machine  # as below
+
+    try:
+        machine = key_of("machine", own_machine())[0]
+    except Error:  # whoever makes a group is told
+        machine = 0
+    return machine, key_of("clock", boot())[0]
 
 
 def begin_as_told() -> None:
@@ -217,12 +232,19 @@ def quiet() -> Iterator[None]:
         _core.log_hush(False)
 
 
+def places_of(memory: Any) -> list[Place]:
+    """Return where memory of this process lies."""
+    return _core.log_places(memory)
+
+
 @contextmanager
 def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[None]:
     """Log an access of a channel that is given to a stream (None: to no stream), and nothing that it is made of."""
     if active:
         where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
-        _core.log_event(_ACCESS, **where, written=written, read=read)
+        here = [each for each in written if isinstance(each, _core.Memory)]
+        places = [place for each in written if not isinstance(each, _core.Memory) for place in each.places]
+        _core.log_event(_ACCESS, **where, written=here, read=read, places=places)
     with quiet():
         yield
 
@@ -230,7 +252,10 @@ def late(stream: Any, written: Sequence[Any], read: Sequence[Any]) -> Iterator[N
 @contextmanager
 def late_notify(stream: Any, notify: Any) -> Iterator[None]:
     """Log a notify that is submitted to a stream; what another stream records in the block is its record."""
-    _core.log_late_notify(stream, notify)
+    if isinstance(notify, _core.Notify):
+        _core.log_late_notify(stream, notify)
+    else:
+        _core.log_late_notify(stream, None, notify.bank, notify.number)
     try:
         with quiet():
             yield

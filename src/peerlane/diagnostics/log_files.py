@@ -73,6 +73,12 @@ class ProcessLog:
         For the same its function.
     threads, streams : dict
         Names, by number.
+    machine : str
+        The name of its machine, if it was given one.
+    clock, since_epoch_ns : int
+        Which clock its times are of, 0 if it does not say, and the time of day at which that clock was 0.
+    shift_ns : int
+        How much later its times are on the clock of the others.
     problem : str
         Why the log could not be read to its end; else empty.
     """
@@ -86,6 +92,10 @@ class ProcessLog:
     calls: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     streams: dict[int, str] = field(default_factory=dict)
+    machine: str = ""
+    clock: int = 0
+    since_epoch_ns: int = 0
+    shift_ns: int = 0
     dropped: int = 0
     problem: str = ""
 
@@ -99,6 +109,7 @@ class ProcessLog:
         number = 0
         try:
             reader = _core.LogReader(str(self.path))
+            reader.shift(self.shift_ns)
             while taken := reader.take(also_open=True, most=_AT_ONCE):
                 self.dropped = reader.dropped
                 for kind, flags, op, site, thread, repeats, time, stream, sequence, words, spans, _ in taken:
@@ -131,6 +142,7 @@ def logs_in(directory: Path) -> list[ProcessLog]:
         try:
             reader = _core.LogReader(str(path))
             log.pid, log.rank = reader.pid, reader.rank
+            log.clock, log.since_epoch_ns = reader.clock, reader.since_epoch_ns
         except ValueError as error:
             log.problem = str(error)
         read_names(log)
@@ -173,3 +185,5 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.threads[int(told["thread"])] = str(told["name"])
     elif "stream" in told:
         log.streams[int(told["stream"])] = str(told["name"])
+    elif "machine" in told:
+        log.machine = str(told["machine"])

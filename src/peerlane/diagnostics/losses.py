@@ -6,8 +6,10 @@ ranks that fail because of it, so each rank tells launch which rank it has lost.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from peerlane.errors import LostProcess, PeerLost
 from peerlane.support.processes import start_time
@@ -33,6 +35,56 @@ class Member:
     session: int
 
 
+class Far(NamedTuple):
+    """A rank of another machine, at the other end of a channel.
+
+    Attributes
+    ----------
+    rank, pid : int
+    machine : str
+    memories : list of str
+        What it offers, for texts.
+    end : Any
+        This end of the channel, which knows whether the rank is lost.
+    """
+
+    rank: int
+    machine: str
+    pid: int
+    memories: list[str]
+    end: Any
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (process {self.pid} on machine {self.machine})"
+
+
+#: By numbers that no pid has; native code names the other end of a channel so.
+_far: dict[int, Far] = {}
+_far_numbers = itertools.count(1 << 30)
+
+
+def note_far(far: Far) -> int:
+    """Note the other end of a channel to another machine; return its number."""
+    number = next(_far_numbers)
+    _far[number] = far
+    return number
+
+
+def far_of(number: int) -> Far | None:
+    """Return the other end of a channel by its number."""
+    return _far.get(number)
+
+
+def far_lost(number: int, *, call: str | None = None, device: str | None = None) -> PeerLost:
+    """Return the exception for a wait or an operation whose other end, on another machine, is closed or lost."""
+    far = _far.get(number)
+    if far is None:
+        return lost(0, "the other end of the channel is lost", call=call, device=device)
+    why = far.end.why_lost
+    how = f"is lost: {why}" if why else "has closed its end of the channel"
+    return lost(0, f"{far} {how}", call=call, device=device, rank=far.rank)
+
+
 #: Called with the session of this process and that of a rank that it has lost; the rendezvous sets it.
 tell_launcher: Callable[[int, int], None] | None = None
 
@@ -41,7 +93,7 @@ _told: set[tuple[int, int]] = set()  # (pid, lost session): the pid, because a f
 
 
 def note(pid: int, rank: int) -> None:
-    """Note that a process is a rank of one of this process's groups."""
+    """Note that a process of this machine is a rank of one of this process's groups."""
     name = "a rank of this process" if pid == os.getpid() else f"rank {rank}"
     try:
         session = os.getsid(pid)
@@ -50,9 +102,15 @@ def note(pid: int, rank: int) -> None:
     _members[pid] = Member(name, rank, session)
 
 
-def lost(pid: int, text: str, *, call: str | None = None, device: str | None = None) -> PeerLost:
-    """Return the exception for a lost process that this one waited for, and tell launch."""
+def lost(
+    pid: int, text: str, *, call: str | None = None, device: str | None = None, rank: int | None = None
+) -> PeerLost:
+    """Return the exception for a lost process that this one waited for, and tell launch.
+
+    The pid of a process of another machine is 0; then ``rank`` names it, and launch hears of it from there.
+    """
     made = PeerLost(text, call=call, device=device, detail=LostProcess(pid))
+    made.rank = rank
     member = _members.get(pid)
     if member is not None:
         made.rank = member.rank
@@ -63,6 +121,8 @@ def lost(pid: int, text: str, *, call: str | None = None, device: str | None = N
 
 def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
     """Return the exception for a wait whose record only ended processes could have made."""
+    if pid in _far:
+        return far_lost(pid, call=call, device=device)
     member = _members.get(pid)
     if member is None:
         text = f"process {pid} has ended, and no other process could still make the record that is waited for"

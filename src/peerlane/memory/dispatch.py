@@ -17,6 +17,7 @@ from peerlane.backend.interface import Backend
 from peerlane.diagnostics import address_errors, allocations
 from peerlane.errors import AccessDenied, BadAddress, Fault, InvalidValue, Refused, SizesDiffer, Unsupported
 from peerlane.memory.buffer import Buffer
+from peerlane.memory.far_buffer import FarBuffer
 from peerlane.memory.plain_buffer import PlainBuffer, allocation_of
 from peerlane.streams.callbacks import Operation
 from peerlane.streams.stream import Stream
@@ -114,6 +115,8 @@ _End: TypeAlias = "_Foreign | _Seen | _Pageable"
 
 
 def _end(buffer: Buffer) -> _End:
+    if isinstance(buffer, FarBuffer):
+        buffer.refuse("copy")
     if isinstance(buffer, PlainBuffer):
         hold = buffer.hold()
         return _Foreign(buffer.backend, buffer.last_address, hold)

@@ -24,7 +24,6 @@ from peerlane.errors import (
     WaitTimeout,
 )
 from peerlane.memory import buffer as buffers
-from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import as_number
 from peerlane.ranks.lending import WINDOW
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Answer, End
     from peerlane.ranks.late_delivery import Late
     from peerlane.ranks.session import Session
+    from peerlane.ranks.ways import Ways
 
 
 class Channel:
@@ -74,6 +74,7 @@ class Channel:
     memories: Mapping[str, Buffer]
     window: Buffer
     _ranks: Ranks  # the back-end's verbs for ranks
+    _ways: Ways
     _end: End
     _incoming: list[Notify]
     _outgoing: list[Notify]
@@ -97,17 +98,20 @@ class Channel:
         made._incoming, made._outgoing, made._opened = end.lines, answer.notifies, answer.opened
         made.memories = MappingProxyType(dict(answer.memories))
         made.window = answer.memories[WINDOW]
-        made._end, made._ranks, made._is_closed = end, ranks, False
+        made._end, made._ranks, made._ways, made._is_closed = end, ranks, end.ways, False
         made._late = end.late
         made._lock = threading.Lock()
         made._waiters, made._loose, made._turn = [], [], 0
         incoming = [] if end.arriving is not None else made._incoming  # a wait may have to bring bytes
-        if end.late is not None:  # its records and writes may arrive late
+        if end.late is not None or end.is_far:  # its records and writes may arrive late, or go by messages
             ranks.serve(made, None, incoming, [])
+            if end.late is None:
+                end.serve_far(made, made.window, len(made._outgoing))
         else:
             ranks.serve(made, made.window, incoming, made._outgoing)
         if event_log.active:
-            ranks.log_channel(made, end.lines, answer.notifies, end.session.rank, end.peer)
+            outgoing = [] if end.is_far else answer.notifies
+            ranks.log_channel(made, end.lines, outgoing, end.session.rank, end.peer, end.far_bank)
         return made
 
     @property
@@ -129,7 +133,7 @@ class Channel:
     def route(self) -> Route:
         """The route from this rank's window to the peer's, with the reason."""
         self._check_open("Channel.route")
-        return self.group.window.route_to(self.window)
+        return self._end.route() or self.group.window.route_to(self.window)
 
     def write(
         self,
@@ -180,14 +184,14 @@ class Channel:
         checked_stream(call, stream)
         source = buffers.as_buffer(src)
         first = self._checked_at(call, target, at, source.size)
-        self._check_outgoing(call, notify)
+        line = self._outgoing_line(call, notify)
         if self._late is not None and self._late.takes(stream):
             with event_log.late(stream, [target[first : first + source.size]], [source]):
                 self._late.write(stream, target, first, source)
+            if notify is not None:
+                self.notify(notify, stream=stream)
         else:
-            self._ranks.put(stream, target, first, source)
-        if notify is not None:
-            self.notify(notify, stream=stream)
+            self._ways.put(stream, target, first, source, line)
 
     def read(
         self,
@@ -210,7 +214,7 @@ class Channel:
         checked_stream(call, stream)
         target = buffers.as_buffer(dst)
         self._settle(stream)
-        self._ranks.get(stream, target, source, self._checked_at(call, source, at, target.size))
+        self._ways.get(stream, target, source, self._checked_at(call, source, at, target.size))
 
     def write_reduce(
         self,
@@ -241,14 +245,14 @@ class Channel:
         """
         call = "Channel.write_reduce"
         target, source = self._ends_of(call, memory, src, at, stream)
-        self._check_outgoing(call, notify)
+        line = self._outgoing_line(call, notify)
         if self._late is not None and self._late.takes(stream):
             with event_log.late(stream, [target], [source]):
                 self._late.reduce(stream, target, source, dtype, op)
+            if notify is not None:
+                self.notify(notify, stream=stream)
         else:
-            copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
-        if notify is not None:
-            self.notify(notify, stream=stream)
+            self._ways.reduce(stream, target, source, dtype, op, line)
 
     def read_reduce(
         self,
@@ -266,7 +270,7 @@ class Channel:
         """
         source, target = self._ends_of("Channel.read_reduce", memory, dst, at, stream)
         self._settle(stream)
-        copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
+        self._ways.fetch_reduce(stream, target, source, dtype, op)
 
     def write_blocks(
         self,
@@ -298,7 +302,7 @@ class Channel:
         """
         call = "Channel.write_blocks"
         target, source = self._ends_of(call, memory, src, None, stream)
-        self._check_outgoing(call, notify)
+        line = self._outgoing_line(call, notify)
         table = _table(call, blocks)
         if self._late is not None and self._late.takes(stream):
             theirs, own = [], []
@@ -308,10 +312,10 @@ class Channel:
                     own.append(source[here : here + size])
             with event_log.late(stream, theirs, own):
                 self._late.write_blocks(stream, target, source, table)
+            if notify is not None:
+                self.notify(notify, stream=stream)
         else:
-            self._ranks.copy_blocks(stream, target, source, table)
-        if notify is not None:
-            self.notify(notify, stream=stream)
+            self._ways.put_blocks(stream, target, source, table, line)
 
     def read_blocks(
         self,
@@ -329,7 +333,7 @@ class Channel:
         call = "Channel.read_blocks"
         source, target = self._ends_of(call, memory, dst, None, stream)
         self._settle(stream)
-        self._ranks.copy_blocks(stream, target, source, _table(call, blocks))
+        self._ways.get_blocks(stream, target, source, _table(call, blocks))
 
     def notify(self, index: int, *, stream: Stream | None = None) -> None:
         """Record a notify of the peer when all operations submitted to the stream before are done.
@@ -356,10 +360,8 @@ class Channel:
         checked_stream(call, stream)
         if self._late is not None and self._late.takes(stream):
             self._late.notify(stream, line, operator.index(index))
-        elif stream is None:
-            self._ranks.record(line)
         else:
-            self._ranks.record_on(stream, line)
+            self._ways.record(stream, line)
 
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait for a notify that the peer records, and consume it.
@@ -611,9 +613,8 @@ class Channel:
                 return self._waiters.pop()
         return self.group.device.create_stream()
 
-    def _check_outgoing(self, call: str, index: int | None) -> None:
-        if index is not None:
-            self._line(call, index, self._outgoing)
+    def _outgoing_line(self, call: str, index: int | None) -> Notify | None:
+        return None if index is None else self._line(call, index, self._outgoing)
 
     def _line(self, call: str, index: object, lines: list[Notify]) -> Notify:
         """Return one of the notifies of an end."""

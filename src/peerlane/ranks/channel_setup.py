@@ -1,4 +1,8 @@
-"""The two ends of a channel while it is made: each offers its notifies and memory, and opens the other's offer."""
+"""The two ends of a channel while it is made: each offers its notifies and memory, and opens the other's offer.
+
+With both ends in one process, objects are handed over; on one machine, handles of shared memory; between machines,
+where each end's messages go.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,25 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane.diagnostics import observers
+from peerlane.backend.facts import Route
+from peerlane.diagnostics import event_log, losses, observers
 from peerlane.diagnostics import wait_state as streams_wait
-from peerlane.errors import BadHandle, Fault, Refused
+from peerlane.errors import BadHandle, Fault, PeerLost, Refused
 from peerlane.memory.buffer import Buffer
+from peerlane.memory.far_buffer import FarBuffer
+from peerlane.ranks import far_engine
 from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
+from peerlane.ranks.far_wire import FarInvitation
 from peerlane.ranks.late_delivery import Drawn, HeldBack, Withheld
 from peerlane.ranks.lending import WINDOW, lent_by
+from peerlane.ranks.ways import FarLine, FarWays, NearWays, Ways
 from peerlane.ranks.wire import Invitation, Shared
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Bank, Undelivered
+    from peerlane.backend.ranks import Bank, FarEnd, Undelivered
     from peerlane.ranks.late_delivery import Late
     from peerlane.ranks.lending import Memories
     from peerlane.ranks.session import Session
@@ -56,41 +65,58 @@ class End:
         How this end's writes and records arrive, if late; from :meth:`accept` on.
     arriving : Undelivered or None
         What brings the peer's late writes, if the peer is another process; from :meth:`accept` on.
+    ways : Ways
+        How operations reach the peer.
+    is_far : bool
+        Whether the peer is on another machine.
     """
 
     late: Late | None
     arriving: Undelivered | None
+    ways: Ways
 
     def __init__(
         self, session: Session, peer: int, notifies: int, kind: NotifyKind, *, collective: bool
     ) -> None:
         self.session, self.peer = session, peer
         self._ranks = ranks = session.device.backend.ranks
-        self.is_own_process = session.members[peer].pid == session._pid
+        member = session.members[peer]
+        self.is_far = not member.is_here
+        self.is_own_process = member.pid_here == session._pid
+        self._far: FarEnd | None = None
+        self.ways = NearWays(ranks)
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
         self._kind = kind
         # Under `lazy` a collective delivers its own result.
         self._is_drawn = ranks.lateness == "seeded"
-        is_withheld = ranks.lateness == "lazy" and not collective
+        self._withholds = is_withheld = ranks.lateness == "lazy" and not collective
         self.late, self.arriving, self._held_in = None, None, None
         self._offered: list[Buffer] = []
-        if not self.is_own_process and (self._is_drawn or is_withheld):
+        shares_memory = member.is_here and not self.is_own_process
+        if shares_memory and (self._is_drawn or is_withheld):
             self._held_in = ranks.create_bank(ranks.HELD_LINES)
-        if notifies and not self.is_own_process:
+        if notifies and shares_memory:
             self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
             assert session._membership is not None  # some rank is in another process
             ranks.end_waits_with(session._membership.members, self._bank)
         self.lines: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
             streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
-            pid = session.members[peer].pid
-            wait_state.awaited[line.id] = wait_state.Awaited(session._key, session.rank, peer, pid)
+            wait_state.awaited[line.id] = wait_state.Awaited(
+                session._key, session.rank, peer, member.pid_here
+            )
 
-    def invitation(self, offered: Mapping[str, Buffer | Shared], lent: Memories) -> Invitation:
+    def invitation(
+        self, offered: Mapping[str, Buffer | Shared], lent: Memories
+    ) -> Invitation | FarInvitation:
         """Return the invitation for the other end, with the memories that this rank offers and lends."""
         count = len(self.lines)
+        if self.is_far:
+            return self._far_invitation(
+                {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
+            )
         if self.is_own_process:
             here = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
             self._token = next(_tokens)
@@ -101,6 +127,18 @@ class End:
             self._offered = [lent[tag].part(lent_by(self.session.rank, tag)) for tag in memories]
         bank = self._offer(self._bank, count)
         return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
+
+    def _far_invitation(self, offered: Mapping[str, Buffer]) -> FarInvitation:
+        engine = far_engine.start(self._ranks)
+        end = self._far = self._ranks.far_end(list(offered.values()), self.lines, self._withholds)
+        self.ways = FarWays(end)
+        memories = tuple((tag, each.size) for tag, each in offered.items())
+        places = (
+            tuple(tuple(event_log.places_of(each)) for each in offered.values()) if event_log.active else ()
+        )
+        return FarInvitation(
+            len(self.lines), engine.address, end.process, end.number, end.secret, memories, places
+        )
 
     def _offer(self, bank: Bank | None, count: int) -> str:
         if bank is None:
@@ -114,11 +152,13 @@ class End:
 
     def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
         """Open the other end's offer."""
+        if self._far is not None:
+            return self._accept_far(call, answer, self._far)
         said, ranks = Invitation.decode(call, self.peer, answer), self._ranks
         if self.is_own_process:
             lines, memories = self._taken(call, said)
             if self._is_drawn:
-                self.late = Drawn(self.session.device, None)
+                self.late = Drawn(self.session.device, None, self.ways)
             return Answer(memories, lines, [])
         if WINDOW not in said.memories:
             raise self._false(call, "it offers no window")
@@ -148,8 +188,66 @@ class End:
         if self._held_in is not None:
             theirs = list(memories.values())
             held = HeldBack(ranks, self._held_in, theirs)
-            self.late = Drawn(self.session.device, held) if self._is_drawn else Withheld(ranks, held, theirs)
+            if self._is_drawn:
+                self.late = Drawn(self.session.device, held, self.ways)
+            else:
+                self.late = Withheld(ranks, held, theirs)
         return Answer(memories, outgoing, opened)
+
+    def _accept_far(self, call: str, answer: bytes, end: FarEnd) -> Answer:
+        said, session = FarInvitation.decode(call, self.peer, answer), self.session
+        memories = {
+            tag: FarBuffer._make(
+                end, session.device, number, 0, size, f"{lent_by(self.peer, tag).what} of rank {self.peer}"
+            )
+            for number, (tag, size) in enumerate(said.memories)
+        }
+        if WINDOW not in memories:
+            raise self._false(call, "it offers no window")
+        member = session.members[self.peer]
+        far = losses.Far(
+            self.peer,
+            member.machine,
+            member.pid,
+            [memories[tag].name for tag, _ in said.memories],
+            end,
+        )
+        try:
+            end.open(said.address, said.process, said.number, said.secret, losses.note_far(far))
+        except RuntimeError as error:
+            raise PeerLost(
+                f"{call}: there is no way to rank {self.peer} on machine {member.machine}: {error}",
+                call=call,
+                detail=Refused(reason="no_way", rank=self.peer, machine=member.machine, said=str(error)),
+            ) from None
+        if self._is_drawn:
+            self.late = Drawn(session.device, None, self.ways)
+        if event_log.active:
+            end.set_places([list(each) for each in said.places])
+        lines = [FarLine(number, self._kind, end.peer_bank) for number in range(said.notifies)]
+        return Answer(memories, lines, [])  # type: ignore[arg-type]  # for FarWays alone
+
+    @property
+    def far_bank(self) -> int:
+        """What event logs call the notifies of a peer on another machine; 0: it is on this one."""
+        return 0 if self._far is None else self._far.peer_bank
+
+    def serve_far(self, channel: object, window: Buffer, notifies: int) -> None:
+        """Let fast methods send to a peer on another machine."""
+        if self._far is not None and isinstance(window, FarBuffer):
+            self._ranks.serve_far(channel, self._far, window.number, window.size, notifies)
+
+    def transports(self) -> list[str]:
+        """Return the transports that the engine took to a peer on another machine; none to one of this machine."""
+        return [] if self._far is None else self._far.transports()
+
+    def route(self) -> Route | None:
+        """Return the route to a peer on another machine; None if the peer's memory is mapped here."""
+        if self._far is None:
+            return None
+        member = self.session.members[self.peer]
+        ways = ", ".join(self.transports()) or "not known yet"
+        return Route("far", f"rank {self.peer} is on machine {member.machine}; UCX goes by {ways}")
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
         found = _here.get(said.token)
@@ -184,6 +282,8 @@ class End:
             streams_wait.notify_names.pop(line.id, None)
             wait_state.awaited.pop(line.id, None)
             line.close()
+        if self._far is not None:
+            self._far.close()
         for handle in self._handles:
             handle.close()
         for bank in (self._bank, self._held_in):

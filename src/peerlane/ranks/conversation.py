@@ -1,12 +1,14 @@
 """The messages that ranks of a group send each other over their rendezvous: to meet, and to make channels.
 
 The rendezvous may serve a program for months, so no message stays there.  Those of the meeting are deleted once all
-ranks have read them, those about a channel once the peer has, and the rest when the group is closed.
+ranks have read them, those about a channel once the peer has, and the rest when the group is closed.  In a group over
+several machines each rank also says that it has closed its group; the last rank to do so deletes what all have said.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,22 @@ if TYPE_CHECKING:
     from peerlane.ranks.session import Session
 
 _AT_MEETING = frozenset(("hello", "membership", "watching"))  # the messages before there is a session
+_LOOK_SECONDS = 0.5
 _NO_FOLDER = "\x1f"  # stands for a slash in the name of a channel, which cannot have this character
+
+
+class _Often:
+    """Limits how often a thread that waits looks up the end of a rank elsewhere."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _LOOK_SECONDS
+
+    def is_time(self) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + _LOOK_SECONDS
+        return True
 
 
 class Conversation:
@@ -52,7 +69,8 @@ class Conversation:
             The ranks wait for one another.
         """
         session, line = self._session, self._session._meeting.line
-        coming = Coming(session, call, self._key(word, peer), peer, deadline)
+        has_left = functools.partial(self._has_left, peer, _Often())
+        coming = Coming(session, call, self._key(word, peer), peer, deadline, has_left)
         seconds = max(0.0, deadline - time.monotonic())
         with detect.waiting_for(coming):
             try:
@@ -62,7 +80,7 @@ class Conversation:
                 with contextlib.suppress(WaitTimeout, PeerLost):  # the message may have come before
                     return line.get(coming.key, timeout=0)
                 text = f"{call}: rank {peer} did not come: it has closed its group"
-                raise losses.lost(session.members[peer].pid, text, call=call) from None
+                raise losses.lost(session.members[peer].pid_here, text, call=call, rank=peer) from None
             except (WaitTimeout, PeerLost) as error:
                 is_late = isinstance(error, WaitTimeout)
                 why = f"it has not made its end within {seconds:.3g} s" if is_late else error
@@ -95,11 +113,45 @@ class Conversation:
         """Delete the messages of the meeting; rank 0 calls it when all ranks have read them."""
         self._clear(self._folder_of_meeting())
 
+    def leave(self) -> None:
+        """Tell the ranks of other machines that this one closes its group; those of this machine see it."""
+        if self._are_elsewhere():
+            with contextlib.suppress(Error):
+                self._session._meeting.line.put(self._key_of_end(self._session.rank), b"")
+
     def close(self) -> None:
         """Delete this rank's messages to its peers, if the rendezvous goes on."""
         if not self._session._meeting.owns_line:
             with contextlib.suppress(Error):
                 self._clear(self._folder(self._session.rank))
+                if self._are_elsewhere() and self._have_all_left():
+                    self._clear(self._folder_of_ends())
+
+    def _are_elsewhere(self) -> bool:
+        membership = self._session._membership
+        return membership is not None and len(membership.here) < self._session.size
+
+    def _have_all_left(self) -> bool:
+        membership = self._session._membership
+        assert membership is not None  # some ranks are elsewhere
+        elsewhere = (rank for rank in range(self._session.size) if rank not in membership.here)
+        return all(map(membership.has_left, membership.here)) and all(map(self._has_said_end, elsewhere))
+
+    def _has_left(self, peer: int, often: _Often) -> bool:
+        """Tell whether a rank has closed its group; one elsewhere is looked up only now and then."""
+        membership = self._session._membership
+        if membership is None:
+            return False
+        if peer in membership.here:
+            return membership.has_left(peer)
+        return often.is_time() and self._has_said_end(peer)
+
+    def _has_said_end(self, rank: int) -> bool:
+        try:
+            self._session._meeting.line.get(self._key_of_end(rank), timeout=0)
+        except (WaitTimeout, PeerLost):
+            return False
+        return True
 
     def _clear(self, folder: str) -> None:
         from peerlane.rendezvous import client  # it loads sockets; a program without ranks needs none
@@ -113,6 +165,12 @@ class Conversation:
 
     def _folder(self, rank: int) -> str:
         return f"{self._session._key}/{rank}"
+
+    def _key_of_end(self, rank: int) -> str:
+        return f"{self._folder_of_ends()}/{rank}"
+
+    def _folder_of_ends(self) -> str:
+        return f"{self._session._key}.left"
 
     def _folder_of_meeting(self) -> str:
         return f"{self._session._key}.meeting"

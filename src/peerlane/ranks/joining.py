@@ -12,6 +12,7 @@ from peerlane.ranks.arguments import check_agree
 from peerlane.ranks.membership import Membership
 from peerlane.ranks.session import Member
 from peerlane.ranks.wire import PROTOCOL, Hello
+from peerlane.support.machine_identity import own_machine
 from peerlane.support.processes import start_time
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def join(session: Session, conversation: Conversation) -> None:
         start_time(session._pid),
         session.device.ordinal,
         session._kind.name.lower(),
+        own_machine(),
     )
     deadline = time.monotonic() + session._patience
     conversation.say("hello", hello.encode())
@@ -47,9 +49,11 @@ def join(session: Session, conversation: Conversation) -> None:
                 f"Group: rank {rank} says device {said.device}, which this node lacks",
                 detail=Refused(reason="no_such_device", rank=rank, device=said.device),
             )
-        members.append(Member(rank, said.pid, present[said.device]))
-        losses.note(said.pid, rank)
-        session._open_route(present[said.device])
+        is_here = said.machine == hello.machine
+        members.append(Member(rank, said.pid, present[said.device], said.machine, is_here))
+        if is_here:
+            losses.note(said.pid, rank)
+            session._open_route(present[said.device])
     if session.size > 1:
         _watch(session, conversation, hellos, deadline)
     if session.rank == 0:  # all ranks have read the messages
@@ -58,15 +62,29 @@ def join(session: Session, conversation: Conversation) -> None:
 
 
 def _watch(session: Session, conversation: Conversation, hellos: list[Hello], deadline: float) -> None:
-    if session.rank != 0:
-        text = conversation.hear("Group", "membership", 0, deadline).decode("ascii", "replace")
-        session._membership = Membership.open(session.device, session.rank, hellos, text, session._patience)
+    """Share a membership with the ranks of this machine: the first of them makes it, and speaks for them."""
+    machine = hellos[session.rank].machine
+    here = [rank for rank, said in enumerate(hellos) if said.machine == machine]
+    if session.rank != here[0]:
+        text = conversation.hear("Group", "membership", here[0], deadline).decode("ascii", "replace")
+        session._membership = Membership.open(
+            session.device, session.rank, hellos, here, text, session._patience
+        )
         session._meeting.is_agreed = True
         conversation.say("watching", b"")
         return
-    session._membership = Membership(session.device, hellos)
-    with session._membership.offered(session.device, hellos) as text:
+    session._membership = Membership(session.device, session.rank, hellos, here)
+    with session._membership.offered() as text:
         session._meeting.is_agreed = True
         conversation.say("membership", text.encode())
-        for rank in range(1, session.size):
+        for rank in here[1:]:
+            conversation.hear("Group", "watching", rank, deadline)
+    if session.rank != 0:
+        conversation.say("watching", b"")
+        return
+    firsts: dict[str, int] = {}
+    for rank, said in enumerate(hellos):
+        firsts.setdefault(said.machine, rank)
+    for rank in firsts.values():
+        if rank != 0:
             conversation.hear("Group", "watching", rank, deadline)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from peerlane.backend.ranks import Bank, HeldArea, Ranks
     from peerlane.devices.device import Device
+    from peerlane.ranks.ways import Ways
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream
 
@@ -196,12 +197,15 @@ class Delivery:
     device : Device
         The channel's device.
     held : HeldBack or None
-        The area for the bytes; None if the peer is in this process, which it cannot outlive.
+        The area for the bytes; None if no other process delivers them when this one ends: the peer is in this
+        process, or on another machine.
+    ways : Ways
+        How they reach the peer.
     """
 
-    def __init__(self, device: Device, held: HeldBack | None) -> None:
+    def __init__(self, device: Device, held: HeldBack | None, ways: Ways) -> None:
         self.stream, self._ranks = device.create_stream(), device.backend.ranks
-        self._held = held
+        self._held, self._ways = held, ways
 
     def write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
         """Take the bytes when the stream reaches the operation, and write them some time later."""
@@ -209,11 +213,11 @@ class Delivery:
         if late < source.size:
             at_once = source.size - late
             self.settle(stream)
-            self._ranks.put(stream, target, at, source[:at_once])
+            self._ways.put(stream, target, at, source[:at_once])
             source, at = source[at_once:], at + at_once
         entry = self._take(_WRITE, target, at, source.size)
         with self._given(stream, source, entry) as (on, given):
-            self._ranks.put(on, target, at, given)
+            self._ways.put(on, target, at, given)
 
     def reduce(self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str) -> None:
         """Combine the bytes with those of the target; late, as :meth:`write`."""
@@ -225,18 +229,18 @@ class Delivery:
             ):  # so that the other process can repeat it from the beginning
                 self._ranks.put(on, entry.before, 0, target)
                 self._held.set(on, entry, _BEGUN)
-            copy.reduce(target, given, dtype=dtype, op=op, stream=on)
+            self._ways.reduce(on, target, given, dtype, op)
 
     def write_blocks(self, stream: Stream, target: Buffer, source: Buffer, table: Any) -> None:
         """Write blocks late, as :meth:`write` does."""
         if not len(table):
-            self._ranks.copy_blocks(stream, target, source, table)
+            self._ways.put_blocks(stream, target, source, table)
             return
         entry = self._take(_BLOCKS, target, 0, source.size, table.nbytes, len(table))
         if entry is not None:
             copy.copy(entry.before, table)
         with self._given(stream, source, entry) as (on, given):
-            self._ranks.copy_blocks(on, target, given, table)
+            self._ways.put_blocks(on, target, given, table)
 
     def _take(self, what: int, target: Buffer, at: int, nbytes: int, *more: int) -> Entry | None:
         return self._held.take(what, target, at, nbytes, *more) if self._held is not None and nbytes else None
@@ -292,12 +296,12 @@ class Delivery:
     def _notify(self, stream: Stream, line: Notify, index: int) -> None:
         if self._held is None:
             self._follow(stream, 1)
-            self._ranks.record_on(self.stream, line)
+            self._ways.record(self.stream, line)
             return
         entry = self._held.take(_NOTIFY, index, 0, 0)
         if entry is None:
             self.settle(stream)
-            self._ranks.record_on(stream, line)
+            self._ways.record(stream, line)
             return
         with self._entry(stream, None, entry, 1):
             self._held.notify(self.stream, line, entry)
@@ -347,11 +351,12 @@ class Drawn:
     device : Device
         The channel's device.
     held : HeldBack or None
+    ways : Ways
         As for :class:`Delivery`.
     """
 
-    def __init__(self, device: Device, held: HeldBack | None) -> None:
-        self._device, self._held, self._lock = device, held, threading.Lock()
+    def __init__(self, device: Device, held: HeldBack | None, ways: Ways) -> None:
+        self._device, self._held, self._ways, self._lock = device, held, ways, threading.Lock()
         self._deliveries: weakref.WeakKeyDictionary[Stream, Delivery] = weakref.WeakKeyDictionary()
 
     def takes(self, stream: Stream | None) -> bool:
@@ -362,7 +367,7 @@ class Drawn:
         with self._lock:
             found = self._deliveries.get(stream)
             if found is None:
-                found = self._deliveries[stream] = Delivery(self._device, self._held)
+                found = self._deliveries[stream] = Delivery(self._device, self._held, self._ways)
             return found
 
     def write(self, stream: Stream | None, target: Buffer, at: int, source: Buffer) -> None:
@@ -385,7 +390,7 @@ class Drawn:
             self._of(stream).notify(stream, line, index)
             return
         self.settle(stream)  # notifies of other kinds may refuse a record
-        self._device.backend.ranks.record_on(stream, line)
+        self._ways.record(stream, line)
 
     def settle(self, stream: Stream | None) -> None:
         found = self._deliveries.get(stream) if stream is not None else None

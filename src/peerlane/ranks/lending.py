@@ -184,6 +184,8 @@ class Loan:
             part, lease = self._part
             _device(part).backend.ranks.bring_to(part)
             lease.take_back(self.buffer)
+            if _device(part).backend.ranks.lateness == "lazy":  # what another machine's rank wrote before
+                _device(part).backend.ranks.far_bring()
         self.withdraw()
 
     def withdraw(self) -> None:

@@ -17,21 +17,26 @@ if TYPE_CHECKING:
     from peerlane.ranks.wire import Hello
     from peerlane.streams.notify import Notify
 
-_here: dict[str, Bank] = {}  # the banks that ranks 0 of this process offer, by the text of the handle
+_here: dict[str, Bank] = {}  # the banks that first ranks of this process offer, by the text of the handle
 
 
 class Membership:
     """A bank with a line for each rank, which it records when it leaves, and a watch on the others' processes.
 
-    Rank 0 makes the bank, and the others open it.  Behind these lines lies the board, on which ranks report what they
-    wait for.
+    The first rank of a machine makes the bank, and the others of the machine open it; the lines of ranks elsewhere
+    stay unused.  Behind these lines lies the board, on which ranks report what they wait for.  A rank elsewhere never
+    reports there, so no wait for it counts as one in vain.
 
     Parameters
     ----------
     device : Device
         This rank's device.
+    rank : int
+        This rank.
     hellos : sequence of Hello
         The first messages of all ranks.
+    here : sequence of int
+        The ranks of this machine, the first one first.
 
     Attributes
     ----------
@@ -39,51 +44,67 @@ class Membership:
         The watched processes, whose loss ends waits.
     board : WaitBoard
         On it the ranks report what they wait for while no operation of theirs can run.
-    turns : Turns
-        The rank's turns, which some schedules have the ranks take.
+    turns : Turns or None
+        The rank's turns, which some schedules have the ranks take; None if some ranks are on another machine.
+    here : frozenset of int
+        The ranks of this machine.
     """
 
     def __init__(
-        self, device: Device, hellos: Sequence[Hello], rank: int = 0, opened: Bank | None = None
+        self,
+        device: Device,
+        rank: int,
+        hellos: Sequence[Hello],
+        here: Sequence[int],
+        opened: Bank | None = None,
     ) -> None:
         self._ranks = device.backend.ranks
         self._bank = opened or self._ranks.create_bank(self._ranks.lines_of_board(len(hellos)))
-        self._device, self._rank = device, rank
+        self._device, self._rank, self._size = device, rank, len(hellos)
         self._lines: dict[int, Notify] = {}
         self._line(rank)
+        self.here = frozenset(here)
         own = hellos[rank].pid
-        others = [(other, hello.pid, hello.start) for other, hello in enumerate(hellos) if hello.pid != own]
+        others = [(each, hellos[each].pid, hellos[each].start) for each in here if hellos[each].pid != own]
+        self._others = sorted({pid for _, pid, _ in others})
         self.members = self._ranks.watch(self._bank, others)
         self.board = self._ranks.board(self._bank, rank)
-        self.turns = self._ranks.turns(self._bank, self.members, rank)
+        is_all = len(here) == len(hellos)
+        self.turns = self._ranks.turns(self._bank, self.members, rank) if is_all else None
 
     @classmethod
     def open(
-        cls, device: Device, rank: int, hellos: Sequence[Hello], text: str, seconds: float
+        cls,
+        device: Device,
+        rank: int,
+        hellos: Sequence[Hello],
+        here: Sequence[int],
+        text: str,
+        seconds: float,
     ) -> Membership:
-        """Open the bank of rank 0, in another process or in this one."""
-        if hellos[rank].pid == hellos[0].pid and text in _here:
-            return cls(device, hellos, rank, _here[text])
+        """Open the bank of the machine's first rank, in another process or in this one."""
+        first = here[0]
+        if hellos[rank].pid == hellos[first].pid and text in _here:
+            return cls(device, rank, hellos, here, _here[text])
 
         def check(count: int) -> None:
             if count != len(hellos):
                 raise BadHandle(
-                    f"Group: the message of rank 0 is impossible: its bank is for {count:,} ranks, and the group has "
-                    f"{len(hellos):,}",
+                    f"Group: the message of rank {first} is impossible: its bank is for {count:,} ranks, and the "
+                    f"group has {len(hellos):,}",
                     fault=Fault.FALSE_CLAIM,
                     call="Group",
                     detail=Refused(reason="false_claim", size=count, valid=len(hellos)),
                 )
 
         lines = device.backend.ranks.lines_of_board(len(hellos))
-        return cls(device, hellos, rank, open_bank("Group", device, text, lines, seconds, check))
+        return cls(device, rank, hellos, here, open_bank("Group", device, text, lines, seconds, check))
 
     @contextlib.contextmanager
-    def offered(self, device: Device, hellos: Sequence[Hello]) -> Iterator[str]:
-        """Let the other ranks open it during the block; yield the text that they need."""
-        pids = sorted({hello.pid for hello in hellos} - {hellos[0].pid})
+    def offered(self) -> Iterator[str]:
+        """Let the other ranks of the machine open it during the block; yield the text that they need."""
         told = self._lines.values()
-        with self._ranks.offer_bank(self, device, self._bank, len(hellos), pids, told) as handle:
+        with self._ranks.offer_bank(self, self._device, self._bank, self._size, self._others, told) as handle:
             text = bytes(handle).decode()
             _here[text] = self._bank
             try:
@@ -92,7 +113,7 @@ class Membership:
                 del _here[text]
 
     def has_left(self, rank: int) -> bool:
-        """Tell whether a rank has closed its group."""
+        """Tell whether a rank of this machine has closed its group."""
         return self._line(rank).recorded > 0
 
     def close(self) -> None:

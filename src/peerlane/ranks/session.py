@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend.facts import Caps
 from peerlane.devices.device import Device, devices
+from peerlane.diagnostics import event_log
 from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import check_memory, check_texts
@@ -25,11 +26,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank of a group: its process and its device."""
+    """A rank of a group: its process and its device.
+
+    Attributes
+    ----------
+    rank : int
+    pid : int
+        Its process's number on its own machine.
+    device : Device
+        This process's device of the same ordinal.
+    machine : str
+        The identity of its machine; ``PEERLANE_MACHINE`` there overrides it.
+    is_here : bool
+        Whether that is this process's machine.
+    """
 
     rank: int
     pid: int
     device: Device
+    machine: str
+    is_here: bool
+
+    @property
+    def pid_here(self) -> int:
+        """Its process's number on this machine; 0 if it is on another one."""
+        return self.pid if self.is_here else 0
 
 
 class Closing(Protocol):
@@ -207,9 +228,19 @@ class Session:
                 self.device.peers.add(peer)
 
     def _offered(self, peer: int, memories: Memories) -> dict[str, Buffer | Shared]:
-        """Return the memories for a peer, by tag: as handles, or within one process the buffers themselves."""
-        pid = self.members[peer].pid
+        """Return the memories for a peer, by tag.
+
+        They are handles, or the buffers themselves if the peer is in this process or on another machine.
+        """
+        pid = self.members[peer].pid_here
         with self._lock:
+            if not pid:
+                if (
+                    event_log.active
+                ):  # the bytes get blocks of their own now, not when the peer has noted theirs
+                    for loan in memories.values():
+                        loan.offer([])
+                return {tag: loan.part(lent_by(self.rank, tag)) for tag, loan in memories.items()}
             if pid == self._pid:
                 return {tag: loan.here(lent_by(self.rank, tag)) for tag, loan in memories.items()}
             lent = {tag: (loan.offer([pid]), loan.buffer.size) for tag, loan in memories.items()}

@@ -9,9 +9,10 @@ from typing import Any
 
 from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.ranks.lending import LONGEST_HANDLE, Terms
+from peerlane.support.machine_identity import LONGEST_MACHINE, is_machine
 from peerlane.support.records import dataclass
 
-PROTOCOL = 3
+PROTOCOL = 4
 MOST_NOTIFIES = 1024
 MAX_TAG = 255
 
@@ -30,6 +31,8 @@ class Hello:
         Its process and that one's start time in clock ticks, and the ordinal of its device.
     mode : str
         The kind of the group's notifies.
+    machine : str
+        The identity of its machine.
     """
 
     protocol: int
@@ -38,6 +41,7 @@ class Hello:
     start: int
     device: int
     mode: str
+    machine: str
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -51,7 +55,7 @@ class Hello:
         BadHandle
             ``HANDLE_VERSION``: it has another version.  ``FALSE_CLAIM``: it is not such a message.
         """
-        found = _object(call, rank, content)
+        found = object_in(call, rank, content)
         protocol = found.get("protocol")
         if protocol != PROTOCOL:
             raise BadHandle(
@@ -61,13 +65,17 @@ class Hello:
                 call=call,
                 detail=Refused(reason="other_version", rank=rank, version=protocol, own_version=PROTOCOL),
             )
+        machine = text_in(call, rank, found, "machine", LONGEST_MACHINE)
+        if not is_machine(machine):
+            raise no_words(call, rank, "machine")
         return cls(
             PROTOCOL,
-            _text(call, rank, found, "node", 64),
-            _number(call, rank, found, "pid", 1, 1 << 31),
-            _number(call, rank, found, "start", 0, 1 << 63),
-            _number(call, rank, found, "device", 0, 1 << 20),
-            _text(call, rank, found, "mode", 16),
+            text_in(call, rank, found, "node", 64),
+            number_in(call, rank, found, "pid", 1, 1 << 31),
+            number_in(call, rank, found, "start", 0, 1 << 63),
+            number_in(call, rank, found, "device", 0, 1 << 20),
+            text_in(call, rank, found, "mode", 16),
+            machine,
         )
 
 
@@ -120,57 +128,57 @@ class Invitation:
         BadHandle
             ``FALSE_CLAIM``: it is not such a message.
         """
-        found = _object(call, rank, content)
+        found = object_in(call, rank, content)
         listed = found.get("memories")
         if not isinstance(listed, dict) or not all(len(tag) <= MAX_TAG for tag in listed):
-            raise _no_words(call, rank, "memories")
+            raise no_words(call, rank, "memories")
         memories = {}
         for tag, each in listed.items():
             if not isinstance(each, list) or len(each) != 3:
-                raise _no_words(call, rank, "memories")
+                raise no_words(call, rank, "memories")
             entry = {"handle": each[0], "size": each[1]}
             terms = Terms.decode(each[2])
             if terms is None and each[2] is not None:
-                raise _no_words(call, rank, "memories")
+                raise no_words(call, rank, "memories")
             memories[tag] = Shared(
-                _text(call, rank, entry, "handle", LONGEST_HANDLE),
-                _number(call, rank, entry, "size", 0, 1 << 62),
+                text_in(call, rank, entry, "handle", LONGEST_HANDLE),
+                number_in(call, rank, entry, "size", 0, 1 << 62),
                 terms,
             )
         return cls(
-            _number(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
-            _text(call, rank, found, "bank", LONGEST_HANDLE),
+            number_in(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
+            text_in(call, rank, found, "bank", LONGEST_HANDLE),
             memories,
-            _number(call, rank, found, "token", 0, 1 << 62),
-            _text(call, rank, found, "held", LONGEST_HANDLE),
+            number_in(call, rank, found, "token", 0, 1 << 62),
+            text_in(call, rank, found, "held", LONGEST_HANDLE),
         )
 
 
-def _object(call: str, rank: int, content: bytes) -> dict[str, Any]:
+def object_in(call: str, rank: int, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content.decode())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise _no_words(call, rank, "all of it")
+        raise no_words(call, rank, "all of it")
     return found
 
 
-def _number(call: str, rank: int, found: Mapping[str, Any], name: str, least: int, end: int) -> int:
+def number_in(call: str, rank: int, found: Mapping[str, Any], name: str, least: int, end: int) -> int:
     value = found.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
-        raise _no_words(call, rank, name)
+        raise no_words(call, rank, name)
     return value
 
 
-def _text(call: str, rank: int, found: Mapping[str, Any], name: str, longest: int) -> str:
+def text_in(call: str, rank: int, found: Mapping[str, Any], name: str, longest: int) -> str:
     value = found.get(name)
     if not isinstance(value, str) or len(value) > longest or not value.isascii():
-        raise _no_words(call, rank, name)
+        raise no_words(call, rank, name)
     return value
 
 
-def _no_words(call: str, rank: int, name: str) -> BadHandle:
+def no_words(call: str, rank: int, name: str) -> BadHandle:
     return BadHandle(
         f"{call}: the message of rank {rank} is not one of this protocol ({name}); the rank may be broken, hostile, "
         "or of another version of peerlane",

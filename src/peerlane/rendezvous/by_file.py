@@ -1,4 +1,4 @@
-"""Rank 0 tells the other ranks the rendezvous's address in a file, whose name is made of the launcher's variables."""
+"""A rank tells the others of its machine the rendezvous's address in a file, named after the launcher's variables."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peerlane.errors import Refused, WaitTimeout
+from peerlane.rendezvous.whereabouts import LONGEST
 from peerlane.support.processes import parent_of, start_time
 from peerlane.support.runtime_directory import runtime_directory
 
-_LONGEST = 8192
+_LONGEST = LONGEST + 64
 _STEP = 0.01
 
 
 class MeetingFile:
-    """The file in which rank 0 of a job leaves a message for the other ranks.
+    """The file in which rank 0 of a job, or a machine's first rank, leaves a message for the other ranks.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ class MeetingFile:
         temporary.replace(self._path)
         self._mine = message
 
-    def read(self, call: str, timeout: float) -> bytes:
-        """Wait for rank 0's message; ignore one of a process that has ended.
+    def read(self, call: str, timeout: float, *, whose: str = "rank 0") -> bytes:
+        """Wait for the message; ignore one of a process that has ended.  ``whose``: who writes it, for the text.
 
         Raises
         ------
@@ -65,10 +66,12 @@ class MeetingFile:
                 return message
             if time.monotonic() >= deadline:
                 raise WaitTimeout(
-                    f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on "
-                    "one machine, by one user? Else pass rendezvous='tcp://host:port' to all",
+                    f"{call}: {whose} did not come within {timeout:g} s; are all ranks of this machine started by "
+                    "one launcher, by one user? Else pass rendezvous='tcp://host:port' to all",
                     call=call,
-                    detail=Refused(reason="wait_timeout", ranks=(0,), seconds=timeout),
+                    detail=Refused(
+                        reason="wait_timeout", ranks=(0,) if whose == "rank 0" else (), seconds=timeout
+                    ),
                 )
             time.sleep(_STEP)
 

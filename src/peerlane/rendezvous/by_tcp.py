@@ -1,4 +1,4 @@
-"""Rank 0 tells the other ranks the rendezvous's address over TCP; nothing else goes over TCP."""
+"""Rank 0 tells the other ranks over TCP where the rendezvous is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ import struct
 import time
 from urllib.parse import urlsplit
 
-from peerlane.errors import BadArgument, BadHandle, Busy, Error, Fault, InvalidValue, Refused, WaitTimeout
+from peerlane.errors import (
+    AccessDenied,
+    BadArgument,
+    BadHandle,
+    Busy,
+    Error,
+    Fault,
+    InvalidValue,
+    Refused,
+    WaitTimeout,
+)
+from peerlane.rendezvous.whereabouts import LONGEST, Whereabouts
+from peerlane.support.machine_identity import LONGEST_MACHINE
 from peerlane.support.timeouts import SLICE_SECONDS
 
-_HELLO = struct.Struct("<8sII")  # magic, rank, size
+_HELLO = struct.Struct(f"<II{LONGEST_MACHINE}s")  # behind the magic: rank, size, machine
 _ANSWER = struct.Struct("<8sI")  # magic, bytes that follow
-_MAGIC = b"PLgroup1"
-_LONGEST = 8192
+_KIND, _MAGIC = b"PLgroup", b"PLgroup2"
 _STEP = 0.02  # seconds between two tries to connect
 _PATIENCE = 5.0  # seconds for a client that connected and sends nothing
 
@@ -37,11 +48,13 @@ def parse(call: str, address: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: float) -> None:
-    """Listen, and send the message to every other rank.
+def tell(call: str, host: str, port: int, size: int, said: Whereabouts, timeout: float) -> None:
+    """Listen, and tell every other rank where the rendezvous is.
 
     Raises
     ------
+    AccessDenied
+        A rank comes from another machine, and the rendezvous serves this one only.
     Busy
         Another process listens at the address.
     InvalidValue
@@ -69,19 +82,27 @@ def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: fl
                     ),
                 )
             listener.settimeout(min(left, SLICE_SECONDS))
+            found: tuple[int, str] | None = None
             with contextlib.suppress(OSError), listener.accept()[0] as line:
-                _answer(call, line, size, missing, message, min(left, _PATIENCE))
+                found = _answer(call, line, size, missing, said, min(left, _PATIENCE))
+            if found is not None and found[1] != said.machine and not said.port:
+                raise no_way(call, f"rank {found[0]}", found[1], said.machine)
 
 
 def _answer(
-    call: str, line: socket.socket, size: int, missing: set[int], message: bytes, patience: float
-) -> None:
-    hello = _received(line, _HELLO.size, time.monotonic() + patience)
+    call: str, line: socket.socket, size: int, missing: set[int], said: Whereabouts, patience: float
+) -> tuple[int, str] | None:
+    """Answer a rank; return it and its machine, None if the other end is not a rank."""
+    ends = time.monotonic() + patience
+    magic = _received(line, len(_MAGIC), ends)
+    if magic != _MAGIC:  # not one of the ranks: any process may connect
+        if magic is not None and magic.startswith(_KIND):  # a rank of another version, which says so
+            line.sendall(_ANSWER.pack(_MAGIC, 0))
+        return None
+    hello = _received(line, _HELLO.size, ends)
     if hello is None:
-        return
-    magic, rank, says = _HELLO.unpack(hello)
-    if magic != _MAGIC:
-        return  # not one of the ranks: any process may connect
+        return None
+    rank, says, machine = _HELLO.unpack(hello)
     if says != size:
         raise InvalidValue(
             f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}",
@@ -95,12 +116,26 @@ def _answer(
             call=call,
             detail=Refused(reason="rank_taken", rank=rank, size=size),
         )
+    message = said.encode()
     line.sendall(_ANSWER.pack(_MAGIC, len(message)) + message)
     missing.discard(rank)
+    return rank, machine.rstrip(b"\0").decode("ascii", "replace")
 
 
-def ask(call: str, host: str, port: int, rank: int, size: int, timeout: float) -> bytes:
-    """Return rank 0's message.
+def no_way(call: str, who: str, machine: str, own: str) -> AccessDenied:
+    """Return the error for a rank of another machine that the rendezvous does not serve."""
+    return AccessDenied(
+        f"{call}: {who} is on machine {machine!r}, and this rank on {own!r}: ranks of several machines need a "
+        "secret, for anybody can reach a port: set PEERLANE_SECRET to the same 16 bytes or more in all ranks; "
+        "PEERLANE_MACHINE is the name of a machine, if these two are one",
+        fault=Fault.PEER_UNREACHABLE,
+        call=call,
+        detail=Refused(reason="no_secret", who=who, machine=machine, own_machine=own),
+    )
+
+
+def ask(call: str, host: str, port: int, rank: int, size: int, machine: str, timeout: float) -> Whereabouts:
+    """Return where rank 0 says that the rendezvous is; ``machine``: this rank's.
 
     Raises
     ------
@@ -114,10 +149,11 @@ def ask(call: str, host: str, port: int, rank: int, size: int, timeout: float) -
     while (left := deadline - time.monotonic()) > 0:
         try:
             with socket.create_connection((host, port), timeout=left) as line:
-                line.sendall(_HELLO.pack(_MAGIC, rank, size))
+                line.sendall(_MAGIC + _HELLO.pack(rank, size, machine.encode()))
                 head = _received(line, _ANSWER.size, deadline)
                 if head is not None:
-                    return _told(call, host, port, head, line, deadline)
+                    body = _told(call, host, port, head, line, deadline)
+                    return Whereabouts.decode(call, "rank 0", body)
                 reason = "it ended the connection"
         except OSError as error:
             reason = error.strerror or str(error)
@@ -133,7 +169,7 @@ def ask(call: str, host: str, port: int, rank: int, size: int, timeout: float) -
 
 def _told(call: str, host: str, port: int, head: bytes, line: socket.socket, deadline: float) -> bytes:
     magic, length = _ANSWER.unpack(head)
-    body = _received(line, length, deadline) if magic == _MAGIC and length <= _LONGEST else None
+    body = _received(line, length, deadline) if magic == _MAGIC and length <= LONGEST else None
     if body is None:
         raise BadHandle(
             f"{call}: the process that answers at tcp://{host}:{port} is not a rank 0 of this version of peerlane",
@@ -165,10 +201,11 @@ def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None
 
 
 def listen(call: str, host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raise Busy or InvalidValue."""
+    """Return a socket that listens, at ``"::"`` for IPv4 too; raise Busy or InvalidValue."""
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(where[:2], family=family)
+        both = where[0] == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(where[:2], family=family, dualstack_ipv6=both)
     except OSError as error:
         kind: type[Error] = Busy if error.errno == errno.EADDRINUSE else InvalidValue
         raise kind(

@@ -258,10 +258,16 @@ class Loop(ABC):
     def serve(self) -> None:
         """Serve until `end` is called."""
         while not self._is_ending:
-            for key, _ in self._selector.select(self._next_deadline()):
-                key.data()
-            self._expire()
+            self.turn(self._next_deadline())
         self.release()
+
+    def turn(self, seconds: float | None) -> bool:
+        """Do what comes, after a wait of at most so long; tell whether anything came."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            key.data()
+        self._expire()
+        return bool(ready)
 
     def release(self) -> None:
         """Drop all connections and close all descriptors."""
@@ -380,6 +386,10 @@ class Loop(ABC):
     @abstractmethod
     def why_waiting(self, connection: Connection) -> tuple[str, list[int]]:
         """Return a text with what a connection still waits for, and the ranks that could end the wait."""
+
+    @abstractmethod
+    def when_left(self, told: Callable[[], None]) -> None:
+        """Call ``told`` in the serving thread once this serves nobody any more."""
 
     @abstractmethod
     def on_death(self, pid: int) -> None:

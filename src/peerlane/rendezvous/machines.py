@@ -123,6 +123,8 @@ class Machine(Line):
         What the relay calls its machine; before that, its address.
     waiting : dict
         The requests that have no answer yet, by their numbers.
+    has_joined : bool
+        Whether the relay has said what it calls its machine.
     """
 
     def __init__(
@@ -130,17 +132,17 @@ class Machine(Line):
     ) -> None:
         self.loop, self.name, self._address = loop, address, address
         self.waiting: dict[int, Relayed] = {}
-        self._has_joined = False
+        self.has_joined = False
         link = Link(secret, is_hub=True, longest=_LONGEST)
         super().__init__(accepted, link, loop, unreachable)
         self._write(link.begin())
 
     def hear(self, frame: Frame) -> None:
-        if frame.kind is Kind.JOIN and not self._has_joined and len(frame.body) <= MOST_NAME:
-            self._has_joined = True
+        if frame.kind is Kind.JOIN and not self.has_joined and len(frame.body) <= MOST_NAME:
+            self.has_joined = True
             self.name = frame.body.decode(errors="replace") or self._address
             self.send(Kind.WELCOME, 0, SIZE.pack(self.loop.size))
-        elif not self._has_joined:
+        elif not self.has_joined:
             raise BadLink("forged", f"it sends a frame of kind {frame.kind} before it has joined")
         elif frame.kind is Kind.REQUEST:
             self._ask(frame)
@@ -189,6 +191,6 @@ class Machine(Line):
             request.close()
 
     def lost(self, why: str) -> None:
-        if not self._has_joined:
+        if not self.has_joined:
             log.warning("refused a connection from %s: %s", self._address, why)
         self.loop.lose_machine(self, why)

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from peerlane.errors import BadHandle, Error, Fault, InvalidValue, Refused, Unsupported, WaitTimeout
+from peerlane.errors import AccessDenied, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.rendezvous import by_file, by_tcp
+from peerlane.rendezvous.by_machines import LINGER_SECONDS, line_of_job, relay, secret_of, told_as
 from peerlane.rendezvous.client import Rendezvous
+from peerlane.rendezvous.launchers import Told, told
 from peerlane.rendezvous.server import RendezvousServer
+from peerlane.rendezvous.serving import Serving
+from peerlane.rendezvous.whereabouts import Whereabouts
+from peerlane.support.machine_identity import own_machine
 
 Exchange: TypeAlias = "Callable[[bytes], list[bytes]]"
 
-_MAGIC = b"peerlane rendezvous 1\n"
-_LONGEST = 4096
 _counts: Counter[tuple[str, ...]] = Counter()  # the number of meetings, by place, name and rank
+_lines: dict[tuple[int, str, int], Rendezvous] = {}  # of launchers, by process, address and rank
 _lock = threading.Lock()
-
-_LINGER = 5.0  # seconds: other ranks may still need the rendezvous when rank 0 ends
-#: By launcher, its variables for (rank, size, ranks on this machine, rank on this machine), and those that identify a
-#: job.  MPICH has none of the latter, but its ranks have a common ancestor.
-_LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
-    (
-        ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
-        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
-    ),
-    (
-        (
-            "OMPI_COMM_WORLD_RANK",
-            "OMPI_COMM_WORLD_SIZE",
-            "OMPI_COMM_WORLD_LOCAL_SIZE",
-            "OMPI_COMM_WORLD_LOCAL_RANK",
-        ),
-        ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
-    ),
-    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"), ()),
-    (
-        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"),
-        ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    ),
-)
 
 
 @dataclass
@@ -69,11 +51,11 @@ class Meeting:
     owns_line: bool = True
     counted: tuple[str, ...] = ()
     is_agreed: bool = False
-    server: RendezvousServer | None = None
+    server: Serving[Any] | None = None
     place: by_file.MeetingFile | None = None
 
-    def close(self, seconds: float = _LINGER) -> None:
-        """Leave; rank 0 serves until the others have left too, at most for ``seconds``."""
+    def close(self, seconds: float = LINGER_SECONDS) -> None:
+        """Leave; a rank that serves others goes on until they have left too, at most for ``seconds``."""
         try:
             if self.owns_line:
                 self.line.close()
@@ -90,16 +72,7 @@ class Meeting:
         """
         if isinstance(error, WaitTimeout) and not self.is_agreed and self.counted:
             _take_back(self.counted, self.number)
-        self.close(_LINGER if isinstance(error, Error) else 0.0)
-
-
-@dataclass(frozen=True)
-class _Told:
-    rank: int
-    size: int
-    local_rank: int
-    job: tuple[str, ...]
-    variable: str = ""  # the variable that has the rank
+        self.close(LINGER_SECONDS if isinstance(error, Error) else 0.0)
 
 
 def meet(
@@ -123,7 +96,7 @@ def meet(
     how : Rendezvous, str, callable or None
         One of these: an open rendezvous; ``"tcp://host:port"``, where rank 0 listens during the call; a callable that
         each rank calls once, with bytes, and that returns the bytes of all ranks, in their order; or None, for ranks
-        that ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` started on one machine.
+        that ``peerlane launch``, ``torchrun``, ``mpirun`` or ``srun`` started.
     name : str
         Identifies the meeting among those of one launcher or rendezvous.  Meetings of one name are told apart by
         their order, which must be the same in all ranks.
@@ -136,8 +109,8 @@ def meet(
         This rank or the size is unknown, or the address is impossible; or ``BAD_CONFIG``.
     WaitTimeout
         A rank did not come in time.
-    Unsupported
-        The ranks are on several machines.
+    AccessDenied
+        The ranks are on several machines and have no secret, or not the same one; or a callable brings them together.
     """
     if isinstance(how, Rendezvous):
         _check_same(call, rank, size, how.rank, how.size)
@@ -150,42 +123,45 @@ def meet(
     if how is None:
         return _by_launcher(call, me, name, timeout, environ)
     if isinstance(how, str):
-        return _by_address(call, me, how, timeout)
+        return _by_address(call, me, how, timeout, environ)
     if not callable(how):
         raise TypeError(
             f"{call}: rendezvous must be a Rendezvous, an address, a callable or None, not {type(how).__name__}"
         )
-    return _by_exchange(call, me, how)
+    return _by_exchange(call, me, how, environ)
 
 
-def _told(environ: Mapping[str, str], *, needs_all: bool = True) -> _Told | None:
-    """Return a launcher's variables for this process, None without a launcher.
+def line_of_launcher(call: str, timeout: float, environ: Mapping[str, str] = os.environ) -> Rendezvous | None:
+    """Return this process's client of the rendezvous that all machines of its launcher's job share.
 
-    ``needs_all``: all its ranks must be on this machine.  Not so for a group of some of them.
+    It stays open until the process ends.  None: there is no launcher, it does not say that the ranks are on several
+    machines, or they have no secret.
+
+    Raises
+    ------
+    Error
+        As :func:`~peerlane.rendezvous.by_machines.line_of_job`.
     """
-    for (rank, size, local_size, local_rank), job in _LAUNCHERS:
-        values = [environ.get(each, "") for each in (rank, size)]
-        if not all(value.isascii() and value.isdigit() and len(value) < 8 for value in values):
-            continue
-        here, local = (environ.get(each, "") for each in (local_size, local_rank))
-        if needs_all and here.isdigit() and int(here) != int(values[1]):
-            raise Unsupported(
-                f"Group: {local_size} is {here} and {size} is {values[1]}: the ranks are on several machines, and a "
-                "group is of one",
-                detail=Refused(reason="several_machines", size=int(values[1]), local_size=int(here)),
-            )
-        number = int(local) if local.isdigit() and len(local) < 8 else int(values[0])
-        found = tuple(environ.get(each, "") for each in job)
-        return _Told(int(values[0]), int(values[1]), number, found, rank)
-    return None
+    found = told(environ)
+    if found is None or not found.spans:
+        return None
+    address = environ.get("PEERLANE_RENDEZVOUS")
+    if address is None:
+        return line_of_job(call, found, timeout, environ) if secret_of(environ) else None
+    key = os.getpid(), address, found.rank
+    with _lock:
+        if key not in _lines:
+            _lines[key] = Rendezvous.from_environment(environ)
+            atexit.register(_lines[key].close)
+        return _lines[key]
 
 
-def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, str]) -> _Told:
+def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, str]) -> Told:
     for word, value in (("rank", rank), ("size", size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise TypeError(f"{call}: {word} must be an int or None, not {type(value).__name__}")
-    told = _told(environ) if rank is None or size is None else None
-    if told is None and (rank is None or size is None):
+    found = told(environ) if rank is None or size is None else None
+    if found is None and (rank is None or size is None):
         raise InvalidValue(
             f"{call}: neither arguments nor a launcher give this process's rank and size; pass both, or start the "
             "program with `peerlane launch -n N`, torchrun or mpirun",
@@ -193,16 +169,17 @@ def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, st
             call=call,
             detail=Refused(reason="not_told", rank=rank, size=size),
         )
-    found_rank = rank if rank is not None else told.rank if told else 0
-    found_size = size if size is not None else told.size if told else 0
+    found_rank = rank if rank is not None else found.rank if found else 0
+    found_size = size if size is not None else found.size if found else 0
     if not 1 <= found_size <= 1024 or not 0 <= found_rank < found_size:
         raise InvalidValue(
             f"{call}: rank is {found_rank} of {found_size}; valid are sizes of 1 to 1,024 and ranks from 0",
             call=call,
             detail=Refused(reason="bad_rank", rank=found_rank, size=found_size, most=1024),
         )
-    local = told.local_rank if told else found_rank
-    return _Told(found_rank, found_size, local, *((told.job, told.variable) if told else ((),)))
+    if found is None:
+        return Told(found_rank, found_size, found_rank)
+    return replace(found, rank=found_rank, size=found_size)
 
 
 def _check_same(call: str, rank: int | None, size: int | None, has_rank: int, has_size: int) -> None:
@@ -228,17 +205,20 @@ def _take_back(where: tuple[str, ...], number: int) -> None:
 
 
 def _by_line(line: Rendezvous, name: str, environ: Mapping[str, str]) -> Meeting:
-    told = _told(environ, needs_all=False)
+    found = told(environ)
+    return _at_line(line, found.local_rank if found else line.rank, name)
+
+
+def _at_line(line: Rendezvous, local_rank: int, name: str) -> Meeting:
     where = line.address, name, str(line.rank)
-    local_rank = told.local_rank if told else line.rank
     return Meeting(line, local_rank, _count(*where), owns_line=False, counted=where)
 
 
-def _by_exchange(call: str, me: _Told, exchange: Exchange) -> Meeting:
+def _by_exchange(call: str, me: Told, exchange: Exchange, environ: Mapping[str, str]) -> Meeting:
+    machine = own_machine(environ)
     server = RendezvousServer(me.size) if me.rank == 0 else None
     try:
-        mine = _MAGIC + server.address.encode() if server else b""
-        found = exchange(mine)
+        found = exchange(Whereabouts(machine, server.address if server else "").encode())
         if not isinstance(found, (list, tuple)) or len(found) != me.size:
             said = f"{len(found)} values" if isinstance(found, (list, tuple)) else type(found).__name__
             raise InvalidValue(
@@ -246,34 +226,77 @@ def _by_exchange(call: str, me: _Told, exchange: Exchange) -> Meeting:
                 call=call,
                 detail=Refused(reason="wrong_exchange", returned=said, ranks=me.size),
             )
-        return Meeting(Rendezvous(_address(call, found[0]), me.rank, me.size), me.local_rank, server=server)
+        places = [
+            Whereabouts.decode(call, f"rank {rank}", each, serves=rank == 0)
+            for rank, each in enumerate(found)
+        ]
+        for rank, place in enumerate(places):
+            if place.machine != machine:
+                raise AccessDenied(
+                    f"{call}: rank {rank} is on machine {place.machine!r}, and this rank on {machine!r}: a callable "
+                    "brings the ranks of one machine together; for several pass rendezvous='tcp://host:port' to all "
+                    "ranks and set PEERLANE_SECRET",
+                    fault=Fault.PEER_UNREACHABLE,
+                    call=call,
+                    detail=Refused(
+                        reason="several_machines", rank=rank, machine=place.machine, own_machine=machine
+                    ),
+                )
+        return Meeting(Rendezvous(places[0].address, me.rank, me.size), me.local_rank, server=server)
     except BaseException:
         if server:
             server.close()
         raise
 
 
-def _by_address(call: str, me: _Told, address: str, timeout: float) -> Meeting:
+def _by_address(call: str, me: Told, address: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
     host, port = by_tcp.parse(call, address)
+    machine, secret = own_machine(environ), secret_of(environ)
     if me.rank != 0:
-        found = by_tcp.ask(call, host, port, me.rank, me.size, timeout)
-        return Meeting(Rendezvous(_address(call, found), me.rank, me.size), me.local_rank)
-    server = RendezvousServer(me.size)
+        return _by_asking(call, me, (host, port), machine, secret, timeout)
+    # The port of the address is needed again by the next group.
+    others = f"{host}:0" if secret else None
+    server = told_as(
+        f"{call}: rank 0 cannot serve other machines",
+        call,
+        lambda: RendezvousServer(me.size, machines=others, secret=secret),
+    )
     try:
-        by_tcp.tell(call, host, port, me.size, _MAGIC + server.address.encode(), timeout)
+        said = Whereabouts(machine, server.address, server.machines[1] if server.machines else 0)
+        by_tcp.tell(call, host, port, me.size, said, timeout)
         return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server)
     except BaseException:
         server.close()
         raise
 
 
-def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
+def _by_asking(
+    call: str, me: Told, where: tuple[str, int], machine: str, secret: bytes | None, timeout: float
+) -> Meeting:
+    ends = time.monotonic() + timeout
+    found = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout)
+    if found.machine == machine:
+        return Meeting(Rendezvous(found.address, me.rank, me.size), me.local_rank)
+    if not found.port or secret is None:
+        raise by_tcp.no_way(call, "rank 0", found.machine, machine)
+    left = max(0.1, ends - time.monotonic())
+    own = relay(call, where[0], found.port, secret, left)
+    try:
+        return Meeting(Rendezvous(own.address, me.rank, me.size), me.local_rank, server=own)
+    except BaseException:
+        own.close()
+        raise
+
+
+def _by_launcher(call: str, me: Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
+    if me.spans:
+        return _at_line(line_of_job(call, me, timeout, environ), me.local_rank, name)
     # MASTER_PORT of these launchers must not be used: torch listens there.
     is_others = environ.get("TORCHELASTIC_RUN_ID") or environ.get("PEERLANE_RENDEZVOUS")
     if me.variable and not is_others and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-        return _by_address(call, me, address, timeout)
-    where = "", name, str(me.size), str(me.rank)
+        return _by_address(call, me, address, timeout, environ)
+    machine, where = own_machine(environ), ("", name, str(me.size), str(me.rank))
     number = _count(*where)
     place = by_file.MeetingFile(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
     if me.rank != 0:
@@ -282,28 +305,14 @@ def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mappi
         except WaitTimeout:
             _take_back(where, number)
             raise
-        line = Rendezvous(_address(call, found), me.rank, me.size)
+        line = Rendezvous(Whereabouts.decode(call, "rank 0", found).address, me.rank, me.size)
         return Meeting(line, me.local_rank, number, counted=where)
     server = RendezvousServer(me.size)
     try:
-        place.write(_MAGIC + server.address.encode())
+        place.write(Whereabouts(machine, server.address).encode())
         line = Rendezvous(server.address, 0, me.size)
         return Meeting(line, me.local_rank, number, counted=where, server=server, place=place)
     except BaseException:
         place.close()
         server.close()
         raise
-
-
-def _address(call: str, found: object) -> str:
-    """Return the address in rank 0's message, which may be any bytes."""
-    if isinstance(found, (bytes, bytearray)) and bytes(found[: len(_MAGIC)]) == _MAGIC:
-        rest = bytes(found[len(_MAGIC) :])
-        if 0 < len(rest) <= _LONGEST and b"\0" not in rest:
-            return os.fsdecode(rest)
-    raise BadHandle(
-        f"{call}: rank 0's message is not the address of a rendezvous of this version of peerlane",
-        fault=Fault.HANDLE_VERSION,
-        call=call,
-        detail=Refused(reason="no_address"),
-    )

@@ -95,9 +95,12 @@ class Meeting:
         one.presence, one.has_left = _Presence.EXPECTED, False
         return ""
 
-    def put(self, rank: int, key: str, value: bytes) -> None:
-        """Store a value that was charged, and answer the requests that wait for it."""
-        if self.reports.hear(key, value):
+    def put(self, rank: int, key: str, value: bytes, where: str = "") -> None:
+        """Store a value that was charged, and answer the requests that wait for it.
+
+        ``where`` is the name of the rank's machine, empty for the server's.
+        """
+        if self.reports.hear(key, value, where):
             self.charge(rank, -cost(key, len(value)))
             return
         self.delete(key)

@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from selectors import EVENT_READ
 
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
@@ -29,6 +29,11 @@ class MeetingLoop(ServingMachines):
         As `Loop` has them.
     follow : bool
         Count a rank as lost if its process ends with a rendezvous open.
+
+    Attributes
+    ----------
+    on_lost_machine : callable, optional
+        Called with the name of a machine that is lost, and the reason.
     """
 
     def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
@@ -37,6 +42,7 @@ class MeetingLoop(ServingMachines):
         self.hangs = Hangs(self.meeting, self._requests_of)
         self.machines: set[Machine] = set()
         self.relayed: set[Relayed] = set()
+        self.on_lost_machine: Callable[[str, str], None] | None = None
         self._follow = follow
         self._members: dict[
             int | Elsewhere, Counter[int]
@@ -73,6 +79,9 @@ class MeetingLoop(ServingMachines):
         if self._links is not None:
             self._links.close()
 
+    def when_left(self, told: Callable[[], None]) -> None:
+        self.meeting.when_left(told)
+
     def withdraw(self, connection: Connection | Relayed) -> None:
         self.meeting.withdraw(connection)
 
@@ -98,7 +107,9 @@ class MeetingLoop(ServingMachines):
     def carry_out(self, connection: Connection | Relayed) -> None:
         operation, rank = connection.operation, connection.rank
         if operation is Operation.PUT:
-            self.meeting.put(rank, connection.key, connection.value)
+            pid = connection.pid
+            where = pid.machine.name if isinstance(pid, Elsewhere) else ""
+            self.meeting.put(rank, connection.key, connection.value, where)
             connection.answer(Status.OK, [])
         elif operation is Operation.GET:
             self.meeting.get(connection)
@@ -176,3 +187,5 @@ class MeetingLoop(ServingMachines):
             for rank, opened in self._members.pop(pid).items():
                 if opened > 0:
                     self.meeting.lose(rank, f"rank {rank} (pid {pid}) is lost: {why}")
+        if self.on_lost_machine is not None and machine.has_joined:
+            self.on_lost_machine(machine.name, why)

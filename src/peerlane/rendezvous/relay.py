@@ -7,7 +7,8 @@ import itertools
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from peerlane.errors import AccessDenied, BadHandle, Error, Fault, Refused, WaitTimeout
 from peerlane.rendezvous import frames
@@ -57,16 +58,24 @@ class RelayLoop(Loop):
         As `Loop` has them.
     where : str
         The server's address, for texts.
+
+    Attributes
+    ----------
+    on_loss : callable, optional
+        Called in the serving thread, with the reason, when the server is lost.
     """
 
     def __init__(self, listener: socket.socket, size: int, where: str) -> None:
         super().__init__(listener, size)
         self._where = where
+        self.on_loss: Callable[[str], None] | None = None
         self._hub: Hub | None = None
         self._why = ""
         self._numbers = itertools.count(1)
         self._asked: dict[int, Connection] = {}
         self._by_connection: dict[Connection, int] = {}
+        self._open: Counter[int] = Counter()  # how many rendezvous a process has open
+        self._when_left: list[Callable[[], None]] = []
 
     def serve_by(
         self, connected: socket.socket, link: Link, unreachable: float, more: Iterable[Frame]
@@ -132,6 +141,27 @@ class RelayLoop(Loop):
             starts = itertools.accumulate(lengths, initial=at)
             values = [body[start : start + length] for start, length in zip(starts, lengths, strict=False)]
             connection.answer(answer.status, values, answer.lost)
+            if answer.status is Status.OK:
+                self._count(connection)
+
+    def _count(self, connection: Connection) -> None:
+        """Count a process's open rendezvous, when the server has opened or closed one."""
+        if connection.operation is Operation.OPEN:
+            self._open[connection.pid] += 1
+        elif connection.operation is Operation.CLOSE:
+            self._open[connection.pid] -= 1
+            self._tell_if_left()
+
+    def when_left(self, told: Callable[[], None]) -> None:
+        """Call ``told`` once no process of this machine has a rendezvous open, or the server is lost."""
+        self._when_left.append(told)
+        self._tell_if_left()
+
+    def _tell_if_left(self) -> None:
+        if self._why or not any(opened > 0 for opened in self._open.values()):
+            told, self._when_left = self._when_left, []
+            for each in told:
+                each()
 
     def withdraw(self, connection: Connection) -> None:
         number = self._by_connection.pop(connection, None)
@@ -146,6 +176,8 @@ class RelayLoop(Loop):
     def on_death(self, pid: int) -> None:
         if self._hub is not None:
             self._hub.send(Kind.DIED, 0, PID.pack(pid))
+        self._open.pop(pid, None)
+        self._tell_if_left()
 
     def end_all(self, why: str) -> None:
         """Answer all that wait, and all that come, that the server is lost."""
@@ -153,6 +185,9 @@ class RelayLoop(Loop):
         asked, self._asked, self._by_connection = self._asked, {}, {}
         for connection in asked.values():
             self._refuse(connection)
+        self._tell_if_left()
+        if self.on_loss is not None:
+            self.on_loss(why)
 
     def _refuse(self, connection: Connection) -> None:
         text = f"the rendezvous at {self._where} is lost: {self._why}"
@@ -175,6 +210,11 @@ class RendezvousRelay(Serving[RelayLoop]):
         Seconds to wait for the server.
     unreachable : float
         Seconds of silence after which the server's machine counts as lost, from 0.5.
+    name : str, optional
+        What the server calls this machine in texts; the host's name by default.
+    start : bool
+        Begin to serve at once.  A process that forks its ranks passes False, forks, calls `serve_now` meanwhile, so
+        that this machine is not silent, and then calls `start`.
 
     Attributes
     ----------
@@ -204,22 +244,37 @@ class RendezvousRelay(Serving[RelayLoop]):
         secret: bytes | None,
         timeout: float = 60.0,
         unreachable: float = UNREACHABLE_SECONDS,
+        name: str | None = None,
+        start: bool = True,
     ) -> None:
         call = "RendezvousRelay"
         secret, unreachable = checked_secret(call, secret), checked_unreachable(call, unreachable)
         host, port = host_and_port(call, "machines", machines)
-        connected, link, more, size = connect(call, host, port, secret, timeout)
+        name = socket.gethostname() if name is None else name
+        connected, link, more, size = connect(call, host, port, secret, timeout, name)
         try:
             super().__init__(lambda local: RelayLoop(local, size, f"tcp://{host}:{port}"))
         except BaseException:
             connected.close()
             raise
         self._loop.serve_by(connected, link, unreachable, more)
-        self.start()
+        if start:
+            self.start()
+
+    def serve_now(self) -> None:
+        """Do what has come, in this thread, before `start`: so the line to the server's machine is not silent."""
+        with self._lock:
+            while self._thread is None and not self._is_closing and self._loop.turn(0.0):
+                pass
+
+
+def watch_server(relay: RendezvousRelay, lost: Callable[[str], None]) -> None:
+    """Have ``lost`` called, by the serving thread and with the reason, when the server of a relay is lost."""
+    relay._loop.on_loss = lost
 
 
 def connect(
-    call: str, host: str, port: int, secret: bytes, timeout: float
+    call: str, host: str, port: int, secret: bytes, timeout: float, name: str
 ) -> tuple[socket.socket, Link, list[Frame], int]:
     """Open the line to a server that may not listen yet.
 
@@ -249,7 +304,7 @@ def connect(
             stack.enter_context(connected)
             link = Link(secret, is_hub=False, longest=_LONGEST)
             try:
-                opened = _open(connected, link, deadline)
+                opened = _open(connected, link, deadline, name)
             except BadLink as error:
                 raise _refused(call, where, error) from None
             except OSError as error:
@@ -269,7 +324,7 @@ def connect(
     )
 
 
-def _open(connected: socket.socket, link: Link, deadline: float) -> tuple[list[Frame], int] | None:
+def _open(connected: socket.socket, link: Link, deadline: float, name: str) -> tuple[list[Frame], int] | None:
     connected.sendall(link.begin())
     found: list[Frame] = []
     has_joined = False
@@ -286,8 +341,7 @@ def _open(connected: socket.socket, link: Link, deadline: float) -> tuple[list[F
             data = b""
         if link.is_open and not has_joined:
             has_joined = True
-            name = socket.gethostname().encode()[:MOST_NAME]
-            connected.sendall(b"".join(link.frame(Kind.JOIN, 0, name)))
+            connected.sendall(b"".join(link.frame(Kind.JOIN, 0, name.encode()[:MOST_NAME])))
         if link.is_open:
             found = list(link.hear(data))
     first, *more = found

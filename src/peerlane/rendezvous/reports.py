@@ -29,22 +29,23 @@ class Reports:
     show : callable, optional
         Called with each text once, however many ranks report it.
     lose : callable, optional
-        Called with the session of a rank, and that of the rank that it has lost.
+        Called with the name of a machine, empty for this one, the session of a rank there, and the session there of
+        the rank that it has lost.
     """
 
     def __init__(self) -> None:
         self.show: Callable[[bytes], None] | None = None
-        self.lose: Callable[[int, int], None] | None = None
+        self.lose: Callable[[str, int, int], None] | None = None
         self._shown: dict[str, None] = {}
 
-    def hear(self, key: str, value: bytes) -> bool:
-        """Handle a put if it is a report, and return whether it is."""
+    def hear(self, key: str, value: bytes, where: str) -> bool:
+        """Handle a put if it is a report, and return whether it is; ``where`` is the machine that it comes from."""
         if not key.startswith(_PREFIX):
             return False
         if key == LOST_KEY and self.lose is not None:
             words = value.split(b" ")
             if len(words) == 2 and all(word.isdigit() and len(word) < 10 for word in words):
-                self.lose(int(words[0]), int(words[1]))
+                self.lose(where, int(words[0]), int(words[1]))
             return True
         if key.startswith(SHOWN_KEY) and self.show is not None:
             if key not in self._shown:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import socket
-import threading
 from collections.abc import Callable
 
 from peerlane.errors import AccessDenied, BadArgument, Fault, InvalidValue, Refused
@@ -16,7 +13,7 @@ from peerlane.rendezvous.meeting_loop import MeetingLoop
 from peerlane.rendezvous.serving import Serving
 
 UNREACHABLE_SECONDS = 10.0
-_LEAST_UNREACHABLE = 0.5
+LEAST_UNREACHABLE = 0.5
 
 
 class RendezvousServer(Serving[MeetingLoop]):
@@ -120,29 +117,17 @@ class RendezvousServer(Serving[MeetingLoop]):
         meeting = self._loop.meeting
         self._loop.post(lambda: (meeting.lose if lost else meeting.end)(rank, fate))
 
-    def linger(self, seconds: float) -> None:
-        """Serve until every rank has left, then close; return at once.
 
-        Parameters
-        ----------
-        seconds : float
-            The most seconds that the end of this process waits for that.
-        """
-        left = threading.Event()
-        if self._is_closing:
-            return
-        self._loop.post(lambda: self._loop.meeting.when_left(left.set))
-
-        def close_then() -> None:
-            left.wait()
-            self.close()
-
-        threading.Thread(target=close_then, name="peerlane-rendezvous-end", daemon=True).start()
-        atexit.register(_await_end, self._pid, left, seconds)
+def serve_relays(server: RendezvousServer, listener: socket.socket, secret: bytes) -> None:
+    """Let a server that has not started serve other machines too, at a socket that listens already."""
+    server._loop.listen_for_machines(listener, secret, UNREACHABLE_SECONDS)
 
 
 def serve_launcher(
-    server: RendezvousServer, show: Callable[[bytes], None], lose: Callable[[int, int], None]
+    server: RendezvousServer,
+    show: Callable[[bytes], None],
+    lose: Callable[[str, int, int], None],
+    lose_machine: Callable[[str, str], None],
 ) -> None:
     """Let a server that has not started serve the ranks of this process, a launcher, which puts no values itself.
 
@@ -151,14 +136,12 @@ def serve_launcher(
     server : RendezvousServer
     show, lose : callable
         The serving thread calls them with the ranks' reports, as `peerlane.rendezvous.reports.Reports` says.
+    lose_machine : callable
+        The serving thread calls it with the name of a machine that is lost, and the reason.
     """
+    server._loop.on_lost_machine = lose_machine
     server._loop.hangs.is_launcher = True
     server._loop.meeting.reports.show, server._loop.meeting.reports.lose = show, lose
-
-
-def _await_end(pid: int, left: threading.Event, seconds: float) -> None:
-    if pid == os.getpid():
-        left.wait(seconds)
 
 
 def checked_secret(call: str, secret: bytes | None) -> bytes:
@@ -186,11 +169,11 @@ def checked_unreachable(call: str, seconds: float) -> float:
     """Return seconds of silence; raise TypeError or InvalidValue."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"{call}: unreachable must be a number of seconds, not {type(seconds).__name__}")
-    if not _LEAST_UNREACHABLE <= seconds < float("inf"):
+    if not LEAST_UNREACHABLE <= seconds < float("inf"):
         raise InvalidValue(
-            f"{call}: unreachable is {seconds!r} s; valid are {_LEAST_UNREACHABLE:g} s or more",
+            f"{call}: unreachable is {seconds!r} s; valid are {LEAST_UNREACHABLE:g} s or more",
             call=call,
-            detail=BadArgument("unreachable", seconds, least=_LEAST_UNREACHABLE, rule="seconds"),
+            detail=BadArgument("unreachable", seconds, least=LEAST_UNREACHABLE, rule="seconds"),
         )
     return seconds
 

@@ -53,6 +53,8 @@ class Serving(Generic[_Loop]):
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._is_closing = False
+        self._left: threading.Event | None = None  # once it lingers
+        self._patience = 0.0
         self._path = (
             runtime_directory() / f"rendezvous-{self._pid}-{next(_numbers)}-{os.urandom(4).hex()}.sock"
         )
@@ -60,7 +62,7 @@ class Serving(Generic[_Loop]):
         _remove_stale(self._path.parent)
         self._loop = make_loop(_listen(self._path))
         self.size = self._loop.size
-        atexit.register(self.close)
+        atexit.register(self._end)
 
     def start(self) -> None:
         """Begin to serve; idempotent.
@@ -97,12 +99,32 @@ class Serving(Generic[_Loop]):
             There is no such rank.
         """
         self._check_rank(f"{type(self).__name__}.environment", rank)
-        return {
-            "PEERLANE_RENDEZVOUS": self.address,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(self.size),
-            "LOCAL_RANK": str(rank if local_rank is None else local_rank),
-        }
+        return variables_of_rank(self.address, rank, self.size, rank if local_rank is None else local_rank)
+
+    def linger(self, seconds: float) -> None:
+        """Serve until every rank, or every process of a relay's machine, has left, then close; return at once.
+
+        Parameters
+        ----------
+        seconds : float
+            The most seconds that the end of this process waits for that.
+        """
+        if self._is_closing or self._left is not None:
+            return
+        left, self._patience = threading.Event(), seconds
+        self._left = left
+        self._loop.post(lambda: self._loop.when_left(left.set))
+
+        def close_then() -> None:
+            left.wait()
+            self.close()
+
+        threading.Thread(target=close_then, name="peerlane-rendezvous-end", daemon=True).start()
+
+    def _end(self) -> None:
+        if self._left is not None and self._pid == os.getpid():
+            self._left.wait(self._patience)
+        self.close()
 
     def close(self) -> None:
         """Stop serving and remove the socket; waiting calls raise `PeerLost`.  Idempotent.
@@ -111,7 +133,7 @@ class Serving(Generic[_Loop]):
         """
         if self._pid != os.getpid():
             return
-        atexit.unregister(self.close)
+        atexit.unregister(self._end)
         with self._lock:
             if self._is_closing:
                 return
@@ -141,6 +163,16 @@ class Serving(Generic[_Loop]):
                 f"{call}: rank is {rank}; valid are 0 to {self.size - 1}",
                 detail=BadArgument("rank", rank, least=0, most=self.size - 1),
             )
+
+
+def variables_of_rank(address: str, rank: int, size: int, local_rank: int) -> dict[str, str]:
+    """Return the variables by which the process of a rank finds its rendezvous."""
+    return {
+        "PEERLANE_RENDEZVOUS": address,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(local_rank),
+    }
 
 
 def _listen(path: Path) -> socket.socket:

@@ -41,15 +41,15 @@ class Verdict:
         return self.is_found == (self.case.race is not None) and not self.unearned
 
 
-def findings_of(case: Case) -> tuple[dict[str, Any], ...]:
-    """Run a case under ``peerlane check`` and return the findings.
+def findings_of(case: Case, *, apart: bool = False) -> tuple[dict[str, Any], ...]:
+    """Run a case under ``peerlane check`` and return the findings; ``apart``: its ranks are on different machines.
 
     Raises
     ------
     RuntimeError
         The program failed.
     """
-    done = checked("checker.race_cases", case.name, ranks=case.ranks)
+    done = checked("checker.race_cases", case.name, ranks=case.ranks, apart=apart)
     if done.code not in (0, 3):
         raise RuntimeError(f"{case.name} ended with {done.code}:\n{done.output}")
     return done.findings

@@ -1,5 +1,5 @@
 """Fixtures of the tests of ``peerlane launch``."""
 
-from helpers.launching import env, here, run, start
+from helpers.launching import env, here, run, ssh, start, where
 
-__all__ = ["env", "here", "run", "start"]
+__all__ = ["env", "here", "run", "ssh", "start", "where"]

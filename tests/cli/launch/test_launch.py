@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launched import Run, Start
+from helpers.launching import also_far
 from helpers.prepared import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
@@ -23,6 +24,7 @@ def sorted_lines(text: str) -> list[str]:
 SHOW = "import os, sys; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK')), sys.argv[1:], __name__)"
 
 
+@also_far
 @pytest.mark.parametrize("form", ["script", "-m", "-c", "dash"])
 def test_launch_each_rank_gets_its_number_and_arguments(form: str, here: Path, run: Run) -> None:
     for name in ("show.py", "-show.py"):
@@ -77,6 +79,7 @@ def test_launch_master_address_of_user_is_kept(run: Run, env: dict[str, str]) ->
     assert sorted_lines(done.stdout) == ["[0] ::1 7 2 0 1", "[1] ::1 7 2 0 1"]
 
 
+@also_far
 def test_launch_ranks_share_node_and_import_acl(run: Run) -> None:
     program = "import acl, os; print(acl.rt.get_device_count(), os.environ['PEERLANE_NODE'])"
     done = run("-n", "2", "--devices", "6", "-c", program)
@@ -85,6 +88,7 @@ def test_launch_ranks_share_node_and_import_acl(run: Run) -> None:
     assert len({line.split()[-1] for line in done.stdout.splitlines()}) == 1
 
 
+@also_far
 def test_launch_ranks_meet_by_rendezvous_from_environment(run: Run) -> None:
     program = (
         "from peerlane.rendezvous import Rendezvous\n"
@@ -118,6 +122,7 @@ def test_launch_bad_arguments_exit_2_with_reason(words: list[str], said: str, ru
     assert said in done.stderr
 
 
+@also_far
 def test_launch_output_lines_keep_their_stream_and_bytes(here: Path, start: Start) -> None:
     junk = bytes(range(256)).replace(b"\n", b"") + b"\xff\xfe\0"
     program = (
@@ -144,6 +149,7 @@ for number in range(40_000):
 """
 
 
+@also_far
 def test_launch_big_outputs_keep_every_line_in_order_of_its_rank(run: Run) -> None:
     done = run("-n", "3", "-c", BIG)
     assert done.returncode == 0
@@ -154,6 +160,7 @@ def test_launch_big_outputs_keep_every_line_in_order_of_its_rank(run: Run) -> No
         assert len(text.splitlines()) == 3 * 40_000 // step
 
 
+@also_far
 def test_launch_line_without_end_is_cut_and_written(here: Path, start: Start) -> None:
     program = "import os\nfor _ in range(48): os.write(1, b'y' * (1 << 16))\nos.write(1, b'\\nshort')"
     done = start("-n", "1", "-c", program).end()
@@ -163,6 +170,7 @@ def test_launch_line_without_end_is_cut_and_written(here: Path, start: Start) ->
     assert max(map(len, lines)) < (1 << 20) + (1 << 17)
 
 
+@also_far
 def test_launch_slow_reader_gets_every_line(start: Start) -> None:
     program = (
         "import os, sys\n"
@@ -181,6 +189,7 @@ def test_launch_slow_reader_gets_every_line(start: Start) -> None:
     assert launched.end().returncode == 0
 
 
+@also_far
 def test_launch_output_comes_while_program_runs(start: Start) -> None:
     launched = start("-n", "1", "-c", "import sys; print('early'); sys.stdin.read()", stdin=subprocess.PIPE)
     launched.expect("early")
@@ -210,6 +219,7 @@ def test_launch_on_a_terminal_colours_its_prefix_unless_no_color(
     assert seen == (b"[0] seen\r\n" if no_color else b"\x1b[36m[0]\x1b[0m seen\r\n")
 
 
+@also_far
 def test_launch_disk_full_ends_ranks_and_exits_2(start: Start) -> None:
     with Path("/dev/full").open("wb") as full:
         program = "import time; print('x', flush=True); time.sleep(60)"
@@ -219,6 +229,7 @@ def test_launch_disk_full_ends_ranks_and_exits_2(start: Start) -> None:
     assert done.seconds < 50
 
 
+@also_far
 def test_launch_reader_gone_ends_ranks_and_exits_141_silently(start: Start) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

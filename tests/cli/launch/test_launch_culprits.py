@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launched import Run
+from helpers.launching import also_far
 from peerlane.cli.launch.losses import Losses
 from peerlane.testing.procs import Completed
 
@@ -33,7 +34,9 @@ def early():
 def culprit(done: Completed, code: int = 1) -> tuple[int, str]:
     """Return the rank that launch names, and its last words."""
     assert done.returncode == code, done.stderr
-    named = set(re.findall(r"peerlane launch: rank (\d+) \(pid \d+\) (?:exited|was killed)", done.stderr))
+    named = set(
+        re.findall(r"peerlane launch: rank (\d+) \(pid \d+[^)]*\) (?:exited|was killed)", done.stderr)
+    )
     assert len(named) == 1, done.stderr
     _, _, words = done.stderr.rpartition("last words:\n")
     return int(named.pop()), words
@@ -82,6 +85,7 @@ def test_launch_rank_raises_without_forced_order_is_named(seed: int, run: Run) -
     assert "ValueError: my own mistake" in words
 
 
+@also_far
 def test_launch_chain_of_lost_ranks_names_its_origin(run: Run) -> None:
     """Rank 2 fails; only rank 1 waits for it, and only rank 0 waits for rank 1. They end in the order 0, 1, 2."""
     program = START + (
@@ -111,6 +115,7 @@ ENDS = {
 }
 
 
+@also_far
 @pytest.mark.parametrize("end", ENDS)
 def test_launch_rank_killed_or_exits_in_its_group_is_named(end: str, run: Run) -> None:
     how, code = ENDS[end]

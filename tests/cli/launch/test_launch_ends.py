@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.launched import Launched, Run, Start, state, until
+from helpers.launching import also_far
 from helpers.peers import peer
 from peerlane.backends.virtual.node.census import take_census
 
@@ -40,6 +41,7 @@ def sockets(env: dict[str, str]) -> list[Path]:
     return list(Path(env["PEERLANE_RUNTIME_DIR"]).glob("*.sock"))
 
 
+@also_far
 def test_launch_rank_raises_others_end_and_last_words_are_shown(env: dict[str, str], run: Run) -> None:
     program = READY + (
         "ready()\n"
@@ -48,13 +50,16 @@ def test_launch_rank_raises_others_end_and_last_words_are_shown(env: dict[str, s
     )
     done = run("-n", "3", "-c", program)
     assert done.returncode == 1
-    assert re.search(r"peerlane launch: rank 1 \(pid \d+\) exited with 1; ending the others", done.stderr)
+    assert re.search(
+        r"peerlane launch: rank 1 \(pid \d+[^)]*\) exited with 1; ending the others", done.stderr
+    )
     last = done.stderr.split("last words:\n")[1].splitlines()
     assert (last[0], last[-1]) == ("  first words", "  ValueError: the last words")
     assert done.seconds < 50
     assert sockets(env) == []
 
 
+@also_far
 @pytest.mark.parametrize(
     ("end", "code", "fate"),
     [
@@ -67,9 +72,10 @@ def test_launch_rank_raises_others_end_and_last_words_are_shown(env: dict[str, s
 def test_launch_rank_fails_exit_code_is_that_of_rank(end: str, code: int, fate: str, run: Run) -> None:
     done = run("-n", "2", "-c", READY + f"ready()\nif r.rank == 1: {end}\nrest()")
     assert done.returncode == code
-    assert re.search(rf"rank 1 \(pid \d+\) {fate}; it wrote nothing to standard error", done.stderr)
+    assert re.search(rf"rank 1 \(pid \d+[^)]*\) {fate}; it wrote nothing to standard error", done.stderr)
 
 
+@also_far
 def test_launch_rank_killed_waiters_raise_peer_lost_in_time(run: Run) -> None:
     program = READY + (
         "import peerlane as pl\n"
@@ -82,13 +88,16 @@ def test_launch_rank_killed_waiters_raise_peer_lost_in_time(run: Run) -> None:
     )
     done = run("-n", "3", "-c", program)
     assert done.returncode == 137
-    said = re.findall(r"^\[([02])\] ([\d.]+) .*rank 1 \(pid \d+\) was killed by SIGKILL", done.stdout, re.M)
+    said = re.findall(
+        r"^\[([02])\] ([\d.]+) .*rank 1 \(pid \d+[^)]*\) was killed by SIGKILL", done.stdout, re.M
+    )
     assert {rank for rank, _ in said} == {"0", "2"}, done.stdout + done.stderr
     worst = max(float(seconds) for _, seconds in said)
     print(f"told after {worst:.4f} s (promised: {PROMISED_SECONDS} s)")
     assert worst < ASSERTED
 
 
+@also_far
 def test_launch_rank_ends_well_only_its_waiters_raise_peer_lost(run: Run) -> None:
     program = READY + (
         "import peerlane as pl\n"
@@ -102,9 +111,10 @@ def test_launch_rank_ends_well_only_its_waiters_raise_peer_lost(run: Run) -> Non
     done = run("-n", "3", "-c", program)
     assert done.returncode == 0, done.stderr
     assert "[2] b'came'" in done.stdout
-    assert re.search(r"\[0\] .*rank 1 \(pid \d+\) exited with 0", done.stdout)
+    assert re.search(r"\[0\] .*rank 1 \(pid \d+[^)]*\) exited with 0", done.stdout)
 
 
+@also_far
 def test_launch_rank_ignores_sigterm_is_killed_after_grace_time(run: Run) -> None:
     program = READY + (
         "if r.rank == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -126,6 +136,7 @@ HIDES = {
 WITH_CHILD = READY + f"deaf = {STUBBORN!r}\nread, pipe = os.pipe()\n{{}}\nos.read(read, 1)\n"
 
 
+@also_far
 @pytest.mark.parametrize("how", HIDES)
 def test_launch_rank_fails_grandchildren_are_ended(how: str, run: Run) -> None:
     program = WITH_CHILD.format(HIDES[how]) + "ready()\nif r.rank == 1: sys.exit(4)\nrest()"
@@ -133,6 +144,7 @@ def test_launch_rank_fails_grandchildren_are_ended(how: str, run: Run) -> None:
     assert done.returncode == 4
 
 
+@also_far
 @pytest.mark.parametrize("how", HIDES)
 def test_launch_processes_left_by_ranks_are_ended_and_named(how: str, run: Run) -> None:
     done = run("-n", "2", "--grace", "0.3", "-c", WITH_CHILD.format(HIDES[how]))
@@ -141,6 +153,7 @@ def test_launch_processes_left_by_ranks_are_ended_and_named(how: str, run: Run) 
     assert "-c import signal; " in done.stderr and "still there after 0.3 s, and killed" in done.stderr
 
 
+@also_far
 def test_launch_workers_of_multiprocessing_are_not_named_as_left(here: Path, run: Run) -> None:
     (here / "pool.py").write_text(
         "import multiprocessing as m\n"
@@ -162,6 +175,7 @@ HANDLES = READY + (
 )
 
 
+@also_far
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"])
 def test_launch_signal_reaches_every_rank(name: str, start: Start) -> None:
     launched = start("-n", "2", "-c", HANDLES)
@@ -173,6 +187,7 @@ def test_launch_signal_reaches_every_rank(name: str, start: Start) -> None:
     assert done.returncode == 5
 
 
+@also_far
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
 def test_launch_ended_by_passed_signal_exits_128_plus_it_and_names_no_rank(name: str, start: Start) -> None:
     launched = start("-n", "3", "-c", READY + "ready()\nrest()")
@@ -183,6 +198,7 @@ def test_launch_ended_by_passed_signal_exits_128_plus_it_and_names_no_rank(name:
     assert "peerlane launch" not in done.stderr
 
 
+@also_far
 def test_launch_sigterm_ignored_by_ranks_kills_them_and_their_children(start: Start) -> None:
     program = WITH_CHILD.format(HIDES["a daemon"]) + (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
@@ -195,6 +211,7 @@ def test_launch_sigterm_ignored_by_ranks_kills_them_and_their_children(start: St
     assert "still there after 0.3 s, and killed" in done.stderr
 
 
+@also_far
 def test_launch_sigint_reaches_children_of_ranks(start: Start) -> None:
     program = READY + (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -211,6 +228,7 @@ def test_launch_sigint_reaches_children_of_ranks(start: Start) -> None:
     assert "[0] -2" in done.stdout
 
 
+@also_far
 def test_launch_sigint_leaves_ranks_time_to_tidy_up(start: Start) -> None:
     program = READY + (
         "try:\n"  # the signal may come as soon as rank 0 has printed
@@ -228,6 +246,7 @@ def test_launch_sigint_leaves_ranks_time_to_tidy_up(start: Start) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "[0] tidied up")
 
 
+@also_far
 def test_launch_sigtstp_and_sigcont_stop_and_continue_ranks(start: Start) -> None:
     program = READY + "print('pid', os.getpid(), flush=True)\nready()\nsys.stdout.flush()\nr.get('on')"
     launched = start("-n", "2", "-c", program)
@@ -244,6 +263,7 @@ def test_launch_sigtstp_and_sigcont_stop_and_continue_ranks(start: Start) -> Non
     assert launched.end().returncode == 143
 
 
+@also_far
 def test_launch_sigterm_while_stopped_ends_ranks(start: Start) -> None:
     launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
@@ -254,6 +274,7 @@ def test_launch_sigterm_while_stopped_ends_ranks(start: Start) -> None:
     assert launched.end().returncode == 143
 
 
+@also_far
 def test_launch_under_nohup_ignores_sighup(start: Start) -> None:
     program = READY + "ready()\nprint(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)\nsys.stdin.read()"
     launched = start("-n", "1", "-c", program, wrapper=["nohup"], stdin=-1)
@@ -268,6 +289,7 @@ def supervisor_of(launched: Launched) -> int:
     return int(children[0])
 
 
+@also_far
 @pytest.mark.parametrize("how", HIDES)
 def test_launch_killed_leaves_no_process_or_socket(how: str, env: dict[str, str], start: Start) -> None:
     program = WITH_CHILD.format(HIDES[how]) + (
@@ -283,6 +305,7 @@ def test_launch_killed_leaves_no_process_or_socket(how: str, env: dict[str, str]
     until(lambda: sockets(env) == [])
 
 
+@also_far
 def test_launch_killed_with_unread_output_leaves_no_process(start: Start) -> None:
     program = READY + "ready()\nwhile True: print('x' * 60000)"
     launched = start("-n", "2", "-c", program)
@@ -292,6 +315,7 @@ def test_launch_killed_with_unread_output_leaves_no_process(start: Start) -> Non
     assert launched.left_after(10.0) == {}
 
 
+@also_far
 def test_launch_sigterm_with_unread_output_ends_it(start: Start) -> None:
     launched = start("-n", "2", "--grace", "0.3", "-c", READY + "ready()\nwhile True: print('x' * 60000)")
     launched.expect("ready")
@@ -307,6 +331,7 @@ TIDIES_UP = READY + (
 )
 
 
+@also_far
 @pytest.mark.parametrize("interrupts", [1, 2])
 def test_launch_sigint_with_unread_output_ends_it(start: Start, interrupts: int) -> None:
     grace = 2.0 if interrupts == 1 else 100.0
@@ -323,6 +348,7 @@ def test_launch_sigint_with_unread_output_ends_it(start: Start, interrupts: int)
     assert launched.left_after(5.0) == {}
 
 
+@also_far
 def test_launch_sigint_ends_ranks_blocked_by_unread_output(start: Start) -> None:
     program = TIDIES_UP.format("os.write(1, b'x' * 20_000_000)")
     launched = start("-n", "2", "--grace", "0.5", "-c", program)
@@ -332,6 +358,7 @@ def test_launch_sigint_ends_ranks_blocked_by_unread_output(start: Start) -> None
     assert launched.left_after(5.0) == {}
 
 
+@also_far
 def test_launch_sigint_with_slow_reader_gives_it_all_output(start: Start) -> None:
     program = TIDIES_UP.format("os.write(1, (b'x' * 999 + b'\\n') * 1000)")
     launched = start("-n", "1", "--grace", "1", "-c", program)
@@ -348,6 +375,7 @@ def test_launch_sigint_with_slow_reader_gives_it_all_output(start: Start) -> Non
     assert time.monotonic() - began > 2
 
 
+@also_far
 def test_launch_supervisor_killed_is_said_and_ranks_are_killed(start: Start) -> None:
     launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["a daemon"]) + "ready()\nrest()")
     launched.expect("ready")
@@ -387,6 +415,7 @@ def test_launch_ranks_killed_leave_no_slot_or_socket_in_their_node(
         )
 
 
+@also_far
 def test_launch_killed_with_its_supervisor_ends_ranks(start: Start) -> None:
     launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
@@ -411,6 +440,7 @@ def kill_at_random_moments(start: Start, rounds: int) -> None:
         assert launched.left_after(10.0) == {}
 
 
+@also_far
 def test_launch_killed_at_random_moments_leaves_no_process(start: Start) -> None:
     kill_at_random_moments(start, 8)
 

@@ -76,6 +76,7 @@ class VirtualBackend(Queues):
         refuse_other_window(config)
         self.config = config
         self.node_hash = handles.node_hash(config)
+        self._home = handles.home_of(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
@@ -196,7 +197,7 @@ class VirtualBackend(Queues):
 
     def create_physical(self, device: Any, nbytes: int, peer: bool) -> VirtualPhysical:
         ordinal = device.ordinal
-        name = files.name_of(self.config, ordinal, peer)
+        name = files.name_of(self._home, ordinal, peer)
         block = self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
         return VirtualPhysical._make(block, device)
 
@@ -248,17 +249,17 @@ class VirtualBackend(Queues):
     def _serve(self) -> None:
         self._check_open()
         state = self._state
-        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self.node_hash)
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._home.number)
 
     def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
         index, nonce = ticket
-        state, node = self._state, self.node_hash
+        state, home = self._state, self._home.number
         return HandleFields(
-            tag=handles.node_tag(node),
+            tag=handles.node_tag(home),
             slot=state.slot,
             index=index,
             nonce=nonce,
-            node=node,
+            node=home,
             kind=kind,
             size=nbytes,
             pid=self._pid,
@@ -313,7 +314,7 @@ class VirtualBackend(Queues):
 
     def _decode(self, handle: int | bytes | str) -> HandleFields:
         fields = handles.decode(handle)
-        return fields if handles.is_of(fields, self.node_hash) else handles.decode(handle, self.config)
+        return fields if handles.is_of(fields, self._home.number) else handles.decode(handle, self._home)
 
     def _ask(
         self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
@@ -323,7 +324,7 @@ class VirtualBackend(Queues):
             state.directory,
             state.socket_name(fields.slot),
             fields.slot,
-            self.node_hash,
+            self._home.number,
             *owner,
             fields.index,
             fields.nonce,
@@ -340,7 +341,7 @@ class VirtualBackend(Queues):
 
     def open_file(self, fd: int) -> _core.Offer:
         self._check_open()
-        found = files.look_at(fd, self.config)
+        found = files.look_at(fd, self.config, self._home)
         return _core.Offer.of_file(
             found.fd, found.device, found.block, found.size, found.is_read_only, found.for_peers
         )

@@ -79,6 +79,10 @@ class VirtualRanks:
     MESSAGE_RINGS_BYTES = _core.MessageRings.BYTES
     MOST_OF_MESSAGE = _core.MessageRings.MOST_AT_ONCE
 
+    far_start = staticmethod(_core.far_start)
+    far_end = staticmethod(_core.FarEnd)
+    far_bring = staticmethod(_core.far_bring)
+    far_unreachable = staticmethod(_core.far_unreachable)
     message_rings = staticmethod(_core.MessageRings)
     process_copies = staticmethod(_core.ProcessCopies)
     check_usable = staticmethod(_core.check_usable)
@@ -157,6 +161,11 @@ class VirtualRanks:
     ) -> None:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)
+
+    def serve_far(
+        self, channel: _core.ChannelEnd, end: _core.FarEnd, window: int, nbytes: int, notifies: int
+    ) -> None:
+        channel._serve_far(end, window, nbytes, notifies)
 
     def lease_in(self, bank: _core.Signal, line: int, number: int) -> _core.Lease:
         return _core.Lease(bank, line, number)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
 
-HELP = "measure copies, calls, streams, sharing, look-ups, collectives and checks against references of the same run"
+HELP = "measure copies, calls, streams, sharing, look-ups, ranks, machines, checks against references of the same run"
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
@@ -38,6 +38,7 @@ _SUBJECTS = (
     "wait",
     "channel",
     "collective",
+    "machines",
     "check",
 )
 _ALL = "all"
@@ -129,6 +130,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
         copies,
         logged,
         lookups,
+        machines,
         overlaps,
         scale,
         shares,
@@ -152,6 +154,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "wait": lambda: waits.measure(plan, devices),
             "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),
             "collective": lambda: collectives.measure(plan.sized(collectives.DEFAULT_SIZES), devices, NODE),
+            "machines": lambda: machines.measure(plan),
             "check": lambda: logged.measure(plan, devices),
         }
         for subject in _SUBJECTS if what == _ALL else (what,):

@@ -25,6 +25,7 @@ PEERLANE_LOGGED = "peerlane, with an event log"
 PROCESSOR_OF_ANALYSIS, BYTES_OF_EVENT = "processor time of the analysis", "bytes of an event"
 NOTHING_DROPPED = "events that are written and analysed at once"
 ANALYSIS_EVENTS = 10_000_000
+TCP, BETWEEN_MACHINES = "tcp", "between machines"
 RATE, MILLION = "8-byte writes issued from Python", "a million a second"
 #: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
@@ -94,6 +95,13 @@ BARS = (
         for size in (2, 4)
         for rival in ("mpich", "openmpi", "gloo")
     ),
+    Bar("machines", f"{ONE_WAY}, {BETWEEN_MACHINES}", PEERLANE, 1.5, 1.5, TCP),
+    Bar("machines", f"{ONE_WAY}, {BETWEEN_MACHINES}", PEERLANE, 0.35, 0.35, "nixl"),
+    *(
+        Bar("machines", f"64 MiB, {BETWEEN_MACHINES}", PEERLANE, least, least, rival)
+        for rival, least in ((TCP, 0.6), ("nixl", 1.0), ("gloo", 1.0))
+    ),
+    Bar("machines", "all-reduce 64 MiB over 2 machines of 2 ranks", PEERLANE, 1.0, 1.0, "gloo"),
     Bar("P10", "look-up among 1,000,000", PEERLANE, 3.0, 2.0),
     Bar("P10", "look-up among 1,000,000", PEERLANE_INSIDE, 3.0, 2.0),
     Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", RESIDENT, 1.0, 1.0),

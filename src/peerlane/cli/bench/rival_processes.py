@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import IO
@@ -26,6 +26,7 @@ from peerlane.cli.bench.measure import Skip
 WRITE, MESSAGE, ALL_REDUCE = "write", "message", "all-reduce"
 
 _RANK = Path(__file__).with_name("rival_rank.py")
+_MACHINE_RANK = Path(__file__).with_name("machine_rank.py")
 _SECONDS = 120.0
 _END_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
@@ -60,6 +61,22 @@ class Rival:
     modules: tuple[str, ...]
     kind: str
     launcher: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank runs.
+
+    Attributes
+    ----------
+    prefix : tuple of str
+        The words before its command, such as those that enter another network.
+    variables : dict
+        The variables beside those of the environment.
+    """
+
+    prefix: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 RIVALS = {
@@ -107,7 +124,24 @@ def run(name: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Foun
     can = ",".join(task for task in tasks if task in rival.tasks)
     words = [f"{nbytes}:{times}" for nbytes, times in jobs]
     command = [str(_python(name)), str(_RANK), rival.kind, can, *words]
-    out = _mpi(name, size, command) if rival.launcher else _by_rank(name, size, command)
+    return _read(name, _mpi(name, size, command) if rival.launcher else _by_rank(size, command))
+
+
+def run_apart(name: str, task: str, jobs: Sequence[Job], places: Sequence[Place]) -> Found:
+    """Run a rival without a launcher, or what `machine_rank.py` knows, with each rank in its place.
+
+    Raises
+    ------
+    RivalFailed
+        As for `run`.
+    """
+    rival = RIVALS.get(name)
+    file, kind = (_RANK, rival.kind) if rival else (_MACHINE_RANK, name)
+    words = [f"{nbytes}:{times}" for nbytes, times in jobs]
+    return _read(name, _by_rank(len(places), [str(_python(name)), str(file), kind, task, *words], places))
+
+
+def _read(name: str, out: str) -> Found:
     try:
         found: Found = json.loads(out.strip().splitlines()[-1])
     except (IndexError, ValueError):
@@ -178,17 +212,19 @@ def _mpi(name: str, size: int, command: list[str]) -> str:
     return outcome([(command, more, ())])
 
 
-def _by_rank(name: str, size: int, command: list[str]) -> str:
+def _by_rank(size: int, command: list[str], places: Sequence[Place] = ()) -> str:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    places = places or [Place()] * size
     ends = Pipe()
     started = []
     with ends[0], ends[1]:
         for rank in range(size):
             pipe = ends[rank % 2].fileno()
-            more = {**where, "RANK": str(rank), "PEERLANE_BENCH_PIPE": str(pipe)}
-            started.append((command, more, (pipe,)))
+            place = places[rank]
+            more = {**where, "RANK": str(rank), "PEERLANE_BENCH_PIPE": str(pipe), **place.variables}
+            started.append(([*place.prefix, *command], more, (pipe,)))
         return outcome(started)
 
 

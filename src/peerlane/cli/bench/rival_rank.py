@@ -250,11 +250,13 @@ def _seconds(rank: Rank, make: Callable[[int], Made], nbytes: int, times: int) -
     return rank.slowest(seconds)
 
 
-def main() -> None:
+MAKERS: dict[str, Callable[[int], Rank]] = {"mpi": Mpi, "gloo": Gloo, "nixl": Nixl, "pipe": Pipe}
+
+
+def main(makers: dict[str, Callable[[int], Rank]]) -> None:
     """Do the tasks that the command line names, in all sizes that it names."""
     name, tasks, *words = sys.argv[1:]
     jobs = [tuple(map(int, word.split(":"))) for word in words]
-    makers: dict[str, Callable[[int], Rank]] = {"mpi": Mpi, "gloo": Gloo, "nixl": Nixl, "pipe": Pipe}
     rank = makers[name](max(nbytes for nbytes, _ in jobs))
     found = {}
     for task in tasks.split(","):
@@ -267,4 +269,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(MAKERS)

@@ -1,8 +1,8 @@
 """``peerlane check``: run a program, and say which two of its lines are not ordered.
 
-The program runs as under ``peerlane run``, or with ``-n`` as under ``peerlane launch``, in a process of its own.
-Each of its processes writes an event log to a folder that goes away; this process reads the logs while the program
-runs.
+The program runs as under ``peerlane run``, or with ``-n`` or ``--hosts`` as under ``peerlane launch``, in a process
+of its own.  Each of its processes writes an event log to a folder that goes away.  This process reads the logs while
+the program runs, and with ``--hosts`` at the end, when those of the other machines have come.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from pathlib import Path
 from peerlane.checker.chrome_trace import write_trace
 from peerlane.checker.timeline import read_timeline
 from peerlane.cli import faults, schedules
-from peerlane.cli.launch import add_grace_argument, count_of_ranks
+from peerlane.cli.launch import (
+    add_grace_argument,
+    add_host_arguments,
+    add_rank_arguments,
+    count_of,
+    words_of_ranks,
+)
 from peerlane.cli.node_options import node_from
 from peerlane.cli.outputs import check_files, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_node
@@ -36,9 +42,7 @@ UNWRITTEN = 2  #: that of a right program, if a file could not be written
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
-    parser.add_argument(
-        "-n", dest="ranks", type=count_of_ranks, metavar="N", help="run N processes, as peerlane launch does"
-    )
+    add_rank_arguments(parser, required=False)
     add_grace_argument(parser)
     parser.add_argument("--json", metavar="FILE", help="write the findings as JSON")
     parser.add_argument(
@@ -51,16 +55,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="run it under up to K schedules, and stop at the first one that fails",
     )
+    add_host_arguments(parser)
     add_program_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the program, print the findings, and return the program's exit code, or 3 for a certain finding."""
     check_files({f"--{flag}": getattr(args, flag) for flag in ("json", "html", "trace")})
-    if args.ranks is not None:
+    if count_of(args) is not None:
         node_from(args)  # ranks share memory, which only virtual devices do
     set_up_node(args)
-    wanted = Wanted(_command(args), keep=args.html is not None or args.trace is not None)
+    wanted = Wanted(
+        _command(args),
+        keep=args.html is not None or args.trace is not None,
+        comes_last=args.hosts is not None,
+    )
     if args.schedules is not None:
         return _run_many(args, wanted)
     with _ran(args, wanted, {}) as outcome:
@@ -70,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _ran(args: argparse.Namespace, wanted: Wanted, variables: Mapping[str, str]) -> Iterator[Outcome]:
     """Run the program once, with its faults."""
-    with faults.reported(args.fault, args.ranks or 1) as report:
+    with faults.reported(args.fault, count_of(args) or 1) as report:
         if report is None:
             with wanted.run(variables) as outcome:
                 yield outcome
@@ -137,7 +146,7 @@ def _is_written(flag: str, target: str, write: Callable[[Path], None]) -> bool:
 
 def _shown(args: argparse.Namespace) -> str:
     """Return the command line without what says where results go and how often it runs."""
-    words = ["peerlane", "check"] + ([] if args.ranks is None else ["-n", str(args.ranks)])
+    words = ["peerlane", "check", *words_of_ranks(args)]
     for flag in ("node", "devices", "switch", "profile"):
         if getattr(args, flag) is not None:
             words += [f"--{flag}", str(getattr(args, flag))]
@@ -163,8 +172,8 @@ def _exit_code(outcome: Outcome) -> int:
 def _command(args: argparse.Namespace) -> list[str]:
     """Return the words that follow ``python`` and run the program without a checker."""
     words = ["-m", "peerlane", "run"]
-    if args.ranks is not None:
-        words = ["-m", "peerlane", "launch", "-n", str(args.ranks), "--grace", str(args.grace)]
+    if count_of(args) is not None:
+        words = ["-m", "peerlane", "launch", *words_of_ranks(args), "--grace", str(args.grace)]
     for name in args.dialect or ():
         words += ["--dialect", name]
     if args.shadow_real:

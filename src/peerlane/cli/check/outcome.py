@@ -64,10 +64,13 @@ class Wanted:
         The words that follow ``python``.
     keep : bool
         Whether the logs are read again after the run; else what was read makes room for what comes.
+    comes_last : bool
+        Whether logs of other machines come when the program has ended, so that none is read before.
     """
 
     words: Sequence[str]
     keep: bool = False
+    comes_last: bool = False
 
     @contextmanager
     def run(self, variables: Mapping[str, str] | None = None) -> Iterator[Outcome]:
@@ -87,10 +90,11 @@ class Wanted:
             environment = {**os.environ, **(variables or {}), event_log.VARIABLE: str(folder)}
             with _signals_held() as before:
                 pid = _start(processes.python_command(self.words), environment, before)
-                checker = Checker(folder, give_back=not self.keep)
+                checker = Checker(folder, give_back=not (self.keep or self.comes_last))
                 came: set[int] = set()
                 while (status := _ended(pid)) is None:
-                    checker.poll()
+                    if not self.comes_last:
+                        checker.poll()
                     came.add(_pass_on(pid))
             code = os.waitstatus_to_exitcode(status)
             yield Outcome(code if code >= 0 else 128 - code, checker.finish(), folder, bool(came & _ENDING))

@@ -1,8 +1,11 @@
-"""``peerlane launch``: N processes of one program on one virtual node.
+"""``peerlane launch``: N processes of one program on one virtual node, or on a node of each of several machines.
 
 Launch itself is two processes.  The *front*, which the user started, passes signals on.  The *supervisor*, its child,
 starts the ranks and prefixes their output.  Each adopts the orphans below it, and each ends all other processes when
 the other one dies, so no process stays behind.
+
+With ``--hosts`` the supervisor starts no ranks.  It runs a command for each machine, such as ``ssh``, which starts a
+*part* there.  The parts start the ranks.  By what they say the supervisor decides, as it does for ranks of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.schedules import told
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.diagnostics import event_log
+from peerlane.dialects import registered
+from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 
-from . import front
+from . import environment, front, hosts
+from .supervisor import Plan
 
-HELP = "run N processes of a program on one virtual node"
+HELP = "run N processes of a program on one virtual node, or on several machines"
 
 MOST_RANKS = 4096
 GRACE_SECONDS = 5.0
@@ -34,18 +40,90 @@ GRACE_SECONDS = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
-    parser.add_argument(
-        "-n",
-        dest="ranks",
-        type=count_of_ranks,
-        required=True,
-        metavar="N",
-        help=f"processes, 1 to {MOST_RANKS}",
-    )
+    add_rank_arguments(parser, required=True)
     add_grace_argument(parser)
     parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
+    add_host_arguments(parser)
     add_program_arguments(parser)
-    parser.usage = "%(prog)s -n N [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+    parser.usage = "%(prog)s (-n N | --hosts HOST:N,...) [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+
+
+def add_rank_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare ``-n`` and ``--hosts``."""
+    where = parser.add_mutually_exclusive_group(required=required)
+    where.add_argument(
+        "-n", dest="ranks", type=count_of_ranks, metavar="N", help=f"run N processes, 1 to {MOST_RANKS}"
+    )
+    where.add_argument(
+        "--hosts",
+        type=lambda text: hosts.counts_of(text, MOST_RANKS),
+        metavar="HOST:N,...",
+        help="machines, and the number of processes on each; localhost and this machine's own name are this machine",
+    )
+
+
+def words_of_ranks(args: argparse.Namespace) -> list[str]:
+    """Return the words that say which ranks there are and how their machines are reached; none without ranks."""
+    if args.ranks is not None:
+        return ["-n", str(args.ranks)]
+    if args.hosts is None:
+        return []
+    named = ",".join(hosts.at(host, count) for host, count in args.hosts.items())
+    words = ["--hosts", named, "--ssh", args.ssh, "--python", args.python]
+    words += ["--unreachable", f"{args.unreachable:g}"]
+    for flag in ("address", "port"):
+        if getattr(args, flag):
+            words += [f"--{flag}", str(getattr(args, flag))]
+    for each in args.env:
+        words += ["--env", each]
+    return words
+
+
+def count_of(args: argparse.Namespace) -> int | None:
+    """Return the number of ranks; None if the program is a single process."""
+    counts: dict[str, int] | None = args.hosts
+    ranks: int | None = args.ranks
+    return ranks if counts is None else sum(counts.values())
+
+
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how other machines are reached."""
+    group = parser.add_argument_group("other machines, with --hosts")
+    group.add_argument(
+        "--ssh",
+        metavar="COMMAND",
+        default=hosts.DEFAULT_COMMAND,
+        help="runs its further words on the host that comes first, without a terminal: 'srun -N1 -n1 -w' "
+        "(not tried on a real Slurm), 'ip netns exec' (default: %(default)s)",
+    )
+    group.add_argument(
+        "--address", metavar="ADDRESS", help="this machine's address for the others (default: that of ssh)"
+    )
+    group.add_argument(
+        "--port",
+        type=hosts.port_of,
+        default=0,
+        metavar="PORT",
+        help="where they connect (default: a free one)",
+    )
+    group.add_argument(
+        "--python", metavar="PATH", default=sys.executable, help="Python there (default: this one's path)"
+    )
+    group.add_argument(
+        "--env",
+        action="append",
+        type=hosts.variable_of,
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for the processes there, besides those that begin with PEERLANE_; may be repeated",
+    )
+    group.add_argument(
+        "--unreachable",
+        type=_unreachable,
+        default=UNREACHABLE_SECONDS,
+        metavar="SECONDS",
+        help="silence after which a machine counts as lost (default: %(default)g)",
+    )
 
 
 def add_grace_argument(parser: argparse.ArgumentParser) -> None:
@@ -66,17 +144,47 @@ def run(args: argparse.Namespace) -> int:
     check_file("--trace", args.trace)
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
-    with counted(args, args.ranks, "peerlane launch", _say), told("peerlane launch", _say):
-        set_up_program(args)
-        words = _words(args.form, *sys.argv)
+    is_logged = args.trace is not None or bool(os.environ.get(event_log.VARIABLE))
+    with counted(args, count_of(args) or 1, "peerlane launch", _say), told("peerlane launch", _say):
+        plan = _plan(args, is_logged)
         if args.trace is None:
-            return front.launch(args.ranks, words, args.grace)
+            return front.launch(plan)
         with tempfile.TemporaryDirectory(prefix="peerlane-trace-", ignore_cleanup_errors=True) as folder:
             os.environ[event_log.VARIABLE] = folder
-            code = front.launch(args.ranks, words, args.grace)
+            code = front.launch(plan)
             with unwritable("--trace", args.trace):
-                write_trace(Path(args.trace), read_timeline(Path(folder)))
+                timeline = read_timeline(Path(folder))
+                write_trace(Path(args.trace), timeline)
+            for line in timeline.clocks:
+                _say(f"peerlane launch: --trace: {line}")
         return code
+
+
+def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
+    if args.hosts is None:
+        set_up_program(args)
+        return Plan(args.ranks, _words(args.form, *sys.argv), args.grace)
+    hosts.check_python(args.python)
+    are_all_here = all(map(hosts.is_here, args.hosts))
+    command = [] if are_all_here else hosts.command_of(args.ssh)
+    set_up_program(args)
+    machines = hosts.Hosts(
+        args.hosts,
+        command,
+        args.python,
+        str(Path.cwd()),
+        args.address,
+        args.port,
+        args.unreachable,
+        {
+            **environment.for_other_machines(os.environ, args.env),
+            "PEERLANE_NODE": node_from(args).spec,  # a file would not be there
+        },
+        args.dialect or registered(),
+        args.shadow_real,
+        is_logged,
+    )
+    return Plan(machines.size, _words(args.form, *sys.argv), args.grace, machines)
 
 
 def _say(line: str) -> None:
@@ -99,6 +207,14 @@ def count_of_ranks(text: str) -> int:
             f"{text!r} is not a number of processes; valid are 1 to {MOST_RANKS}"
         )
     return int(text)
+
+
+def _unreachable(text: str) -> float:
+    if (seconds := _seconds(text)) < LEAST_UNREACHABLE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is too short; valid are seconds from {LEAST_UNREACHABLE:g}: a machine may be busy"
+        )
+    return seconds
 
 
 def _seconds(text: str) -> float:

@@ -4,19 +4,67 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _OURS = "PEERLANE_MASTER_PORT"  # the port that this launch chose, so that a launch inside it chooses another
 
+# What these say holds for this machine or this process only.
+_STAY = frozenset(
+    f"PEERLANE_{name}"
+    for name in (
+        *("RENDEZVOUS", "LAUNCHED", "MACHINE", "SECRET", "PORT", "MASTER_PORT", "RUNTIME_DIR", "PROBED"),
+        *("DIALECTS", "LOG", "LOG_BYTES", "FAULT", "FAULT_REPORT", "SCHEDULE_REPORT", "INSIDE"),
+    )
+)
+
 
 def of_all_ranks(size: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that all ranks get; a MASTER_ADDR or MASTER_PORT that the user set stays."""
-    made = {"LOCAL_WORLD_SIZE": str(size), "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
-    if not environ.get("MASTER_ADDR"):
-        made["MASTER_ADDR"] = "127.0.0.1"
-    if not environ.get("MASTER_PORT") or environ["MASTER_PORT"] == environ.get(_OURS):
-        # Nothing listens there now. The ranks will, so the port cannot be kept open for them.
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("", 0))
-            made["MASTER_PORT"] = made[_OURS] = str(probe.getsockname()[1])
+    """Return the variables that all ranks get on one machine."""
+    return of_machine(size, 0, 1) | master("127.0.0.1", free_port(), environ)
+
+
+def of_machine(size: int, number: int, machines: int) -> dict[str, str]:
+    """Return the variables of all ranks of one machine; ``size`` is the number of these ranks."""
+    return {"LOCAL_WORLD_SIZE": str(size), "GROUP_RANK": str(number), "GROUP_WORLD_SIZE": str(machines)}
+
+
+def master(address: str, port: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where rank 0 may listen; a MASTER_ADDR or MASTER_PORT that the user set stays.
+
+    Nothing listens at the port now.  The ranks will, so it cannot be kept open for them.  It is 0 if none was free.
+    """
+    made = {"MASTER_ADDR": environ.get("MASTER_ADDR") or address}
+    given = environ.get("MASTER_PORT")
+    if given and given != environ.get(_OURS):
+        made["MASTER_PORT"] = given
+    elif port:
+        made["MASTER_PORT"] = made[_OURS] = str(port)
     return made
+
+
+def free_port() -> int:
+    """Return a TCP port that is free now; 0 if none is."""
+    with contextlib.suppress(OSError), socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+    return 0
+
+
+def for_other_machines(environ: Mapping[str, str], named: Iterable[str]) -> dict[str, str]:
+    """Return the variables that ranks on other machines get from here: peerlane's own, and those that are named.
+
+    Parameters
+    ----------
+    environ : mapping of str to str
+        The variables here.
+    named : iterable of str
+        ``NAME``, which has the value that it has here, or ``NAME=VALUE``.
+    """
+    found = {
+        name: value for name, value in environ.items() if name.startswith("PEERLANE_") and name not in _STAY
+    }
+    for each in named:
+        name, is_given, value = each.partition("=")
+        if is_given or name in environ:
+            found[name] = value if is_given else environ[name]
+    return found

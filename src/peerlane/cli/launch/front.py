@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from peerlane.backends.virtual.node import NodeConfig
-from peerlane.backends.virtual.node.state import tidy
 from peerlane.errors import Error
 
 from . import processes
-from .supervisor import Supervisor
+from .node import tidy_node
+from .supervisor import Plan, Supervisor
 
 PASSED_ON = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM),
@@ -24,25 +21,15 @@ PASSED_ON = (
 )
 
 
-def launch(ranks: int, words: Sequence[str], grace: float) -> int:
-    """Run the ranks, and return the exit code of launch.
-
-    Parameters
-    ----------
-    ranks : int
-        Their number.
-    words : sequence of str
-        The words that follow ``python``.
-    grace : float
-        Seconds between SIGTERM and SIGKILL.
-    """
+def launch(plan: Plan) -> int:
+    """Run the ranks, and return the exit code of launch."""
     _open_standard_descriptors()
     processes.adopt_orphans()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     before = _pass_on(ours)
     supervisor = os.fork()
     if supervisor == 0:
-        _supervise(ours, theirs, ranks, words, grace)
+        _supervise(ours, theirs, plan)
     theirs.close()
     _, status = os.waitpid(supervisor, 0)
     processes.kill_all()  # only a killed supervisor leaves any
@@ -52,7 +39,7 @@ def launch(ranks: int, words: Sequence[str], grace: float) -> int:
     ours.close()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        _tidy_node()
+        tidy_node()
         name = processes.signal_name(-code)
         print(f"peerlane launch: its supervisor was killed by {name}; all ranks were killed", file=sys.stderr)
         return 128 - code
@@ -88,9 +75,7 @@ def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
     return before
 
 
-def _supervise(
-    ours: socket.socket, control: socket.socket, ranks: int, words: Sequence[str], grace: float
-) -> None:
+def _supervise(ours: socket.socket, control: socket.socket, plan: Plan) -> None:
     """Run the supervisor in this process; never returns."""
     code = 2
     try:
@@ -101,18 +86,12 @@ def _supervise(
         ours.close()
         os.setsid()  # the front passes on the terminal's signals, once
         processes.adopt_orphans()
-        code = Supervisor(control, ranks, words, grace).run()
+        code = Supervisor(control, plan).run()
     except Error as error:
         print(f"peerlane launch: {error}", file=sys.stderr)
     except BaseException:  # noqa: BLE001  # nothing of the front's may run in this process
         sys.excepthook(*sys.exc_info())
     finally:
         processes.kill_all()
-        _tidy_node()
+        tidy_node()
         os._exit(code)
-
-
-def _tidy_node() -> None:
-    """Remove what killed ranks left in the runtime directory; a failure does not change the exit code."""
-    with contextlib.suppress(Error, OSError):
-        tidy(NodeConfig.from_environment())

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from typing import Generic, TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
-class Losses:
-    """What the ranks reported of one another; none of it is trusted."""
+class Losses(Generic[_Key]):
+    """What the ranks reported of one another; none of it is trusted.
+
+    A key names the process of a rank, or one that says it is.
+    """
 
     def __init__(self) -> None:
-        self._lost: dict[int, dict[int, None]] = {}  # pids of ranks, in the order of the reports
+        self._lost: dict[_Key, dict[_Key, None]] = {}  # in the order of the reports
 
-    def add(self, pid: int, lost: int) -> None:
+    def add(self, key: _Key, lost: _Key) -> None:
         """Note that a rank lost another one; any thread may call it."""
-        self._lost.setdefault(pid, {})[lost] = None
+        self._lost.setdefault(key, {})[lost] = None
 
-    def origin(self, failed: Sequence[int], alive: Collection[int]) -> tuple[int, bool]:
+    def origin(self, failed: Sequence[_Key], alive: Collection[_Key]) -> tuple[_Key, bool]:
         """Return the rank whose failure came first, and whether a rank that is alive may have caused it.
 
         Parameters
         ----------
-        failed : sequence of int
+        failed : sequence of keys
             The ranks that failed, in the order of their ends; not empty.
-        alive : collection of int
+        alive : collection of keys
             The ranks that have not ended.
         """
         found, passed = failed[0], [failed[0]]
         while True:
             lost = list(self._lost.get(found, ()))
-            following = next((pid for pid in lost if pid in failed), None)
+            following = next((each for each in lost if each in failed), None)
             if following is None:
-                return found, any(pid in alive for pid in lost)
+                return found, any(each in alive for each in lost)
             if following in passed:  # in a circle of losses the first to end counts as the first to fail
                 circle = passed[passed.index(following) :]
                 return min(circle, key=failed.index), False

@@ -8,52 +8,139 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from peerlane.cli.faults import killer_of
+from peerlane.backends.virtual.node import faults
 from peerlane.cli.stdout import BrokenOutput
+from peerlane.diagnostics import event_log
 from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
 from peerlane.rendezvous.reports import LAUNCHED
 from peerlane.rendezvous.server import serve_launcher
 
 from . import processes
-from .environment import of_all_ranks
+from .environment import master, of_all_ranks, of_machine
+from .host import Host, fork_part, start_command
+from .hosts import Hosts, at, is_here
+from .job import Job
 from .losses import Losses
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
+from .ranks_here import QUIET_SECONDS, End, Machine, RanksHere
 
 SETTLE_SECONDS = 0.5  # for processes that end by themselves after their rank
 FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
-QUIET_SECONDS = 1.0  # how long outputs may stay open without a byte after all processes have ended
+LEAVE_SECONDS = 2.0  # for the commands of other machines, once nothing is left there
 MOST_REPORT = 1 << 16  # bytes of texts that ranks ask launch to show
+LOST_CODE = 2  # the exit code if a machine is lost
 _CHUNK = 1 << 16
 
 # To the group, as a terminal sends them. Other signals go to the rank alone: its children may not expect them.
 _TO_GROUPS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCONT, signal.SIGSTOP})
 _ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
 _INTERRUPTING = _ENDING | {signal.SIGINT, signal.SIGQUIT}
+_MAY_BE_IGNORED = (*_INTERRUPTING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP)  # by `nohup` and the like
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is launched.
+
+    Attributes
+    ----------
+    size : int
+        The number of ranks.
+    words : sequence of str
+        The words that follow ``python``.
+    grace : float
+        Seconds between SIGTERM and SIGKILL.
+    hosts : Hosts, optional
+        The machines; None for this one alone.
+    """
+
+    size: int
+    words: Sequence[str]
+    grace: float
+    hosts: Hosts | None = None
+
+
+class _Failed(Protocol):
+    """A rank or a machine that failed."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fate(self) -> str: ...
+
+    @property
+    def exit_code(self) -> int: ...
+
+    @property
+    def last_words(self) -> deque[bytes]: ...
 
 
 @dataclass
 class _Rank:
     number: int
-    pid: int
     lines: dict[int, Lines]
+    host: str = ""  # empty on this machine
+    pid: int = 0
     code: int | None = None
+    fault: str = ""
+    is_lost: bool = False  # with its machine
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.host, self.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self.is_lost or self.code is not None
 
     @property
     def name(self) -> str:
-        return f"rank {self.number} (pid {self.pid})"
+        return f"rank {self.number} (pid {self.pid}{f' on {self.host}' if self.host else ''})"
 
     @property
     def fate(self) -> str:
         if self.code is not None and self.code < 0:
-            fault = killer_of(self.pid) if self.code == -signal.SIGKILL else ""
-            return f"was killed by {f'--fault {fault}' if fault else processes.signal_name(-self.code)}"
+            return f"was killed by {f'--fault {self.fault}' if self.fault else processes.signal_name(-self.code)}"
         return f"exited with {self.code}"
+
+    @property
+    def exit_code(self) -> int:
+        return self.code or 0
+
+    @property
+    def last_words(self) -> deque[bytes]:
+        return self.lines[STDERR].last
+
+
+@dataclass(frozen=True)
+class _LostHost:
+    host: Host
+
+    @property
+    def name(self) -> str:
+        return f"host {self.host.name}"
+
+    @property
+    def fate(self) -> str:
+        return self.host.fate
+
+    @property
+    def exit_code(self) -> int:
+        return LOST_CODE
+
+    @property
+    def last_words(self) -> deque[bytes]:
+        return self.host.lines.last
 
 
 class Supervisor:
@@ -63,22 +150,20 @@ class Supervisor:
     ----------
     control : socket
         The socket to the front: a byte is a signal to pass on, its end is the front's death.
-    ranks : int
-        The number of ranks.
-    words : sequence of str
-        The words that follow ``python``.
-    grace : float
-        Seconds between SIGTERM and SIGKILL.
+    plan : Plan
     """
 
-    def __init__(self, control: socket.socket, ranks: int, words: Sequence[str], grace: float) -> None:
+    def __init__(self, control: socket.socket, plan: Plan) -> None:
         self._control = control
-        self._words = words
-        self._grace = grace
-        self._size = ranks
+        self._plan = plan
+        self._grace = plan.grace
         self._ranks: dict[int, _Rank] = {}
-        self._culprit: _Rank | None = None
-        self._losses = Losses()
+        self._machines: list[Machine] = []
+        self._hosts: list[Host] = []
+        self._have_begun = False
+        self._lost_lines: deque[tuple[str, str]] = deque()  # machines whose lines are lost, and why
+        self._culprit: _Failed | None = None
+        self._losses: Losses[tuple[str, int]] = Losses()  # by machine and pid
         self._failed: list[_Rank] = []  # in the order of their ends
         self._named_at = float("inf")  # when the failed rank is named at the latest
         self._passed_on: set[int] = set()
@@ -88,24 +173,37 @@ class Supervisor:
         self._is_alone = False
         self._has_killed = False
         self._has_spoken = False
-        self._has_children = True
         self._settled_at: float | None = None
         self._last_byte = 0.0
         self._is_paused = False
-        self._pipes: dict[int, tuple[_Rank, int]] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_end, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)[::-1]
 
     def run(self) -> int:
         """Start the ranks, wait for their end, and return the exit code."""
-        processes.raise_descriptor_limit(2 * self._size + 1024)
-        with RendezvousServer(self._size, start=False, follow=False) as server:
+        plan, hosts = self._plan, self._plan.hosts
+        processes.raise_descriptor_limit(2 * plan.size + 1024)
+        started = {} if hosts is None else self._fork_part(hosts)  # before there are other parts, or sockets
+        for number in range(plan.size):
+            lines = {where: Lines(prefix(number, coloured=has_colours(where))) for where in (STDOUT, STDERR)}
+            self._ranks[number] = _Rank(number, lines)
+        where = {} if hosts is None else {"secret": hosts.secret, "unreachable": hosts.unreachable}
+        with RendezvousServer(
+            plan.size,
+            start=False,
+            follow=False,
+            machines=None if hosts is None else hosts.listens_at(),
+            **where,  # type: ignore[arg-type]
+        ) as server:
             self._server = server
             signal.signal(signal.SIGCHLD, lambda *_: None)  # the byte in the wake-up pipe ends select
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
-            self._start_ranks()
+            if hosts is None:
+                self._start_ranks()
+            else:
+                self._start_hosts(hosts, started)
             self._writer = Writer(self._wake)  # it starts threads: only after the ranks were forked
-            serve_launcher(server, self._show_report, self._losses.add)
+            serve_launcher(server, self._show_report, self._lose, self._lose_line)
             server.start()
             self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
             self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
@@ -115,6 +213,8 @@ class Supervisor:
                         key.data()
                     self._advance()
             finally:
+                self._leave_hosts()
+                self._await_hosts()
                 left = processes.kill_all()
             if left:
                 self._say(f"could not end {_listed(left)}")
@@ -122,30 +222,154 @@ class Supervisor:
             return self._exit_code()
 
     def _start_ranks(self) -> None:
-        environment = {**os.environ, **of_all_ranks(self._size, os.environ), LAUNCHED: self._server.address}
+        size = self._plan.size
+        environment = {**os.environ, **of_all_ranks(size, os.environ), LAUNCHED: self._server.address}
         environment.setdefault("PYTHONUNBUFFERED", "1")  # else a killed process loses lines
-        command = processes.python_command(self._words)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for number in range(self._size):
+        ranks = RanksHere(self._selector, self)
+        ranks.start(
+            processes.python_command(self._plan.words),
+            environment,
+            {number: self._server.environment(number) for number in range(size)},
             # No rank can read a terminal from another session, and two readers of a pipe would share its bytes.
-            stdin = nothing if number or os.isatty(0) else 0
+            None if os.isatty(0) else 0,
+        )
+        for number, pid in ranks.pids.items():
+            self._ranks[number].pid = pid
+        self._machines.append(ranks)
+        self._have_begun = True
+
+    def _fork_part(self, hosts: Hosts) -> dict[str, tuple[processes.Started, int]]:
+        def close() -> None:
+            self._control.close()
+            self._selector.close()
+            for descriptor in (self._wake_end, self._woken):
+                os.close(descriptor)
+
+        return {host: fork_part(close) for host in hosts.counts if is_here(host)}
+
+    def _start_hosts(self, hosts: Hosts, started: dict[str, tuple[processes.Started, int]]) -> None:
+        first = 0
+        for name, count in hosts.counts.items():
             try:
-                started = processes.start(command, environment | self._server.environment(number), stdin)
+                it, outgoing = started.get(name) or start_command(hosts.command_for(name))
             except OSError as error:
                 raise Error(
-                    f"cannot start rank {number}: {error.strerror}; ask for fewer processes, or raise the limit "
-                    "(ulimit -n, ulimit -u)",
+                    f"cannot start the command for host {name}: {error.strerror}; name fewer hosts, or raise the "
+                    "limit (ulimit -n, ulimit -u)",
                     fault=Fault.OUT_OF_RESOURCES,
                 ) from error
-            lines = {where: Lines(prefix(number, coloured=has_colours(where))) for where in (STDOUT, STDERR)}
-            rank = self._ranks[started.pid] = _Rank(number, started.pid, lines)
-            self._pipes |= {started.stdout: (rank, STDOUT), started.stderr: (rank, STDERR)}
-        os.close(nothing)
-        for descriptor in self._pipes:
-            self._listen_to(descriptor)
+            host = Host(
+                name,
+                range(first, first + count),
+                is_here=name in started,
+                started=it,
+                outgoing=outgoing,
+                selector=self._selector,
+                watcher=self,
+                lines=Lines(f"[{name}] ".encode()),
+            )
+            for number in host.ranks:
+                self._ranks[number].host = host.where
+            self._hosts.append(host)
+            first += count
+        self._machines += self._hosts
 
-    def _listen_to(self, descriptor: int) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._on_output(descriptor))
+    def on_ready(self, _host: Host) -> None:
+        """Let all machines reach the rendezvous once each has a part."""
+        hosts = self._plan.hosts
+        if hosts is None or not all(host.is_ready for host in self._hosts) or self._kill_at is not None:
+            return
+        leader = self._hosts[0]
+        address = (
+            next((hosts.address_for(each.ssh) for each in self._hosts if not each.is_here), "127.0.0.1")
+            if leader.is_here
+            else hosts.address_of(leader.name, leader.ssh)
+        )
+        common = master(address, leader.port, os.environ)
+        ignored = [number for number in _MAY_BE_IGNORED if signal.getsignal(number) is signal.SIG_IGN]
+        for number, host in enumerate(self._hosts):
+            host.prepare(
+                Job(
+                    host=host.name,
+                    first=host.ranks.start,
+                    count=len(host.ranks),
+                    size=self._plan.size,
+                    flags=subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+                    words=self._plan.words,
+                    folder=hosts.folder,
+                    environment={
+                        **({} if host.is_here else hosts.environment),
+                        **common,
+                        **of_machine(len(host.ranks), number, len(self._hosts)),
+                    },
+                    server=self._server.address if host.is_here else self._address_for(hosts, host),
+                    secret="" if host.is_here else hosts.secret.hex(),
+                    unreachable=hosts.unreachable,
+                    dialects=() if host.is_here else hosts.dialects,
+                    shadow_real=hosts.shadow_real,
+                    ignored=ignored,
+                    logs=hosts.logs,
+                    log_bytes=os.environ.get(event_log.SIZE_VARIABLE, ""),
+                    faults=os.environ.get(faults.VARIABLE, ""),
+                )
+            )
+
+    def _address_for(self, hosts: Hosts, host: Host) -> str:
+        assert self._server.machines is not None  # there is another machine
+        return at(hosts.address_for(host.ssh), self._server.machines[1])
+
+    def on_prepared(self, _host: Host) -> None:
+        """Let all machines start their ranks once each has reached the rendezvous."""
+        if self._kill_at is None and all(host.is_prepared for host in self._hosts):
+            self._have_begun = True
+            for host in self._hosts:
+                host.start()
+
+    def on_started(self, host: Host, pids: Mapping[int, int]) -> None:
+        for number, pid in pids.items():
+            self._ranks[number].pid = pid
+
+    def _lose(self, where: str, pid: int, lost: int) -> None:
+        """Note that a rank lost another one; the server's thread calls it."""
+        self._losses.add((where, pid), (where, lost))
+
+    def _lose_line(self, name: str, why: str) -> None:
+        """Note that the line to a machine is lost; the server's thread calls it."""
+        self._lost_lines.append((name, why))
+        self._wake()
+
+    def on_lost(self, host: Host) -> None:
+        """End all ranks: a machine cannot be used, or no more."""
+        for number in host.ranks:
+            rank = self._ranks[number]
+            self._finish_lines(rank)
+            if not rank.has_ended:
+                rank.is_lost = True
+                self._server.end_rank(
+                    number, f"{rank.name} is lost with host {host.name}: {host.why}", lost=True
+                )
+        if self._culprit is None:
+            self._blame(_LostHost(host))
+        else:
+            self._say(f"host {host.name} {host.fate}")
+        if not self._have_begun:
+            self._leave_hosts()
+
+    def _finish_lines(self, rank: _Rank) -> None:
+        for where, lines in rank.lines.items():
+            self._writer.write(where, lines.finish())
+
+    def on_words(self, content: bytes) -> None:
+        """Show what the command of a machine wrote to its standard error."""
+        self._writer.write(STDERR, content)
+
+    @property
+    def _has_processes(self) -> bool:
+        return any(machine.has_processes for machine in self._machines)
+
+    @property
+    def _has_output(self) -> bool:
+        return any(machine.has_output for machine in self._machines)
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -173,106 +397,94 @@ class Supervisor:
             self._kill_later()
 
     def _signal_ranks(self, number: int, *, group: bool = False) -> None:
-        for rank in self._ranks.values():
-            if rank.code is None:
-                processes.send(rank.pid, number, group=group)
+        if self._have_begun:
+            for machine in self._machines:
+                machine.signal(number, group=group)
 
     def _kill_later(self) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
 
-    def _on_output(self, descriptor: int) -> None:
-        rank, where = self._pipes[descriptor]
-        lines = rank.lines[where]
-        try:
-            chunk = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        self._last_byte = time.monotonic()
+    def on_output(self, number: int, where: int, chunk: bytes) -> None:
+        """Show what a rank wrote."""
+        lines = self._ranks[number].lines[where]
         if chunk:
-            self._writer.write(where, lines.feed(chunk))
-        else:
-            self._hang_up(descriptor)
-
-    def _hang_up(self, descriptor: int) -> None:
-        rank, where = self._pipes.pop(descriptor)
-        self._writer.write(where, rank.lines[where].finish())
-        if not self._is_paused:
-            self._selector.unregister(descriptor)
-        os.close(descriptor)
+            self._last_byte = time.monotonic()
+        self._writer.write(where, lines.feed(chunk) if chunk else lines.finish())
 
     def _advance(self) -> None:
         """Do what is due: reap, name the failed rank, kill, and start or stop reading."""
-        self._reap()
+        self._hear_of_lost_lines()
+        for machine in self._machines:
+            machine.advance()
         now = time.monotonic()
         if self._failed and self._culprit is None and now >= self._named_at:
             self._look_for_culprit()
         if self._writer.error is not None and self._kill_at is None:
             self._end_ranks()
-        if self._has_children and all(rank.code is not None for rank in self._ranks.values()):
+        if self._has_processes and all(rank.has_ended for rank in self._ranks.values()):
             self._end_leftovers(now)
         if self._is_paused and self._kill_at is None and self._is_stuck(now):
             self._end_ranks()  # the ranks may wait for the reader too
-        if self._has_children and self._kill_at is not None and now >= self._kill_at:
+        if self._has_processes and self._kill_at is not None and now >= self._kill_at:
             self._kill()
-        if not self._has_children and not self._is_paused and now - self._last_byte > QUIET_SECONDS:
-            for descriptor in list(self._pipes):  # a process that is not a descendant holds it open
-                self._hang_up(descriptor)
         self._pause_or_resume()
-        if not self._has_children and not self._pipes and not self._has_spoken:
+        if not self._has_processes and not self._has_output and not self._has_spoken:
             self._has_spoken = True
             self._show_last_words()
 
-    def _kill(self) -> None:
-        if not self._has_killed:
-            self._has_killed = True
-            left = _listed(processes.children())
-            why = "its first process has ended, and these processes are killed"
-            self._say(
-                f"{why if self._is_alone else f'still there after {self._grace:g} s, and killed'}: {left}"
-            )
-        processes.signal_children(signal.SIGKILL)
+    def _hear_of_lost_lines(self) -> None:
+        while self._lost_lines:
+            name, why = self._lost_lines.popleft()
+            for host in self._hosts:
+                if host.name == name and not host.is_here:
+                    host.lose_line(why)
 
-    def _reap(self) -> None:
-        ended = processes.reap()
-        if ended is None:
-            if self._has_children:
-                self._has_children = False
-                self._last_byte = time.monotonic()
-            return
-        ranks = []
-        for pid, code in ended:
-            if pid in self._ranks:
-                self._ranks[pid].code = code
-                ranks.append(self._ranks[pid])
+    def _kill(self) -> None:
+        self._has_killed = True
+        for machine in self._machines:
+            if machine.has_processes:
+                machine.kill()
+
+    def on_kill(self, found: Mapping[int, str], host: str = "") -> None:
+        """Say which processes are killed."""
+        why = f"still there after {self._grace:g} s, and killed"
+        if self._is_alone:
+            why = "its first process has ended, and these processes are killed"
+        self._say(f"{why}: {_listed(found, host)}")
+
+    def on_ends(self, ends: Sequence[End]) -> None:
+        """Tell the others of ranks that ended, and look for the one that failed first."""
         # Of ranks that ended together, one killed by a signal is more likely the cause than one with an exit code.
-        for rank in sorted(ranks, key=lambda it: ((it.code or 0) >= 0, it.number)):
-            self._server.end_rank(rank.number, f"{rank.name} {rank.fate}", lost=rank.code != 0)
-            if rank.code != 0:
+        for number, code, fault in sorted(ends, key=lambda end: (end.code >= 0, end.rank)):
+            rank = self._ranks[number]
+            rank.code, rank.fault = code, fault
+            self._server.end_rank(number, f"{rank.name} {rank.fate}", lost=code != 0)
+            if code != 0:
                 self._failed.append(rank)
         if self._failed and self._culprit is None:
             self._look_for_culprit()
 
     def _look_for_culprit(self) -> None:
         """Name the rank that failed first; if others report a living rank as lost, give it a while to end first."""
-        failed = [rank.pid for rank in self._failed if not self._was_asked_to_end(rank)]
+        failed = {rank.key: rank for rank in self._failed if not self._was_asked_to_end(rank)}
         if not failed or self._kill_at is not None or self._passed_on & _INTERRUPTING:
             self._blame(self._failed[0])
             return
-        alive = {rank.pid for rank in self._ranks.values() if rank.code is None}
-        pid, may_end = self._losses.origin(failed, alive)
+        alive = {rank.key for rank in self._ranks.values() if not rank.has_ended}
+        found, may_end = self._losses.origin(list(failed), alive)
         now = time.monotonic()
         if may_end and now < self._named_at:
             self._named_at = min(self._named_at, now + FOLLOW_SECONDS)
         else:
-            self._blame(self._ranks[pid])
+            self._blame(failed[found])
 
-    def _blame(self, rank: _Rank) -> None:
-        self._culprit = rank
-        others = [it for it in self._ranks.values() if it.code is None]
-        if not self._was_asked_to_end(rank):
+    def _blame(self, failed: _Failed) -> None:
+        self._culprit = failed
+        others = [it for it in self._ranks.values() if it.pid and not it.has_ended]
+        if not self._was_asked_to_end(failed):
             what = f"; ending the others (SIGKILL after {self._grace:g} s)" if others else ""
-            self._say(f"{rank.name} {rank.fate}{what}")
+            self._say(f"{failed.name} {failed.fate}{what}")
         self._end_ranks()
 
     def _end_ranks(self) -> None:
@@ -283,56 +495,70 @@ class Supervisor:
             self._signal_ranks(signal.SIGCONT)  # a stopped process would not see SIGTERM
         self._kill_later()
 
-    def _was_asked_to_end(self, rank: _Rank) -> bool:
+    def _was_asked_to_end(self, failed: _Failed) -> bool:
         """Tell whether a signal passed on, or launch itself, ended a rank; then the rank did not fail."""
-        return rank.code is not None and (-rank.code in self._passed_on or self._has_killed)
+        if not isinstance(failed, _Rank):
+            return False
+        return failed.code is not None and (-failed.code in self._passed_on or self._has_killed)
 
     def _end_leftovers(self, now: float) -> None:
         """End the processes that the ranks left, after a moment in which helpers of multiprocessing end alone."""
         if self._settled_at is None:
             self._settled_at = now + SETTLE_SECONDS
         elif now >= self._settled_at:
-            left = processes.children()
-            if left and self._culprit is None:
-                self._say(f"the ranks left processes behind, which are ended: {_listed(left)}")
-            processes.signal_children(signal.SIGTERM)
+            for machine in self._machines:
+                if machine.has_processes:
+                    machine.end_leftovers()
             self._settled_at = float("inf")
             self._kill_later()
+
+    def on_leftovers(self, found: Mapping[int, str], host: str = "") -> None:
+        """Say which processes the ranks left."""
+        if found and self._culprit is None:
+            self._say(f"the ranks left processes behind, which are ended: {_listed(found, host)}")
 
     def _pause_or_resume(self) -> None:
         if self._writer.is_full == self._is_paused:
             return
         self._is_paused = self._writer.is_full
-        for descriptor in self._pipes:
-            if self._is_paused:
-                self._selector.unregister(descriptor)
-            else:
-                self._listen_to(descriptor)
+        for machine in self._machines:
+            (machine.pause if self._is_paused else machine.resume)()
 
     def _patience(self) -> float | None:
         """Return the seconds until something is due, even if no event comes."""
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
+        due += [machine.due() for machine in self._machines]
         if self._failed and self._culprit is None:
             due.append(self._named_at)
-        if self._kill_at is not None and self._kill_at <= now and self._has_children:
-            due.append(now + 0.05)  # the children of killed processes become this process's
+        if self._kill_at is not None and self._has_processes:
+            due.append(self._kill_at + processes.KILL_SECONDS + 0.01)
         stuck_at = self._stuck_at()
         if stuck_at is not None and stuck_at > now:
             due.append(stuck_at)
-        if not self._has_children and self._pipes:
-            due.append(self._last_byte + QUIET_SECONDS + 0.01)
-        return min(3600.0, max(0.0, min(due) - now)) if due else None
+        earliest = min(due, default=float("inf"))
+        return min(3600.0, max(0.0, earliest - now)) if earliest < float("inf") else None
 
     def _is_over(self) -> bool:
         now = time.monotonic()
-        if self._has_children:
+        if not self._have_begun and (self._is_alone or self._interrupted_at is not None):
+            return True
+        if self._has_processes:
             return self._kill_at is not None and now > self._kill_at + processes.KILL_SECONDS
         if self._has_spoken and self._writer.is_idle:
             return True
         # After a signal to end, launch does not wait for a reader that does not read.
         asked = self._is_alone or self._interrupted_at is not None
         return self._is_stuck(now) or (asked and self._kill_at is not None and now >= self._kill_at)
+
+    def _leave_hosts(self) -> None:
+        for host in self._hosts:
+            host.leave()
+
+    def _await_hosts(self) -> None:
+        until = time.monotonic() + LEAVE_SECONDS
+        for host in self._hosts:
+            host.await_end(until)
 
     def _stuck_at(self) -> float | None:
         """Return when launch, after an interrupt, gives up a reader that does not read."""
@@ -353,11 +579,11 @@ class Supervisor:
         self._say("".join(c if c.isprintable() or c == "\n" else "?" for c in text))
 
     def _show_last_words(self) -> None:
-        rank = self._culprit
-        if rank is not None and not self._was_asked_to_end(rank):
-            words = [line.decode(errors="backslashreplace") for line in rank.lines[STDERR].last]
+        failed = self._culprit
+        if failed is not None and not self._was_asked_to_end(failed):
+            words = [line.decode(errors="backslashreplace") for line in failed.last_words]
             said = "last words:" if words else "it wrote nothing to standard error"
-            self._say("\n  ".join([f"{rank.name} {rank.fate}; {said}", *words]))
+            self._say("\n  ".join([f"{failed.name} {failed.fate}; {said}", *words]))
 
     def _exit_code(self) -> int:
         error = self._writer.error
@@ -367,11 +593,13 @@ class Supervisor:
             if self._writer.failed_stdout:
                 print(f"peerlane launch: {BrokenOutput(error.strerror or str(error))}", file=sys.stderr)
             return 2
-        code = 0 if self._culprit is None else self._culprit.code or 0
+        code = 0 if self._culprit is None else self._culprit.exit_code
+        if not self._have_begun and self._culprit is None:
+            return 128 + max(self._passed_on & _INTERRUPTING, default=0)
         return code if code >= 0 else 128 - code
 
 
-def _listed(found: dict[int, str]) -> str:
+def _listed(found: Mapping[int, str], host: str = "") -> str:
     shown = [f"{pid} ({words[:60]})" for pid, words in list(found.items())[:5]]
     more = len(found) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "") + (f" on {host}" if host else "")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
 from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _meeting
+from peerlane.dialects.hcomm._codes import PARA
+from peerlane.dialects.hcomm._places import Board, JobBoard, Place, board
 from peerlane.dialects.hcomm._settings import Settings
 from peerlane.errors import PeerLost, Refused, WaitTimeout
 from peerlane.rendezvous import RendezvousServer
-from peerlane.rendezvous.by_file import MeetingFile
 
 _STEP = 0.01
 
@@ -32,10 +33,12 @@ class Appointment:
     key : str
         Where, the same in all ranks.
     rank : int
+    spans : bool
+        Whether the ranks may be on several machines.
     """
 
-    def __init__(self, key: str, rank: int) -> None:
-        self.key, self.rank = key, rank
+    def __init__(self, key: str, rank: int, *, spans: bool) -> None:
+        self.key, self.rank, self._spans = key, rank, spans
         self._where = key, rank
         self._is_given_up = False
         self._server: RendezvousServer | None = None
@@ -51,15 +54,22 @@ class Appointment:
             The others did not come in time; one died, or this appointment was given up.
         """
         deadline = time.monotonic() + settings.connect_timeout
-        place = MeetingFile([self.key], "hccl")
         try:
+            found = board(call, self.key, settings.connect_timeout, spans=self._spans)
             self._await_turn(call, deadline)
             if self.rank == 0:
-                return self._host(place, call, size, device, settings)
-            message = self._read(place, call, deadline)
+                return self._host(found, call, size, device, settings)
+            message = self._read(found, call, deadline)
         finally:
             self._leave()
-        return self._met(os.fsdecode(message), size, device, settings)
+        place = Place.decode(message)
+        if place is None:
+            raise Refusal(
+                PARA,
+                f"rank 0 left {message[:40]!r} as its address",
+                "use one version of peerlane in all ranks",
+            )
+        return self._met(call, place, size, device, settings)
 
     def give_up(self) -> None:
         """Cancel the appointment: :meth:`meet` fails soon."""
@@ -71,32 +81,33 @@ class Appointment:
             server.close()
 
     def _host(
-        self, place: MeetingFile, call: str, size: int, device: Device, settings: Settings
+        self, found: Board, call: str, size: int, device: Device, settings: Settings
     ) -> _meeting.Meeting:
-        server, end = _meeting.serve(size)
+        server, place, end = _meeting.serve(call, size, spans=isinstance(found, JobBoard))
         try:
             with _changed:
                 self._server = server
                 self._check_wanted(call)
-            place.write(os.fsencode(server.address))
-            return self._met(server.address, size, device, settings, end)
+            found.write(place.encode())
+            return self._met(call, place, size, device, settings, end)
         except BaseException:
             server.close()
             raise
         finally:
             self._server = None
-            place.close()
+            found.close()
 
     def _met(
         self,
-        address: str,
+        call: str,
+        place: Place,
         size: int,
         device: Device,
         settings: Settings,
         end: _meeting.End = _meeting.nothing,
     ) -> _meeting.Meeting:
-        key = f"{self.key}.{_meeting.digest_of(address.encode(errors='surrogateescape'))[:12]}"
-        return _meeting.meet(address, self.rank, size, key, device, settings, end)
+        key = f"{self.key}.{_meeting.digest_of(place.encode())[:12]}"
+        return _meeting.meet(call, place, self.rank, size, key, device, settings, end)
 
     def _await_turn(self, call: str, deadline: float) -> None:
         with _changed:
@@ -112,10 +123,10 @@ class Appointment:
                     )
                 _changed.wait(left)
 
-    def _read(self, place: MeetingFile, call: str, deadline: float) -> bytes:
+    def _read(self, found: Board, call: str, deadline: float) -> bytes:
         while True:
             self._check_wanted(call)
-            message = place.look()
+            message = found.look()
             if message is not None and message != _last.get(self._where):
                 _last[self._where] = message
                 return message

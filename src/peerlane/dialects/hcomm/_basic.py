@@ -113,9 +113,8 @@ class HcommEndpoint(Resource):
         """Let the other end of a channel reach memories that were not unregistered meanwhile."""
         with _lock:
             self.groups.add(group)
-            registered = self.own.listed()
             for tag, memory in memories.items():
-                if registered.get(tag) is memory:
+                if self.own.has(tag, memory):
                     group.register(memory, tag)
 
     def end(self) -> None:
@@ -307,8 +306,8 @@ def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UIn
     """Import memory for the channels of this endpoint; return its address here.
 
     Gives: CommMem
-    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 other bytes, imported before; 9, 19, 21 the other
-        process
+    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 other bytes, imported before; 5 memory of another machine;
+        9, 19, 21 the other process
     Basis: D; C for the codes
     """
     tag, text, terms = _said(memDesc, descLen)
@@ -328,6 +327,12 @@ def HcommMemImport(endpointHandle: EndpointHandle, memDesc: CBytes, descLen: UIn
                 if error.fault is Fault.OWN_HANDLE:
                     raise Refusal(
                         NOT_FOUND, "the memory is not exported any more", "export it again"
+                    ) from None
+                if getattr(error.detail, "reason", "") == "other_machine":
+                    raise Refusal(
+                        NOT_SUPPORT,
+                        str(error),
+                        "set exchangeAllMems of the HcommChannelDesc: a channel reaches memory of other machines",
                     ) from None
                 raise
         endpointHandle.imports[key] = (memory, loan is None)

@@ -207,7 +207,7 @@ def _begin(
     protocol = field(endpoint.desc, "protocol", signed=True)
     channel = HcommChannel(context, None, engine, protocol, endpoint.own, endpoint.imported)
     handle = keep(channel)
-    appointment = Appointment(key, 0 if listens else 1)
+    appointment = Appointment(key, 0 if listens else 1, spans=True)
     made = BasicChannel(channel, endpoint, appointment)
     with lock:
         _basic[handle] = made

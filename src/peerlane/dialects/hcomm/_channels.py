@@ -11,7 +11,6 @@ from peerlane.dialects.hcomm._arguments import ChannelDescs, Handle, Handles, UI
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import (
     BUFFER_TAG,
-    WINDOW_TAG,
     Comm,
     CommHandle,
     HcommChannel,
@@ -57,15 +56,17 @@ def HcclChannelAcquire(
 ) -> list[int]:
     """Return channels, one for each descriptor; both ends call it, in any order, within HCCL_CONNECT_TIMEOUT.
 
-    An existing channel of the same engine, rank and protocol is returned again, unchanged.  Every protocol of the
-    vendor is taken; all are shared memory here.
+    An existing channel of the same engine, rank and protocol is returned again, unchanged.  Within a server every
+    protocol of the vendor is taken, between servers ROCE and UBOE.  All are shared memory on one machine, and UCX
+    between machines.
 
     Gives: list of channel
     Refuses: 2 NULL; 6 the communicator, or it was destroyed meanwhile; 1 `channelNum` 0 or above 1,048,576, fewer
         descriptors, not initialised, rank, own rank, protocol RESERVED, above 64 notifies, one rank and protocol
-        twice, no engine; 5 engines AIV and CCU, protocols of plugins; 9 the other end did not come;
-        20 another thread acquires; 21 the other rank died; 24 no room for the HcclBuffer
-    Basis: D, S; C for 20
+        twice, no engine; 5 engines AIV and CCU, protocols of plugins, other protocols between servers, no UCX for
+        another machine; 9 the other end did not come; 20 another thread acquires; 21 the other rank died; 24 no room
+        for the HcclBuffer
+    Basis: D, S; C for 20, and for protocols between servers
     """
     keys = [
         _checked(comm, engine, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]
@@ -130,6 +131,7 @@ def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[in
         )
     refuse_protocol(protocol)
     refuse_notifies(count)
+    comm.servers.refuse_unjoined(comm.group.rank, rank, protocol)
     return engine, rank, protocol
 
 
@@ -200,12 +202,14 @@ def HcclChannelGetNotifyNum(comm: Handle, channel: Handle) -> int:
 def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
     """Return where the other end's HcclBuffer is for calls of this rank, and its bytes.
 
+    In another server it is a number that only operations of channels take.
+
     Gives: address, bytes
     Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's
     Basis: D
     """
-    found = _of(comm, channel).neutral.memories[BUFFER_TAG]
-    return found.last_address, found.size
+    link = _of(comm, channel)
+    return link.remote.listed()[BUFFER_TAG]
 
 
 @hcomm.call("hcomm.HcclChannelGetRemoteMems", out=3, blank=lambda *_: (0, [], []))
@@ -220,13 +224,8 @@ def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[s
     Basis: D, S; C for the tags
     """
     link = _of(comm, channel)
-    found = {tag: each for tag, each in link.neutral.memories.items() if tag != WINDOW_TAG}
-    found.update(link.imported.listed())
-    return (
-        len(found),
-        [structs.CommMem(0, each.last_address, each.size) for each in found.values()],
-        list(found),
-    )
+    found = link.remote.listed() | link.imported.listed()
+    return len(found), [structs.CommMem(0, *each) for each in found.values()], list(found)
 
 
 def _of(comm: int, channel: int) -> HcommChannel:

@@ -23,7 +23,7 @@ OOM = int(HcclResult.HCCL_E_OOM)
 SUSPENDING = int(HcclResult.HCCL_E_SUSPENDING)
 _MEMORY = int(HcclResult.HCCL_E_MEMORY)
 _INTERNAL = int(HcclResult.HCCL_E_INTERNAL)
-_NETWORK = int(HcclResult.HCCL_E_NETWORK)
+NETWORK = int(HcclResult.HCCL_E_NETWORK)
 
 # By fault: the vendor's code, and the remedy.
 _ANSWERS: Mapping[Fault, tuple[int, str]] = {
@@ -61,16 +61,16 @@ _ANSWERS: Mapping[Fault, tuple[int, str]] = {
         "look at why the other rank did not come; HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT are the seconds",
     ),
     Fault.BAD_HANDLE: (PARA, "pass what its maker gave in this run, unchanged"),
-    Fault.HANDLE_VERSION: (_NETWORK, "use one version of peerlane in all ranks"),
+    Fault.HANDLE_VERSION: (NETWORK, "use one version of peerlane in all ranks"),
     Fault.STALE_HANDLE: (NOT_FOUND, "keep the memory until the other end has imported it"),
     Fault.WRONG_KIND: (PARA, "pass what HcommMemExport returned"),
-    Fault.FALSE_CLAIM: (_NETWORK, "look at the other rank; it is broken, or not the one meant"),
+    Fault.FALSE_CLAIM: (NETWORK, "look at the other rank; it is broken, or not the one meant"),
     Fault.OWN_HANDLE: (PARA, "use the memory directly; import it in other processes"),
-    Fault.NOT_LISTED: (_NETWORK, "make the communicator anew in all ranks"),
-    Fault.PID_REUSED: (_NETWORK, "make the communicator anew in all ranks"),
-    Fault.LISTED_EARLY: (_NETWORK, "make the communicator anew in all ranks"),
-    Fault.OTHER_USER: (_NETWORK, "run all ranks as one user"),
-    Fault.FOREIGN_NAMESPACE: (_NETWORK, "run all ranks in one container"),
+    Fault.NOT_LISTED: (NETWORK, "make the communicator anew in all ranks"),
+    Fault.PID_REUSED: (NETWORK, "make the communicator anew in all ranks"),
+    Fault.LISTED_EARLY: (NETWORK, "make the communicator anew in all ranks"),
+    Fault.OTHER_USER: (NETWORK, "run all ranks as one user"),
+    Fault.FOREIGN_NAMESPACE: (NETWORK, "run all ranks in one container"),
     Fault.NODE_MISMATCH: (PARA, "give all ranks the same PEERLANE_NODE"),
     Fault.DEVICE_FAULT: (RUNTIME, "give the system more memory, or allocate less"),
     Fault.NOT_RECORDED: (PARA, "record it first"),
@@ -78,7 +78,7 @@ _ANSWERS: Mapping[Fault, tuple[int, str]] = {
     Fault.CALLBACK_FAILED: (_INTERNAL, "look at what the callback raised"),
     Fault.BAD_DESCRIPTOR: (PARA, "write the list anew"),
     Fault.NOTIFY_DOUBLED: (_INTERNAL, "wait for the notify between two records"),
-    Fault.NOTIFY_ORDER: (_NETWORK, "wait for notifies in the order of their records, or use binary ones"),
+    Fault.NOTIFY_ORDER: (NETWORK, "wait for notifies in the order of their records, or use binary ones"),
     Fault.NOTIFY_LEFT: (_INTERNAL, "wait for every notify that is recorded"),
     Fault.DEADLOCK: (TIMEOUT, "submit what the cause misses, in another order"),
 }

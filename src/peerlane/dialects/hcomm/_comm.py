@@ -16,10 +16,12 @@ from peerlane.dialects.hcomm._arguments import HANDLE, meaning
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
 from peerlane.dialects.hcomm._enums import CommEngine, CommProtocol
 from peerlane.dialects.hcomm._meeting import Meeting
-from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistered
+from peerlane.dialects.hcomm._regions import FarPlaces, Regions, device_memory, far_place, unregistered
+from peerlane.dialects.hcomm._servers import Servers, of_machines
 from peerlane.dialects.hcomm._settings import Settings, exec_timeout, notifies_kind
 from peerlane.dialects.hcomm._state import Resource, drop, thing
 from peerlane.errors import Busy, Error
+from peerlane.memory.far_buffer import FarBuffer
 from peerlane.ranks.channel import is_busy
 
 BUFFER_TAG = "HcclBuffer"
@@ -156,8 +158,18 @@ class HcommChannel(Resource):
 
     def connect(self, neutral: Channel) -> None:
         """Be ready."""
-        self.remote = Regions({tag: each for tag, each in neutral.memories.items() if tag != WINDOW_TAG})
+        memories = {tag: each for tag, each in neutral.memories.items() if tag != WINDOW_TAG}
+        known = {} if self.comm is None else self.comm.far_places
+        starts = {
+            tag: far_place(known, neutral.peer, tag, each.size)
+            for tag, each in memories.items()
+            if isinstance(each, FarBuffer) or not self._is_within_server(neutral.peer)
+        }
+        self.remote = Regions(memories, starts)
         self._neutral = neutral
+
+    def _is_within_server(self, peer: int) -> bool:
+        return self.comm is None or self.comm.servers.are_one(self.comm.group.rank, peer)
 
     @property
     def is_ready(self) -> bool:
@@ -261,6 +273,9 @@ class Comm(Resource):
     is_suspended : bool
     made_of : object
         Digest of the rank table and rank that it was made of; None without a table.
+    servers : Servers
+    far_places : dict
+        By rank, tag and bytes: the numbers by which calls name memory of other servers.
     """
 
     __slots__ = (
@@ -271,20 +286,35 @@ class Comm(Resource):
             "buffer",
             "channels",
             "contexts",
+            "far_places",
             "group",
             "guard",
             "memories",
             "notifies",
         ),
-        *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "sides", "streams"),
+        *(
+            "comm_name",
+            "is_suspended",
+            "made_of",
+            "owner",
+            "regions",
+            "servers",
+            "settings",
+            "sides",
+            "streams",
+        ),
         *("_reached", "next_window", "parts", "threads"),
     )
 
     name = "communicator"
 
-    def __init__(self, context: Context, meeting: Meeting, settings: Settings) -> None:
+    def __init__(
+        self, context: Context, meeting: Meeting, settings: Settings, servers: Servers | None
+    ) -> None:
         super().__init__(context)
         self.group: Group = meeting.group
+        self.servers = servers or of_machines(meeting.group.members)
+        self.far_places: FarPlaces = {}
         self.settings = settings
         self.comm_name = settings.name or meeting.key
         self._meeting = meeting
@@ -457,9 +487,24 @@ class Promised(Resource):
     name = "communicator that HcclGroupEnd makes"
 
 
-def give(context: Context, meeting: Meeting, settings: Settings, promised: Promised | None = None) -> int:
-    """Return the handle of a new communicator, or that of ``promised``; HCCL_E_RUNTIME if its device was reset."""
-    made = Comm(context, meeting, settings)
+def give(
+    context: Context,
+    meeting: Meeting,
+    settings: Settings,
+    promised: Promised | None = None,
+    *,
+    servers: Servers | None = None,
+) -> int:
+    """Return the handle of a new communicator, or that of ``promised``; HCCL_E_RUNTIME if its device was reset.
+
+    ``servers``: by default its machines.
+    """
+    made = Comm(context, meeting, settings, servers)
+    try:
+        made.servers.refuse_split(made.group.members)
+    except Refusal:
+        made.abandon()
+        raise
     refuse_name(made.comm_name, made)
     if promised is None:
         return keep(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -40,6 +41,8 @@ from peerlane.dialects.hcomm._comm import (
 )
 from peerlane.dialects.hcomm._enums import HcclCommStatePhase
 from peerlane.dialects.hcomm._grouping import kept
+from peerlane.dialects.hcomm._places import Place
+from peerlane.dialects.hcomm._servers import Servers
 from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclCommConfig
@@ -62,11 +65,14 @@ def HcclGetRootInfo() -> bytes:
 def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: GivenBytes, rank: UInt32) -> int:
     """Make a communicator of ``nRanks`` ranks; all call it, within HCCL_CONNECT_TIMEOUT.
 
-    Ranks are processes, or threads of one.
+    Ranks are processes, or threads of one, on one machine or on several; each machine is a server.  Other machines
+    reach the root at the address of ``PEERLANE_INTERFACE``, else where the root reaches ``MASTER_ADDR``.  Who has the
+    root info may join, so send it as a secret.
 
     Gives: comm
     Refuses: 2 NULL; 1 rank, size, no root info, used by this rank before, other ranks say other sizes or settings; 9
-        a rank did not come; 15 no device is set; 21 a rank died; 19 another version
+        a rank did not come; 15 no device is set; 21 a rank died; 19 another version, the root is on another machine
+        and has no address
     Basis: D; C for the codes
     """
     return _by_root_info(nRanks, rootInfo, rank, None)
@@ -90,19 +96,16 @@ def HcclCommInitRootInfoConfig(
 
 def _by_root_info(size: int, info: bytes, rank: int, config: HcclCommConfig | None) -> int:
     call = "HcclCommInitRootInfo"
-    token = _meeting.token_in(info)
+    said = _meeting.root_info(info)
     refuse_rank(rank, size)
     settings = settings_of(config)
     context = current_context()
-    key = token.hex()
 
     def meet() -> _meeting.Meeting:
-        with _meeting.using(token, rank):
-            return _meeting.by_place(
-                call, key, rank, size, context.device, settings, hosts=_meeting.is_root(token)
-            )
+        with _meeting.using(said.token, rank):
+            return _meeting.by_root_info(call, said, rank, size, context.device, settings)
 
-    return _given(call, context, settings, meet, None)
+    return _given(call, context, settings, meet)
 
 
 def _given(
@@ -110,12 +113,13 @@ def _given(
     context: Context,
     settings: Settings,
     meet: Callable[[], _meeting.Meeting],
-    made_of: object,
+    made_of: object = None,
+    servers: Servers | None = None,
 ) -> int:
     """Return the handle of a new communicator; in a group, another thread meets the other ranks meanwhile."""
     group = kept(call, "communicators")
     if group is None:
-        handle = give(context, meet(), settings)
+        handle = give(context, meet(), settings, servers=servers)
         comm_of(handle).made_of = made_of
         return handle
     promised, met = Promised(context), Future[_meeting.Meeting]()
@@ -128,7 +132,8 @@ def _given(
             met.set_exception(error)
 
     def finish() -> None:
-        comm_of(give(context, met.result(), settings, promised)).made_of = made_of
+        handle = give(context, met.result(), settings, promised, servers=servers)
+        comm_of(handle).made_of = made_of
 
     def undo() -> None:
         if machine.drop(promised, "HcclGroupEnd"):
@@ -151,9 +156,12 @@ def _leave(met: Future[_meeting.Meeting]) -> None:
 def HcclCommInitClusterInfo(clusterInfo: GivenText, rank: UInt32) -> int:
     """Make the communicator that a rank table describes, a JSON file that all ranks read (facts/hcomm 2.2).
 
+    Its servers may be machines, or several of them one machine.  Ranks of several machines meet by the variables of
+    their launcher, and have the table as the same bytes.
+
     Gives: comm
-    Refuses: 2 NULL; 10 no file; 1 path, rank, table, another device than the table's is set, made and not destroyed;
-        9, 15, 21 as `HcclCommInitRootInfo`
+    Refuses: 2 NULL; 10 no file; 1 path, rank, table, another device than the table's is set, made and not destroyed,
+        a server is on several machines; 9, 15, 19, 21 as `HcclCommInitRootInfo`
     Basis: D; C for the codes
     """
     return _by_table(clusterInfo, rank, None)
@@ -192,9 +200,10 @@ def _by_table(path: str, rank: int, config: HcclCommConfig | None) -> int:
     call, size = "HcclCommInitClusterInfo", len(table.devices)
 
     def meet() -> _meeting.Meeting:
-        return Appointment(table.digest, rank).meet(call, size, context.device, settings)
+        appointment = Appointment(table.digest, rank, spans=len(table.servers.sizes) > 1)
+        return appointment.meet(call, size, context.device, settings)
 
-    return _given(call, context, settings, meet, made)
+    return _given(call, context, settings, meet, made, table.servers)
 
 
 @hcomm.call("hcomm.HcclCommInitAll", out=1, blank=lambda *_: ([],))
@@ -218,12 +227,13 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
         )
     settings = settings_of(None)
     contexts = [_context_of(each) for each in wanted]
-    server, end = _meeting.serve(ndev)
-    key = _meeting.new_root_info()[16:32].hex()
+    call = "HcclCommInitAll"
+    _, place, end = _meeting.serve(call, ndev, spans=False)
+    key = os.urandom(16).hex()
     ends = [end, *(_meeting.nothing for _ in wanted[1:])]
     with contextlib.ExitStack() as undo, ThreadPoolExecutor(ndev) as pool:
         futures = [
-            pool.submit(_meeting.meet, server.address, rank, ndev, key, context.device, settings, ends[rank])
+            pool.submit(_meeting.meet, call, place, rank, ndev, key, context.device, settings, ends[rank])
             for rank, context in enumerate(contexts)
         ]
         meetings = [each.result() for each in futures]
@@ -287,21 +297,23 @@ def HcclCreateSubCommConfig(
     settings = settings_of(wanted)
     with comm.working():
         meeting = _of_some(comm, ids, subCommId, subCommRankId, settings)
-    return give(comm.context, meeting, settings)
+    return give(comm.context, meeting, settings, servers=comm.servers.of(ids))
 
 
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
     """Meet at an address that the first of the ranks tells over the rendezvous of the communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
     where, size, device = f"{number}.{members}", len(ids), parent.group.device
+    call = "HcclCreateSubCommConfig"
     if rank:
-        key, address = _told(parent, where, settings)
-        return _meeting.meet(address, rank, size, key, device, settings)
+        key, found = _told(parent, where, settings)
+        return _meeting.meet(call, found, rank, size, key, device, settings)
     key = _meeting.digest_of(f"{parent.key}.{where}.{_next(parent, where)}".encode())
-    server, end = _meeting.serve(size)
-    parent.line.put(f"sub/{key}", server.address.encode())
+    spans = not all(parent.group.members[each].is_here for each in ids)
+    _, place, end = _meeting.serve(call, size, spans=spans)
+    parent.line.put(f"sub/{key}", place.encode())
     try:
-        return _meeting.meet(server.address, rank, size, key, device, settings, end)
+        return _meeting.meet(call, place, rank, size, key, device, settings, end)
     except BaseException:
         with contextlib.suppress(Error):
             parent.line.put(f"sub/{key}", b"")  # a late rank waits for the next meeting
@@ -312,8 +324,8 @@ def _next(parent: Comm, where: str) -> int:
     return _meeting.next_use(f"{parent.key}.{parent.group.rank}.{where}")
 
 
-def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
-    """Return the key and the address of the next meeting that the first of the ranks has not given up."""
+def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, Place]:
+    """Return the key and the place of the next meeting that the first of the ranks has not given up."""
     deadline = time.monotonic() + settings.connect_timeout
     while True:
         use = _next(parent, where)
@@ -323,8 +335,8 @@ def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
         except WaitTimeout:
             _meeting.take_back(f"{parent.key}.{parent.group.rank}.{where}", use)
             raise
-        if found:
-            return key, found.decode()
+        if (place := Place.decode(found)) is not None:
+            return key, place
 
 
 @hcomm.call("hcomm.HcclCommDestroy")

@@ -8,60 +8,83 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from peerlane import Device, Group
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS
+from peerlane.dialects.hcomm._places import Door, Place, door, place_of, reached
 from peerlane.dialects.hcomm._settings import Settings
-from peerlane.rendezvous import Rendezvous, RendezvousServer
+from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer
 from peerlane.rendezvous.by_file import MeetingFile
+from peerlane.support.machine_identity import own_machine
 
-_HEAD = struct.Struct("<12sI16s")  # magic, version, token
+_HEAD = struct.Struct("<12sI16sI")  # magic, version, token, bytes that follow
 _MAGIC = b"peerlanehccl"
-_VERSION = 1
+_VERSION = 2
 _BYTES = CONSTANTS["HCCL_ROOT_INFO_BYTES"]
 _LINGER = 5.0
 End: TypeAlias = "Callable[[bool], None]"
 
-#: By token: the process that made a root info.  By digest: how often a meeting was made.
-_roots: dict[bytes, int] = {}
+#: By token: the process that made a root info, and its port for other machines.  By digest: how often a meeting was
+#: made.
+_roots: dict[bytes, tuple[int, Door | None]] = {}
 _used: dict[str, int] = {}
 _taken: set[tuple[bytes, int]] = set()
-_servers: dict[str, tuple[RendezvousServer, MeetingFile]] = {}
+_servers: dict[bytes, tuple[RendezvousServer, MeetingFile]] = {}
 _lock = threading.Lock()
 
 
+class RootInfo(NamedTuple):
+    """What a root info says.
+
+    Attributes
+    ----------
+    token : bytes
+        The same in all ranks, and no other root info's.
+    place : Place
+        Where the root is; nobody serves it yet.
+    """
+
+    token: bytes
+    place: Place
+
+
 def new_root_info() -> bytes:
-    """Return 4,108 bytes by which ranks find this process."""
-    token = os.urandom(16)
+    """Return 4,108 bytes by which ranks find this process, from other machines too if its address is known."""
+    token, by = os.urandom(16), door("HcclGetRootInfo")
+    outside = (by.host, by.port, by.secret.hex()) if by is not None else ("", 0, "")
+    said = Place(own_machine(), "", *outside).encode()
     with _lock:
-        _roots[token] = os.getpid()
-    return _HEAD.pack(_MAGIC, _VERSION, token).ljust(_BYTES, b"\0")
+        _roots[token] = os.getpid(), by
+    return (_HEAD.pack(_MAGIC, _VERSION, token, len(said)) + said).ljust(_BYTES, b"\0")
 
 
-def token_in(info: bytes) -> bytes:
-    """Return the token of a root info: HCCL_E_PARA for other bytes."""
+def root_info(info: bytes) -> RootInfo:
+    """Return what a root info says: HCCL_E_PARA for other bytes."""
     remedy = "pass the bytes that HcclGetRootInfo returned in the root, unchanged"
     if len(info) != _BYTES:
         raise Refusal(PARA, f"the root info has {len(info):,} bytes, and must have {_BYTES:,}", remedy)
-    magic, version, token = _HEAD.unpack_from(info)
-    if magic != _MAGIC or info[_HEAD.size :].strip(b"\0"):
-        raise Refusal(PARA, "these bytes are not a root info of peerlane", remedy)
-    if version != _VERSION:
+    magic, version, token, length = _HEAD.unpack_from(info)
+    if magic == _MAGIC and version != _VERSION:
         raise Refusal(
             PARA,
             f"the root info is of version {version}, this process makes version {_VERSION}",
             "use one version of peerlane in all ranks",
         )
+    said, rest = info[_HEAD.size :][:length], info[_HEAD.size :][length:]
+    place = Place.decode(said)
+    if magic != _MAGIC or place is None or rest.strip(b"\0"):
+        raise Refusal(PARA, "these bytes are not a root info of peerlane", remedy)
     assert isinstance(token, bytes)
-    return token
+    return RootInfo(token, place)
 
 
 def is_root(token: bytes) -> bool:
     """Tell whether this process made the root info."""
-    return _roots.get(token) == os.getpid()
+    return _roots.get(token, (0, None))[0] == os.getpid()
 
 
 @contextlib.contextmanager
@@ -119,30 +142,19 @@ class Meeting:
             self._end(True)
 
 
-def by_place(
-    call: str, key: str, rank: int, size: int, device: Device, settings: Settings, *, hosts: bool
+def by_root_info(
+    call: str, info: RootInfo, rank: int, size: int, device: Device, settings: Settings
 ) -> Meeting:
-    """Meet where a key says: one process hosts, the others look there.
-
-    Parameters
-    ----------
-    call : str
-        For texts.
-    key : str
-        The same in all ranks, and of no other communicator.
-    rank, size : int
-    device : Device
-    settings : Settings
-    hosts : bool
-        Whether this process serves; the first of its ranks that comes does.
-    """
-    place = MeetingFile([key], "hccl")
+    """Meet where a root info says: the root's process serves, once for all of its ranks; the others look there."""
+    key, place = info.token.hex(), info.place
     end: End = nothing
-    if hosts:
-        address, end = _served(key, place, size)
-    else:
-        address = os.fsdecode(place.read(call, settings.connect_timeout))
-    return meet(address, rank, size, key, device, settings, end)
+    file = MeetingFile([key], "hccl")
+    if is_root(info.token):
+        path, end = _served(info.token, file, size)
+        place = place._replace(path=path)
+    elif place.machine == own_machine():
+        place = place._replace(path=os.fsdecode(file.read(call, settings.connect_timeout)))
+    return meet(call, place, rank, size, key, device, settings, end)
 
 
 def nothing(_met: bool) -> None:
@@ -150,12 +162,25 @@ def nothing(_met: bool) -> None:
 
 
 def meet(
-    address: str, rank: int, size: int, key: str, device: Device, settings: Settings, end: End = nothing
+    call: str,
+    place: Place,
+    rank: int,
+    size: int,
+    key: str,
+    device: Device,
+    settings: Settings,
+    end: End = nothing,
 ) -> Meeting:
-    """Meet at an address; ``end`` is called when this rank leaves, with whether all had met."""
+    """Meet at a place; ``end`` is called when this rank leaves, with whether all had met.
+
+    ``key``: the same in all ranks, and no other communicator's.
+    """
     with contextlib.ExitStack() as undo:
-        undo.callback(end, False)
-        line = Rendezvous(address, rank, size)
+        undo.callback(lambda: end(False))
+        line, relay = reached(call, place, rank, size, settings.connect_timeout)
+        if relay is not None:
+            undo.callback(relay.close)
+            end = partial(_stop, relay)
         undo.callback(line.close)
         group = Group(
             rank,
@@ -172,13 +197,14 @@ def meet(
     return Meeting(key, line, group, end)
 
 
-def serve(size: int) -> tuple[RendezvousServer, End]:
-    """Serve a rendezvous; return it, and the function that ends it."""
-    server = RendezvousServer(size)
-    return server, lambda met: _stop(server, met)
+def serve(call: str, size: int, *, spans: bool) -> tuple[RendezvousServer, Place, End]:
+    """Serve a rendezvous, to other machines too if ``spans``; return it, its place, and the function that ends it."""
+    by = door(call) if spans else None
+    server = RendezvousServer(size) if by is None else by.serve(size)
+    return server, place_of(server, by), partial(_stop, server)
 
 
-def _stop(server: RendezvousServer, met: bool) -> None:
+def _stop(server: RendezvousServer | RendezvousRelay, met: bool) -> None:
     """Serve until all have left if all have met; else let the waiting ranks fail at once."""
     if met:
         server.linger(_LINGER)
@@ -186,24 +212,25 @@ def _stop(server: RendezvousServer, met: bool) -> None:
         server.close()
 
 
-def _served(key: str, place: MeetingFile, size: int) -> tuple[str, End]:
-    """Serve in this process, once for all of its ranks."""
+def _served(token: bytes, file: MeetingFile, size: int) -> tuple[str, End]:
+    """Serve in this process, once for all of its ranks; return the path of the socket."""
     with _lock:
-        found = _servers.get(key)
+        found = _servers.get(token)
         if found is not None:
             return found[0].address, nothing
-        server = RendezvousServer(size)
+        by = _roots[token][1]
+        server = RendezvousServer(size) if by is None else by.serve(size)
         try:
-            place.write(os.fsencode(server.address))
+            file.write(os.fsencode(server.address))
         except BaseException:
             server.close()
             raise
-        _servers[key] = server, place
+        _servers[token] = server, file
 
     def end(met: bool) -> None:
         with _lock:
-            _servers.pop(key, None)
-        place.close()
+            _servers.pop(token, None)
+        file.close()
         _stop(server, met)
 
     return server.address, end
@@ -217,6 +244,9 @@ def digest_of(content: bytes) -> str:
 def forget() -> None:
     """Be as in a new process."""
     with _lock:
+        for _, by in _roots.values():
+            if by is not None:
+                by.close()
         _roots.clear()
         _used.clear()
         _taken.clear()

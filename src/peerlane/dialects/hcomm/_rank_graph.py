@@ -1,6 +1,7 @@
 """``hcomm``: how the ranks of a communicator are connected (facts/hcomm 2.7).
 
-A virtual node is one server: its ranks are one layer, layer 0, in which every rank reaches every other.
+Layer 0 is within a server: every rank reaches every other.  With several servers there is layer 1, the network that
+joins all ranks.
 """
 
 from __future__ import annotations
@@ -19,42 +20,61 @@ from peerlane.dialects.hcomm._enums import (
     EndpointLocType,
     HcclHeterogMode,
 )
+from peerlane.dialects.hcomm._servers import NETWORK_PROTOCOLS
 from peerlane.dialects.hcomm._state import hcomm
 
 _WORD = 4
 _ON_BUS = "Ascend950"
+NETWORK = 1  # the layer
+
+
+def layers_of(comm: Comm) -> list[int]:
+    """Return the layers of a communicator: its servers, and if they are several the network between them."""
+    return [0, NETWORK] if len(comm.servers.sizes) > 1 else [0]
 
 
 def _refuse_layer(comm: Comm, layer: int, instance: int = 0) -> None:
-    if layer or instance:
+    known = layers_of(comm)
+    if layer not in known or instance:
         raise Refusal(
             PARA,
-            f"layer is {layer}, instance {instance}; {comm} has layer 0 with instance 0, for a node is one server",
+            f"layer is {layer}, instance {instance}; {comm} has the layers {known}, each with instance 0",
             "ask HcclRankGraphGetLayers",
         )
 
 
+def _ranks_in(comm: Comm, layer: int) -> list[int]:
+    """Return the ranks that this one reaches in a layer."""
+    _refuse_layer(comm, layer)
+    return list(range(comm.group.size)) if layer else comm.servers.ranks_with(comm.group.rank)
+
+
+def _topo_of(layer: int) -> int:
+    return int(CommTopo.COMM_TOPO_CLOS if layer else CommTopo.COMM_TOPO_1DMESH)
+
+
 @hcomm.call("hcomm.HcclRankGraphGetLayers", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetLayers(comm: CommHandle) -> tuple[list[int], int]:
-    """Return the layers of the network that this rank is in: the server.
+    """Return the layers of the network that this rank is in: 0, the server; with several servers 1, their network.
 
-    Gives: `[0]`, 1
+    Gives: `[0]` or `[0, 1]`, their number
     Refuses: 2 NULL; 6 the communicator
     Basis: D
     """
-    return [0], 1
+    found = layers_of(comm)
+    return found, len(found)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetRanksByLayer", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetRanksByLayer(comm: CommHandle, netLayer: UInt32) -> tuple[list[int], int]:
-    """Return the ranks that this one reaches in a layer, itself included.
+    """Return the ranks that this one reaches in a layer, itself included: those of its server, or all.
 
     Gives: ranks, number
-    Refuses: 2 NULL; 6 the communicator; 1 `netLayer` but 0
+    Refuses: 2 NULL; 6 the communicator; 1 a layer that ``HcclRankGraphGetLayers`` does not give
     Basis: D; C for 1
     """
-    _refuse_layer(comm, netLayer)
-    return list(range(comm.group.size)), comm.group.size
+    found = _ranks_in(comm, netLayer)
+    return found, len(found)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetRankSizeByLayer", out=1)
@@ -65,54 +85,86 @@ def HcclRankGraphGetRankSizeByLayer(comm: CommHandle, netLayer: UInt32) -> int:
     Refuses: as `HcclRankGraphGetRanksByLayer`
     Basis: D; C for 1
     """
-    _refuse_layer(comm, netLayer)
-    return comm.group.size
+    return len(_ranks_in(comm, netLayer))
 
 
 @hcomm.call("hcomm.HcclRankGraphGetTopoTypeByLayer", out=1)
 def HcclRankGraphGetTopoTypeByLayer(comm: CommHandle, netLayer: UInt32) -> int:
-    """Return how the ranks of a layer are connected: each with each.
+    """Return how the ranks of a layer are connected: in a server each with each, between servers by switches.
 
-    Gives: COMM_TOPO_1DMESH
+    Gives: COMM_TOPO_1DMESH for layer 0, COMM_TOPO_CLOS for layer 1
     Refuses: as `HcclRankGraphGetRanksByLayer`
-    Basis: D; C for 1, and the value
+    Basis: D; C for 1, and the values
     """
     _refuse_layer(comm, netLayer)
-    return int(CommTopo.COMM_TOPO_1DMESH)
+    return _topo_of(netLayer)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetInstSizeListByLayer", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetInstSizeListByLayer(comm: CommHandle, netLayer: UInt32) -> tuple[list[int], int]:
-    """Return how many ranks each server has.
+    """Return how many ranks each instance of a layer has: for layer 0 each server, for layer 1 the network.
 
-    Gives: list of one number, 1
+    Gives: list of numbers, their number
     Refuses: as `HcclRankGraphGetRanksByLayer`
     Basis: D; C for 1
     """
     _refuse_layer(comm, netLayer)
-    return [comm.group.size], 1
+    found = [comm.group.size] if netLayer else comm.servers.sizes
+    return found, len(found)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetLinks", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetLinks(
     comm: CommHandle, netLayer: UInt32, srcRank: UInt32, dstRank: UInt32
 ) -> tuple[list[structs.CommLink], int]:
-    """Return the links from one rank to another: UB_CTP over a unified bus, else HCCS or PCIE.
+    """Return the links from one rank to another.
 
-    Gives: list of CommLink, 1; none from a rank to itself
+    In layer 0: UB_CTP over a unified bus, else HCCS or PCIE; ranks of two servers have none.  In layer 1: ROCE, and
+    before it UBOE for devices on a unified bus.
+
+    Gives: list of CommLink, number; none from a rank to itself
     Refuses: as `HcclRankGraphGetRanksByLayer`; 1 a rank
-    Basis: D, S for UB_CTP; C for 1, and the other values
+    Basis: D, S for UB_CTP; C for 1, the other values, and for no link in layer 0
     """
     _refuse_layer(comm, netLayer)
-    ends = [_device(comm, each) for each in (srcRank, dstRank)]
-    if srcRank == dstRank:
-        return [], 0
-    protocol = protocol_between(*ends)
+    for each in (srcRank, dstRank):
+        _device(comm, each)
+    found = [_link(comm, srcRank, dstRank, each) for each in protocols_of(comm, netLayer, srcRank, dstRank)]
+    return found, len(found)
+
+
+def protocols_of(comm: Comm, layer: int, rank: int, other: int) -> list[int]:
+    """Return the protocols of the links of two ranks in a layer, the best one first."""
+    if rank == other:
+        return []
+    one, two = _device(comm, rank), _device(comm, other)
+    if layer:
+        return _network_of(one)
+    return [protocol_between(one, two)] if comm.servers.are_one(rank, other) else []
+
+
+def _network_of(device: Device) -> list[int]:
+    """Return the protocols by which a device reaches other servers, the best one first."""
+    roce, uboe = NETWORK_PROTOCOLS
+    return [uboe, roce] if is_on_bus(device) else [roce]
+
+
+def _link(comm: Comm, rank: int, other: int, protocol: int) -> structs.CommLink:
     link = structs.CommLink()
     initialise([link])
-    link.srcEndpointDesc, link.dstEndpointDesc = (endpoint_of(each, protocol) for each in ends)
+    link.srcEndpointDesc, link.dstEndpointDesc = (_end(comm, each, protocol) for each in (rank, other))
     link.linkAttr.linkProtocol = protocol
-    return [link], 1
+    return link
+
+
+def _end(comm: Comm, rank: int, protocol: int) -> structs.EndpointDesc:
+    """Return the endpoint of a rank; a network card has the address of the rank table."""
+    made = endpoint_of(_device(comm, rank), protocol)
+    made.loc.device.serverIdx = comm.servers.number(rank)
+    address = comm.servers.addresses[rank]
+    if protocol in NETWORK_PROTOCOLS and address:
+        made.commAddr.type, made.commAddr.addr = int(CommAddrType.COMM_ADDR_TYPE_IP_V4), address
+    return made
 
 
 def protocol_between(one: Device, other: Device) -> int:
@@ -214,38 +266,47 @@ def HcclRankGraphGetTopoInstsByLayer(comm: CommHandle, netLayer: UInt32) -> tupl
 def HcclRankGraphGetTopoType(comm: CommHandle, netLayer: UInt32, topoInstId: UInt32) -> int:
     """Return how the ranks of an instance are connected.
 
-    Gives: COMM_TOPO_1DMESH
+    Gives: as `HcclRankGraphGetTopoTypeByLayer`
     Refuses: as `HcclRankGraphGetRanksByLayer`; 1 `topoInstId` but 0
-    Basis: D; C for 1, and the value
+    Basis: D; C for 1, and the values
     """
     _refuse_layer(comm, netLayer, topoInstId)
-    return int(CommTopo.COMM_TOPO_1DMESH)
+    return _topo_of(netLayer)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetRanksByTopoInst", out=2, blank=lambda *_: ([], 0))
 def HcclRankGraphGetRanksByTopoInst(
     comm: CommHandle, netLayer: UInt32, topoInstId: UInt32
 ) -> tuple[list[int], int]:
-    """Return the ranks of an instance.
+    """Return the ranks of an instance: instance 0 of a layer is the one that this rank is in.
 
     Gives: ranks, number
     Refuses: as `HcclRankGraphGetTopoType`
     Basis: D; C for 1
     """
     _refuse_layer(comm, netLayer, topoInstId)
-    return list(range(comm.group.size)), comm.group.size
+    found = _ranks_in(comm, netLayer)
+    return found, len(found)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetEndpointNum", out=1)
 def HcclRankGraphGetEndpointNum(comm: CommHandle, layer: UInt32, topoInstId: UInt32) -> int:
-    """Return how many endpoints this rank has in an instance.
+    """Return how many endpoints this rank has in an instance: one, but two in layer 1 on a unified bus.
 
-    Gives: 1
+    Gives: number
     Refuses: as `HcclRankGraphGetTopoType`
     Basis: D; C for the value
     """
-    _refuse_layer(comm, layer, topoInstId)
-    return 1
+    return len(_endpoints(comm, layer, topoInstId))
+
+
+def _endpoints(comm: Comm, layer: int, instance: int) -> list[structs.EndpointDesc]:
+    _refuse_layer(comm, layer, instance)
+    device = comm.group.device
+    return [
+        _end(comm, comm.group.rank, each)
+        for each in (_network_of(device) if layer else [protocol_of(device)])
+    ]
 
 
 @hcomm.call("hcomm.HcclRankGraphGetEndpointDesc", out=2, blank=lambda *_: ([], 0))
@@ -254,14 +315,18 @@ def HcclRankGraphGetEndpointDesc(
 ) -> tuple[list[structs.EndpointDesc], int]:
     """Return the endpoints of this rank in an instance.
 
+    Those of a network have the ``device_ip`` of the rank table as address, else the number of the device.
+
     Gives: list of EndpointDesc, number
     Refuses: as `HcclRankGraphGetTopoType`; 1 `descNum` not what ``HcclRankGraphGetEndpointNum`` gives
     Basis: D; C for the values
     """
-    _refuse_layer(comm, layer, topoInstId)
-    if descNum != 1:
-        raise Refusal(PARA, f"descNum is {descNum}", "pass what HcclRankGraphGetEndpointNum gives, 1")
-    return [endpoint_of(comm.group.device, protocol_of(comm.group.device))], 1
+    found = _endpoints(comm, layer, topoInstId)
+    if descNum != len(found):
+        raise Refusal(
+            PARA, f"descNum is {descNum}", f"pass what HcclRankGraphGetEndpointNum gives, {len(found)}"
+        )
+    return found, len(found)
 
 
 @hcomm.call("hcomm.HcclRankGraphGetEndpointInfo", out=1)

@@ -1,17 +1,20 @@
-"""Rank tables: which ranks there are, and on which devices (facts/hcomm 2.2)."""
+"""Rank tables: which ranks there are, and on which devices of which servers (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import OPEN_FILE_FAILURE, PARA
 from peerlane.dialects.hcomm._meeting import digest_of
+from peerlane.dialects.hcomm._servers import Servers
 from peerlane.support.records import dataclass
 
 _LONGEST_PATH = 4096
 _LARGEST_FILE = 1 << 24
+_LONGEST_NAME = 64
 _EXAMPLE = (
     'write {"version": "1.0", "status": "completed", "server_count": "1", "server_list": [{"server_id": "node_0", '
     '"device": [{"device_id": "0", "rank_id": "0"}, ...]}]}'
@@ -26,11 +29,13 @@ class RankTable:
     ----------
     devices : tuple of int
         Of each rank.
+    servers : Servers
     digest : str
         A hash of the file.
     """
 
     devices: tuple[int, ...]
+    servers: Servers
     digest: str
 
 
@@ -63,19 +68,55 @@ def parse(content: bytes) -> RankTable:
     if table.get("status", "completed") != "completed":
         raise _wrong(f"status is {table['status']!r:.60}, not 'completed'")
     servers = _list(table, "server_list", "the table")
-    if len(servers) != 1:
-        raise _wrong(f"server_list has {len(servers)} servers, and a virtual node is one")
-    found: dict[int, int] = {}
-    for entry in _list(servers[0], "device", "a server"):
+    if not servers:
+        raise _wrong("server_list has no servers")
+    found: dict[int, tuple[int, str, bytes]] = {}
+    names: set[str] = set()
+    for server in servers:
+        name = _name_of(server, len(servers))
+        if name in names:
+            raise _wrong(f"server_id {name!r} is listed twice")
+        names.add(name)
+        _add(found, server, name, is_only=len(servers) == 1)
+    if sorted(found) != list(range(len(found))) or not found:
+        raise _wrong(f"the ranks are {sorted(found)[:16]}, and must be 0 to n - 1 without gaps")
+    devices, ids, addresses = zip(*(found[rank] for rank in range(len(found))), strict=True)
+    return RankTable(devices, Servers(ids, addresses), digest_of(content))
+
+
+def _add(found: dict[int, tuple[int, str, bytes]], server: Any, name: str, *, is_only: bool) -> None:
+    """Add the ranks of a server: the device, the server and the address of each."""
+    devices: set[int] = set()
+    for entry in _list(server, "device", "a server"):
         rank, device = _number(entry, "rank_id"), _number(entry, "device_id")
         if rank in found:
             raise _wrong(f"rank_id {rank} is listed twice")
-        if device in found.values():
+        if device in devices:
             raise _wrong(f"device_id {device} is listed twice")
-        found[rank] = device
-    if sorted(found) != list(range(len(found))) or not found:
-        raise _wrong(f"the ranks are {sorted(found)[:16]}, and must be 0 to n - 1 without gaps")
-    return RankTable(tuple(found[rank] for rank in range(len(found))), digest_of(content))
+        devices.add(device)
+        found[rank] = device, name, _address(entry, rank, is_only=is_only)
+
+
+def _name_of(server: Any, servers: int) -> str:
+    name = server.get("server_id") if isinstance(server, dict) else None
+    if name is None and servers == 1:
+        return "the server"
+    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME:
+        raise _wrong(f"server_id is {str(name)[:40]!r}; it must have 1 to {_LONGEST_NAME} characters")
+    return name
+
+
+def _address(entry: Any, rank: int, *, is_only: bool) -> bytes:
+    """Return the bytes of a device's IP address; only ranks of one server need none."""
+    given = entry.get("device_ip") if isinstance(entry, dict) else None
+    try:
+        return ipaddress.IPv4Address(str(given)).packed
+    except ValueError:
+        if is_only:
+            return b""
+    raise _wrong(
+        f"device_ip of rank {rank} is {str(given)[:40]!r}; with several servers each device has an IPv4 address"
+    )
 
 
 def _list(of: Any, name: str, what: str) -> list[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
 
 from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
@@ -12,6 +15,18 @@ from peerlane.errors import BadAddress, Closed
 from peerlane.memory import raw
 
 _MOST_KEPT = 4096
+_NONE: Mapping[str, int] = MappingProxyType({})
+#: Beyond all addresses of processes, so that no other call takes these numbers for memory of this one.
+_numbers = itertools.count(1 << 60, 1 << 40)
+
+FarPlaces: TypeAlias = "dict[tuple[int, str, int], int]"
+
+
+def far_place(known: FarPlaces, rank: int, tag: str, nbytes: int) -> int:
+    """Return the number of the first byte of a rank's memory in another server; the same for all its channels."""
+    return known.setdefault((rank, tag, nbytes), next(_numbers))
+
+
 _MOST_NAMED = 8
 
 
@@ -24,6 +39,8 @@ class Regions:
     ----------
     memories : mapping of str to Buffer
         By tag.
+    starts : mapping of str to int
+        The numbers by which calls name memory of other servers, by tag; other memory has its address.
 
     Attributes
     ----------
@@ -33,8 +50,10 @@ class Regions:
         The same of :meth:`place`.
     """
 
-    def __init__(self, memories: Mapping[str, Buffer]) -> None:
-        self._found = [(each.last_address, each.size, tag, each) for tag, each in memories.items()]
+    def __init__(self, memories: Mapping[str, Buffer], starts: Mapping[str, int] = _NONE) -> None:
+        self._found = [
+            (starts.get(tag) or each.last_address, each.size, tag, each) for tag, each in memories.items()
+        ]
         self.parts: dict[tuple[int, int], Buffer] = {}
         self.places: dict[tuple[int, int], tuple[Buffer, int]] = {}
 
@@ -48,9 +67,13 @@ class Regions:
         self.parts.clear()
         self.places.clear()
 
-    def listed(self) -> dict[str, Buffer]:
-        """Return these memories by tag."""
-        return {tag: memory for _, _, tag, memory in self._found}
+    def listed(self) -> dict[str, tuple[int, int]]:
+        """Return the address and the bytes of these memories, by tag."""
+        return {tag: (start, size) for start, size, tag, _ in self._found}
+
+    def has(self, tag: str, memory: Buffer) -> bool:
+        """Tell whether this memory has this tag."""
+        return any(each[2] == tag and each[3] is memory for each in self._found)
 
     def part(self, address: int, nbytes: int) -> Buffer | None:
         """Return the bytes at an address, if they lie in one of these memories as a whole."""

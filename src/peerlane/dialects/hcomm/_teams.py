@@ -31,7 +31,7 @@ from peerlane.dialects.hcomm._comm import Comm, CommHandle, keep, refuse_suspend
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._enums import CommEngine, CommMemType, CommProtocol
 from peerlane.dialects.hcomm._meeting import digest_of, next_use
-from peerlane.dialects.hcomm._rank_graph import protocol_between
+from peerlane.dialects.hcomm._rank_graph import layers_of, protocols_of
 from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.dialects.hcomm._threads import refuse_engine
 from peerlane.dialects.hcomm._windows import Window, windows_of
@@ -335,11 +335,12 @@ def HcclTeamChannelsCreate(comm: CommHandle, team: Handle, desc: TeamChannelsDes
     ``HcclChannelQuery`` returns; ``HcclChannelGetRemoteMems`` lists the windows.  Without a protocol, the team's
     counts, else that of ``HcclRankGraphGetLinks``.  It may be called again, after further windows were registered.
 
-    Refuses: 2 NULL; 6 the communicator, the team, `netLayer` of the team but 0, or it was destroyed meanwhile, a rank
-        has ended a window; 1 another communicator's team, not initialised, `channelCnt` 0, above 64 notifies, no
-        engine, another protocol than the team's, windows of other sizes; 5 engines AIV and CCU,
-        `channelCnt` above 1, protocols of plugins; 9 a member did not come, or did not register a window; 19 it
-        cannot be opened; 20 another thread acquires; 21 a member died; 24 no room for the HcclBuffer
+    Refuses: 2 NULL; 6 the communicator, the team, a member without links in `netLayer` of the team, or it was
+        destroyed meanwhile, a rank has ended a window; 1 another communicator's team, not initialised, `channelCnt`
+        0, above 64 notifies, no engine, another protocol than the team's, windows of other sizes; 5 engines AIV and
+        CCU, `channelCnt` above 1, protocols of plugins, other protocols than ROCE and UBOE between servers, windows
+        and members of two servers; 9 a member did not come, or did not register a window; 19 it cannot be opened; 20
+        another thread acquires; 21 a member died; 24 no room for the HcclBuffer
     Basis: D, S; C for all engines but AIV, and the codes 5, 9, 19, 20, 21, 24
     """
     joined = team_of(team, comm=comm)
@@ -377,24 +378,21 @@ def _connect(team: Team, desc: structs.HcclTeamCreateDesc | structs.HcclTeamCrea
         raise Refusal(
             PARA, f"protocol is {protocol}, and that of {team} {team.protocol}", "a team has one protocol"
         )
-    if team.layer:
-        raise Refusal(
-            NOT_FOUND,
-            f"no links are in netLayer {team.layer} of {team}: a node is one server, which is layer 0",
-            "make the team with netLayer 0",
-        )
-    members, own = team.comm.group.members, team.comm.group.device
-    acquire(
-        team.comm,
-        {
-            (
-                engine,
-                peer,
-                protocol if protocol >= 0 else protocol_between(own, members[peer].device),
-            ): notifies
-            for peer in team.peers
-        },
-    )
+    comm, own = team.comm, team.comm.group.rank
+    keys: dict[tuple[int, int, int], int] = {}
+    for peer in team.peers:
+        known = protocols_of(comm, team.layer, own, peer) if team.layer in layers_of(comm) else []
+        if not known:
+            raise Refusal(
+                NOT_FOUND,
+                f"no links to rank {peer} are in netLayer {team.layer} of {team}; layer 0 is within a server, and "
+                "several servers have layer 1",
+                "make the team with a netLayer for which HcclRankGraphGetLinks gives links",
+            )
+        chosen = protocol if protocol >= 0 else known[0]
+        comm.servers.refuse_unjoined(own, peer, chosen)
+        keys[engine, peer, chosen] = notifies
+    acquire(comm, keys)
 
 
 @hcomm.call("hcomm.HcclTeamCreate", out=1)
@@ -426,7 +424,7 @@ def HcclTeamCreate(comm: CommHandle, desc: GivenTeamDesc) -> int:
 
 @hcomm.call("hcomm.HcclTeamGetLsaTeam", out=1)
 def HcclTeamGetLsaTeam(comm: CommHandle) -> int:
-    """Return the team of all ranks that reach each other's memory by addresses: all of them, in their order.
+    """Return the team of all ranks that reach this one's memory by addresses: those of its server, in their order.
 
     The team belongs to the communicator, and the program does not destroy it.  Newer versions have this call.
 
@@ -438,7 +436,8 @@ def HcclTeamGetLsaTeam(comm: CommHandle) -> int:
         for each in teams_of(comm):
             if each.is_lsa:
                 return each.handle
-        made = Team(comm, None, list(range(comm.group.size)), 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
+        ranks = comm.servers.ranks_with(comm.group.rank)
+        made = Team(comm, None, ranks, 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
         made.is_lsa = True
         return made.give()
 

@@ -65,7 +65,8 @@ class Window(Resource):
                 "copy it to a device",
             )
         group = self.comm.group
-        pids = {member.pid for member in group.members} - {group.members[group.rank].pid}
+        here = self.comm.servers.ranks_with(group.rank)
+        pids = {group.members[each].pid for each in here} - {group.members[group.rank].pid}
         said: list[object] = [self.memory.size, "", None]
         if pids:
             handle, terms = self._loan.offer(sorted(pids))
@@ -103,6 +104,13 @@ class Window(Resource):
     def _part(self, rank: int) -> Buffer:
         if rank == self.comm.group.rank:
             return self.memory
+        if not self.comm.servers.are_one(rank, self.comm.group.rank):
+            raise Refusal(
+                NOT_SUPPORT,
+                f"rank {rank} is in another server, where this rank has no addresses for memory",
+                "register the memory with HcclCommMemReg and use a channel; windows join ranks of a server, which "
+                "HcclTeamGetLsaTeam has",
+            )
         with self._finding:  # not the lock that end() takes: end() must not wait for another rank
             if rank not in self._peers:
                 found = self._found(rank)
@@ -232,8 +240,8 @@ def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32
 
     Gives: address
     Refuses: 2 NULL; 6 the window, that rank has ended it; 1 the rank, `offset` beyond the window, another size there;
-        9 the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's,
-        and HcclTeamChannelsCreate was not called since it was registered
+        5 a rank of another server; 9 the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it
+        cannot be opened; 20 a team's, and HcclTeamChannelsCreate was not called since it was registered
     Basis: D; C for the codes, for the wait, and for teams
     """
     found = machine.things.get(winHandle)

@@ -5,6 +5,8 @@ peerlane, and no stream has an operation that can run.  Follow the waits from on
 to the ranks that those wait for, and so on.  If one moment lies in the reports of all of them, nothing is under way
 between them, and none of them will ever go on.
 
+A rank of another machine never reports, so nobody who waits for one, directly or through others, waits in vain.
+
 A rank that waits at a rendezvous asks its server.  The server knows which requests wait and which processes could end
 them, and so finds ranks that wait for one another without a common group.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from peerlane.diagnostics import call_site, progress, store_waits
@@ -22,7 +22,7 @@ _MOST_FAILURES = 4
 
 
 class Awaited(NamedTuple):
-    """The rank that should record a notify: its group, and the pid of its process."""
+    """The rank that should record a notify: its group, and its process's pid, 0 on another machine."""
 
     group: str
     rank: int
@@ -49,18 +49,27 @@ class Coming(StoreWait):
     peer : int
     deadline : float
         Of the monotonic clock.
+    has_left : callable
+        Tells whether the peer has closed its group.
     """
 
-    def __init__(self, group: Session, call: str, key: str, peer: int, deadline: float) -> None:
+    def __init__(
+        self,
+        group: Session,
+        call: str,
+        key: str,
+        peer: int,
+        deadline: float,
+        has_left: Callable[[], bool],
+    ) -> None:
         super().__init__(group._meeting.line, "key", key, call, deadline, peer)
         self.group = group
-        self._is_told = False
+        self._has_left, self._is_told = has_left, False
 
     def check(self) -> None:
         """Raise an error if the group is closed, `PeerHasLeft` once if the peer has closed its group."""
         self.group._check_open(self.call)  # another thread may have closed it
-        membership = self.group._membership
-        if not self._is_told and membership is not None and membership.has_left(self.peer):
+        if not self._is_told and self._has_left():
             self._is_told = True
             raise PeerHasLeft
 
@@ -142,6 +151,8 @@ class Waits:
             if who is None and not is_local:
                 return None
             if who is not None and who.group != besides:
+                if not who.pid:
+                    return None  # nothing is known of a process of another machine
                 found.add(who.pid)
         return found
 
@@ -253,14 +264,15 @@ def _is_at(wait: StoreWait, line: Rendezvous) -> bool:
 def _ranks_by_pid(group: Session) -> dict[int, int]:
     found: dict[int, int] = {}
     for member in group.members:
-        found.setdefault(member.pid, member.rank)
+        if member.is_here:
+            found.setdefault(member.pid, member.rank)
     return found
 
 
 def _rank_in(group: Session, by_pid: dict[int, int], wait: StoreWait, rank: int, pid: int) -> int | None:
     """Return the rank in a group of a process that is a rank of the wait's rendezvous; None if it has none."""
     is_same = wait.line.address == group._meeting.line.address and rank < group.size
-    return rank if is_same and group.members[rank].pid == pid else by_pid.get(pid)
+    return rank if is_same and group.members[rank].pid_here == pid else by_pid.get(pid)
 
 
 def _has_children() -> bool:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from peerlane import _core
+from peerlane.backends.virtual.messages import far as far_messages
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.diagnostics import allocations, call_site, progress, wait_state, wait_texts
@@ -62,6 +63,7 @@ _KINDS = {
     "wait_notify": "wait for a notify",
     "wait_value": "wait for a value",
     "descriptor": "descriptor launch",
+    "far": "operation on another machine's memory",
 }
 _FIELDS = {
     1: "its first 8 bytes are {found:#x}, not the magic number of a copy list",
@@ -298,6 +300,8 @@ def _seconds(of: Any) -> float:
 def _explained(why: str, of: Any) -> BaseException:
     if why in sharing_messages.REFUSALS:
         return sharing_messages.explain(why, of)
+    if why == "far":
+        return far_messages.explain(of)
     if why not in _REFUSALS:
         return memory_messages.explain(why, of)
     where = memory_messages.label(of.device)

@@ -1,7 +1,7 @@
 """The file of a memory block: its name, and the checks of a descriptor before its memory is used.
 
-The name is ``peerlane:NODE:DEVICE:PEER:BLOCK``: the node's hash, the ordinal of the device, 1 if it was allocated for
-access from other devices, and the block's id; hash and id have 16 hexadecimal digits.  It is written once, when the
+The name is ``peerlane:NODE:DEVICE:PEER:BLOCK``: the node's home, the ordinal of the device, 1 if it was allocated for
+access from other devices, and the block's id; home and id have 16 hexadecimal digits.  It is written once, when the
 file is made.  Any process can make a file with such a name, so that the name is a claim to be checked.
 """
 
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.backends.virtual.node.handles import node_hash
+from peerlane.backends.virtual.node.handles import Home, is_elsewhere, other_machine
 from peerlane.errors import BadHandle, Fault, OutOfMemory, Refused
 from peerlane.support.records import dataclass
 
@@ -56,12 +56,12 @@ class MemoryFile:
     for_peers: bool
 
 
-def name_of(config: NodeConfig, ordinal: int, for_peers: bool) -> str:
+def name_of(home: Home, ordinal: int, for_peers: bool) -> str:
     """Return the name of a block's file, without the block's id."""
-    return f"peerlane:{node_hash(config):016x}:{ordinal}:{for_peers:d}:"
+    return f"peerlane:{home.number:016x}:{ordinal}:{for_peers:d}:"
 
 
-def look_at(fd: int, config: NodeConfig) -> MemoryFile:
+def look_at(fd: int, config: NodeConfig, home: Home) -> MemoryFile:
     """Check a descriptor of unknown origin; for any of them the result is a :class:`MemoryFile` or an error below.
 
     Raises
@@ -87,13 +87,13 @@ def look_at(fd: int, config: NodeConfig) -> MemoryFile:
             detail=Refused(reason="not_open", descriptor=fd),
         ) from None
     try:
-        return _look_at(fd, own, config)
+        return _look_at(fd, own, config, home.number)
     except BaseException:
         os.close(own)
         raise
 
 
-def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
+def _look_at(fd: int, own: int, config: NodeConfig, ours: int) -> MemoryFile:
     facts = os.fstat(own)
     name = _name_of(own)
     try:
@@ -108,14 +108,15 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
             detail=Refused(reason="not_device_memory", descriptor=fd, name=name),
         )
     node, device, peer, block = found.groups()
-    if int(node, 16) != node_hash(config):
+    home = int(node, 16)
+    if is_elsewhere(home, ours):
+        raise other_machine(f"descriptor {fd}", home, ours)
+    if home != ours:
         raise BadHandle(
             f"descriptor {fd} is memory of another node ({node}); this process is in node {config.name!r} "
-            f"({node_hash(config):016x}): give both processes the same PEERLANE_NODE",
+            f"({ours:016x}): give both processes the same PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
-            detail=Refused(
-                reason="other_node", descriptor=fd, node=int(node, 16), own_node=node_hash(config)
-            ),
+            detail=Refused(reason="other_node", descriptor=fd, node=home, own_node=ours),
         )
     mode = fcntl.fcntl(own, fcntl.F_GETFL)
     access = mode & os.O_ACCMODE

@@ -5,7 +5,7 @@ The int, from the top: node tag 8 bits, slot 10, index 17, low bits of the nonce
 The text is 48 bytes in URL-safe base64 (ASCII, no NUL), little-endian::
 
     0   magic "PL"      2  version     3  kind
-    4   node hash (8)   12 slot (low 10 bits) and index (the next 17), the rest 0 (8)
+    4   node's home (8) 12 slot (low 10 bits) and index (the next 17), the rest 0 (8)
     20  nonce (8)       28 size (8)    36 pid (4)    40 start time, low half (4)    44 CRC32 of what is before (4)
 
 Decoding gives the claims of whoever wrote the handle.  Only the exporter can tell whether they are true.
@@ -19,9 +19,11 @@ import hashlib
 import string
 import struct
 import zlib
+from typing import NamedTuple
 
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.errors import BadArgument, BadHandle, Fault, LostProcess, PeerLost, Refused
+from peerlane.support.machine_identity import own_place
 from peerlane.support.records import dataclass
 
 TEXT_LENGTH = 64
@@ -35,17 +37,37 @@ _LOW_INDEX = NONCE_BITS
 _LOW_SLOT = _LOW_INDEX + INDEX_BITS
 _LOW_TAG = _LOW_SLOT + SLOT_BITS
 _INT_BITS = _LOW_TAG + 8
+_OF_NODE = 0x00FFFFFF << 32  # the bits of a home that only the node decides
+_APART = "memory cannot be shared between machines; write to it over a channel of a peerlane.Group"
 
 
 def node_hash(config: NodeConfig) -> int:
-    """Return the 64-bit hash of a node's name and digest, by which handles name the node."""
+    """Return the 64-bit hash of a node's name and digest: the same for equal nodes on all machines."""
     digest = hashlib.sha256(f"{config.name}\0{config.digest}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
 
-def node_tag(node: int) -> int:
-    """Return the 8 bits of a node's hash that the int form has."""
-    return node >> 56
+class Home(NamedTuple):
+    """A node of this machine: its name, and the 64 bits by which handles name it."""
+
+    name: str
+    number: int
+
+
+def home_of(config: NodeConfig) -> Home:
+    """Return the home of a node here: its number is the node's hash, and the machine in some of the bits."""
+    machine = hashlib.sha256(own_place().encode()).digest()
+    return Home(config.name, node_hash(config) ^ int.from_bytes(machine[:8], "big") & ~_OF_NODE)
+
+
+def is_elsewhere(home: int, ours: int) -> bool:
+    """Tell whether a node is the equal one of another machine."""
+    return home != ours and not (home ^ ours) & _OF_NODE
+
+
+def node_tag(home: int) -> int:
+    """Return the 8 bits of a node's home that the int form has."""
+    return home >> 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +77,7 @@ class HandleFields:
     Parameters
     ----------
     tag : int
-        The highest 8 bits of the node's hash.
+        The highest 8 bits of the node's home.
     slot : int
         The exporter's slot in the node's file, 0 to 1023.
     index : int
@@ -65,7 +87,7 @@ class HandleFields:
     nonce_bits : int
         How many bits of the nonce are known: 28 from the int form, else 64.
     node, kind, size, pid, start : int or None
-        Hash of the node, number of the kind, bytes, pid of the exporter and the low half of its start time in
+        Home of the node, number of the kind, bytes, pid of the exporter and the low half of its start time in
         clock ticks; None from the int form, which has no room for them.
     """
 
@@ -106,7 +128,7 @@ def encode_text(fields: HandleFields) -> bytes:
 
 
 def is_of(fields: HandleFields, node: int) -> bool:
-    """Tell whether a handle belongs to the node with this hash, as far as its form can tell."""
+    """Tell whether a handle belongs to the node with this home, as far as its form can tell."""
     return fields.node == node or (fields.node is None and fields.tag == node_tag(node))
 
 
@@ -120,15 +142,15 @@ def maker_lost(pid: int | None, reason: str = "") -> PeerLost:
     )
 
 
-def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> HandleFields:
+def decode(handle: int | bytes | str, home: Home | None = None) -> HandleFields:
     """Read a handle in either form; any value gives fields or ``BadHandle``.
 
     Parameters
     ----------
     handle : int, bytes or str
         The result of ``int(handle)`` or ``bytes(handle)``, or the latter as text.
-    config : NodeConfig, optional
-        The node of this process; if given, a handle of another node is refused.
+    home : Home, optional
+        The node of this process; if given, a handle of another one is refused.
 
     Raises
     ------
@@ -143,8 +165,8 @@ def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> Handl
             f"a handle is an int, {TEXT_LENGTH} bytes or a str of them, not {type(handle).__name__}"
         )
     fields = _from_int(handle) if isinstance(handle, int) else _from_text(handle)
-    if config is not None:
-        _check_node(fields, config)
+    if home is not None:
+        _check_node(fields, *home)
     return fields
 
 
@@ -230,23 +252,35 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
     )
 
 
-def _check_node(fields: HandleFields, config: NodeConfig) -> None:
-    ours = node_hash(config)
+def _check_node(fields: HandleFields, name: str, ours: int) -> None:
     if is_of(fields, ours):
         return
     if fields.node is None:
         raise BadHandle(
-            f"{encode_int(fields):#x} is not a handle of this process's node {config.name!r}: the highest 8 "
+            f"{encode_int(fields):#x} is not a handle of this process's node {name!r}: the highest 8 "
             f"bits of the node's handles are {node_tag(ours):#04x}, and those of this number {fields.tag:#04x}; pass "
-            "int(handle) unchanged, and give both processes the same PEERLANE_NODE",
+            "int(handle) unchanged, give both processes the same PEERLANE_NODE, and run them on one machine",
             fault=Fault.NODE_MISMATCH,
             detail=Refused(
                 reason="other_node", handle=encode_int(fields), tag=fields.tag, own_tag=node_tag(ours)
             ),
         )
+    if is_elsewhere(fields.node, ours):
+        raise other_machine("this handle", fields.node, ours)
     raise BadHandle(
-        f"this handle belongs to another node ({fields.node:#018x}); this process is in node {config.name!r} "
+        f"this handle belongs to another node ({fields.node:#018x}); this process is in node {name!r} "
         f"({ours:#018x}): give both processes the same PEERLANE_NODE",
         fault=Fault.NODE_MISMATCH,
         detail=Refused(reason="other_node", node=fields.node, own_node=ours),
+    )
+
+
+def other_machine(what: str, home: int, ours: int) -> BadHandle:
+    """Return the error for a handle or descriptor of the equal node of another machine."""
+    theirs, mine = (f"{each & 0xFFFFFFFF:08x}" for each in (home, ours))
+    return BadHandle(
+        f"{what} is of another machine ({theirs}; this one is {mine}, or another PEERLANE_RUNTIME_DIR or "
+        f"PEERLANE_MACHINE made it one): {_APART}",
+        fault=Fault.NODE_MISMATCH,
+        detail=Refused(reason="other_machine", machine=theirs, own_machine=mine),
     )

@@ -1,0 +1,99 @@
+"""The engine for channels to other machines: UCX, from where it is loaded, and the network that it uses."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from peerlane.errors import BadArgument, Fault, InvalidValue, Refused, Unsupported
+from peerlane.support.network import interface_of
+
+_LIBRARY, _UNREACHABLE = "PEERLANE_UCX", "PEERLANE_UNREACHABLE"
+_LEAST_SECONDS, _MOST_SECONDS = 0.5, 3600.0
+
+
+class Starts(Protocol):
+    """The verbs of :class:`~peerlane.backend.ranks.Ranks` that start the engine."""
+
+    def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str]: ...
+    def far_unreachable(self, seconds: float) -> None: ...
+
+
+class Engine(NamedTuple):
+    """The engine of this process.
+
+    Attributes
+    ----------
+    address : bytes
+        Where other processes reach it.
+    library, version : str
+        The file that was loaded, and the version that it says.
+    """
+
+    address: bytes
+    library: str
+    version: str
+
+
+def start(ranks: Starts, environ: Mapping[str, str] = os.environ) -> Engine:
+    """Start the engine of this process at the first call, and return it.
+
+    It is loaded from the file ``PEERLANE_UCX``, or from the wheel ``libucx-cu12``, or from the system, in this order.
+    It listens on the network interface ``PEERLANE_INTERFACE``, else on the one by which this machine reaches
+    ``MASTER_ADDR``, and uses RDMA devices besides.  Without both, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
+
+    Raises
+    ------
+    Unsupported
+        There is no engine; the text says what was tried and what to install.
+    InvalidValue
+        ``PEERLANE_UNREACHABLE`` is not a number of seconds.
+    """
+    ranks.far_unreachable(_seconds(environ))
+    library, interface = _library(environ), interface_of(environ)
+    found = ranks.far_start(library, ",".join([interface, *rdma_devices()]) if interface else "")
+    if isinstance(found, tuple):
+        return Engine(*found)
+    tried = tuple(found)
+    raise Unsupported(
+        f"channels to other machines need UCX: {'; '.join(tried)}. Install it with `pip install peerlane[ucx]`, or "
+        f"as a package of the system (libucx0), or set {_LIBRARY} to the path of libucp.so.0",
+        detail=Refused(reason="no_engine", tried=tried, library=library, interface=interface),
+    )
+
+
+def _library(environ: Mapping[str, str]) -> str:
+    given = environ.get(_LIBRARY, "")
+    if given:
+        return given
+    spec = importlib.util.find_spec("libucx")  # finds it without importing it
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / "lib" / "libucp.so.0"
+        if path.exists():
+            return str(path)
+    return ""
+
+
+def rdma_devices() -> list[str]:
+    """Return the ports of RDMA devices, as UCX names them."""
+    return [
+        f"{port.parts[-3]}:{port.name}" for port in sorted(Path("/sys/class/infiniband").glob("*/ports/*"))
+    ]
+
+
+def _seconds(environ: Mapping[str, str]) -> float:
+    given = environ.get(_UNREACHABLE, "10")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        return seconds
+    raise InvalidValue(
+        f"{_UNREACHABLE} is {given!r}; valid are {_LEAST_SECONDS:g} to {_MOST_SECONDS:,.0f} seconds",
+        fault=Fault.BAD_CONFIG,
+        detail=BadArgument(_UNREACHABLE, given, least=_LEAST_SECONDS, most=_MOST_SECONDS),
+    )

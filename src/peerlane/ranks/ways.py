@@ -1,0 +1,196 @@
+"""How the operations of a channel reach the peer's memory and notifies: in memory that both map, or by messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from peerlane.devices.device import Host
+from peerlane.errors import InvalidValue, Refused
+from peerlane.memory import copy
+from peerlane.memory.far_buffer import FarBuffer
+from peerlane.support import reductions
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from peerlane.backend.ranks import FarEnd, Ranks
+    from peerlane.memory.buffer import Buffer
+    from peerlane.streams.notify import Notify, NotifyKind
+    from peerlane.streams.stream import Stream
+
+
+class FarLine(NamedTuple):
+    """A notify that a peer on another machine waits for.
+
+    Attributes
+    ----------
+    number : int
+    kind : NotifyKind
+    bank : int
+        What event logs call the notifies of the peer's end.
+    """
+
+    number: int
+    kind: NotifyKind
+    bank: int
+
+    def close(self) -> None:
+        """Do nothing: the notify is the peer's."""
+
+
+class Ways(Protocol):
+    """Operations between this rank's memory and the peer's: on a stream, or complete on return if it is None.
+
+    ``line``: a notify of the peer that is recorded behind the operation.
+    """
+
+    def put(
+        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, line: Any = None
+    ) -> None: ...
+    def get(self, stream: Stream | None, target: Buffer, source: Buffer, at: int) -> None: ...
+    def reduce(
+        self,
+        stream: Stream | None,
+        target: Buffer,
+        source: Buffer,
+        dtype: npt.DTypeLike,
+        op: str,
+        line: Any = None,
+    ) -> None: ...
+    def fetch_reduce(
+        self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
+    ) -> None: ...
+    def put_blocks(
+        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, line: Any = None
+    ) -> None: ...
+    def get_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None: ...
+    def record(self, stream: Stream | None, line: Any) -> None: ...
+
+
+class NearWays:
+    """The peer's memory is mapped in this process.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
+    def put(
+        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, line: Notify | None = None
+    ) -> None:
+        self._ranks.put(stream, target, at, source)
+        if line is not None:
+            self.record(stream, line)
+
+    def get(self, stream: Stream | None, target: Buffer, source: Buffer, at: int) -> None:
+        self._ranks.get(stream, target, source, at)
+
+    def reduce(
+        self,
+        stream: Stream | None,
+        target: Buffer,
+        source: Buffer,
+        dtype: npt.DTypeLike,
+        op: str,
+        line: Notify | None = None,
+    ) -> None:
+        copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
+        if line is not None:
+            self.record(stream, line)
+
+    def fetch_reduce(
+        self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
+    ) -> None:
+        copy.reduce(target, source, dtype=dtype, op=op, stream=stream)
+
+    def put_blocks(
+        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, line: Notify | None = None
+    ) -> None:
+        self._ranks.copy_blocks(stream, target, source, table)
+        if line is not None:
+            self.record(stream, line)
+
+    def get_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None:
+        self._ranks.copy_blocks(stream, target, source, table)
+
+    def record(self, stream: Stream | None, line: Notify) -> None:
+        if stream is None:
+            self._ranks.record(line)
+        else:
+            self._ranks.record_on(stream, line)
+
+
+class FarWays:
+    """The peer is on another machine: its process carries the operations out.
+
+    Parameters
+    ----------
+    end : FarEnd
+    """
+
+    def __init__(self, end: FarEnd) -> None:
+        self._end = end
+
+    def _place(self, memory: Buffer) -> tuple[int, int]:
+        """Return the number of a memory of the peer, and the offset in it."""
+        if isinstance(memory, FarBuffer) and memory.end is self._end:
+            return memory.number, memory.first
+        raise InvalidValue(
+            f"Channel: {memory!r} is not memory that this channel's peer offers; the peer is on another machine, and "
+            "only what its channel offers can be reached: give the tag",
+            detail=Refused(reason="not_of_channel", memory=repr(memory)),
+        )
+
+    def put(
+        self, stream: Stream | None, target: Buffer, at: int, source: Buffer, line: FarLine | None = None
+    ) -> None:
+        number, first = self._place(target)
+        self._end.write(stream, number, first + at, source, _plus_one(line))
+
+    def get(self, stream: Stream | None, target: Buffer, source: Buffer, at: int) -> None:
+        number, first = self._place(source)
+        self._end.read(stream, target, number, first + at)
+
+    def reduce(
+        self,
+        stream: Stream | None,
+        target: Buffer,
+        source: Buffer,
+        dtype: npt.DTypeLike,
+        op: str,
+        line: FarLine | None = None,
+    ) -> None:
+        number, first = self._place(target)
+        reduction = reductions.number_of("reduce", dtype, op)
+        self._end.reduce(stream, number, first, source, reduction, _plus_one(line))
+
+    def fetch_reduce(
+        self, stream: Stream | None, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str
+    ) -> None:
+        copy.reduce(target[:0], target[:0], dtype=dtype, op=op)  # refuses what is wrong
+        fetched = Host().allocate(target.size)
+        try:
+            self.get(stream, fetched, source, 0)
+            copy.reduce(target, fetched, dtype=dtype, op=op, stream=stream)
+        finally:
+            fetched.close(stream=stream)
+
+    def put_blocks(
+        self, stream: Stream | None, target: Buffer, source: Buffer, table: Any, line: FarLine | None = None
+    ) -> None:
+        number, first = self._place(target)
+        self._end.write_blocks(stream, number, first, target.size, source, table, _plus_one(line))
+
+    def get_blocks(self, stream: Stream | None, target: Buffer, source: Buffer, table: Any) -> None:
+        number, first = self._place(source)
+        self._end.read_blocks(stream, target, number, first, source.size, table)
+
+    def record(self, stream: Stream | None, line: FarLine) -> None:
+        self._end.notify(stream, line.number)
+
+
+def _plus_one(line: FarLine | None) -> int:
+    return 0 if line is None else line.number + 1

@@ -1,0 +1,91 @@
+"""Collectives over two machines of two ranks: their results, and how many bytes cross the network."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.namespaces import OtherNetwork, other_network
+from helpers.prepared import run_python
+from helpers.two_machines import TCP, on_two, run
+
+FOLDER = Path(__file__).parents[1]
+MEGABYTES = 8
+PLACINGS = [
+    "abab",
+    pytest.param("aabb", marks=pytest.mark.soak),
+    pytest.param("aaab", marks=pytest.mark.soak),
+]
+
+pytestmark = [
+    pytest.mark.any_schedule,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(
+        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
+        reason="UCX is not installed",
+    ),
+]
+
+
+@pytest.mark.parametrize("placed", PLACINGS)
+def test_tests_of_collectives_pass_on_two_machines(placed: str) -> None:
+    words = ["-q", "-p", "helpers.machines_placed", "-p", "no:cacheprovider", "-m", "not soak"]
+    file = str(FOLDER / "collectives" / "test_collectives.py")
+    environ = {**os.environ, **TCP, "PLACED": placed}
+    done = run_python(["-m", "pytest", *words, file], env=environ, cwd=FOLDER, timeout=200)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+@pytest.fixture
+def network() -> Iterator[OtherNetwork]:
+    with other_network() as made:
+        yield made
+
+
+CROSSED = f"""
+import numpy as np
+SIZE = {MEGABYTES} << 20
+def crossed():
+    folder = "/sys/class/net/" + os.environ["PEERLANE_INTERFACE"] + "/statistics/"
+    return sum(int(open(folder + name).read()) for name in ("rx_bytes", "tx_bytes"))
+with joined(timeout=30) as group:
+    for peer in range(group.size):
+        if peer != group.rank:
+            with group.channel(peer) as channel:
+                if not group.members[peer].is_here: over_tcp(channel)
+    whole, part = np.ones(SIZE // 4, np.float32), np.ones(SIZE // 16, np.float32)
+    found = {{}}
+    for name, call in {{
+        "all_reduce": lambda: group.all_reduce(whole, dtype="float32"),
+        "broadcast": lambda: group.broadcast(whole, 0),
+        "all_gather": lambda: group.all_gather(whole, part),
+        "reduce": lambda: group.reduce(whole, root=3, dtype="float32"),
+        "reduce_scatter": lambda: group.reduce_scatter(part, whole, dtype="float32"),
+    }}.items():
+        call()
+        group.barrier()
+        before = crossed()
+        call()
+        group.barrier()
+        found[name] = (crossed() - before) / SIZE
+    if group.rank == 0: say(found)
+"""
+# In units of the whole, both ways together: what crosses between ranks that lie side by side.
+LEAST = {"all_reduce": 2.0, "broadcast": 1.0, "all_gather": 1.0, "reduce": 1.0, "reduce_scatter": 1.5}
+
+
+def test_bytes_cross_network_once_for_each_machine(network: OtherNetwork) -> None:
+    environs, prefixes = on_two(network, "aabb")
+    ends = run(CROSSED, environs, prefixes)
+    assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 4
+    found = ast.literal_eval(ends[0][1])
+    print(found)
+    assert {name: LEAST[name] <= share < 1.2 * LEAST[name] for name, share in found.items()} == dict.fromkeys(
+        LEAST, True
+    ), found

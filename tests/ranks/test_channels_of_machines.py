@@ -1,0 +1,279 @@
+"""Channels and collectives between machines: what they do, and what they say when the other machine fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.namespaces import OtherNetwork, other_network
+from helpers.prepared import run_python
+from helpers.two_machines import TCP, by_address, ended, free_port, on_two, run, started
+
+FOLDER = Path(__file__).parents[1]
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
+        reason="UCX is not installed",
+    ),
+]
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("file", ["ranks/test_channels.py", "ranks/test_completion_queues.py"])
+def test_tests_of_channels_pass_between_machines(file: str) -> None:
+    words = ["-q", "-p", "helpers.machines_here", "-p", "no:cacheprovider", str(FOLDER / file)]
+    words += ["-k", "not between_switches"]  # about the route within a machine
+    done = run_python(["-m", "pytest", *words], env={**os.environ, **TCP}, cwd=FOLDER, timeout=150)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+@pytest.fixture
+def network() -> Iterator[OtherNetwork]:
+    with other_network() as made:
+        yield made
+
+
+MIXED = """
+import hashlib
+import numpy as np
+with joined(timeout=30, window=1 << 20) as group:
+    draw = np.random.default_rng(5)
+    seen = hashlib.sha256()
+    names = sorted({each.machine for each in group.members})
+    for peer in range(group.size):
+        if peer == group.rank: continue
+        with group.channel(peer, notifies=4) as channel, group.device.create_stream() as stream:
+            if not group.members[peer].is_here: over_tcp(channel)
+            data = np.random.default_rng(group.rank * 100 + peer).integers(0, 256, 200_000, np.uint8)
+            first = 200_000 * (group.rank if group.rank < peer else group.rank - 1)
+            channel.write(data, at=first, notify=0, stream=stream)
+            stream.sync(30)
+            channel.wait(0, timeout=30)
+            back = bytearray(data.nbytes)
+            channel.read(back, at=first, stream=stream)  # as the write
+            stream.sync(30)
+            assert back == data.tobytes()
+            channel.notify(1)
+            channel.wait(1, timeout=30)
+    seen.update(group.window.view()[:200_000 * (group.size - 1)])
+    for nbytes in (64, 40_000, 3_000_000):
+        mine = np.random.default_rng(group.rank).normal(size=nbytes // 4).astype(np.float32)
+        for algorithm in ("one-shot", "two-shot", "ring", "by-machine"):
+            whole = mine.copy()
+            group.all_reduce(whole, dtype="float32", algorithm=algorithm)
+            seen.update(whole)
+        everyone = np.zeros(group.size * mine.size, np.float32)
+        group.all_gather(everyone, mine)
+        seen.update(everyone)
+        group.broadcast(mine, 1)
+        seen.update(mine)
+    group.barrier()
+    say(seen.hexdigest())
+"""
+
+
+@pytest.mark.parametrize("machines", ["aabb", "abab"])
+def test_mixed_program_of_two_machines_gives_bytes_of_one(network: OtherNetwork, machines: str) -> None:
+    far = run(MIXED, *on_two(network, machines))
+    near = run(MIXED, by_address("aaaa", free_port()))
+    assert [(code, errors) for code, _, errors in far + near] == [(0, "")] * 8
+    assert [said for _, said, _ in far] == [said for _, said, _ in near]
+
+
+@pytest.mark.any_schedule
+def test_killed_rank_is_told_to_those_who_wait_and_write(network: OtherNetwork) -> None:
+    program = """
+group = joined(timeout=30, window=1 << 20)
+if group.rank == 2:
+    for peer in (0, 1): group.channel(peer)
+    say("ready")
+    time.sleep(60)
+channel = over_tcp(group.channel(2))
+say("ready")
+def until_lost():
+    if group.rank == 0:
+        channel.wait(0)
+    else:
+        while True: channel.write(bytes(100_000))
+error = refused(until_lost)
+say(time.time())
+assert error.rank == 2, error.rank
+refused(lambda: channel.notify(0))
+"""
+    environs, prefixes = on_two(network, "aab")
+    with started(program, environs, prefixes) as children:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        killed = time.time()
+        children[2].send_signal(signal.SIGKILL)
+        ends = ended(children)
+    for _, said, errors in ends[:2]:
+        assert errors == ""
+        first, told, second = said.splitlines()
+        assert first.startswith("PeerLost PEER_LOST "), first
+        assert "rank 2 (process" in first
+        assert "on machine b) is lost: " in first
+        assert second.startswith("PeerLost PEER_LOST "), second
+        assert float(told) - killed < 2.5, "promised are 0.5 s"
+
+
+@pytest.mark.any_schedule
+def test_machine_that_vanishes_is_lost_after_its_time_and_short_outages_heal(network: OtherNetwork) -> None:
+    program = """
+with joined(timeout=30, window=1 << 20) as group:
+    with over_tcp(group.channel(1 - group.rank, notifies=2)) as channel:
+        if group.rank == 1:
+            channel.wait(0, timeout=60)
+            channel.notify(0)
+            channel.wait(1, timeout=60)
+            assert bytes(group.window.view()[:1000]) == b"x" * 1000
+            time.sleep(600)
+        channel.notify(0)
+        channel.wait(0, timeout=60)
+        say("cut")
+        channel.write(b"x" * 1000, notify=1)
+        say("healed")
+        sys.stdin.readline()
+        begun = time.monotonic()
+        refused(lambda: channel.wait(1, timeout=60))
+        say(time.monotonic() - begun)
+    os._exit(0)
+"""
+    environs, prefixes = on_two(network, "ab", PEERLANE_UNREACHABLE="8")
+    with started(program, environs, prefixes) as children:
+        first = children[0]
+        assert first.stdout is not None
+        assert first.stdin is not None
+        assert first.stdout.readline() == "cut\n"
+        network.cut()
+        time.sleep(1)  # the outage itself
+        network.mend()
+        assert first.stdout.readline() == "healed\n"
+        network.cut()
+        print(file=first.stdin, flush=True)
+        code, said, errors = ended(children[:1])[0]
+    assert (code, errors) == (0, "")
+    text, seconds = said.splitlines()
+    assert "rank 1 (process" in text
+    assert "has answered in time" in text
+    assert 5 < float(seconds) < 5 * 9
+
+
+@pytest.mark.any_schedule
+def test_memory_taken_back_or_freed_is_refused_by_name_and_channel_goes_on(network: OtherNetwork) -> None:
+    program = """
+with joined(timeout=30, window=4096) as group:
+    table, other = group.device.allocate(1 << 20), group.device.allocate(4096)
+    group.register(table, "table")
+    group.register(other, "other")
+    with over_tcp(group.channel(1 - group.rank, notifies=2)) as channel, group.device.create_stream() as stream:
+        if group.rank == 1:
+            channel.wait(0, timeout=30)
+            group.deregister("table")
+            other.close()
+            channel.notify(0)
+            channel.wait(1, timeout=30)
+        else:
+            channel.write(bytes(1 << 20), memory="table", notify=0)
+            channel.wait(0, timeout=30)
+            refused(lambda: channel.write(b"x", memory="table"))
+            refused(lambda: channel.read(bytearray(1 << 20), memory="table"))
+            refused(lambda: channel.write_blocks(b"x", [(0, 0, 1)], memory="other"))
+            channel.write(bytes(1 << 20), memory="table", stream=stream)
+            channel.write(b"y", notify=1, stream=stream)
+            refused(stream.sync)
+            assert channel.peer_notifies == 2
+            channel.write(b"z", notify=1, stream=stream)
+            stream.sync()
+"""
+    (code, said, errors), other = run(program, *on_two(network, "ab"))
+    assert (code, errors, other[0]) == (0, "", 0), other
+    lines = said.splitlines()
+    assert len(lines) == 4
+    for line, memory, what in zip(
+        lines,
+        ("table", "table", "other", "table"),
+        ("took it back", "took it back", "freed it", "took it back"),
+        strict=True,
+    ):
+        assert line.startswith("Closed CLOSED "), line
+        assert f"the memory '{memory}' of rank 1 may not be used any more: rank 1 (process" in line
+        assert what in line
+
+
+@pytest.mark.any_schedule  # under the others each write waits for the one before, and nothing can pile up
+def test_sender_of_many_small_writes_stays_small_and_small_frame_is_not_held_up(
+    network: OtherNetwork,
+) -> None:
+    program = """
+import resource
+import numpy as np
+with joined(timeout=30, window=16 << 20) as group, over_tcp(group.channel(1 - group.rank, notifies=4)) as channel:
+    if group.rank == 1:
+        until = time.monotonic() + 1
+        while time.monotonic() < until: sum(range(1000))
+        channel.wait(0, timeout=60)
+        channel.notify(0)
+        for _ in range(3):
+            channel.wait(2, timeout=60)
+            channel.notify(2)
+        channel.wait(1, timeout=60)
+    else:
+        source, large = group.device.allocate(8), group.device.allocate(16 << 20)
+        large.fill(1)
+        with group.device.create_stream() as stream, group.device.create_stream() as other:
+            channel.write(source, stream=stream)
+            stream.sync()
+            def resident():
+                return int(open("/proc/self/statm").read().split()[1]) * 4096
+            before = most = resident()
+            for number in range(1_000_000):
+                channel.write(source, at=8 * (number & 1023), stream=stream)
+                if number % 10_000 == 0: most = max(most, resident())
+            channel.notify(0, stream=stream)
+            stream.sync()
+            say(max(most, resident()) - before)
+            channel.wait(0, timeout=60)
+            spent = []
+            for _ in range(3):  # other tests use the cores too
+                for _ in range(30): channel.write(large, stream=stream)
+                begun = time.perf_counter()
+                channel.write(source, notify=2, stream=other)
+                other.sync()
+                spent.append(time.perf_counter() - begun)
+                channel.wait(2, timeout=60)
+                stream.sync()
+            say(min(spent))
+            channel.notify(1)
+"""
+    (code, said, errors), other = run(program, *on_two(network, "ab"))
+    assert (code, errors, other[0]) == (0, "", 0), other
+    grown, seconds = map(float, said.split())
+    assert grown < 16 << 20, "promised are 16 MiB"
+    assert seconds < 0.025, "promised are 5 ms"
+
+
+@pytest.mark.any_schedule
+def test_without_engine_channel_to_other_machine_says_what_to_install(tmp_path: Path) -> None:
+    nonsense = tmp_path / "libucp.so.0"
+    nonsense.write_bytes(b"not a library")
+    program = "group = joined(timeout=30); refused(lambda: group.channel(1 - group.rank, timeout=30)); group.close()"
+    ends = run(program, by_address("ab", free_port(), PEERLANE_UCX=str(nonsense)))
+    for code, said, errors in ends:
+        assert (code, errors) == (0, "")
+        assert said.startswith(
+            ("Unsupported UNSUPPORTED channels to other machines need UCX: ", "PeerLost")
+        ), said
+    assert any(str(nonsense) in said and "pip install peerlane[ucx]" in said for _, said, _ in ends)
+    assert sys.executable

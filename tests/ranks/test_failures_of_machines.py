@@ -1,0 +1,164 @@
+"""What ranks of several machines are told, and what arrives, when links fail and frames are lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import time
+
+import pytest
+
+from helpers.namespaces import lossy_network, other_network
+from helpers.two_machines import (
+    ended,
+    hear,
+    on_two,
+    started,
+    tell,
+)
+
+pytestmark = [
+    pytest.mark.any_schedule,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(
+        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
+        reason="UCX is not installed",
+    ),
+]
+
+LOADED = 5  # times longer on a machine that does other things too
+
+#: Rank 0 writes blocks with a notify each, and rank 1 looks at each block as its notify comes.
+WRITING = """
+import select
+import numpy as np
+SLOTS, WORDS = 64, 1000
+with joined(timeout=30, window=SLOTS * WORDS * 8, notifies="fifo") as group:
+    with over_tcp(group.channel(1 - group.rank, notifies=2)) as channel, group.device.create_stream() as stream:
+        number = 0
+        if group.rank == 0:
+            last = None
+            while number != last:
+                if number % SLOTS == 0 and number: channel.wait(1, timeout=60)
+                channel.write(np.full(WORDS, number), at=number % SLOTS * WORDS * 8, notify=0, stream=stream)
+                number += 1
+                if number == 10 * SLOTS: say("going")
+                if last is None and select.select([0], [], [], 0)[0]: last = (number // SLOTS + 10) * SLOTS
+            stream.sync()
+            channel.wait(1, timeout=60)
+            channel.write(np.full(WORDS, -1), notify=0)
+        else:
+            while True:
+                channel.wait(0, timeout=60)
+                first = number % SLOTS * WORDS * 8
+                block = np.frombuffer(bytes(group.window.view()[first:first + WORDS * 8]), np.int64)
+                if block[0] == -1: break
+                assert (block == number).all(), (number, block)
+                number += 1
+                if number % SLOTS == 0: channel.notify(1)
+        say(number)
+"""
+
+OUTAGES = [3.3, *(pytest.param(seconds, marks=pytest.mark.soak) for seconds in (3.0, 4.0))]
+
+
+@pytest.mark.parametrize("seconds", OUTAGES)
+def test_stream_of_writes_goes_on_after_an_outage_and_loses_nothing(seconds: float) -> None:
+    with other_network() as network, started(WRITING, *on_two(network, "ab")) as children:
+        assert hear(children[0]) == "going"
+        network.cut()
+        time.sleep(seconds)  # the outage itself
+        network.mend()
+        began = time.monotonic()
+        tell(children[:1])  # what is under way has to arrive before it may end
+        ends = ended(children)
+    assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
+    (first,), (second,) = (said.split() for _, said, _ in ends)
+    assert first == second
+    assert int(first) >= 640
+    print(
+        f"link down for {seconds} s: {first} blocks, over {time.monotonic() - began:.1f} s after it was up again"
+    )
+
+
+SILENT = """
+with joined(timeout=30, window=4096) as group:
+    far = [each.rank for each in group.members if not each.is_here]
+    channels = [over_tcp(group.channel(peer)) for peer in far]
+    group.barrier()
+    say("ready")
+    error = refused(lambda: channels[0].wait(0, timeout=60))
+    say(time.time())
+    say(error.rank in far, type(error).__name__)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["link", "stop"])
+def test_silent_machine_is_told_within_its_time_and_a_second(how: str) -> None:
+    unreachable = 1.5
+    with other_network() as network:
+        environs, prefixes = on_two(network, "aabb", PEERLANE_UNREACHABLE=str(unreachable))
+        with started(SILENT, environs, prefixes) as children:
+            assert [hear(child) for child in children] == ["ready"] * 4
+            began = time.time()
+            if how == "link":
+                network.cut()
+            else:
+                for child in children[2:]:
+                    child.send_signal(signal.SIGSTOP)
+            ends = ended(children[:2])
+            for child in children[2:]:
+                child.send_signal(signal.SIGCONT)
+            there = ended(children[2:])  # they lose the others too
+    spent = []
+    for code, said, errors in ends:
+        assert (code, errors) == (0, "")
+        text, told, which = said.splitlines()
+        assert which == "True PeerLost"
+        assert "has answered in time" in text
+        spent.append(round(float(told) - began, 2))
+    print(f"silent by {how}: told after {spent} s, with {unreachable=}")
+    assert max(spent) < LOADED * (unreachable + 1)
+    assert [(code, errors) for code, _, errors in there] == [(0, "")] * 2
+    assert all(said.endswith("True PeerLost\n") for _, said, _ in there)
+
+
+TRANSFERS = """
+import numpy as np
+COUNT, LARGEST = int(os.environ["COUNT"]), 512 << 10
+with joined(timeout=60, window=16 * LARGEST, notifies="fifo") as group:
+    with over_tcp(group.channel(1 - group.rank, notifies=2)) as channel, group.device.create_stream() as stream:
+        draw = np.random.default_rng(7)  # the same on both
+        nbytes = 0
+        for number in range(COUNT):
+            size = int(draw.integers(1, [4096, 4096, 4096, 4096, 65_536, LARGEST][draw.integers(6)]))
+            content = np.random.default_rng(number).integers(0, 256, size, np.uint8)
+            slot, nbytes = number % 16 * LARGEST, nbytes + size
+            if number % 16 == 0 and number:
+                if group.rank: channel.notify(1)
+                else: channel.wait(1, timeout=60)
+            if group.rank == 0:
+                channel.write(content, at=slot, notify=0, stream=stream if number % 3 else None)
+                if number % 3 == 2: stream.sync(60)  # the next one is on no stream
+            else:
+                channel.wait(0, timeout=60)
+                assert bytes(group.window.view()[slot:slot + size]) == content.tobytes(), number
+        if group.rank == 0: stream.sync(60)
+        say(COUNT, nbytes)
+"""
+
+
+@pytest.mark.parametrize(
+    "count", [500, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])]
+)
+def test_transfers_at_one_percent_loss_come_in_order_and_whole(count: int) -> None:
+    with lossy_network(seed=18, lost=0.01) as network:
+        environs, prefixes = on_two(network, "ab", COUNT=str(count))
+        began = time.monotonic()
+        with started(TRANSFERS, environs, prefixes) as children:
+            ends = ended(children, seconds=1000)
+    assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
+    assert ends[0][1] == ends[1][1]
+    print(f"1 % lost: {count} transfers, {ends[0][1].split()[1]} bytes, in {time.monotonic() - began:.0f} s")
