@@ -17,6 +17,7 @@
 #include "net/engine.h"
 #include "net/frame.h"
 #include "net/withheld.h"
+#include "ranks/members.h"
 #include "stream/far_operation.h"
 #include "stream/scheduler.h"
 
@@ -91,7 +92,9 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
 
     // `grants`: what the peer may use, by number.  `lines`: what it may record; they are held.  `withholds`: what it writes is in its
     // place when this end waits for a later record.
-    FarChannel(std::vector<Memory> grants, std::vector<Notify*> lines, bool withholds);
+    // `members`: of the group whose rank `peer` is at the other end.
+    FarChannel(std::vector<Memory> grants, std::vector<Notify*> lines, bool withholds, std::shared_ptr<const Members> members = nullptr,
+               uint32_t peer = 0);
     ~FarChannel();
     FarChannel(const FarChannel&) = delete;
 
@@ -219,6 +222,8 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     bool closing_ = false, said_closed_ = false;
 
     const uint64_t number_, secret_;
+    const std::shared_ptr<const Members> members_;   // null: of no group
+    const uint32_t rank_;                            // of the peer, among them
     uint64_t peer_number_ = 0, peer_secret_ = 0;                   // under the engine's lock, with `peer_`
     uint64_t peer_bank_ = 0;                                       // this and the next before the first operation
     std::vector<std::vector<log::Span>> places_;

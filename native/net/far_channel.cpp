@@ -97,12 +97,13 @@ FarOp::Part FarOp::next_part() const {
     return part;
 }
 
-FarChannel::FarChannel(std::vector<Memory> grants, std::vector<Notify*> lines, bool withholds)
+FarChannel::FarChannel(std::vector<Memory> grants, std::vector<Notify*> lines, bool withholds, std::shared_ptr<const Members> members,
+                       uint32_t peer)
     : number_([] {
           static std::atomic<uint64_t> next{1};
           return next.fetch_add(1, std::memory_order_relaxed);
       }()),
-      secret_(random_number()), grants_(std::move(grants)), lines_(std::move(lines)),
+      secret_(random_number()), members_(std::move(members)), rank_(peer), grants_(std::move(grants)), lines_(std::move(lines)),
       withheld_(withholds ? std::make_shared<Withheld>(lines_.size(), !lines_.empty() && lines_[0]->kind == NotifyKind::queued) : nullptr) {
     for (Notify*& line : lines_) {
         line->hold();
@@ -110,6 +111,7 @@ FarChannel::FarChannel(std::vector<Memory> grants, std::vector<Notify*> lines, b
         line->far_bank = bank_of(FarNode::get().process(), number_);
         line->far_line = static_cast<uint64_t>(&line - lines_.data());
         line->far_arrivals = withheld_;
+        line->members = members_;
         Scheduler::get().promise(*line);
     }
 }

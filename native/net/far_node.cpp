@@ -134,7 +134,10 @@ void FarNode::lose(FarPeer& peer, const char* why) {
     const std::string address = peer.address;
     std::vector<FarChannelPtr> lost;
     for (FarChannel* channel : peer.channels) lost.push_back(channel->shared_from_this());
-    for (const FarChannelPtr& channel : lost) channel->lose(why);
+    for (const FarChannelPtr& channel : lost) {
+        if (channel->members_ && !channel->peer_closed_) channel->members_->lose_far(channel->rank_);
+        channel->lose(why);
+    }
     // With its last channel it has gone.
     if (const auto found = peers_.find(address); found != peers_.end()) drop_if_lost(*found->second);
 }

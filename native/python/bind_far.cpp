@@ -191,7 +191,7 @@ void bind_far(nb::module_& m) {
     nb::class_<FarHandle>(m, "FarEnd", "An end of a channel to a process of another machine.")
         .def(
             "__init__",
-            [](FarHandle* self, const nb::list& grants, const nb::list& lines, bool withholds) {
+            [](FarHandle* self, const nb::list& grants, const nb::list& lines, bool withholds, const MembersHandle* members, uint32_t peer) {
                 std::vector<Memory> memories;
                 for (nb::handle each : grants) {
                     const auto& memory = nb::cast<const Memory&>(each);
@@ -199,14 +199,16 @@ void bind_far(nb::module_& m) {
                 }
                 std::vector<Notify*> notifies;
                 for (nb::handle each : lines) notifies.push_back(nb::cast<const HeldNotify&>(each).shared);
-                auto channel = std::make_shared<net::FarChannel>(std::move(memories), std::move(notifies), withholds);
+                auto channel = std::make_shared<net::FarChannel>(std::move(memories), std::move(notifies), withholds,
+                                                                 members ? members->members : nullptr, peer);
                 channel->enter();
                 new (self) FarHandle(std::move(channel));
             },
-            "grants"_a, "lines"_a, "withholds"_a,
-            nb::sig("def __init__(self, grants: typing.Sequence[Memory], lines: typing.Sequence[Notify], withholds: bool) -> None"),
+            "grants"_a, "lines"_a, "withholds"_a, "members"_a.none(), "peer"_a,
+            nb::sig("def __init__(self, grants: typing.Sequence[Memory], lines: typing.Sequence[Notify], withholds: bool, "
+                    "members: Members | None, peer: int) -> None"),
             "`grants`: memory that the peer may use; `lines`: notifies that it may record; `withholds`: what it writes is there when this "
-            "end waits for a later record.")
+            "end waits for a later record; `members`: of the group in which it is rank `peer`.")
         .def_prop_ro("number", [](const FarHandle& self) { return self.channel->number(); })
         .def_prop_ro("process", [](const FarHandle&) { return net::FarNode::get().process(); }, "The number of this process, for its peers.")
         .def_prop_ro("secret", [](const FarHandle& self) { return self.channel->secret(); })

@@ -221,16 +221,22 @@ void bind_signals(nb::module_& m) {
 
     m.def(
         "members",
-        [](const SignalHandle& membership, const std::vector<std::tuple<uint32_t, int32_t, uint64_t>>& listed) {
+        [](const SignalHandle& membership, const std::vector<std::tuple<uint32_t, int32_t, uint64_t>>& listed,
+           const std::vector<std::tuple<uint32_t, uint64_t>>& far) {
             const auto members = std::make_shared<Members>(membership.signal);
             for (const auto& [rank, pid, start] : listed) {
                 if (rank >= membership.signal->bank()) throw nb::index_error("no line for this rank");
                 members->add(rank, pid, start);
             }
+            for (const auto& [rank, name] : far) {
+                if (rank >= membership.signal->bank()) throw nb::index_error("no line for this rank");
+                members->add_far(rank, name);
+            }
             return new MembersHandle{members};
         },
-        "membership"_a, "listed"_a, nb::rv_policy::take_ownership,
-        "Watch the processes (rank, pid, start time); rank i records line i of `membership` when it leaves.");
+        "membership"_a, "listed"_a, "far"_a, nb::rv_policy::take_ownership,
+        "Watch the processes (rank, pid, start time), and those of other machines (rank, number of peerlane.diagnostics.losses); rank i "
+        "records line i of `membership` when it leaves.");
 
     nb::class_<LeaseHandle>(m, "Lease", "Whether memory that was lent to others may still be used.")
         .def("__init__", [](LeaseHandle* self) { new (self) LeaseHandle{std::make_shared<Lease>()}; }, "Of this process alone.")

@@ -24,8 +24,13 @@ uint64_t Members::lost() const {
         if (!member.was_gone && !member.process.has_ended()) continue;
         if (membership_->line(member.rank).recorded() == 0) return static_cast<uint64_t>(member.pid);
     }
+    for (const Far& far : far_)
+        if (membership_->line(far.rank).recorded() != 0) return far.name;
     return 0;
 }
+
+// Nobody is woken: who waits looks several times a second.
+void Members::lose_far(uint32_t rank) const { membership_->line(rank).word.fetch_or(SignalLine::kRecord, std::memory_order_acq_rel); }
 
 bool Members::has_ended(uint32_t rank) const {
     for (const Member& member : members_)

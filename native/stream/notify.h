@@ -59,6 +59,7 @@ class SignalPage {
 
 class Completions;
 class HeldBack;
+class Members;
 class SharedSignal;
 class Undelivered;
 struct FarArrivals;
@@ -118,6 +119,7 @@ struct Notify {
     bool is_far = false;                 // a process of another machine records it
     uint64_t far_bank = 0, far_line = 0;   // then its bank and line in event logs, which both machines know
     std::shared_ptr<FarArrivals> far_arrivals;   // null: what comes is there
+    std::shared_ptr<const Members> members;      // a wait ends too when one of these is lost
     std::atomic<uint64_t> lost_to{0};    // who would have recorded it, on another machine, and is gone; 0: nobody
     uint64_t id = 0;        // unique in this process, for texts
     uint32_t device = 0;

@@ -376,12 +376,16 @@ void Scheduler::abandon(Notify& notify) {
 
 void Scheduler::forsake(Notify& notify, uint64_t lost) {
     Lock lock(mutex_);
+    next_pulse_ = 0;
+    forsake_locked(notify, lost);
+    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+}
+
+void Scheduler::forsake_locked(Notify& notify, uint64_t lost) {
     notify.lost_to.store(lost, std::memory_order_relaxed);
     notify.promised.store(false, std::memory_order_relaxed);
     notify.abandoned.store(true, std::memory_order_relaxed);
     ++hope_;
-    next_pulse_ = 0;
-    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
 }
 
 void Scheduler::promise(Notify& notify) {

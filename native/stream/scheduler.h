@@ -212,6 +212,7 @@ class Scheduler {
     void refuse_if_hopeless(Stream& stream);
     void give_up(Lock& lock, Stream& stream);
     void keep_lost(Stream& stream);
+    void forsake_locked(Notify& notify, uint64_t lost);
     void cancel(Stream& stream, uint64_t until, uint64_t lost_to = 0);   // from its head on; `lost_to`: the process that ended
 
     // stream_watch.cpp: parked streams, and the thread that wakes them

@@ -32,7 +32,7 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
             break;
         case Park::notify:
             lines_of(op.notify->line).parked.add(stream);
-            if (op.notify->shared() || op.notify->abandoned.load(std::memory_order_relaxed)) count_shared_wait(stream);
+            if (op.notify->shared() || op.notify->is_far || op.notify->abandoned.load(std::memory_order_relaxed)) count_shared_wait(stream);
             break;
         case Park::value:
             parked_on_values_.add(stream);
@@ -241,7 +241,9 @@ void Scheduler::fail_those_lost(Lock& lock) {
     std::vector<std::pair<StreamPtr, uint64_t>> lost;
     for (Lines& lines : lines_)
         for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
-            const Notify& notify = *stream->queue.front().notify;
+            Notify& notify = *stream->queue.front().notify;
+            if (notify.members && notify.lost_to.load(std::memory_order_relaxed) == 0)
+                if (const uint64_t dead = notify.members->lost()) forsake_locked(notify, dead);
             const bool ends_here = notify.is_local() && notify.abandoned.load(std::memory_order_relaxed);
             const uint64_t here = notify.lost_to.load(std::memory_order_relaxed);
             const uint64_t dead = notify.shared() ? notify.shared()->lost_to(notify.index())

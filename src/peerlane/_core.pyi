@@ -504,9 +504,9 @@ class Signal:
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
 
-def members(membership: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
+def members(membership: Signal, listed: Sequence[tuple[int, int, int]], far: Sequence[tuple[int, int]]) -> Members:
     """
-    Watch the processes (rank, pid, start time); rank i records line i of `membership` when it leaves.
+    Watch the processes (rank, pid, start time), and those of other machines (rank, number of peerlane.diagnostics.losses); rank i records line i of `membership` when it leaves.
     """
 
 class Lease:
@@ -1137,9 +1137,9 @@ def far_refused() -> int:
 class FarEnd:
     """An end of a channel to a process of another machine."""
 
-    def __init__(self, grants: Sequence[Memory], lines: Sequence[Notify], withholds: bool) -> None:
+    def __init__(self, grants: Sequence[Memory], lines: Sequence[Notify], withholds: bool, members: Members | None, peer: int) -> None:
         """
-        `grants`: memory that the peer may use; `lines`: notifies that it may record; `withholds`: what it writes is there when this end waits for a later record.
+        `grants`: memory that the peer may use; `lines`: notifies that it may record; `withholds`: what it writes is there when this end waits for a later record; `members`: of the group in which it is rank `peer`.
         """
 
     @property

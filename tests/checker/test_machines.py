@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,11 @@ from checker.checking import TESTS, checked, checked_program, told
 from checker.race_cases import CASES
 from checker.race_cases.score import findings_of, judged
 from checker.test_orders import HERE, INTO_1, RACE, THERE, A, World
+from helpers.absent import needs_engine
 
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed (pip install peerlane[ucx])",
-    ),
+    needs_engine,
 ]
 
 MEMORY_ENDS = TESTS / "checker" / "programs" / "memory_ends.py"

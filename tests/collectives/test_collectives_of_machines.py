@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.namespaces import OtherNetwork, other_network
 from helpers.prepared import run_python
 from helpers.two_machines import TCP, on_two, run
@@ -25,10 +25,7 @@ PLACINGS = [
 pytestmark = [
     pytest.mark.any_schedule,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed",
-    ),
+    needs_engine,
 ]
 
 

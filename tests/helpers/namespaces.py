@@ -1,8 +1,4 @@
-"""A second machine's network: a namespace that a virtual cable, or a line that loses frames, joins to this one.
-
-Where there can be none, tests are skipped by name.  ``PEERLANE_NEEDS_NAMESPACES=1`` says that this machine has
-both; then they fail instead.
-"""
+"""A second machine's network: a namespace that a virtual cable, or a line that loses frames, joins to this one."""
 
 from __future__ import annotations
 
@@ -12,20 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
-
+from helpers.absent import absent
 from peerlane.cli.bench import networks
 from peerlane.cli.bench.networks import NoNetwork, OtherNetwork
 
 __all__ = ["OtherNetwork", "lossy_network", "other_network"]
-
-
-def _absent(reason: str) -> NoReturn:
-    if os.environ.get("PEERLANE_NEEDS_NAMESPACES", "0") != "0":
-        pytest.fail(f"PEERLANE_NEEDS_NAMESPACES is set: {reason}")
-    pytest.skip(reason)
 
 
 @contextlib.contextmanager
@@ -35,7 +23,7 @@ def other_network() -> Iterator[OtherNetwork]:
         try:
             network = stack.enter_context(networks.other_network())
         except NoNetwork as none:
-            _absent(str(none))
+            absent(str(none))
         yield network
 
 
@@ -46,7 +34,7 @@ def lossy_network(seed: int, lost: float) -> Iterator[OtherNetwork]:
     It is a second line to the namespace of `other_network`, with interfaces and addresses of its own.
     """
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
-        _absent("a line that loses frames needs /dev/net/tun")
+        absent("a line that loses frames needs /dev/net/tun")
     here, subnet = f"tap{os.getpid()}", f"10.99.{os.getpid() % 250}"
     with other_network() as network:
         namespace = network.prefix[-1]

@@ -148,7 +148,11 @@ def started(
 def hear(child: subprocess.Popen[str]) -> str:
     """Return the next line that a process prints."""
     assert child.stdout is not None
-    return child.stdout.readline().rstrip("\n")
+    line = child.stdout.readline()
+    if not line:
+        code, (_, errors) = child.wait(SECONDS), child.communicate(timeout=SECONDS)
+        raise AssertionError(f"process {child.pid} ended with {code} before it had said all:\n{errors}")
+    return line.rstrip("\n")
 
 
 def tell(children: Sequence[subprocess.Popen[str]], line: str = "") -> None:

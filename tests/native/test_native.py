@@ -14,6 +14,8 @@ from pathlib import Path
 import nanobind
 import pytest
 
+from helpers.absent import absent
+
 pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +103,7 @@ def _libucp() -> str:
         else ctypes.util.find_library("ucp")
     )
     if not found:
-        pytest.skip("libucp is not installed")
+        absent("libucp is not installed")
     return found
 
 

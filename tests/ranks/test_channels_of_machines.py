@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.namespaces import OtherNetwork, other_network
 from helpers.prepared import run_python
-from helpers.two_machines import TCP, by_address, ended, free_port, on_two, run, started
+from helpers.two_machines import TCP, by_address, ended, free_port, hear, on_two, run, started, tell
 
 FOLDER = Path(__file__).parents[1]
 
 pytestmark = [
     pytest.mark.timeout(180),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed",
-    ),
+    needs_engine,
 ]
 
 
@@ -112,9 +108,7 @@ refused(lambda: channel.notify(0))
 """
     environs, prefixes = on_two(network, "aab")
     with started(program, environs, prefixes) as children:
-        for child in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
+        assert [hear(child) for child in children] == ["ready"] * 3
         killed = time.time()
         children[2].send_signal(signal.SIGKILL)
         ends = ended(children)
@@ -153,15 +147,13 @@ with joined(timeout=30, window=1 << 20) as group:
     environs, prefixes = on_two(network, "ab", PEERLANE_UNREACHABLE="8")
     with started(program, environs, prefixes) as children:
         first = children[0]
-        assert first.stdout is not None
-        assert first.stdin is not None
-        assert first.stdout.readline() == "cut\n"
+        assert hear(first) == "cut"
         network.cut()
         time.sleep(1)  # the outage itself
         network.mend()
-        assert first.stdout.readline() == "healed\n"
+        assert hear(first) == "healed"
         network.cut()
-        print(file=first.stdin, flush=True)
+        tell([first])
         code, said, errors = ended(children[:1])[0]
     assert (code, errors) == (0, "")
     text, seconds = said.splitlines()
@@ -276,4 +268,3 @@ def test_without_engine_channel_to_other_machine_says_what_to_install(tmp_path: 
             ("Unsupported UNSUPPORTED channels to other machines need UCX: ", "PeerLost")
         ), said
     assert any(str(nonsense) in said and "pip install peerlane[ucx]" in said for _, said, _ in ends)
-    assert sys.executable

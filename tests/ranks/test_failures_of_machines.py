@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import signal
 import time
 
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.namespaces import lossy_network, other_network
 from helpers.two_machines import (
     ended,
@@ -21,10 +20,7 @@ from helpers.two_machines import (
 pytestmark = [
     pytest.mark.any_schedule,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed",
-    ),
+    needs_engine,
 ]
 
 LOADED = 5  # times longer on a machine that does other things too
@@ -123,6 +119,67 @@ def test_silent_machine_is_told_within_its_time_and_a_second(how: str) -> None:
     assert max(spent) < LOADED * (unreachable + 1)
     assert [(code, errors) for code, _, errors in there] == [(0, "")] * 2
     assert all(said.endswith("True PeerLost\n") for _, said, _ in there)
+
+
+KILLED = """
+group = joined(timeout=60, window=1 << 20)
+victim = int(os.environ["VICTIM"])
+with group.device.create_stream() as stream:
+    if group.rank == victim:
+        channels = [group.channel(peer, notifies=2) for peer in range(group.size) if peer != group.rank]
+        group.barrier()
+        say("ready")
+        time.sleep(600)
+    channel = group.channel(victim, notifies=2)
+    others = [group.channel(each) for each in range(group.size) if each not in (group.rank, victim)]
+    if not group.members[victim].is_here: over_tcp(channel)
+    def waits(): channel.wait(0, timeout=60)
+    def writes():
+        while True: channel.write(bytes(100_000), notify=1)
+    def reads():
+        while True: channel.read(bytearray(1000))
+    def waits_for_all(): group.barrier()
+    def waits_for_another(): others[0].wait(0, timeout=60)  # of one that lives, and says nothing
+    def waits_on_a_stream():
+        channel.wait(0, stream=stream, timeout=60)
+        stream.sync()
+    ways = [waits, waits_for_all, waits_on_a_stream, waits_for_another]
+    if not group.members[victim].is_here: ways += [writes, reads]  # on one machine the memory stays
+    way = ways[(int(os.environ["ROUND"]) * 3 + group.rank) % len(ways)]
+    group.barrier()
+    say("ready")
+    try:
+        way()
+    except pl.PeerLost as error:
+        say(time.time(), error.rank, way.__name__)
+    sys.stdin.readline()  # who leaves would be lost to the others
+    os._exit(0)
+"""
+PROMISED = 0.5
+
+
+@pytest.mark.parametrize(
+    "rounds", [4, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_killed_rank_is_told_to_all_others_in_time(rounds: int) -> None:
+    spent = []
+    with other_network() as network:
+        for number in range(rounds):
+            victim = number % 4
+            environs, prefixes = on_two(network, "aabb", VICTIM=str(victim), ROUND=str(number))
+            with started(KILLED, environs, prefixes) as children:
+                assert [hear(child) for child in children] == ["ready"] * 4
+                killed = time.time()
+                children[victim].send_signal(signal.SIGKILL)
+                left = [child for rank, child in enumerate(children) if rank != victim]
+                told = [hear(child).split() for child in left]
+                tell(left)
+                assert [(code, errors) for code, _, errors in ended(left)] == [(0, "")] * 3
+            assert [rank for _, rank, _ in told] == [str(victim)] * 3, (number, told)
+            spent += [float(when) - killed for when, _, _ in told]
+    spent.sort()
+    print(f"{rounds} ranks killed: told after {spent[-1]:.3f} s, {spent[len(spent) // 2]:.3f} s in the median")
+    assert spent[-1] < LOADED * PROMISED
 
 
 TRANSFERS = """

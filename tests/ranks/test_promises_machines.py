@@ -21,6 +21,7 @@ from helpers.two_machines import (
     by_address,
     ended,
     free_port,
+    hear,
     run,
     slurm,
     started,
@@ -159,9 +160,7 @@ refused(lambda: joined(timeout=40))
 """
     environs = torchrun("aabbb", free_port())[:4]
     with started(program, environs) as children:
-        for child in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "came\n"
+        assert [hear(child) for child in children] == ["came"] * 4
         begin = time.monotonic()
         children[victim].send_signal(signal.SIGKILL)
         ends = ended(children)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.two_machines import by_address, free_port, run
 
 pytestmark = [
     pytest.mark.any_schedule,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed (pip install peerlane[ucx])",
-    ),
+    needs_engine,
 ]
 
 #: Rank 0 writes and rank 1 looks; they take turns by the rendezvous, which brings no bytes.

@@ -424,8 +424,13 @@ class Ranks(Protocol):
 
     # The processes of a group, and what its ranks wait for.
 
-    def watch(self, bank: OwnBank, others: Sequence[tuple[int, int, int]]) -> Members:
-        """Watch processes (rank, pid, start time); rank i records line i of the bank when it leaves."""
+    def watch(
+        self, bank: OwnBank, others: Sequence[tuple[int, int, int]], far: Sequence[tuple[int, int]]
+    ) -> Members:
+        """Watch processes (rank, pid, start time); rank i records line i of the bank when it leaves.
+
+        ``far``: ranks of other machines, with their numbers in :mod:`peerlane.diagnostics.losses`.
+        """
         ...
 
     def end_waits_with(self, members: OwnMembers, bank: OwnBank) -> None:
@@ -529,8 +534,18 @@ class Ranks(Protocol):
         """Set after how many seconds of silence a process of another machine is lost."""
         ...
 
-    def far_end(self, grants: Sequence[Memory], lines: Sequence[Notify], withholds: bool, /) -> FarEnd:
-        """Return a new end; its peer may use the memories ``grants`` and record ``lines``.
+    def far_end(
+        self,
+        grants: Sequence[Memory],
+        lines: Sequence[Notify],
+        withholds: bool,
+        members: OwnMembers | None,
+        peer: int,
+        /,
+    ) -> FarEnd:
+        """Return a new end for rank ``peer``, which may use the memories ``grants`` and record ``lines``.
+
+        Waits for ``lines`` end when any of ``members`` is lost, and all ranks of this machine learn that the peer is.
 
         If it ``withholds``, what the peer writes is in its place when this process waits for a later record.
         """

@@ -36,7 +36,7 @@ class Member:
 
 
 class Far(NamedTuple):
-    """A rank of another machine, at the other end of a channel.
+    """A rank of another machine: at the other end of a channel, or a member of a group.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Far(NamedTuple):
     memories : list of str
         What it offers, for texts.
     end : Any
-        This end of the channel, which knows whether the rank is lost.
+        This end of the channel, which knows whether the rank is lost; None: of a member.
     """
 
     rank: int
@@ -80,7 +80,7 @@ def far_lost(number: int, *, call: str | None = None, device: str | None = None)
     far = _far.get(number)
     if far is None:
         return lost(0, "the other end of the channel is lost", call=call, device=device)
-    why = far.end.why_lost
+    why = "a rank of this machine has lost its connection to it" if far.end is None else far.end.why_lost
     how = f"is lost: {why}" if why else "has closed its end of the channel"
     return lost(0, f"{far} {how}", call=call, device=device, rank=far.rank)
 

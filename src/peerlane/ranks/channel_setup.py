@@ -130,7 +130,11 @@ class End:
 
     def _far_invitation(self, offered: Mapping[str, Buffer]) -> FarInvitation:
         engine = far_engine.start(self._ranks)
-        end = self._far = self._ranks.far_end(list(offered.values()), self.lines, self._withholds)
+        membership = self.session._membership
+        members = None if membership is None else membership.members
+        end = self._far = self._ranks.far_end(
+            list(offered.values()), self.lines, self._withholds, members, self.peer
+        )
         self.ways = FarWays(end)
         memories = tuple((tag, each.size) for tag, each in offered.items())
         places = (

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics import event_log, losses
 from peerlane.errors import BadHandle, Closed, Fault, Refused
 from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind
@@ -23,9 +23,9 @@ _here: dict[str, Bank] = {}  # the banks that first ranks of this process offer,
 class Membership:
     """A bank with a line for each rank, which it records when it leaves, and a watch on the others' processes.
 
-    The first rank of a machine makes the bank, and the others of the machine open it; the lines of ranks elsewhere
-    stay unused.  Behind these lines lies the board, on which ranks report what they wait for.  A rank elsewhere never
-    reports there, so no wait for it counts as one in vain.
+    The first rank of a machine makes the bank, and the others of the machine open it.  The line of a rank elsewhere
+    is recorded by whoever of this machine finds that it is lost.  Behind these lines lies the board, on which ranks
+    report what they wait for.  A rank elsewhere never reports there, so no wait for it counts as one in vain.
 
     Parameters
     ----------
@@ -67,7 +67,12 @@ class Membership:
         own = hellos[rank].pid
         others = [(each, hellos[each].pid, hellos[each].start) for each in here if hellos[each].pid != own]
         self._others = sorted({pid for _, pid, _ in others})
-        self.members = self._ranks.watch(self._bank, others)
+        far = [
+            (each, losses.note_far(losses.Far(each, hello.machine, hello.pid, [], None)))
+            for each, hello in enumerate(hellos)
+            if each not in self.here
+        ]
+        self.members = self._ranks.watch(self._bank, others, far)
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(here) == len(hellos)
         self.turns = self._ranks.turns(self._bank, self.members, rank) if is_all else None

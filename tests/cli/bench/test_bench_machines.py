@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.absent import needs_engine
 from peerlane.cli import main
 from peerlane.cli.bench import machines
 from peerlane.cli.bench import rival_processes as rivals
@@ -19,10 +18,7 @@ from peerlane.cli.bench.networks import NoNetwork
 pytestmark = [
     pytest.mark.any_schedule,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed",
-    ),
+    needs_engine,
 ]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.launched import Run
 from helpers.trace_format import flaws_of
 from peerlane.checker import Checker
@@ -23,10 +22,7 @@ from peerlane.diagnostics import event_log
 pytestmark = [
     pytest.mark.any_schedule,
     pytest.mark.timeout(120),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed (pip install peerlane[ucx])",
-    ),
+    needs_engine,
 ]
 
 PROGRAM = """\

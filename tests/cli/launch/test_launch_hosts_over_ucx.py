@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.hcomm_servers import PROGRAM, rank_table
 from helpers.launched import Run
 from helpers.namespaces import OtherNetwork, other_network
@@ -17,10 +16,7 @@ from helpers.two_machines import JOINED
 
 pytestmark = [
     pytest.mark.timeout(120),
-    pytest.mark.skipif(
-        not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")),
-        reason="UCX is not installed",
-    ),
+    needs_engine,
 ]
 
 

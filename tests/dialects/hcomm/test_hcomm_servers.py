@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from helpers.absent import needs_engine
 from helpers.hcomm_ranks import CPU_TS, UB_CTP, code, descs, in_threads, ok
 from helpers.hcomm_servers import HEAD, PROGRAM, rank_table
 from helpers.namespaces import OtherNetwork, other_network
@@ -19,9 +19,6 @@ from helpers.two_machines import Environment, ended, free_port, run, started, to
 from peerlane.dialects import acl, hcomm
 
 pytestmark = pytest.mark.timeout(180)
-NEEDS_UCX = pytest.mark.skipif(
-    not (importlib.util.find_spec("libucx") or os.environ.get("PEERLANE_UCX")), reason="UCX is not installed"
-)
 
 
 @pytest.fixture
@@ -53,7 +50,7 @@ def described(how: str, folder: Path, servers: Sequence[int] = (2, 2)) -> dict[s
     return {"RANK_TABLE_FILE": str(path)}
 
 
-@NEEDS_UCX
+@needs_engine
 @pytest.mark.parametrize("how", ["rank table", "root info"])
 def test_hcomm_program_of_two_machines_runs_unmodified(
     network: OtherNetwork, tmp_path: Path, how: str
@@ -182,7 +179,7 @@ def listeners() -> int:
     return sum(row[3] == "0A" and f"socket:[{row[9]}]" in own for row in rows)
 
 
-@NEEDS_UCX
+@needs_engine
 def test_hcomm_killed_rank_of_other_machine_is_named(tmp_path: Path) -> None:
     program = (
         HEAD
@@ -211,7 +208,7 @@ say(ret, time.monotonic() - begun < 5, "rank 1" in (acl.get_recent_err_msg() or 
     assert survivor == (0, "507057 True True\n", "")
 
 
-@NEEDS_UCX
+@needs_engine
 @pytest.mark.any_schedule  # under `seeded` the write arrives later, and the refusal too
 def test_hcomm_memory_freed_on_other_machine_is_refused(tmp_path: Path) -> None:
     program = (
@@ -270,7 +267,7 @@ assert ok(hcomm.HcommChannelGetStatus([channel], 1)) == [0], hcomm.explain()
 """
 
 
-@NEEDS_UCX
+@needs_engine
 def test_hcomm_channel_create_joins_endpoints_of_two_machines() -> None:
     program = (
         BASIC
