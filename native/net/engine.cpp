@@ -35,6 +35,7 @@ constexpr uint64_t kNap = 200'000;            // nanoseconds
 constexpr uint64_t kLinger = 50'000;          // a thread that sleeps is woken 20 us late, and a transfer has many steps
 constexpr uint64_t kFarewell = 250'000'000;   // what was sent before the last disconnect() may still leave
 constexpr uint64_t kClosing = 1'000'000'000;  // then what an endpoint still owes is told without it
+constexpr int kLooks = 20;                    // at the network's interfaces
 constexpr uint64_t kExit = 1'000'000'000;
 
 uint64_t clock_ns() {
@@ -207,7 +208,7 @@ void check_interfaces(const std::string& names) {
     }
 }
 
-ucx::Context* make_context(const ucx::Library& ucx, const Options& options) {
+ucx::Status make_context(const ucx::Library& ucx, const Options& options, ucx::Context*& context) {
     ucx::Config* config = nullptr;
     required(ucx, "its settings", ucx.config_read(nullptr, nullptr, &config));
     if (!options.interface.empty()) set(ucx, config, "NET_DEVICES", options.interface);
@@ -215,11 +216,25 @@ ucx::Context* make_context(const ucx::Library& ucx, const Options& options) {
     for (const char* each : {"TCP_TX_SEG_SIZE", "TCP_RX_SEG_SIZE"}) set(ucx, config, each, "256k");
     const ucx::ContextParams params{.given = ucx::ContextParams::kFeatures,
                                     .features = ucx::ContextParams::kMessages | ucx::ContextParams::kWakeup};
-    ucx::Context* context = nullptr;
     const ucx::Status status = ucx.init_version(ucx::kMajor, ucx::kMinor, &params, config, &context);
     ucx.config_release(config);
-    required(ucx, "its transports", status);
-    return context;
+    return status;
+}
+
+// An interface that goes away while UCX looks at all of them, as those of containers do, fails the whole.
+void make_worker(const ucx::Library& ucx, const Options& options, ucx::Context*& context, ucx::Worker*& worker) {
+    const ucx::WorkerParams params{.given = ucx::WorkerParams::kThreads, .threads = ucx::WorkerParams::kOneAtATime};
+    for (int look = 1;; ++look) {
+        const char* what = "its transports";
+        ucx::Status status = make_context(ucx, options, context);
+        if (status == ucx::Status::ok) {
+            what = "its worker";
+            status = ucx.worker_create(context, &params, &worker);
+            if (status == ucx::Status::ok) return;
+            ucx.cleanup(std::exchange(context, nullptr));
+        }
+        if (status != ucx::Status::no_device || look == kLooks) fail(ucx, what, status);
+    }
 }
 
 // The threads that UCX starts are to leave the program's signals alone.
@@ -264,14 +279,10 @@ Engine& Engine::start(const Options& options, Handler& handler) {
     one->state_ = std::make_unique<State>(*one, ucx::load(options.library), handler);
     State& state = *one->state_;
     const ucx::Library& ucx = state.ucx;
-    list_threads_named("async", [&] { state.context = make_context(ucx, options); });
-    const ucx::WorkerParams params{.given = ucx::WorkerParams::kThreads, .threads = ucx::WorkerParams::kOneAtATime};
+    list_threads_named("async", [&] { make_worker(ucx, options, state.context, state.worker); });
     void* bytes = nullptr;
     size_t size = 0;
     try {
-        list_threads_named("async", [&] {
-            required(ucx, "its worker", ucx.worker_create(state.context, &params, &state.worker));
-        });
         const ucx::HandlerParams arrivals{
             .given = ucx::HandlerParams::kId | ucx::HandlerParams::kCall | ucx::HandlerParams::kArgument,
             .id = kMessages,
@@ -288,7 +299,7 @@ Engine& Engine::start(const Options& options, Handler& handler) {
         start_thread([&state] { state.serve(); });   // it waits for the lock
     } catch (...) {
         if (state.bell >= 0) ::close(state.bell);
-        if (state.worker) ucx.worker_destroy(state.worker);
+        ucx.worker_destroy(state.worker);
         ucx.cleanup(state.context);
         throw;
     }

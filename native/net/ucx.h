@@ -9,7 +9,7 @@ namespace peerlane::net::ucx {
 // The oldest version that has all of it: 1.13 cannot copy a message's header.
 inline constexpr unsigned kMajor = 1, kMinor = 14;
 
-enum class Status : int8_t { ok = 0, in_progress = 1, busy = -15, rejected = -23, last = -100 };
+enum class Status : int8_t { ok = 0, in_progress = 1, no_device = -14, rejected = -23, last = -100 };
 
 struct Context;
 struct Worker;

@@ -268,3 +268,28 @@ def test_without_engine_channel_to_other_machine_says_what_to_install(tmp_path: 
             ("Unsupported UNSUPPORTED channels to other machines need UCX: ", "PeerLost")
         ), said
     assert any(str(nonsense) in said and "pip install peerlane[ucx]" in said for _, said, _ in ends)
+
+
+@pytest.mark.any_schedule
+def test_two_versions_of_the_engine_are_refused_by_name_at_both_ends() -> None:
+    """Connected, they reset each other's connections or crash: 1.14 to 1.18 with 1.22 did."""
+    program = """
+from peerlane.ranks import far_engine
+if os.environ["PEERLANE_MACHINE"] == "b":
+    start = far_engine.start
+    far_engine.start = lambda ranks: start(ranks)._replace(version="1.18.1")
+with joined(timeout=30) as group:
+    refused(lambda: group.channel(1 - group.rank))
+    refused(group.barrier)
+    sys.stdin.readline()
+"""
+    with started(program, by_address("ab", free_port(), **TCP)) as children:
+        lines = [[hear(child) for _ in range(2)] for child in children]
+        tell(children)
+        assert [(code, errors) for code, _, errors in ended(children)] == [(0, "")] * 2
+    for rank, (channel, barrier) in enumerate(lines):
+        for said in (channel, barrier):
+            assert said.startswith("Unsupported UNSUPPORTED Group"), said
+            assert f"rank {1 - rank} on machine {'ba'[rank]} has UCX " in said
+            assert "UCX 1.18.1" in said
+            assert "pip install libucx-cu12==" in said

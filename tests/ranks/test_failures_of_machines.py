@@ -87,6 +87,7 @@ with joined(timeout=30, window=4096) as group:
     error = refused(lambda: channels[0].wait(0, timeout=60))
     say(time.time())
     say(error.rank in far, type(error).__name__)
+    sys.stdin.readline()  # who leaves would be lost to the others
     os._exit(0)
 """
 
@@ -104,21 +105,20 @@ def test_silent_machine_is_told_within_its_time_and_a_second(how: str) -> None:
             else:
                 for child in children[2:]:
                     child.send_signal(signal.SIGSTOP)
-            ends = ended(children[:2])
+            told = [[hear(child) for _ in range(3)] for child in children[:2]]
             for child in children[2:]:
                 child.send_signal(signal.SIGCONT)
-            there = ended(children[2:])  # they lose the others too
+            told += [[hear(child) for _ in range(3)] for child in children[2:]]  # they lose the others too
+            tell(children)
+            assert [(code, errors) for code, _, errors in ended(children)] == [(0, "")] * 4
     spent = []
-    for code, said, errors in ends:
-        assert (code, errors) == (0, "")
-        text, told, which = said.splitlines()
+    for text, when, which in told[:2]:
         assert which == "True PeerLost"
-        assert "has answered in time" in text
-        spent.append(round(float(told) - began, 2))
+        assert "has answered in time" in text or "with another rank of this machine has ended" in text
+        spent.append(round(float(when) - began, 2))
     print(f"silent by {how}: told after {spent} s, with {unreachable=}")
     assert max(spent) < LOADED * (unreachable + 1)
-    assert [(code, errors) for code, _, errors in there] == [(0, "")] * 2
-    assert all(said.endswith("True PeerLost\n") for _, said, _ in there)
+    assert [which for _, _, which in told[2:]] == ["True PeerLost"] * 2
 
 
 KILLED = """
@@ -178,7 +178,9 @@ def test_killed_rank_is_told_to_all_others_in_time(rounds: int) -> None:
             assert [rank for _, rank, _ in told] == [str(victim)] * 3, (number, told)
             spent += [float(when) - killed for when, _, _ in told]
     spent.sort()
-    print(f"{rounds} ranks killed: told after {spent[-1]:.3f} s, {spent[len(spent) // 2]:.3f} s in the median")
+    print(
+        f"{rounds} ranks killed: told after {spent[-1]:.3f} s, {spent[len(spent) // 2]:.3f} s in the median"
+    )
     assert spent[-1] < LOADED * PROMISED
 
 

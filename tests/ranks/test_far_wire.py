@@ -17,7 +17,7 @@ PLACES = (((1 << 40, 0, 4096),), ((5, 64, 32), (6, 0, 32)))
 
 def invitation(**changed: Any) -> FarInvitation:
     given: dict[str, Any] = {"places": PLACES, **changed}
-    return FarInvitation(2, b"address", 3, 4, 5, (("window", 4096), ("table", 64)), **given)
+    return FarInvitation(2, "1.22.0", b"address", 3, 4, 5, (("window", 4096), ("table", 64)), **given)
 
 
 def decoded(said: dict[str, Any]) -> FarInvitation:

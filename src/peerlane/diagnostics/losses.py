@@ -80,9 +80,15 @@ def far_lost(number: int, *, call: str | None = None, device: str | None = None)
     far = _far.get(number)
     if far is None:
         return lost(0, "the other end of the channel is lost", call=call, device=device)
-    why = "a rank of this machine has lost its connection to it" if far.end is None else far.end.why_lost
+    why = far.end.why_lost if far.end is not None else _why_lost(far)
     how = f"is lost: {why}" if why else "has closed its end of the channel"
     return lost(0, f"{far} {how}", call=call, device=device, rank=far.rank)
+
+
+def _why_lost(member: Far) -> str:
+    """Say what a channel of this process knows; another process may have found it first."""
+    known = (each.end.why_lost for each in _far.values() if each.end is not None and each[:3] == member[:3])
+    return next(filter(None, known), "its connection with another rank of this machine has ended")
 
 
 #: Called with the session of this process and that of a rank that it has lost; the rendezvous sets it.

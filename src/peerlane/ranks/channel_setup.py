@@ -69,6 +69,8 @@ class End:
         How operations reach the peer.
     is_far : bool
         Whether the peer is on another machine.
+    engine_version : str
+        The version of the engine that reaches it there; empty before :meth:`invitation`, and without one.
     """
 
     late: Late | None
@@ -84,6 +86,7 @@ class End:
         self.is_far = not member.is_here
         self.is_own_process = member.pid_here == session._pid
         self._far: FarEnd | None = None
+        self.engine_version = ""
         self.ways = NearWays(ranks)
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
@@ -130,6 +133,7 @@ class End:
 
     def _far_invitation(self, offered: Mapping[str, Buffer]) -> FarInvitation:
         engine = far_engine.start(self._ranks)
+        self.engine_version = engine.version
         membership = self.session._membership
         members = None if membership is None else membership.members
         end = self._far = self._ranks.far_end(
@@ -141,7 +145,14 @@ class End:
             tuple(tuple(event_log.places_of(each)) for each in offered.values()) if event_log.active else ()
         )
         return FarInvitation(
-            len(self.lines), engine.address, end.process, end.number, end.secret, memories, places
+            len(self.lines),
+            engine.version,
+            engine.address,
+            end.process,
+            end.number,
+            end.secret,
+            memories,
+            places,
         )
 
     def _offer(self, bank: Bank | None, count: int) -> str:
@@ -200,6 +211,7 @@ class End:
 
     def _accept_far(self, call: str, answer: bytes, end: FarEnd) -> Answer:
         said, session = FarInvitation.decode(call, self.peer, answer), self.session
+        self.check_engine(call, said.version)
         memories = {
             tag: FarBuffer._make(
                 end, session.device, number, 0, size, f"{lent_by(self.peer, tag).what} of rank {self.peer}"
@@ -230,6 +242,11 @@ class End:
             end.set_places([list(each) for each in said.places])
         lines = [FarLine(number, self._kind, end.peer_bank) for number in range(said.notifies)]
         return Answer(memories, lines, [])  # type: ignore[arg-type]  # for FarWays alone
+
+    def check_engine(self, call: str, version: str) -> None:
+        """Refuse a peer whose engine is of another version; `Unsupported`."""
+        machine = self.session.members[self.peer].machine
+        far_engine.check_equal(call, self.engine_version, f"rank {self.peer} on machine {machine}", version)
 
     @property
     def far_bank(self) -> int:

@@ -93,11 +93,14 @@ class Conversation:
                 raise made from None
 
     def withdraw(self, begun: Begun) -> None:
-        """Take an invitation back: the next call of the peer meets the next one of this rank."""
+        """Take an invitation back: the next call of the peer meets the next one of this rank.
+
+        Instead the peer gets the version of this end's engine, if it has one.
+        """
         with contextlib.suppress(Error):
             # The peer asks for the second message first, and deletes both when it has it.
             self.say(f"have.{begun.key}.{begun.end.peer}", b"")
-            self.say(f"{begun.key}.{begun.end.peer}", b"")
+            self.say(f"{begun.key}.{begun.end.peer}", begun.end.engine_version.encode())
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
         """Delete the peer's messages about a channel, which are read only once; ``own``: this rank's, too."""

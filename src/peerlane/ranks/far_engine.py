@@ -65,6 +65,23 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ) -> Engine:
     )
 
 
+def check_equal(call: str, own: str, peer: str, version: str) -> None:
+    """Refuse a peer whose engine may speak otherwise than this process's: it could crash it (docs/design/ucx.md).
+
+    Raises
+    ------
+    Unsupported
+        The first two numbers of the versions differ.
+    """
+    if own.split(".")[:2] != version.split(".")[:2]:
+        raise Unsupported(
+            f"{call}: {peer} has UCX {version}, and this process UCX {own}; they do not understand one another. "
+            f"Install the same on all machines, such as `pip install libucx-cu12=={own}`, or set {_LIBRARY}",
+            call=call,
+            detail=Refused(reason="engines_differ", valid=own, said=version),
+        )
+
+
 def _library(environ: Mapping[str, str]) -> str:
     given = environ.get(_LIBRARY, "")
     if given:

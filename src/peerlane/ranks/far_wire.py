@@ -11,6 +11,7 @@ from peerlane.ranks.wire import MAX_TAG, MOST_NOTIFIES, no_words, number_in, obj
 from peerlane.support.records import dataclass
 
 _LONGEST_ADDRESS = 8192
+_LONGEST_VERSION = 64
 _MOST_MEMORIES = 4096
 _MOST_PLACES = 4096  # of all memories; what lies in more is not told
 
@@ -23,8 +24,10 @@ class FarInvitation:
     ----------
     notifies : int
         How many notifies it can wait for.
+    version : str
+        The version of its engine.
     address : bytes
-        Where its engine is reached.
+        Where the engine is reached.
     process : int
         The number of its process.
     number, secret : int
@@ -36,6 +39,7 @@ class FarInvitation:
     """
 
     notifies: int
+    version: str
     address: bytes
     process: int
     number: int
@@ -47,6 +51,7 @@ class FarInvitation:
         return json.dumps(
             {
                 "notifies": self.notifies,
+                "version": self.version,
                 "address": base64.b64encode(self.address).decode(),
                 "process": self.process,
                 "number": self.number,
@@ -83,6 +88,7 @@ class FarInvitation:
             raise no_words(call, rank, "address") from None
         return cls(
             number_in(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
+            text_in(call, rank, found, "version", _LONGEST_VERSION),
             address,
             number_in(call, rank, found, "process", 0, 1 << 64),
             number_in(call, rank, found, "number", 0, 1 << 64),

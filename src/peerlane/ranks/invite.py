@@ -129,7 +129,7 @@ class Invitations:
             The peer has withdrawn its invitation meanwhile.
         """
         said, peer = self._answer(call, begun, deadline), begun.end.peer
-        if not said:
+        if said is None:
             raise GivenUp(
                 f"{call}: rank {peer} could not make its end, or has closed it; the error there says why",
                 call=call,
@@ -137,14 +137,21 @@ class Invitations:
         try:
             return self._made(call, begun, said, deadline)
         except BadHandle:
-            if self._answer(call, begun, deadline):
+            if self._answer(call, begun, deadline) is not None:
                 raise
             raise GivenUp(
                 f"{call}: rank {peer} has closed its end; the error there says why", call=call
             ) from None
 
-    def _answer(self, call: str, begun: Begun, deadline: float) -> bytes:
-        return self._conversation.hear(call, f"{begun.key}.{self._session.rank}", begun.end.peer, deadline)
+    def _answer(self, call: str, begun: Begun, deadline: float) -> bytes | None:
+        """Wait for the peer's invitation; None if it has given up."""
+        end = begun.end
+        said = self._conversation.hear(call, f"{begun.key}.{self._session.rank}", end.peer, deadline)
+        if said.startswith(b"{"):
+            return said
+        if said:  # it may have given up because of this
+            end.check_engine(call, said.decode("ascii", "replace"))
+        return None
 
     def _made(self, call: str, begun: Begun, said: bytes, deadline: float) -> Channel:
         left = max(0.0, deadline - time.monotonic())
