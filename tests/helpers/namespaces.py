@@ -35,23 +35,23 @@ def lossy_network(seed: int, lost: float) -> Iterator[OtherNetwork]:
     """
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         absent("a line that loses frames needs /dev/net/tun")
-    here, subnet = f"tap{os.getpid()}", f"10.99.{os.getpid() % 250}"
+    tap, (here, there) = f"tap{os.getpid()}", networks.new_addresses()
     with other_network() as network:
         namespace = network.prefix[-1]
-        words = [sys.executable, str(Path(__file__).parent / "lossy_line.py"), namespace, here]
+        words = [sys.executable, str(Path(__file__).parent / "lossy_line.py"), namespace, tap]
         with subprocess.Popen([*words, str(seed), str(lost)], stdout=subprocess.PIPE, text=True) as line:
             try:
                 assert line.stdout is not None
                 assert line.stdout.readline() == "ready\n"
                 for command in (
-                    ("address", "add", f"{subnet}.1/30", "dev", here),
-                    ("link", "set", here, "up"),
-                    ("-n", namespace, "address", "add", f"{subnet}.2/30", "dev", "lossy"),
+                    ("address", "add", f"{here}/30", "dev", tap),
+                    ("link", "set", tap, "up"),
+                    ("-n", namespace, "address", "add", f"{there}/30", "dev", "lossy"),
                     ("-n", namespace, "link", "set", "lossy", "up"),
                 ):
                     subprocess.run(["ip", *command], check=True, capture_output=True, timeout=60)
-                network.here, network.there = f"{subnet}.1", f"{subnet}.2"
-                network.interfaces = here, "lossy"
+                network.here, network.there = here, there
+                network.interfaces = tap, "lossy"
                 yield network
             finally:
                 line.kill()

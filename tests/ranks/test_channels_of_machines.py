@@ -293,3 +293,24 @@ with joined(timeout=30) as group:
             assert f"rank {1 - rank} on machine {'ba'[rank]} has UCX " in said
             assert "UCX 1.18.1" in said
             assert "pip install libucx-cu12==" in said
+
+
+@pytest.mark.any_schedule
+def test_channels_that_are_closed_leave_no_memory_behind() -> None:
+    program = """
+import gc
+def resident(): return int(open("/proc/self/statm").read().split()[1]) * 4096
+with joined(timeout=30, window=4096) as group:
+    for number in range(1200):
+        with over_tcp(group.channel(1 - group.rank, notifies=4)) as channel:
+            channel.write(b"12345678", notify=0)
+            channel.wait(0)
+        if number == 400:
+            gc.collect()
+            before = resident()
+    gc.collect()
+    say(resident() - before)
+"""
+    for code, said, errors in run(program, by_address("ab", free_port(), **TCP)):
+        assert (code, errors) == (0, "")
+        assert int(said) < 1 << 20, "a channel that stays takes 5 KiB"

@@ -37,6 +37,8 @@ class Choice(NamedTuple):
     long_all_reduce : str
         The name of the algorithm for an all-reduce of more than ``longest_one_shot`` bytes.
     longest_one_shot : int
+    workspace : int
+        Bytes of scratch memory.
     """
 
     all_gather: Callable[..., None]
@@ -45,19 +47,29 @@ class Choice(NamedTuple):
     reduce_scatter: Callable[..., None]
     long_all_reduce: str
     longest_one_shot: int
+    workspace: int
 
     def all_reduce(self, nbytes: int) -> str:
         """Return the name of the algorithm for an all-reduce."""
         return "one-shot" if nbytes <= self.longest_one_shot else self.long_all_reduce
 
 
-# The limits of one-shot: docs/performance.md
-ONE_MACHINE = Choice(all_gather, broadcast, reduce_to_root, reduce_scatter, "two-shot", 64 << 10)
+# The limits of one-shot, and why pieces for a network are longer: docs/performance.md
+ONE_MACHINE = Choice(
+    all_gather,
+    broadcast,
+    reduce_to_root,
+    reduce_scatter,
+    "two-shot",
+    longest_one_shot=64 << 10,
+    workspace=8 << 20,
+)
 SEVERAL_MACHINES = Choice(
     all_gather_by_machine,
     broadcast_by_machine,
     reduce_by_machine,
     reduce_scatter_by_machine,
     "by-machine",
-    16 << 10,
+    longest_one_shot=16 << 10,
+    workspace=32 << 20,
 )

@@ -83,9 +83,9 @@ class Group(Session):
         wait count as one.  ``"strict"``: a second record, or one that is left over, is a failure.  ``"fifo"``: the
         records of all notifies of a channel's end form one queue; a wait takes the next record, and fails if that is
         another notify's (facts/hcomm 3.9).
-    workspace : int
-        Bytes of scratch memory for collectives, the same in all ranks.  The first collective allocates it; longer
-        ones go through it in pieces.
+    workspace : int, optional
+        Bytes of scratch memory for collectives, the same in all ranks: by default 8 MiB, or 32 MiB if ranks are on
+        several machines.  The first collective allocates it; longer ones go through it in pieces.
     wait_timeout : float, optional
         Seconds that a collective waits for a peer at a time; then it fails with ``WaitTimeout``.
     name : str
@@ -127,7 +127,7 @@ class Group(Session):
         device: Device | None = None,
         window: int | Buffer = 1 << 20,
         notifies: str = "binary",
-        workspace: int = 8 << 20,
+        workspace: int | None = None,
         wait_timeout: float | None = None,
         name: str = "world",
         timeout: float | None = 60.0,
@@ -154,9 +154,9 @@ class Group(Session):
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
         checked_timeout(call, timeout)
-        if isinstance(workspace, bool) or not isinstance(workspace, int):
-            raise TypeError(f"{call}: workspace must be an int, not {type(workspace).__name__}")
-        if workspace < 0:
+        if isinstance(workspace, bool) or not isinstance(workspace, int | None):
+            raise TypeError(f"{call}: workspace must be an int or None, not {type(workspace).__name__}")
+        if workspace is not None and workspace < 0:
             raise InvalidValue(
                 f"{call}: workspace is {workspace}; valid are 0 bytes and more",
                 call=call,
@@ -174,7 +174,8 @@ class Group(Session):
             join(self, self._conversation)
             undo.pop_all()
         self._choice = ONE_MACHINE if all(each.is_here for each in self.members) else SEVERAL_MACHINES
-        self._turns = Turns(self, self._invitations, workspace, wait_timeout)
+        nbytes = self._choice.workspace if workspace is None else workspace
+        self._turns = Turns(self, self._invitations, nbytes, wait_timeout)
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.

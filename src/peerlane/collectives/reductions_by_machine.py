@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from peerlane.collectives.folding import Operation
     from peerlane.collectives.workspace import Step, Workspace
     from peerlane.memory.buffer import Buffer
+    from peerlane.streams.event import Event
     from peerlane.streams.stream import Stream
 
 
@@ -82,11 +83,12 @@ def _longest(work: Workspace) -> int:
 
 def _combine(work: Workspace, jobs: list[Job], operation: Operation, stream: Stream | None) -> None:
     passing: list[_Passing] = []
+    sending = None if stream is None else work.sending()
 
     def hand_out(number: int) -> None:
         job = jobs[number]
         way = way_of(work.machines, number, 0, job.src.size, job.root)
-        passing.append(_Passing(work, work.board.begin(stream), way, job, operation))
+        passing.append(_Passing(work, work.board.begin(stream), way, job, operation, sending))
         passing[-1].hand_out()
 
     def combine(number: int) -> None:
@@ -94,7 +96,7 @@ def _combine(work: Workspace, jobs: list[Job], operation: Operation, stream: Str
 
     def collect(number: int) -> None:
         passing[number].collect()
-        passing[number].step.end()
+        passing[number].end()
 
     pipelined(len(jobs), hand_out, combine, collect)
 
@@ -122,12 +124,25 @@ class _Passing:
 
     The slot of a source of this station begins with the first byte of the share that is combined here.  The slot of a
     rank that sends on a partial result, or the result, begins with the first byte of that rank's own share.
+
+    An operation behind one on another machine's memory waits until that machine has answered.  So what is sent on
+    goes by a stream of its own, ``sending``.
     """
 
-    def __init__(self, work: Workspace, step: Step, way: Way, job: Job, operation: Operation) -> None:
+    def __init__(
+        self,
+        work: Workspace,
+        step: Step,
+        way: Way,
+        job: Job,
+        operation: Operation,
+        sending: Stream | None,
+    ) -> None:
         self._rank, self._machines = work.rank, work.machines
         self.step, self._way, self._job, self._operation = step, way, job, operation
         self._final = way.stations[-1]
+        self._sending = sending
+        self._sent: list[Event] = []
 
     def hand_out(self) -> None:
         """Write this rank's bytes to those who combine them."""
@@ -163,6 +178,13 @@ class _Passing:
                 into = self._job.dst[part.first : part.last]
                 self.step.read(peer, part.slot, into, at=part.first - part.begin)
 
+    def end(self) -> None:
+        """Let go of the slots, once what was sent on is out of them."""
+        for sent in self._sent:
+            assert self.step.stream is not None
+            self.step.stream.wait(sent)
+        self.step.end()
+
     def _fold(self, number: int, station: Station) -> None:
         """Combine the bytes of a station's ranks, each part in the slot where the first of its bytes lie."""
         begin, _ = station.shares[self._rank]
@@ -186,18 +208,23 @@ class _Passing:
         """Write a partial result to the next station, or the result to its receivers."""
         station, is_final = self._way.stations[number], number + 1 == len(self._way.stations)
         begin, _ = station.shares[self._rank]
-        parts = self._parts(number, self._rank)
+        parts, step = self._parts(number, self._rank), self.step.on(self._sending)
+        if self._sending is not None:
+            assert self.step.stream is not None
+            self._sending.wait(self.step.stream)
         receivers = self._way.receivers if is_final else self._way.stations[number + 1].shares
         for peer, first, last in meeting(receivers, *station.shares[self._rank]):
             for part in parts:
                 low, high = max(first, part.first), min(last, part.last)
                 if low < high:
                     sent = self._bytes_of(part._replace(first=low, last=high))
-                    self.step.put(peer, sent, low - begin)
+                    step.put(peer, sent, low - begin)
             if is_final:
-                self.step.tell_result(peer)
+                step.tell_result(peer)
             else:
-                self.step.tell_data(peer)
+                step.tell_data(peer)
+        if self._sending is not None:
+            self._sent.append(self._sending.record())
 
     def _parts(self, number: int, rank: int) -> list[_Part]:
         """Return the parts in which a rank combines its share at a station: as the partial results come to it."""

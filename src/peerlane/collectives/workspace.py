@@ -90,11 +90,19 @@ class Workspace:
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
         self.agreement = Agreement(self.rank, self.size, said, self.channels, far)
         self._barriers = 0
+        self._device = session.device
+        self._sending: Stream | None = None
 
     def slots(self, memory: Buffer) -> list[list[Buffer]]:
         """Return the slots of an area, by rank and turn."""
         starts = [[(peer * DEPTH + turn) * self.slot for turn in range(DEPTH)] for peer in range(self.size)]
         return [[memory[at : at + self.slot] for at in turns] for turns in starts]
+
+    def sending(self) -> Stream:
+        """Return a stream for what is sent while a collective's own stream goes on."""
+        if self._sending is None:
+            self._sending = self._device.create_stream()
+        return self._sending
 
     def turn_of_barrier(self) -> int:
         """Return the notify for the next barrier, which alternates between two."""
@@ -107,6 +115,8 @@ class Workspace:
             for loan in self._memories.values():
                 ends.callback(loan.buffer.close)
                 ends.callback(loan.withdraw)
+            if self._sending is not None:
+                ends.callback(self._sending.close, wait=False)
             ends.callback(self.agreement.close)
             ends.callback(self.channels.close)
 
@@ -238,14 +248,30 @@ class Step:
     stream : Stream or None
     """
 
-    __slots__ = ("_at", "_number", "_slot", "_slots", "_timeout", "_turn", "channels", "rank", "stream")
+    __slots__ = (
+        "_at",
+        "_number",
+        "_slot",
+        "_slots",
+        "_timeout",
+        "_turn",
+        "_work",
+        "channels",
+        "rank",
+        "stream",
+    )
 
     def __init__(
         self, work: Workspace, slots: list[list[Buffer]], number: int, stream: Stream | None
     ) -> None:
-        self._number, self._turn, self._slots, self._slot = number, number % DEPTH, slots, work.slot
+        self._work, self._number, self._turn = work, number, number % DEPTH
+        self._slots, self._slot = slots, work.slot
         self.rank, self.channels, self.stream, self._timeout = work.rank, work.channels, stream, work.timeout
         self._at = (self.rank * DEPTH + self._turn) * self._slot
+
+    def on(self, stream: Stream | None) -> Step:
+        """Return the same step with another stream."""
+        return Step(self._work, self._slots, self._number, stream)
 
     def mine(self, rank: int, nbytes: int) -> Buffer:
         """Return the bytes that a rank has written into this one's memory."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,8 +59,16 @@ class Far(NamedTuple):
         return f"rank {self.rank} (process {self.pid} on machine {self.machine})"
 
 
+class _Closed(NamedTuple):
+    """What is left of a closed end."""
+
+    why_lost: str
+
+
 #: By numbers that no pid has; native code names the other end of a channel so.
 _far: dict[int, Far] = {}
+_gone: deque[int] = deque()
+_MOST_GONE = 1000
 _far_numbers = itertools.count(1 << 30)
 
 
@@ -68,6 +77,18 @@ def note_far(far: Far) -> int:
     number = next(_far_numbers)
     _far[number] = far
     return number
+
+
+def forget_far(number: int) -> None:
+    """Let go of an end or a member; its name stays for late failures, until a thousand others have gone."""
+    far = _far.get(number)
+    if far is None:
+        return
+    if far.end is not None:
+        _far[number] = far._replace(end=_Closed(far.end.why_lost))
+    _gone.append(number)
+    if len(_gone) > _MOST_GONE:
+        _far.pop(_gone.popleft(), None)
 
 
 def far_of(number: int) -> Far | None:
@@ -87,7 +108,9 @@ def far_lost(number: int, *, call: str | None = None, device: str | None = None)
 
 def _why_lost(member: Far) -> str:
     """Say what a channel of this process knows; another process may have found it first."""
-    known = (each.end.why_lost for each in _far.values() if each.end is not None and each[:3] == member[:3])
+    known = (
+        each.end.why_lost for each in list(_far.values()) if each.end is not None and each[:3] == member[:3]
+    )
     return next(filter(None, known), "its connection with another rank of this machine has ended")
 
 

@@ -86,6 +86,7 @@ class End:
         self.is_far = not member.is_here
         self.is_own_process = member.pid_here == session._pid
         self._far: FarEnd | None = None
+        self._far_number = 0  # in losses
         self.engine_version = ""
         self.ways = NearWays(ranks)
         self._bank: Bank | None = None
@@ -228,8 +229,9 @@ class End:
             [memories[tag].name for tag, _ in said.memories],
             end,
         )
+        self._far_number = losses.note_far(far)
         try:
-            end.open(said.address, said.process, said.number, said.secret, losses.note_far(far))
+            end.open(said.address, said.process, said.number, said.secret, self._far_number)
         except RuntimeError as error:
             raise PeerLost(
                 f"{call}: there is no way to rank {self.peer} on machine {member.machine}: {error}",
@@ -305,6 +307,8 @@ class End:
             line.close()
         if self._far is not None:
             self._far.close()
+            losses.forget_far(self._far_number)
+            self._far_number = 0
         for handle in self._handles:
             handle.close()
         for bank in (self._bank, self._held_in):

@@ -67,12 +67,12 @@ class Membership:
         own = hellos[rank].pid
         others = [(each, hellos[each].pid, hellos[each].start) for each in here if hellos[each].pid != own]
         self._others = sorted({pid for _, pid, _ in others})
-        far = [
+        self._far = [
             (each, losses.note_far(losses.Far(each, hello.machine, hello.pid, [], None)))
             for each, hello in enumerate(hellos)
             if each not in self.here
         ]
-        self.members = self._ranks.watch(self._bank, others, far)
+        self.members = self._ranks.watch(self._bank, others, self._far)
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(here) == len(hellos)
         self.turns = self._ranks.turns(self._bank, self.members, rank) if is_all else None
@@ -125,6 +125,8 @@ class Membership:
         """Record that this rank leaves."""
         with contextlib.suppress(Closed), event_log.quiet():  # suppressed: the node was left before
             self._ranks.record(self._line(self._rank))
+        while self._far:
+            losses.forget_far(self._far.pop()[1])
 
     def _line(self, rank: int) -> Notify:
         if rank not in self._lines:
