@@ -32,6 +32,7 @@ constexpr uint64_t kShort = 4096;             // bytes that UCX copies to send t
 constexpr int kRounds = 16;                   // of work that posts more, before the serving thread goes on with it
 constexpr int kTurn = 256;                    // calls of UCX's progress before others may have the lock
 constexpr uint64_t kNap = 200'000;            // nanoseconds
+constexpr uint64_t kLongestNap = 1'600'000;   // each takes the core from the thread that helps: 5,000 a second cost it 7 %
 constexpr uint64_t kLinger = 50'000;          // a thread that sleeps is woken 20 us late, and a transfer has many steps
 constexpr uint64_t kFarewell = 250'000'000;   // what was sent before the last disconnect() may still leave
 constexpr uint64_t kClosing = 1'000'000'000;  // then what an endpoint still owes is told without it
@@ -151,7 +152,7 @@ struct Engine::State {
     void take_down();
     void leave();
     void sleep(uint64_t nanoseconds);
-    void stand_by();
+    void stand_by(uint64_t nanoseconds);
     void wait_for(bool events_too, uint64_t nanoseconds);
 
     Flight* flight(Completion* completion, Peer* peer);
@@ -406,15 +407,18 @@ void Engine::State::serve() {
     begin_own_thread();
     pthread_setname_np(pthread_self(), "peerlane-net");
     uint64_t seen = 0, busy_ns = 0;   // when there was something to do
+    uint64_t nap_ns = kNap;
     while (!is_leaving.load(std::memory_order_relaxed)) {
         // Threads that help find the lock free: this one only looks whether they still do.
         const uint64_t helped = helps.load(std::memory_order_relaxed);
         const bool is_helped = std::exchange(seen, helped) != helped || is_wanted.exchange(false, std::memory_order_relaxed);
         if (is_helped || !try_lock()) {
-            stand_by();
+            stand_by(nap_ns);
+            nap_ns = std::min(2 * nap_ns, kLongestNap);
             if (clock_ns() - ticked.load(std::memory_order_relaxed) >= kTick) is_tick_due.store(true, std::memory_order_relaxed);
             continue;
         }
+        nap_ns = kNap;
         const uint64_t now = clock_ns();
         if (now - ticked.load(std::memory_order_relaxed) >= kTick) tick(now);
         const bool any = turn(kTurn);
@@ -457,9 +461,9 @@ void Engine::State::sleep(uint64_t nanoseconds) {
 }
 
 // Threads that spin do this one's work, quicker than it could.
-void Engine::State::stand_by() {
+void Engine::State::stand_by(uint64_t nanoseconds) {
     stands_by.store(true, std::memory_order_seq_cst);
-    if (!has_rested.exchange(false, std::memory_order_seq_cst)) wait_for(false, kNap);
+    if (!has_rested.exchange(false, std::memory_order_seq_cst)) wait_for(false, nanoseconds);
     stands_by.store(false, std::memory_order_relaxed);
 }
 

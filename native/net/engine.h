@@ -78,7 +78,7 @@ struct Handler {
 class Engine {
   public:
     static constexpr uint32_t kMostHeader = 128;
-    static constexpr uint64_t kFetchedFrom = uint64_t{64} << 10;   // payloads from here on stay with the sender until they are fetched
+    static constexpr uint64_t kFetchedFrom = uint64_t{192} << 10;   // payloads from here on stay with the sender until they are fetched
     static constexpr uint64_t kTick = 50'000'000;                  // nanoseconds
 
     // The engine of this process, made at the first call, with a thread that serves it.  `handler` lives as long as the process.
