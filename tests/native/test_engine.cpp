@@ -330,7 +330,7 @@ void small_messages_go_both_ways() {
 
 void large_payloads_are_fetched() {
     Other other;
-    for (uint64_t size : {uint64_t{64} << 10, (uint64_t{1} << 20) + 3, uint64_t{9} << 20}) {
+    for (uint64_t size : {uint64_t{Engine::kFetchedFrom}, (uint64_t{1} << 20) + 3, uint64_t{9} << 20}) {
         const auto bytes = bytes_of(size, size);
         Ended ended;
         const uint64_t before = host().answers;
