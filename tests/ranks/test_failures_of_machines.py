@@ -221,3 +221,38 @@ def test_transfers_at_one_percent_loss_come_in_order_and_whole(count: int) -> No
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
     assert ends[0][1] == ends[1][1]
     print(f"1 % lost: {count} transfers, {ends[0][1].split()[1]} bytes, in {time.monotonic() - began:.0f} s")
+
+
+REDUCING = """
+group = joined(timeout=60, window=4096)
+memory = group.device.allocate(32 << 20)
+memory.fill(0)
+stream = group.device.create_stream() if os.environ["ON"] == "stream" else None
+group.all_reduce(memory, dtype="float32")
+group.barrier()
+say("ready")
+try:
+    while True:
+        for _ in range(3): group.all_reduce(memory, dtype="float32", stream=stream)
+        if stream is not None: stream.sync()
+except pl.PeerLost as error:
+    say(time.time(), error.rank)
+sys.stdin.readline()  # who leaves would be lost to the others
+if stream is not None: stream.abort(close=True)
+group.close()
+"""
+
+
+@pytest.mark.parametrize(("on", "victim"), [("none", 3), ("none", 0), ("stream", 1)])
+def test_rank_killed_in_a_long_all_reduce_is_told_to_all_others(on: str, victim: int) -> None:
+    with other_network() as network, started(REDUCING, *on_two(network, "aabb", ON=on)) as children:
+        assert [hear(child) for child in children] == ["ready"] * 4
+        time.sleep(0.2)  # in the middle of one
+        killed = time.time()
+        children[victim].send_signal(signal.SIGKILL)
+        left = [child for rank, child in enumerate(children) if rank != victim]
+        told = [hear(child).split() for child in left]
+        tell(left)
+        assert [(code, errors) for code, _, errors in ended(left)] == [(0, "")] * 3
+    assert [rank for _, rank in told] == [str(victim)] * 3
+    assert max(float(when) - killed for when, _ in told) < LOADED * PROMISED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from peerlane.collectives import logged
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics import event_log, turns
-from peerlane.errors import Closed, Error, Refused
+from peerlane.errors import Cancelled, Closed, Error, Refused
 
 if TYPE_CHECKING:
     from peerlane.ranks.invite import Invitations
@@ -136,8 +136,11 @@ class Turns:
                     self._queue(work, own, lane, before, algorithm, what)
                     own.sync()
             except BaseException as error:
+                cause = work.failure_of_sending() if isinstance(error, Cancelled) else None
                 with self._lock:
-                    self._fail(call, error)
+                    self._fail(call, cause or error)
+                if cause is not None:
+                    raise cause from None
                 raise
             with self._lock:
                 if lane is None:

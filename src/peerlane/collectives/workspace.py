@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
 from peerlane.collectives.machines import Machines
 from peerlane.diagnostics import losses
-from peerlane.errors import BadHandle, Busy, Cancelled, Closed, Fault, InvalidValue, PeerLost, Refused
+from peerlane.errors import (
+    BadHandle,
+    Busy,
+    Cancelled,
+    Closed,
+    Error,
+    Fault,
+    InvalidValue,
+    PeerLost,
+    Refused,
+    WaitTimeout,
+)
 from peerlane.ranks.invite import GivenUp
 from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.streams.notify import NotifyKind
@@ -103,6 +114,17 @@ class Workspace:
         if self._sending is None:
             self._sending = self._device.create_stream()
         return self._sending
+
+    def failure_of_sending(self) -> Error | None:
+        """Return what failed on that stream, which cancels a collective that waits for it."""
+        try:
+            if self._sending is not None:
+                self._sending.sync(0.0)
+        except WaitTimeout:
+            return None
+        except Error as failure:
+            return failure
+        return None
 
     def turn_of_barrier(self) -> int:
         """Return the notify for the next barrier, which alternates between two."""
