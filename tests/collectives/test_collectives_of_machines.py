@@ -68,6 +68,7 @@ with joined(timeout=30) as group:
         call()
         group.barrier()
         before = crossed()
+        group.barrier()  # nobody sends before
         call()
         group.barrier()
         found[name] = (crossed() - before) / SIZE
