@@ -174,15 +174,14 @@ void bind_far(nb::module_& m) {
                 for (const std::string& each : unavailable.tried) tried.append(each);
                 return tried;
             } catch (const net::Failed& failed) {
-                nb::list tried;
-                tried.append(failed.what);
-                return tried;
+                return nb::str(failed.what.c_str());
             }
             const net::Engine& engine = *net::Engine::get();
             return nb::make_tuple(nb::bytes(engine.address().data(), engine.address().size()), engine.library(), engine.version());
         },
-        "library"_a, "interface"_a, nb::sig("def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str]"),
-        "Start the engine, once; return this process's address, the library and its version, or why there is no engine.");
+        "library"_a, "interface"_a, nb::sig("def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str] | str"),
+        "Start the engine, once; return this process's address, the library and its version, what was tried to load one, or why it does "
+        "not start.");
     m.def("far_unreachable", [](double seconds) { net::FarNode::get().set_unreachable(static_cast<uint64_t>(seconds * 1e9)); }, "seconds"_a,
           "After how many seconds of silence a process is lost.");
     m.def("far_bring", [] { net::FarNode::get().bring_all(); }, nb::call_guard<GilReleased>(),

@@ -1120,9 +1120,9 @@ class ProcessCopies:
     @property
     def size(self) -> int: ...
 
-def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str]:
+def far_start(library: str, interface: str) -> tuple[bytes, str, str] | list[str] | str:
     """
-    Start the engine, once; return this process's address, the library and its version, or why there is no engine.
+    Start the engine, once; return this process's address, the library and its version, what was tried to load one, or why it does not start.
     """
 
 def far_unreachable(seconds: float) -> None:

@@ -314,3 +314,43 @@ with joined(timeout=30, window=4096) as group:
     for code, said, errors in run(program, by_address("ab", free_port(), **TCP)):
         assert (code, errors) == (0, "")
         assert int(said) < 1 << 20, "a channel that stays takes 5 KiB"
+
+
+@pytest.mark.any_schedule
+def test_memory_of_a_peer_elsewhere_is_no_source_and_no_target_by_name() -> None:
+    program = """
+with joined(timeout=30) as group, over_tcp(group.channel(1 - group.rank)) as channel:
+    theirs = channel.window
+    for call in (
+        lambda: theirs.fill(0),
+        lambda: channel.write(theirs),
+        lambda: channel.read(theirs),
+        lambda: channel.write_blocks(theirs, [(0, 0, 1)]),
+        lambda: channel.write_reduce(theirs, dtype="uint8"),
+    ):
+        refused(call)
+    say(group.window.route_to(theirs).kind)
+"""
+    for code, said, errors in run(program, by_address("ab", free_port(), **TCP)):
+        assert (code, errors) == (0, "")
+        *lines, route = said.splitlines()
+        calls = (
+            "Buffer.fill",
+            "Channel.write",
+            "Channel.read",
+            "Channel.write_blocks",
+            "Channel.write_reduce",
+        )
+        for call, line in zip(calls, lines, strict=True):
+            assert line.startswith(f"Unsupported UNSUPPORTED {call}: the window of rank "), line
+        assert route == "far"
+
+
+@pytest.mark.any_schedule
+def test_engine_that_does_not_start_says_which_variables_it_reads() -> None:
+    program = "group = joined(timeout=30); refused(lambda: group.channel(1 - group.rank, timeout=30)); group.close()"
+    ends = run(program, by_address("ab", free_port(), PEERLANE_INTERFACE="eth77"))
+    said = "".join(said for _, said, _ in ends)
+    assert 'which does not start: there is no network interface "eth77" here' in said
+    assert "PEERLANE_INTERFACE says" in said
+    assert "pip install" not in said

@@ -212,7 +212,7 @@ def test_group_over_tcp_with_stray_connections_meets(node: Node, port: int) -> N
             sizes.append(group.size)
 
     def noise() -> None:
-        for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"PLgroup2"):
+        for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"PLgroup3"):
             try:
                 with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
                     line.sendall(content)

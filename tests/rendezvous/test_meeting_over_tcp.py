@@ -59,4 +59,31 @@ def test_meeting_over_tcp_tells_a_rank_of_another_version_at_once() -> None:
         "print(by_tcp.ask('Group', '127.0.0.1', port, 1, 2, 'one', 20.0) == said); told.join()"
     )
     done = run_python(["-c", code], timeout=40)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "b'PLgroup2'\nTrue\n", "")
+    assert (done.returncode, done.stdout) == (0, "b'PLgroup3'\nTrue\n")
+    assert done.stderr == (
+        "a connection from 127.0.0.1 is not one of a rank: its version of peerlane is another one\n"
+    )
+
+
+def test_meeting_over_tcp_is_not_held_up_by_strangers_and_believes_only_who_knows_the_secret() -> None:
+    code = OVER_TCP + (
+        "import logging; logging.disable()\n"
+        "secret = b'sixteen bytes or more'\n"
+        "told = threading.Thread(target=by_tcp.tell, args=('Group', '127.0.0.1', port, 3, said, 20.0, secret))\n"
+        "told.start()\n"
+        "def connected():\n"
+        "    while True:\n"
+        "        try: return socket.create_connection(('127.0.0.1', port), timeout=20)\n"
+        "        except ConnectionRefusedError: pass\n"
+        "silent = [connected() for _ in range(30)]\n"
+        "for rank, size in ((1, 3), (77, 3), (1, 9)):\n"
+        "    line = connected(); line.sendall(by_tcp._MAGIC + by_tcp._HELLO.pack(rank, size, b'evil'))\n"
+        "    asked = line.recv(44, socket.MSG_WAITALL); line.sendall(bytes(32))\n"
+        "    print(len(asked), line.recv(44)[8:] == b'\\0\\0\\0\\x40')\n"
+        "for rank in (1, 2):\n"
+        "    print(by_tcp.ask('Group', '127.0.0.1', port, rank, 3, 'one', 20.0, secret) == said)\n"
+        "told.join(4); print(told.is_alive())"
+    )
+    done = run_python(["-c", code], timeout=40)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "44 True\n" * 3 + "True\nTrue\nFalse\n"

@@ -523,10 +523,11 @@ class Ranks(Protocol):
 
     # Channels to processes of other machines.
 
-    def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str]:
+    def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str] | str:
         """Start the engine, once, from this file and on this network interface; empty texts: by default.
 
-        Return this process's address, the file, and its version; or what was tried in vain.
+        Return this process's address, the file, and its version; or what was tried in vain to load one; or why the
+        one that was loaded does not start.
         """
         ...
 

@@ -54,6 +54,7 @@ class Buffer:
     """
 
     __slots__ = ()
+    _is_elsewhere = False  # memory of another machine
 
     @declared
     def device(self) -> Any:
@@ -336,6 +337,8 @@ class Buffer:
         """
         if not isinstance(dst, Buffer):
             raise TypeError(f"Buffer.route_to: the destination must be a Buffer, not {type(dst).__name__}")
+        if dst._is_elsewhere:
+            return dst.route_to(self)
         if not isinstance(self.device, DeviceBase) or not isinstance(dst.device, DeviceBase):
             return Route("host", "one end is host memory")
         mine, other = self.device.backend, dst.device.backend

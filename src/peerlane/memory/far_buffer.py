@@ -26,6 +26,7 @@ class FarBuffer(Buffer):
         What it is, for texts.
     """
 
+    _is_elsewhere = True
     __slots__ = ("__weakref__", "_size", "device", "end", "first", "name", "number")
 
     _size: int
@@ -90,6 +91,9 @@ class FarBuffer(Buffer):
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         self.refuse("Buffer.export")
+
+    def fill(self, value: int | bytes, *, stream: Stream | None = None) -> None:
+        self.refuse("Buffer.fill")
 
     def route_to(self, dst: Buffer) -> Route:
         return Route("far", f"{self.name} is on another machine")

@@ -25,6 +25,7 @@ from peerlane.errors import (
 )
 from peerlane.memory import buffer as buffers
 from peerlane.memory.buffer import Buffer
+from peerlane.memory.far_buffer import FarBuffer
 from peerlane.ranks.arguments import as_number
 from peerlane.ranks.lending import WINDOW
 from peerlane.streams.notify import Notify, NotifyKind
@@ -182,7 +183,7 @@ class Channel:
             stream = self._loose_stream(call, stream)
         self._check_open(call)
         checked_stream(call, stream)
-        source = buffers.as_buffer(src)
+        source = _own(call, src)
         first = self._checked_at(call, target, at, source.size)
         line = self._outgoing_line(call, notify)
         if self._late is not None and self._late.takes(stream):
@@ -212,7 +213,7 @@ class Channel:
             stream = self._loose_stream(call, stream)
         self._check_open(call)
         checked_stream(call, stream)
-        target = buffers.as_buffer(dst)
+        target = _own(call, dst)
         self._settle(stream)
         self._ways.get(stream, target, source, self._checked_at(call, source, at, target.size))
 
@@ -549,7 +550,7 @@ class Channel:
         self._check_open(call)
         checked_stream(call, stream)
         theirs = self.window if memory is None else self._memory(call.rpartition(".")[2], memory)
-        own = buffers.as_buffer(mine)
+        own = _own(call, mine)
         if at is None:
             return theirs, own
         first = self._checked_at(call, theirs, at, own.size)
@@ -681,6 +682,14 @@ def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
             detail=Refused(reason="negative", entry=int(entry), block=tuple(found[entry].tolist())),
         )
     return np.ascontiguousarray(found, np.uint64)
+
+
+def _own(call: str, given: Any) -> Buffer:
+    """Return this rank's memory of an operation."""
+    own = buffers.as_buffer(given)
+    if isinstance(own, FarBuffer):
+        own.refuse(call)
+    return own
 
 
 def _sync_all(streams: Sequence[Stream], timeout: float | None) -> None:

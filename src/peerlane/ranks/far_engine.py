@@ -18,7 +18,7 @@ _LEAST_SECONDS, _MOST_SECONDS = 0.5, 3600.0
 class Starts(Protocol):
     """The verbs of :class:`~peerlane.backend.ranks.Ranks` that start the engine."""
 
-    def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str]: ...
+    def far_start(self, library: str, interface: str) -> tuple[bytes, str, str] | list[str] | str: ...
     def far_unreachable(self, seconds: float) -> None: ...
 
 
@@ -48,7 +48,7 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ) -> Engine:
     Raises
     ------
     Unsupported
-        There is no engine; the text says what was tried and what to install.
+        There is no engine, and the text says what was tried and what to install; or it does not start.
     InvalidValue
         ``PEERLANE_UNREACHABLE`` is not a number of seconds.
     """
@@ -57,6 +57,12 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ) -> Engine:
     found = ranks.far_start(library, ",".join([interface, *rdma_devices()]) if interface else "")
     if isinstance(found, tuple):
         return Engine(*found)
+    if isinstance(found, str):
+        raise Unsupported(
+            f"channels to other machines need UCX, which does not start: {found}. PEERLANE_INTERFACE says on which "
+            "network interface it listens, and UCX_TLS and UCX_NET_DEVICES what it may use",
+            detail=Refused(reason="engine_failed", why=found, library=library, interface=interface),
+        )
     tried = tuple(found)
     raise Unsupported(
         f"channels to other machines need UCX: {'; '.join(tried)}. Install it with `pip install peerlane[ucx]`, or "

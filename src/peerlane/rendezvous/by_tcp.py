@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
+import logging
+import os
+import queue
 import socket
 import struct
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -26,9 +31,13 @@ from peerlane.support.timeouts import SLICE_SECONDS
 
 _HELLO = struct.Struct(f"<II{LONGEST_MACHINE}s")  # behind the magic: rank, size, machine
 _ANSWER = struct.Struct("<8sI")  # magic, bytes that follow
-_KIND, _MAGIC = b"PLgroup", b"PLgroup2"
-_STEP = 0.02  # seconds between two tries to connect
+_KIND, _MAGIC = b"PLgroup", b"PLgroup3"
+_NONCE = 32  # bytes; also of a proof
+_ASKS, _REFUSES = 1 << 31, 1 << 30  # instead of the number of bytes: a nonce follows; the proof is wrong
+_STEP = 0.02  # seconds between two tries to connect, or two looks at what has come
 _PATIENCE = 5.0  # seconds for a client that connected and sends nothing
+_MOST_STRANGERS = 256  # clients at a time; others are turned away, and ranks come again
+log = logging.getLogger("peerlane.rendezvous")
 
 
 def parse(call: str, address: str) -> tuple[str, int]:
@@ -48,8 +57,18 @@ def parse(call: str, address: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-def tell(call: str, host: str, port: int, size: int, said: Whereabouts, timeout: float) -> None:
-    """Listen, and tell every other rank where the rendezvous is.
+def tell(
+    call: str,
+    host: str,
+    port: int,
+    size: int,
+    said: Whereabouts,
+    timeout: float,
+    secret: bytes | None = None,
+) -> None:
+    """Listen, and tell every other rank where the rendezvous is; with a secret, those that prove that they know it.
+
+    Clients are served side by side, so one that says nothing holds up no other.
 
     Raises
     ------
@@ -64,8 +83,11 @@ def tell(call: str, host: str, port: int, size: int, said: Whereabouts, timeout:
     """
     deadline = time.monotonic() + timeout
     missing = set(range(1, size))
+    came: queue.SimpleQueue[_Client] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(call, host, port))
+        clients: set[_Client] = set()
+        stack.callback(_close_all, clients)
         while missing:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -81,28 +103,96 @@ def tell(call: str, host: str, port: int, size: int, said: Whereabouts, timeout:
                         address=f"tcp://{host}:{port}",
                     ),
                 )
-            listener.settimeout(min(left, SLICE_SECONDS))
-            found: tuple[int, str] | None = None
-            with contextlib.suppress(OSError), listener.accept()[0] as line:
-                found = _answer(call, line, size, missing, said, min(left, _PATIENCE))
-            if found is not None and found[1] != said.machine and not said.port:
-                raise no_way(call, f"rank {found[0]}", found[1], said.machine)
+            listener.settimeout(min(left, _STEP if clients else SLICE_SECONDS))
+            with contextlib.suppress(OSError):
+                line, address = listener.accept()
+                client = _Client(line, str(address[0]), secret, min(left, _PATIENCE), came)
+                if len(clients) < _MOST_STRANGERS:
+                    clients.add(client)
+                    client.start()
+                else:
+                    client.close()
+            while not came.empty():
+                client = came.get()
+                clients.remove(client)
+                with client.line:
+                    if client.hello is not None:
+                        _answer(call, client, size, missing, said)
 
 
-def _answer(
-    call: str, line: socket.socket, size: int, missing: set[int], said: Whereabouts, patience: float
-) -> tuple[int, str] | None:
-    """Answer a rank; return it and its machine, None if the other end is not a rank."""
-    ends = time.monotonic() + patience
-    magic = _received(line, len(_MAGIC), ends)
-    if magic != _MAGIC:  # not one of the ranks: any process may connect
-        if magic is not None and magic.startswith(_KIND):  # a rank of another version, which says so
-            line.sendall(_ANSWER.pack(_MAGIC, 0))
-        return None
-    hello = _received(line, _HELLO.size, ends)
-    if hello is None:
-        return None
-    rank, says, machine = _HELLO.unpack(hello)
+class _Client(threading.Thread):
+    """One that connected: a rank, or a stranger.
+
+    Attributes
+    ----------
+    hello : bytes or None
+        What it said and, with a secret, proved; None: it is not a rank.
+    """
+
+    def __init__(
+        self,
+        line: socket.socket,
+        address: str,
+        secret: bytes | None,
+        patience: float,
+        came: queue.SimpleQueue[_Client],
+    ) -> None:
+        super().__init__(daemon=True)
+        self.line, self._address, self._secret, self._came = line, address, secret, came
+        self._ends = time.monotonic() + patience
+        self.hello: bytes | None = None
+
+    def close(self) -> None:
+        """End the connection, also under the thread."""
+        with contextlib.suppress(OSError):
+            self.line.shutdown(socket.SHUT_RDWR)
+        self.line.close()
+
+    def run(self) -> None:
+        try:
+            why = self._hear()
+        except OSError as error:
+            why = str(error)
+        if why:
+            log.warning("a connection from %s is not one of a rank: %s", self._address, why)
+        self._came.put(self)
+
+    def _hear(self) -> str:
+        """Hear a hello; return why there is none."""
+        magic = _received(self.line, len(_MAGIC), self._ends)
+        if magic != _MAGIC:
+            if magic is None or not magic.startswith(_KIND):
+                return "it said nothing, or something else"
+            self.line.sendall(_ANSWER.pack(_MAGIC, 0))
+            return "its version of peerlane is another one"
+        hello = _received(self.line, _HELLO.size, self._ends)
+        if hello is None:
+            return "it ended before it had said which rank it is"
+        if self._secret is not None:
+            nonce = os.urandom(_NONCE)
+            self.line.sendall(_ANSWER.pack(_MAGIC, _ASKS) + nonce)
+            proof = _received(self.line, _NONCE, self._ends)
+            if proof is None or not hmac.compare_digest(proof, _proof(self._secret, nonce, hello)):
+                self.line.sendall(_ANSWER.pack(_MAGIC, _REFUSES))
+                return "it does not know the secret"
+        self.hello = hello
+        return ""
+
+
+def _close_all(clients: set[_Client]) -> None:
+    for each in clients:
+        each.close()
+
+
+def _proof(secret: bytes, nonce: bytes, hello: bytes) -> bytes:
+    return hmac.digest(secret, b"peerlane group" + nonce + hello, "sha256")
+
+
+def _answer(call: str, client: _Client, size: int, missing: set[int], said: Whereabouts) -> None:
+    """Answer a rank."""
+    assert client.hello is not None
+    rank, says, name = _HELLO.unpack(client.hello)
+    machine = name.rstrip(b"\0").decode("ascii", "replace")
     if says != size:
         raise InvalidValue(
             f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}",
@@ -117,9 +207,13 @@ def _answer(
             detail=Refused(reason="rank_taken", rank=rank, size=size),
         )
     message = said.encode()
-    line.sendall(_ANSWER.pack(_MAGIC, len(message)) + message)
+    try:
+        client.line.sendall(_ANSWER.pack(_MAGIC, len(message)) + message)
+    except OSError:  # it will come again
+        return
     missing.discard(rank)
-    return rank, machine.rstrip(b"\0").decode("ascii", "replace")
+    if machine != said.machine and not said.port:
+        raise no_way(call, f"rank {rank}", machine, said.machine)
 
 
 def no_way(call: str, who: str, machine: str, own: str) -> AccessDenied:
@@ -134,27 +228,50 @@ def no_way(call: str, who: str, machine: str, own: str) -> AccessDenied:
     )
 
 
-def ask(call: str, host: str, port: int, rank: int, size: int, machine: str, timeout: float) -> Whereabouts:
+def ask(
+    call: str,
+    host: str,
+    port: int,
+    rank: int,
+    size: int,
+    machine: str,
+    timeout: float,
+    secret: bytes | None = None,
+) -> Whereabouts:
     """Return where rank 0 says that the rendezvous is; ``machine``: this rank's.
 
     Raises
     ------
     WaitTimeout
         No process listened, or answered, in time.
+    AccessDenied
+        Rank 0 has a secret, and this rank has none, or another one.
     BadHandle
         The process that answers is not a rank 0 of peerlane.
     """
+    hello = _HELLO.pack(rank, size, machine.encode())
     deadline = time.monotonic() + timeout
     reason = "nobody listened"
     while (left := deadline - time.monotonic()) > 0:
         try:
             with socket.create_connection((host, port), timeout=left) as line:
-                line.sendall(_MAGIC + _HELLO.pack(rank, size, machine.encode()))
+                line.sendall(_MAGIC + hello)
                 head = _received(line, _ANSWER.size, deadline)
+                if head == _ANSWER.pack(_MAGIC, _ASKS):
+                    nonce = _received(line, _NONCE, deadline)
+                    if nonce is not None and secret is not None:
+                        line.sendall(_proof(secret, nonce, hello))
+                        head = _received(line, _ANSWER.size, deadline)
+                    elif nonce is not None:
+                        raise _denied(call, host, port, "has a secret, and this rank has none")
+                if head == _ANSWER.pack(_MAGIC, _REFUSES):
+                    raise _denied(call, host, port, "was started with another secret")
                 if head is not None:
                     body = _told(call, host, port, head, line, deadline)
                     return Whereabouts.decode(call, "rank 0", body)
                 reason = "it ended the connection"
+        except AccessDenied:
+            raise
         except OSError as error:
             reason = error.strerror or str(error)
         time.sleep(min(_STEP, max(left, 0.0)))
@@ -164,6 +281,16 @@ def ask(call: str, host: str, port: int, rank: int, size: int, machine: str, tim
         detail=Refused(
             reason="wait_timeout", ranks=(0,), seconds=timeout, address=f"tcp://{host}:{port}", cause=reason
         ),
+    )
+
+
+def _denied(call: str, host: str, port: int, how: str) -> AccessDenied:
+    return AccessDenied(
+        f"{call}: rank 0 cannot be reached: what listens at {host}:{port} {how}: set the same PEERLANE_SECRET on all "
+        "machines",
+        fault=Fault.PEER_UNREACHABLE,
+        call=call,
+        detail=Refused(reason="other_secret", address=f"tcp://{host}:{port}"),
     )
 
 

@@ -77,7 +77,9 @@ class Rendezvous:
         self._size = size
         self._pid = os.getpid()
         self._is_closed = False
-        self._ask("Rendezvous", Operation.OPEN)
+        self._name: str = self.address  # in event logs: what all machines call it
+        for told in self._ask("Rendezvous", Operation.OPEN):
+            self._name = told.decode("ascii", "replace")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Rendezvous:
@@ -298,7 +300,7 @@ class Rendezvous:
     @contextlib.contextmanager
     def _logged(self, operation: Operation, key: str) -> Iterator[None]:
         """Log the order that a call makes."""
-        where = "rendezvous", self.address, key
+        where = "rendezvous", self._name, key
         if operation is Operation.PUT:
             event_log.post(event_log.key_of(*where))
         if operation in (Operation.BARRIER, Operation.GATHER):

@@ -263,7 +263,7 @@ def _by_address(call: str, me: Told, address: str, timeout: float, environ: Mapp
     )
     try:
         said = Whereabouts(machine, server.address, server.machines[1] if server.machines else 0)
-        by_tcp.tell(call, host, port, me.size, said, timeout)
+        by_tcp.tell(call, host, port, me.size, said, timeout, secret)
         return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server)
     except BaseException:
         server.close()
@@ -274,7 +274,7 @@ def _by_asking(
     call: str, me: Told, where: tuple[str, int], machine: str, secret: bytes | None, timeout: float
 ) -> Meeting:
     ends = time.monotonic() + timeout
-    found = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout)
+    found = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout, secret)
     if found.machine == machine:
         return Meeting(Rendezvous(found.address, me.rank, me.size), me.local_rank)
     if not found.port or secret is None:

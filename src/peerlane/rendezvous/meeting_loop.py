@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections import Counter
@@ -44,6 +45,7 @@ class MeetingLoop(ServingMachines):
         self.relayed: set[Relayed] = set()
         self.on_lost_machine: Callable[[str, str], None] | None = None
         self._follow = follow
+        self._name = os.urandom(16).hex().encode()  # for event logs: relays have addresses of their own
         self._members: dict[
             int | Elsewhere, Counter[int]
         ] = {}  # by process: how many it has open as each rank
@@ -159,7 +161,7 @@ class MeetingLoop(ServingMachines):
             except OSError:  # the process has ended already, or no descriptor is left
                 connection.close()
                 return
-        connection.answer(Status.OK, [])
+        connection.answer(Status.OK, [self._name])
 
     def _join(self, connection: Connection | Relayed) -> None:
         if connection.pid not in self._members:
