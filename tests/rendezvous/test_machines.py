@@ -120,6 +120,11 @@ def machine(server: RendezvousServer) -> Iterator[Machine]:
     it.end()
 
 
+def test_all_machines_call_a_rendezvous_by_one_name_in_event_logs(ranks: list[Rendezvous]) -> None:
+    assert len({each.address for each in ranks}) > 1
+    assert len({each._name for each in ranks}) == 1
+
+
 def test_values_barriers_and_gathers_cross_machines(ranks: list[Rendezvous]) -> None:
     with ThreadPoolExecutor(3) as pool:
         for round_ in range(20):
