@@ -83,7 +83,7 @@ def _longest(work: Workspace) -> int:
 
 def _combine(work: Workspace, jobs: list[Job], operation: Operation, stream: Stream | None) -> None:
     passing: list[_Passing] = []
-    sending = None if stream is None else work.sending()
+    sending = work.sending() if stream is not None and work.sends_aside else None
 
     def hand_out(number: int) -> None:
         job = jobs[number]

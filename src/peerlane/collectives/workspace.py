@@ -75,6 +75,8 @@ class Workspace:
     board : Board
     lanes : Lanes
     agreement : Agreement
+    sends_aside : bool
+        Whether the present collective may use :meth:`sending`.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Workspace:
         self._barriers = 0
         self._device = session.device
         self._sending: Stream | None = None
+        self.sends_aside = False
 
     def slots(self, memory: Buffer) -> list[list[Buffer]]:
         """Return the slots of an area, by rank and turn."""
