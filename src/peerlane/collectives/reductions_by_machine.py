@@ -208,10 +208,11 @@ class _Passing:
         """Write a partial result to the next station, or the result to its receivers."""
         station, is_final = self._way.stations[number], number + 1 == len(self._way.stations)
         begin, _ = station.shares[self._rank]
-        parts, step = self._parts(number, self._rank), self.step.on(self._sending)
+        parts, step = self._parts(number, self._rank), self.step
         if self._sending is not None:
             assert self.step.stream is not None
             self._sending.wait(self.step.stream)
+            step = self.step.on(self._sending)
         receivers = self._way.receivers if is_final else self._way.stations[number + 1].shares
         for peer, first, last in meeting(receivers, *station.shares[self._rank]):
             for part in parts:

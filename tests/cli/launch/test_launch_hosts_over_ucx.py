@@ -88,7 +88,6 @@ def test_topo_of_a_job_without_an_engine_there_says_what_to_install(
 
 
 @pytest.mark.parametrize("how", ["RANK_TABLE_FILE", "ROOT_INFO"])
-@pytest.mark.any_schedule  # wrong sums under `lazy`: an open defect
 def test_hosts_hcomm_program_runs_unmodified(
     network: OtherNetwork, run: Run, tmp_path: Path, env: dict[str, str], how: str
 ) -> None:

@@ -52,7 +52,6 @@ def described(how: str, folder: Path, servers: Sequence[int] = (2, 2)) -> dict[s
 
 @needs_engine
 @pytest.mark.parametrize("how", ["rank table", "root info"])
-@pytest.mark.any_schedule  # wrong sums under `lazy`: an open defect
 def test_hcomm_program_of_two_machines_runs_unmodified(
     network: OtherNetwork, tmp_path: Path, how: str
 ) -> None:
