@@ -87,3 +87,22 @@ def test_bytes_cross_network_once_for_each_machine(network: OtherNetwork) -> Non
     assert {name: LEAST[name] <= share < 1.2 * LEAST[name] for name, share in found.items()} == dict.fromkeys(
         LEAST, True
     ), found
+
+
+ON_STREAMS = """
+import numpy as np
+with joined(timeout=30) as group, group.device.create_stream() as stream:
+    for peer in range(group.size):
+        if not group.members[peer].is_here: over_tcp(group.channel(peer))
+    source, result = group.device.allocate(1 << 20), group.device.allocate(1 << 20)
+    for on in (stream, None):
+        source.copy_from(np.full(1 << 18, 10**group.rank, np.int32), stream=on)
+        group.all_reduce(result, source, dtype="int32", stream=on)
+        if on is not None: stream.sync()
+        say(*np.unique(result.view(np.int32)))
+"""
+
+
+def test_collective_on_a_stream_waits_for_what_was_queued_there(network: OtherNetwork) -> None:
+    environs, prefixes = on_two(network, "aabb", PEERLANE_SCHEDULE="lazy")
+    assert run(ON_STREAMS, environs, prefixes) == [(0, "1111\n1111\n", "")] * 4

@@ -125,9 +125,8 @@ class Turns:
             try:
                 last = None
                 self._agree(call, work, said, lane, nbytes, pairs)
-                if (
-                    lane is None
-                ):  # a program's stream would tell that it was cancelled, not why the other one failed
+                # A program's stream would tell that it was cancelled, and not why the other one failed.
+                if lane is None:
                     work.sends_aside = stream is None
                 if stream is not None:
                     last = self._queue(work, stream, lane, before, algorithm, what)
