@@ -151,6 +151,10 @@ void threads_that_close(std::mt19937_64& random) {
             } catch (const Refusal& refusal) {
                 CHECK(refusal.why == Why::stream_closed || refusal.why == Why::deadlock);
                 ++refused;
+                if (refusal.why != Why::stream_closed) continue;
+                const std::lock_guard lock(mutex);   // else half of the streams are closed before long
+                for (Shared& place : shared)
+                    if (place.stream == one) replaced.push_back(std::exchange(place, fresh(mine() % 2)));
             }
         }
     });
