@@ -73,6 +73,20 @@ void threads_that_close(std::mt19937_64& random) {
     std::mutex mutex;
     const auto fresh = [](bool stops) { return Shared{stream(device, stops), area(device, uint64_t{8} << 20)}; };
     for (Shared& each : shared) each = fresh(random() % 2);
+    const auto end = [](const Shared& each) {
+        engine().close(*each.stream, true, {});
+        CHECK(each.stream->closed && each.stream->submitted.load() == each.stream->completed.load());
+        each.memory.close();
+    };
+    // With the mutex held.  A stream that no thread has any more gives its memory back: the device holds 512 areas.
+    const auto replace = [&](Shared& place, bool stops) {
+        std::erase_if(replaced, [&](const Shared& each) {
+            const bool unused = each.stream.use_count() == 1;
+            if (unused) end(each);
+            return unused;
+        });
+        replaced.push_back(std::exchange(place, fresh(stops)));
+    };
     std::vector<Notify*> notifies;
     for (int i = 0; i < 4; ++i) notifies.push_back(Notify::local(NotifyKind::fifo, device));
     std::vector<uint64_t> seeds;
@@ -116,7 +130,7 @@ void threads_that_close(std::mt19937_64& random) {
                         std::lock_guard lock(mutex);
                         Shared& place = shared[mine() % kStreams];
                         engine().abort(*place.stream, true);
-                        replaced.push_back(std::exchange(place, fresh(mine() % 2)));
+                        replace(place, mine() % 2);
                         break;
                     }
                     case 7:
@@ -154,17 +168,13 @@ void threads_that_close(std::mt19937_64& random) {
                 if (refusal.why != Why::stream_closed) continue;
                 const std::lock_guard lock(mutex);   // else half of the streams are closed before long
                 for (Shared& place : shared)
-                    if (place.stream == one) replaced.push_back(std::exchange(place, fresh(mine() % 2)));
+                    if (place.stream == one) replace(place, mine() % 2);
             }
         }
     });
     CHECK(worked > refused);
     replaced.insert(replaced.end(), shared.begin(), shared.end());
-    for (const Shared& each : replaced) {
-        engine().close(*each.stream, true, {});
-        CHECK(each.stream->closed && each.stream->submitted.load() == each.stream->completed.load());
-        each.memory.close();
-    }
+    for (const Shared& each : replaced) end(each);
     CHECK(engine().waiting().empty());
     for (Notify* each : notifies) each->drop();
 }
