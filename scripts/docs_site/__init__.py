@@ -1,0 +1,1 @@
+"""What the site of the documentation needs beyond mkdocs: pages of sources, docstrings, plots."""

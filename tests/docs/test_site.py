@@ -1,0 +1,183 @@
+"""The site builds without a warning, asks no other host, names each public name, and fits a phone and a desk."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import peerlane
+from docs_site.source_pages import linked, relinked
+from helpers.browser import NEEDS_BROWSER, running
+from peerlane.testing.procs import run_python
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# What a browser fetches by itself, unlike the target of a link.
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
+    r"""|url\(["']?(?:https?:)?//|@import\s+["'](?:https?:)?//"""
+)
+SHOWN = [
+    "index",
+    "guides/checking",
+    "api/memory",
+    "api/errors",
+    "reference/acl",
+    "errors",
+    "performance",
+    "state",
+]
+
+
+def build(config: Path, site: Path) -> tuple[int, str]:
+    """Build a site strictly; return the exit code and what was said."""
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    words = ["-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(site)]
+    done = run_python(words, timeout=200, cwd=config.parent, env=environment)
+    return done.returncode, done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the built site, which the workers of a run have in common."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent / f"site-{run}" if run else base / "site"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            code, said = build(ROOT / "mkdocs.yml", folder)
+            assert code == 0, said
+    return folder
+
+
+def test_site_pages_fetch_nothing_from_other_hosts(site: Path) -> None:
+    pages = [*site.rglob("*.html"), *site.rglob("*.css")]
+    assert len(pages) > 60
+    assert [str(page) for page in pages if FETCHED.search(page.read_text())] == []
+    assert FETCHED.search('<link rel="stylesheet" href="https://fonts.example/css">')
+
+
+def test_site_shows_files_that_pages_link(site: Path) -> None:
+    shown = (site / "source" / "examples" / "kv_transfer.py.html").read_text()
+    assert "write_blocks" in shown
+    assert 'href="../source/examples/kv_transfer.py.html"' in (site / "guides" / "checking.html").read_text()
+
+
+def test_site_shows_native_attributes_parameters_and_links_of_roles(site: Path) -> None:
+    memory = (site / "api" / "memory.html").read_text()
+    assert 'id="peerlane.Buffer.device"' in memory  # an attribute that a native class provides
+    assert "alignment" in memory  # a parameter of AddressRange.__new__
+    assert ":meth:" not in memory
+    assert 'href="devices.html#peerlane.Device.allocate"' in memory
+
+
+def test_site_with_links_that_lead_nowhere_ends_the_build(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    wrong = ["gone.md", "index.md#gone", "../examples/gone.py", "/index.md"]
+    (docs / "index.md").write_text("# Start\n\n" + "\n".join(f"[link]({link})" for link in wrong))
+    (docs / "forgotten.md").write_text("# Not in the navigation\n")
+    config = tmp_path / "mkdocs.yml"
+    hook = ROOT / "scripts" / "docs_site" / "source_pages.py"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nextra_css: []\n"
+        f"hooks: [{hook}]\nplugins: [search]\n"
+    )
+    code, said = build(config, tmp_path / "site")
+    assert code == 1
+    assert all(each in said for each in ["forgotten.md", *wrong]), said
+    assert said.count("WARNING") == 5, said
+
+
+def test_link_outside_of_docs_leads_to_page_of_source() -> None:
+    text = "[a](../../examples/kv_cache.py) [b](../errors.md#closed) [c](#here) [d](https://example.org/x.py)"
+    assert linked("docs/guides/sharing.md", text) == ["examples/kv_cache.py"]
+    assert relinked("docs/guides/sharing.md", "guides/sharing.md", text) == (
+        "[a](../source/examples/kv_cache.py.md) [b](../errors.md#closed) [c](#here) [d](https://example.org/x.py)"
+    )
+    assert relinked("CHANGELOG.md", "source/CHANGELOG.md", "[a](docs/errors.md)") == "[a](../errors.md)"
+
+
+def test_reference_has_each_public_name_once() -> None:
+    pages = "\n".join(page.read_text() for page in sorted((DOCS / "api").glob("*.md")))
+    named = Counter(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+    assert max(named.values()) == 1
+    tops = {name.split(".")[1] for name in named if name.startswith("peerlane.")}
+    assert set(peerlane.__all__) <= tops
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Return the address at which the site is served."""
+    served = functools.partial(_Silent, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), served) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@NEEDS_BROWSER
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1440, 900)])
+def test_site_in_browser_fits_the_window_and_finds_a_name(address: str, width: int, height: int) -> None:
+    with running() as browser:
+        context = browser.new_context(viewport={"width": width, "height": height})
+        page: Any = context.new_page()
+        page.set_default_timeout(10_000)
+        said: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        for name in SHOWN:
+            page.goto(f"{address}{name}.html", wait_until="load")
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, name
+        assert page.locator("table").first.is_visible()
+        page.goto(address)
+        _navigate(page, is_phone=width < 1000)
+        _search(page, "write_blocks", is_phone=width < 1000)
+        assert said == []
+        assert [each for each in asked if not each.startswith((address, "data:", "blob:"))] == []
+
+
+def _navigate(page: Any, *, is_phone: bool) -> None:
+    if is_phone:
+        page.click("label.md-header__button[for=__drawer]")
+        page.click(".md-nav--primary a:has-text('Guides') >> visible=true")
+    else:
+        page.click(".md-tabs a:has-text('Guides')")
+    page.wait_for_url("**/guides/index.html")
+    page.click("article a:text-is('Checking')")
+    page.wait_for_url("**/guides/checking.html")
+    assert "Checking" in page.inner_text("h1")
+
+
+def _search(page: Any, word: str, *, is_phone: bool) -> None:
+    if is_phone:
+        page.click("label.md-header__button[for=__search]")
+    page.fill(".md-search__input", word)
+    first = page.locator(".md-search-result__link").first
+    first.wait_for()
+    first.click()
+    page.wait_for_url("**/*.html?*h=*")
+    assert word in page.inner_text("article")
