@@ -1,52 +1,51 @@
 """Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware."""
 
-from typing import TYPE_CHECKING
+import os
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse the interpreter
-from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
-from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what the neutral API finds on the host
-from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
-from peerlane.collectives.group import Group
-from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
-from peerlane.diagnostics import event_log as _event_log
-from peerlane.diagnostics import trace
-from peerlane.diagnostics.observers import Observer, set_observer
-from peerlane.diagnostics.order import Order as order
-from peerlane.errors import (
-    AccessDenied,
-    BadAddress,
-    BadHandle,
-    Busy,
-    Cancelled,
-    Closed,
-    Deadlock,
-    DeviceFault,
-    Error,
-    Fault,
-    InvalidValue,
-    OutOfMemory,
-    PeerLost,
-    Unsupported,
-    WaitTimeout,
-)
-from peerlane.memory import raw
-from peerlane.memory.address_range import AddressRange
-from peerlane.memory.buffer import Buffer, as_buffer
-from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
-from peerlane.memory.descriptor import CopyDescriptor
-from peerlane.memory.physical import Physical
-from peerlane.ranks.channel import Channel
-from peerlane.ranks.session import Member
-from peerlane.sharing.handle import AllowList, Handle
-from peerlane.streams.event import Event
-from peerlane.streams.notify import Notify, NotifyKind
-from peerlane.streams.stream import Stream, StreamGroup
+from peerlane.support import exits as _exits  # noqa: F401 - its handler is to run after those of the program
 
-_event_log.begin_as_told()
-if _event_log.active:
-    from peerlane.diagnostics import host_order as _host_order  # which a program without a log does not need
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from peerlane._public import *  # noqa: F403 - __all__ says which
+    from peerlane._public import __all__ as __all__
 
-    _host_order.install()
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> object:
+        """Look a public name up: the first look imports what `import peerlane` is too quick to import."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return globals().setdefault(name, version("peerlane"))
+        if name.startswith("_") and name != "__all__":  # Python and its tools ask any module for such names
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        from peerlane import _public
+
+        for each in ("__all__", *_public.__all__):
+            globals().setdefault(each, getattr(_public, each))
+        if name in globals():  # modules of the package too
+            return globals()[name]
+        from peerlane.support.spelling import no_attribute
+
+        raise no_attribute(__name__, name, _public.__all__)
+
+    def __dir__() -> list[str]:
+        """Return all names; the first call imports them."""
+        __getattr__("__all__")
+        return sorted(globals())
+
+
+if os.environ.get("PEERLANE_LOG"):  # the log tells of what the program does from here on
+    from peerlane import _public as _public
+    from peerlane.diagnostics import event_log as _event_log
+
+    _event_log.begin_as_told()
+    if _event_log.active:
+        from peerlane.diagnostics import host_order as _host_order
+
+        _host_order.install()
 
 
 class _Doc(str):
@@ -59,73 +58,3 @@ class _Doc(str):
 
 
 __doc__ = _Doc(__doc__)
-
-__all__ = [
-    "AccessDenied",
-    "AddressRange",
-    "AllowList",
-    "BadAddress",
-    "BadHandle",
-    "Buffer",
-    "Busy",
-    "Cancelled",
-    "Caps",
-    "Channel",
-    "Closed",
-    "CopyDescriptor",
-    "Deadlock",
-    "Device",
-    "DeviceFault",
-    "DeviceInfo",
-    "Error",
-    "Event",
-    "Fault",
-    "Group",
-    "Handle",
-    "HandleKind",
-    "Host",
-    "InvalidValue",
-    "Kind",
-    "Location",
-    "Member",
-    "Notify",
-    "NotifyKind",
-    "Observer",
-    "OutOfMemory",
-    "PeerLost",
-    "PeerSet",
-    "Physical",
-    "Route",
-    "Stream",
-    "StreamGroup",
-    "Unsupported",
-    "WaitTimeout",
-    "as_buffer",
-    "copy",
-    "copy_2d",
-    "copy_batch",
-    "devices",
-    "enter_node",
-    "fill",
-    "leave_node",
-    "order",
-    "raw",
-    "reduce",
-    "set_observer",
-    "trace",
-    "trim",
-]
-
-if TYPE_CHECKING:
-    __version__: str
-else:
-
-    def __getattr__(name: str) -> object:
-        """Look the version up on demand: the look-up takes as long as the rest of the import."""
-        if name == "__version__":
-            from importlib.metadata import version
-
-            return globals().setdefault(name, version("peerlane"))
-        from peerlane.support.spelling import no_attribute
-
-        raise no_attribute(__name__, name, __all__)

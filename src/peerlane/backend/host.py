@@ -1,4 +1,4 @@
-"""Native functions on the host, for every back-end; ``peerlane`` sets them before its other imports.
+"""Native functions on the host, for every back-end; the first use of one sets all.
 
 Neutral code tries these fast functions first.  A function that takes objects returns False, and has done nothing, if
 it does not recognise one.  A function that takes addresses knows those of the host and of virtual devices.
@@ -7,7 +7,8 @@ it does not recognise one.  A function that takes addresses knows those of the h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 #: (destination, source) -> whether it was done
 copy_memory: Callable[[Any, Any], bool]
@@ -58,3 +59,16 @@ next_allocation: Callable[[], int]
 check_usable: Callable[[], None]
 #: the queue in which host functions wait for the thread that calls them
 CallbackQueue: Callable[[], Any]
+
+_NATIVE = (
+    "peerlane.backends.virtual.quick"  # a name, not an import: it stands above this package and imports it
+)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Set the functions."""
+        if name not in __annotations__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        import_module(_NATIVE)
+        return globals()[name]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import platform
 import sys
-from collections.abc import Sequence
 
 import peerlane
 from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "bench")
 
@@ -27,6 +29,8 @@ class _Version(argparse.Action):
         )
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import platform
+
         with collected_output():
             print(f"peerlane {peerlane.__version__} (Python {platform.python_version()})")
         parser.exit()

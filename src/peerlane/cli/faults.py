@@ -1,4 +1,4 @@
-"""``--fault``: kill or delay a rank at its n-th logged event, and tell what became of that."""
+"""What ``--fault`` does: kill or delay a rank at its n-th logged event, and tell what became of that."""
 
 from __future__ import annotations
 
@@ -12,29 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerlane.backends.virtual.node import faults
-from peerlane.errors import InvalidValue
 
 _LOG, _LOG_BYTES, _SMALL = "PEERLANE_LOG", "PEERLANE_LOG_BYTES", "1MiB"
-
-
-def add_fault_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--fault``, which may be repeated."""
-    parser.add_argument(
-        "--fault",
-        action="append",
-        type=_fault,
-        metavar="FAULT",
-        help="kill:rank=R,op=N kills rank R at its N-th logged event, delay:rank=R,op=N,ms=M delays it, and seed:S "
-        "draws one of these; may be repeated",
-    )
-
-
-def _fault(text: str) -> str:
-    try:
-        faults.parse(text, "", 1)
-    except InvalidValue as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
-from peerlane.backend import registry
-from peerlane.backend.settings import bad_config, is_file
-from peerlane.backends.virtual.node import PROFILES, NodeConfig
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from peerlane.backends.virtual.node import NodeConfig
+
+# `peerlane run` would wait for the import of what describes a node; so it is imported where it is used.
+
+
+class _ProfileNames:
+    """The names of the profiles, looked up when a help text shows them."""
+
+    def __str__(self) -> str:
+        from peerlane.backends.virtual.node import PROFILES
+
+        return ", ".join(PROFILES)
 
 
 def add_node_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +31,8 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--devices", type=int, metavar="N", help="number of devices")
     group.add_argument("--switch", type=int, metavar="M", help="devices per switch")
-    group.add_argument("--profile", metavar="P", help=f"the machine to imitate: {', '.join(PROFILES)}")
+    profile = group.add_argument("--profile", metavar="P", help="the machine to imitate: %(names)s")
+    vars(profile)["names"] = _ProfileNames()
 
 
 def node_from(args: argparse.Namespace) -> NodeConfig:
@@ -32,6 +43,8 @@ def node_from(args: argparse.Namespace) -> NodeConfig:
     InvalidValue
         The node is not valid, perhaps only after an option changed it; ``fault`` is ``BAD_CONFIG``.
     """
+    from peerlane.backends.virtual.node import NodeConfig
+
     base = (
         NodeConfig.from_environment() if args.node is None else NodeConfig.resolve(args.node, source="--node")
     )
@@ -40,6 +53,11 @@ def node_from(args: argparse.Namespace) -> NodeConfig:
 
 def node_spec_from(args: argparse.Namespace) -> str:
     """Return what ``PEERLANE_NODE`` is to be for a program, on any back-end; errors as :func:`node_from`."""
+    from pathlib import Path
+
+    from peerlane.backend import registry
+    from peerlane.backend.settings import bad_config, is_file
+
     text, source = (
         (os.environ.get(registry.VARIABLE, ""), registry.VARIABLE)
         if args.node is None

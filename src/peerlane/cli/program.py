@@ -7,8 +7,8 @@ import os
 import sys
 
 from peerlane.dialects import install, registered
+from peerlane.errors import InvalidValue
 
-from .faults import add_fault_argument
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -28,7 +28,14 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use virtual devices even where the vendor's own module finds real ones",
     )
-    add_fault_argument(parser)
+    parser.add_argument(
+        "--fault",
+        action="append",
+        type=_fault,
+        metavar="FAULT",
+        help="kill:rank=R,op=N kills rank R at its N-th logged event, delay:rank=R,op=N,ms=M delays it, and seed:S "
+        "draws one of these; may be repeated",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
@@ -39,6 +46,16 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SCRIPT | MODULE | CODE",
         help="the program, then its arguments",
     )
+
+
+def _fault(text: str) -> str:
+    from peerlane.backends.virtual.node import faults  # as every start would wait for it
+
+    try:
+        faults.parse(text, "", 1)
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def set_up_node(args: argparse.Namespace) -> None:

@@ -4,29 +4,24 @@ The program finds this process as it would under ``python``: its own ``__main__`
 tracebacks with its own frames only, and the interpreter's ways to end.
 """
 
+# What every program does not need is imported where it is used; pathlib is not needed at all.
+# ruff: noqa: PTH109, PTH120
+
 from __future__ import annotations
 
 import argparse
-import atexit
 import builtins
-import contextlib
 import io
-import linecache
 import os
-import pkgutil
-import runpy
-import signal
 import sys
-import threading
-from collections.abc import Callable
 from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
-from pathlib import Path
 from types import CodeType, ModuleType
 
-from peerlane.diagnostics import event_log
-
-from .faults import counted
 from .program import add_program_arguments, set_up_program
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HELP = "run a program with virtual devices behind the vendor's module names"
 
@@ -50,15 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, then run the program in this process."""
+    if not args.fault:
+        return _run(args)
+    from peerlane.cli.faults import counted
+    from peerlane.diagnostics import event_log
+
     with counted(args, int(os.environ.get("WORLD_SIZE") or 1), "peerlane run", _say):
-        set_up_program(args)
-        if args.fault:
-            event_log.begin_as_told()  # this process was there before the log was asked for
-        sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
-        main = ModuleType("__main__")
-        vars(main)["__builtins__"] = builtins
-        sys.modules["__main__"] = main
-        return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
+        event_log.begin_as_told()  # this process was there before the log was asked for
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    set_up_program(args)
+    sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
+    main = ModuleType("__main__")
+    vars(main)["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
 
 
 def _say(line: str) -> None:
@@ -94,6 +97,11 @@ def _report(error: BaseException) -> None:
 
 def _die_of_interrupt() -> int:
     """Do what the interpreter does at its end, then end by SIGINT, which a shell tells from an exit code."""
+    import atexit
+    import contextlib
+    import signal
+    import threading
+
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -105,23 +113,29 @@ def _die_of_interrupt() -> int:
 
 
 def _script(main: ModuleType) -> CodeType:
+    import pkgutil
+
     given = sys.argv[0]
-    path = given if given.startswith("/") else f"{Path.cwd()}/{given}"
+    path = given if given.startswith("/") else f"{os.getcwd()}/{given}"
     if pkgutil.get_importer(path) is not None:  # a folder or an archive with a __main__.py
         _set_first_path(path, always=True)
+        import runpy
+
         return _become(main, *runpy._get_main_module_details(_CannotStart))  # type: ignore[attr-defined]
     try:
         with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
         raise _CannotOpen(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}") from None
-    _set_first_path(str(Path(path).resolve().parent))
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
     vars(main).update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     return compile(source, path, "exec", dont_inherit=True)
 
 
 def _module(main: ModuleType) -> CodeType:
-    _set_first_path(str(Path.cwd()))
+    import runpy
+
+    _set_first_path(os.getcwd())
     name, sys.argv[0] = sys.argv[0], "-m"
     code = _become(main, *runpy._get_module_details(name, _CannotStart))  # type: ignore[attr-defined]
     sys.argv[0] = main.__file__ or ""
@@ -133,6 +147,8 @@ def _text(main: ModuleType) -> CodeType:
     source, sys.argv[0] = sys.argv[0] + "\n", "-c"
     vars(main)["__loader__"] = BuiltinImporter
     if sys.version_info >= (3, 13):  # since Python 3.13 tracebacks show the lines of -c
+        import linecache
+
         linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
     return compile(source, "<string>", "exec", dont_inherit=True)
 

@@ -19,7 +19,7 @@ from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINE
 from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.scatter import scatter
 from peerlane.collectives.turns import Turns
-from peerlane.devices.device import Device, before_leaving
+from peerlane.device.device import Device, before_leaving
 from peerlane.errors import BadArgument, Error, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.copy import copy

@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from peerlane import _core
@@ -18,9 +18,6 @@ NET_SECONDS: float = _core.NET_SECONDS
 
 #: The (rank, pid) of each process that could end a wait; None while that is unknown, or if other processes could.
 Standing: TypeAlias = "tuple[tuple[int, int], ...] | None"
-
-#: Waiting threads call it again and again with their wait; an exception that it raises ends the wait.
-while_waiting: Callable[[StoreWait], None] | None = None
 
 _numbers = itertools.count(1)
 

@@ -4,19 +4,23 @@
 is imported until the program imports it.
 """
 
+# Each `peerlane run` waits for these imports; that of pathlib takes longer than all of them.
+# ruff: noqa: PTH118, PTH120
+
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
-from pkgutil import resolve_name
 
 from peerlane.dialects._shared.hook import FINDER, MODULES, VARIABLE
 from peerlane.errors import BadArgument, Busy, InvalidValue, Refused, Unsupported, VendorModule
+from peerlane.support.records import dataclass
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 __all__ = [
     "Dialect",
@@ -34,10 +38,10 @@ __all__ = [
 PROBE_SECONDS = 20.0
 
 _PROBED = "PEERLANE_PROBED"
-_SITE = str(Path(__file__).resolve().parent / "_site")
+_SITE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_site")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """A vendor's modules as peerlane serves them.
 
@@ -226,7 +230,7 @@ def begin_anew(name: str) -> None:
     """
     dialect = _known(name)
     if dialect.anew.partition(":")[0] in sys.modules:
-        resolve_name(dialect.anew)()
+        _named(dialect.anew)()
 
 
 def entry(name: str) -> str:
@@ -243,7 +247,13 @@ def explanations(name: str) -> str:
         No dialect has that name.
     """
     told = _known(name).explain
-    return str(resolve_name(told)()) if told.partition(":")[0] in sys.modules else ""
+    return str(_named(told)()) if told.partition(":")[0] in sys.modules else ""
+
+
+def _named(text: str) -> Any:
+    from pkgutil import resolve_name
+
+    return resolve_name(text)
 
 
 def _known(name: str) -> Dialect:
@@ -292,7 +302,7 @@ def _own_folders() -> set[str]:
     """Return where the program's own modules are: the current folder, the script's, an archive or a folder itself."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     scripts = [os.path.realpath(script) for script in (*sys.argv[:1], main) if script]
-    return {os.path.realpath(""), *scripts, *(os.path.dirname(script) for script in scripts)}  # noqa: PTH120
+    return {os.path.realpath(""), *scripts, *(os.path.dirname(script) for script in scripts)}
 
 
 def _real_spec(name: str, path: list[str], own: set[str]) -> ModuleSpec | None:
@@ -302,8 +312,8 @@ def _real_spec(name: str, path: list[str], own: set[str]) -> ModuleSpec | None:
             continue
         spec: ModuleSpec | None = find(name, path if finder is PathFinder else None)
         if spec is not None and spec.origin is not None:
-            folder = Path(spec.origin).resolve().parent
-            if str(folder.parent if spec.submodule_search_locations else folder) not in own:
+            folder = os.path.dirname(os.path.realpath(spec.origin))
+            if (os.path.dirname(folder) if spec.submodule_search_locations else folder) not in own:
                 return spec
     return None
 
@@ -318,6 +328,8 @@ def _finds_device(dialect: Dialect, path: list[str]) -> bool:
 
 
 def _probe(dialect: Dialect, path: list[str]) -> bool:
+    import subprocess
+
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     source = f"import sys\nsys.path[:] = {path!r}\n{dialect.probe}"
     try:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from peerlane.backend.facts import Caps
-from peerlane.devices.base import DeviceBase, checked_size
+from peerlane.device.base import DeviceBase, checked_size
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks

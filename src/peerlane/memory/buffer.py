@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
 from peerlane.backend.facts import HandleKind, Route
-from peerlane.devices.base import DeviceBase, checked_peer
+from peerlane.device.base import DeviceBase, checked_peer
 from peerlane.diagnostics import event_log, live_objects
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import host_objects
@@ -18,6 +18,7 @@ from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
 from peerlane.support import dtypes
 from peerlane.support.declared import declared, owed
+from peerlane.support.late import Late
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 _DLPACK_CPU = (1, 0)
 
 
-#: The module ``memory/copy``: it imports this one, and sets itself here.
-copies: Any = None
-
-#: Makes a buffer on a host object, in native code: (object that keeps the bytes alive, address, bytes, read-only).
-wrap: Any = None
+_copies = Late("peerlane.memory.copy")
+_native = Late("peerlane.backends.virtual.buffer")
 
 
 class Buffer:
@@ -158,11 +156,11 @@ class Buffer:
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`."""
-        copies.copy(self, src, stream=stream)
+        _copies.copy(self, src, stream=stream)
 
     def copy_to(self, dst: Any, *, stream: Stream | None = None) -> None:
         """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`."""
-        copies.copy(dst, self, stream=stream)
+        _copies.copy(dst, self, stream=stream)
 
     def fill(self, value: int | bytes, *, stream: Stream | None = None) -> None:
         """Fill the buffer with a repeated value; complete on return, or queued on a stream.
@@ -175,7 +173,7 @@ class Buffer:
         stream : Stream, optional
             The stream to queue it on.
         """
-        copies.fill(self, value, stream=stream)
+        _copies.fill(self, value, stream=stream)
 
     def view(
         self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None
@@ -534,7 +532,7 @@ def as_buffer(obj: Any) -> Buffer:
     if isinstance(obj, Buffer):
         return obj
     kept, address, size, read_only = host_objects.bytes_of(obj)
-    made: Buffer = wrap(kept, address, size, read_only)
+    made: Buffer = _native.wrap(kept, address, size, read_only)
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -246,6 +245,3 @@ def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
         host.fill_memory(dst, number, width)
     else:
         host.submit_fill(stream, dst, number, width)
-
-
-buffers.copies = sys.modules[__name__]

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import Caps, HandleKind
-from peerlane.devices.base import DeviceBase, checked_size
+from peerlane.device.base import DeviceBase, checked_size
 from peerlane.errors import BadArgument, InvalidValue
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.open import open_file, open_offer

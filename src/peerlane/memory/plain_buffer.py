@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Backend, Memory, VisibleMemory
-from peerlane.devices.base import HostBase
+from peerlane.device.base import HostBase
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.errors import Closed, Refused, Unsupported
 from peerlane.memory.buffer import Buffer

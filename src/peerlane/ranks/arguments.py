@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from peerlane.devices.device import Host
+from peerlane.device.device import Host
 from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.wire import MOST_NOTIFIES, Hello

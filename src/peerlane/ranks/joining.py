@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from peerlane.devices.device import devices
+from peerlane.device.device import devices
 from peerlane.diagnostics import losses
 from peerlane.errors import InvalidValue, Refused
 from peerlane.ranks.arguments import check_agree

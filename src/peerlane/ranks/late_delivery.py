@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from peerlane.devices.device import Host
+from peerlane.device.device import Host
 from peerlane.diagnostics import event_log
 from peerlane.errors import Closed, Error
 from peerlane.memory import copy
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from peerlane.backend.ranks import Bank, HeldArea, Ranks
-    from peerlane.devices.device import Device
+    from peerlane.device.device import Device
     from peerlane.ranks.ways import Ways
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream

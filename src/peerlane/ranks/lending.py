@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.backend.ranks import Lent
-from peerlane.devices.device import Device, before_leaving
+from peerlane.device.device import Device, before_leaving
 from peerlane.errors import BadHandle, Fault, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.bank import open_bank

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend.facts import Caps
-from peerlane.devices.device import Device, devices
+from peerlane.device.device import Device, devices
 from peerlane.diagnostics import event_log
 from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
 from peerlane.memory.buffer import Buffer

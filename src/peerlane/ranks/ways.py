@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from peerlane.devices.device import Host
+from peerlane.device.device import Host
 from peerlane.errors import InvalidValue, Refused
 from peerlane.memory import copy
 from peerlane.memory.far_buffer import FarBuffer

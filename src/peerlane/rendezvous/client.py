@@ -27,12 +27,16 @@ from peerlane.errors import (
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
 from peerlane.rendezvous.stuck import Reply, Report, decode_reply, encode_report
+from peerlane.support.late import Late
 from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
 ANSWER_SECONDS = 30.0  # for the answer to a request that does not wait
 _SLACK_SECONDS = 5.0  # the server times the waits; it has this much longer to say that the time is over
 _REPORT_SECONDS = 0.5  # for the answer to a report: the thread that sends it goes on with its wait
 _CHUNK = 1 << 18
+_deadlocks = Late(
+    "peerlane.ranks.deadlock.detect"
+)  # waiting threads call it again and again; it may end the wait
 _WAITING = {Operation.GET: "key", Operation.BARRIER: "barrier", Operation.GATHER: "gather"}
 
 
@@ -519,9 +523,9 @@ class _Line:
                 call=self.call,
                 detail=Refused(reason="no_answer", address=str(self.address), seconds=self._limit),
             )
-        if store_waits.while_waiting is not None and self._waits_for is not None:
+        if self._waits_for is not None:
             with turns.suspended():
-                store_waits.while_waiting(self._waits_for)
+                _deadlocks.look_from_rendezvous(self._waits_for)
 
     def _nobody(self, error: OSError | None) -> Error:
         reason = f" ({error.strerror})" if error is not None and error.strerror else ""

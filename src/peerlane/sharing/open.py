@@ -6,7 +6,7 @@ from typing import Any
 
 from peerlane.backend import registry
 from peerlane.backend.facts import Caps, HandleKind
-from peerlane.devices.base import DeviceBase, devices_of
+from peerlane.device.base import DeviceBase, devices_of
 from peerlane.errors import AccessDenied, BadArgument, BadHandle, Fault, Refused, Unsupported
 from peerlane.sharing.handle import Handle
 from peerlane.support.timeouts import checked_timeout

@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import HandleKind
-from peerlane.devices.base import DeviceBase
+from peerlane.device.base import DeviceBase
 from peerlane.sharing.open import open_offer
 from peerlane.support.declared import declared, owed
 

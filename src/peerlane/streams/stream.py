@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Any
 
 from peerlane.backend.facts import Caps
-from peerlane.devices.base import DeviceBase
+from peerlane.device.base import DeviceBase
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
 from peerlane.support.declared import declared, owed
+from peerlane.support.late import Late
 
 
 class Stream:
@@ -310,11 +311,11 @@ class StreamGroup:
 
 def queues_of(device: DeviceBase) -> Any:
     """Return the object that makes the streams of a device: its back-end, or the host if that has no queues."""
-    return device.backend if Caps.QUEUE in device.caps else host_queues
+    return device.backend if Caps.QUEUE in device.caps else _native.HOST_QUEUES
 
 
 #: Makes native streams of the host, for devices whose back-end has no queues.
-host_queues: Any = None
+_native = Late("peerlane.backends.virtual.queues")
 
 
 def checked_stream(call: str, stream: object) -> Stream | None:

@@ -43,7 +43,7 @@ import pytest
 import peerlane as pl
 from peerlane.backend.facts import Caps, HandleKind, Kind
 from peerlane.backend.interface import Backend, Memory, VisibleMemory
-from peerlane.devices.base import devices_of
+from peerlane.device.base import devices_of
 from peerlane.errors import BadAddress, BadHandle, Error, Fault, InvalidValue, OutOfMemory
 from peerlane.support.host_reductions import combined
 

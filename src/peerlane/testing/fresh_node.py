@@ -15,7 +15,7 @@ from peerlane.backend import registry
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.node_file import SUFFIX
-from peerlane.devices.device import Device, before_counting, devices, enter_node, leave_node
+from peerlane.device.device import Device, before_counting, devices, enter_node, leave_node
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.diagnostics.live_objects import Living, in_bytes
 from peerlane.support.runtime_directory import runtime_directory

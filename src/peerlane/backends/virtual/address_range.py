@@ -12,7 +12,7 @@ from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.shown import show_as
-from peerlane.devices.base import checked_peer, checked_size
+from peerlane.device.base import checked_peer, checked_size
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.errors import (
     AccessDenied,

@@ -11,11 +11,10 @@ from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.devices.base import DeviceBase, devices_of
-from peerlane.devices.device import Host
+from peerlane.device.base import DeviceBase, devices_of
+from peerlane.device.device import Host
 from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import Busy, Closed, Refused, Unsupported
-from peerlane.memory import buffer as neutral
 from peerlane.memory.buffer import Buffer, route_between
 from peerlane.sharing.handle import Allow, Handle, checked_rights
 from peerlane.streams.stream import Stream, checked_stream
@@ -146,9 +145,6 @@ class _Owner(VirtualBuffer):
 def wrap(kept: object, address: int, size: int, read_only: bool) -> VirtualBuffer:
     """Return a buffer on a host object."""
     return VirtualBuffer._make(kept, _HOST, address, size, read_only, True)
-
-
-neutral.wrap = wrap
 
 
 show_as(Buffer, VirtualBuffer, _Owner)

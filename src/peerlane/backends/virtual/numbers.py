@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.devices.base import DeviceBase
+from peerlane.device.base import DeviceBase
 from peerlane.errors import Closed, Refused
 
 #: The host; streams of devices whose back-end has no queues run there.

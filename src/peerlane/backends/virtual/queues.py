@@ -11,7 +11,6 @@ from peerlane.backends.virtual.event import VirtualEvent
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.stream import VirtualStream, VirtualStreamGroup
-from peerlane.streams import stream as neutral
 from peerlane.streams.notify import NotifyKind
 
 #: The streams of devices whose back-end has no queues: they end with that back-end.
@@ -53,5 +52,4 @@ def _end_guests(backend: Backend) -> None:
                 guest._abort()
 
 
-neutral.host_queues = HOST_QUEUES
 registry.before_closing.append(_end_guests)

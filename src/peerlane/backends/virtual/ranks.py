@@ -16,7 +16,7 @@ from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
-    from peerlane.devices.device import Device
+    from peerlane.device.device import Device
     from peerlane.sharing.handle import Allow
     from peerlane.streams.stream import Stream
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from peerlane import Buffer, Device, Event
-from peerlane.devices.device import before_counting
+from peerlane.device.device import before_counting
 from peerlane.dialects.hip._state import machine
 from peerlane.dialects.hip._stream import AnyStream, after_waiting, submits
 from peerlane.errors import OutOfMemory

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
-from peerlane.devices.device import at_end
+from peerlane.device.device import at_end
 from peerlane.diagnostics.addresses import AddressDescription
 from peerlane.dialects._shared.call import Failure, Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Thing

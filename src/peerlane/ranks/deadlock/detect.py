@@ -59,7 +59,7 @@ def waiting_for(coming: wait_state.Coming) -> Iterator[None]:
             raise coming.in_vain from None
 
 
-def _look_from_rendezvous(wait: store_waits.StoreWait) -> None:
+def look_from_rendezvous(wait: store_waits.StoreWait) -> None:
     """End the wait of this thread if it must end or is in vain; the rendezvous client calls this while it waits."""
     wait.check()
     if not wait.is_over:
@@ -155,4 +155,3 @@ def _said(group: Session, board: WaitBoard, rank: int) -> list[Said]:
 
 
 progress.look_at_ranks = _look_at_ranks
-store_waits.while_waiting = _look_from_rendezvous

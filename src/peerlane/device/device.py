@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Iterable, Iterator, MutableSet
 from functools import partial
 from typing import Any
 
 from peerlane.backend import host, registry
 from peerlane.backend.interface import Backend
-from peerlane.devices import base
-from peerlane.devices.base import DeviceBase, HostBase, checked_peer, checked_size
+from peerlane.device import base
+from peerlane.device.base import DeviceBase, HostBase, checked_peer, checked_size
 from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused
 from peerlane.memory.buffer import Buffer
@@ -18,6 +17,7 @@ from peerlane.memory.plain_buffer import plain_buffer
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, checked_stream, queues_of
+from peerlane.support import exits
 
 
 class Device(DeviceBase):
@@ -281,7 +281,7 @@ def _buffers_of(backend: Backend) -> Callable[[Any, Any, Stream | None], Buffer]
     return own or partial(plain_buffer, backend)
 
 
-def _make_devices(backend: Backend) -> tuple[Device, ...]:
+def make_devices(backend: Backend) -> tuple[Device, ...]:
     made = []
     for info in backend.devices():
         device = object.__new__(Device)
@@ -290,9 +290,6 @@ def _make_devices(backend: Backend) -> tuple[Device, ...]:
         device._make_buffer = _buffers_of(backend)
         made.append(device)
     return tuple(made)
-
-
-base.maker = _make_devices
 
 
 def devices() -> tuple[Device, ...]:
@@ -336,7 +333,7 @@ def _end() -> None:
         tell()
 
 
-atexit.register(_end)
+exits.handlers.append(_end)
 
 
 def enter_node(spec: str) -> tuple[Device, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from peerlane.backend.facts import Caps, DeviceInfo
 from peerlane.backend.interface import Backend
 from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
+from peerlane.support.late import Late
 
 
 def checked_size(nbytes: int, what: str) -> int:
@@ -141,8 +142,7 @@ _devices: dict[Backend, tuple[Any, ...]] = {}
 _lock = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
 
-#: Makes the devices of a back-end; ``devices/device`` sets it.
-maker: Any = None
+_makers = Late("peerlane.device.device")
 
 
 def devices_of(backend: Backend) -> tuple[Any, ...]:
@@ -153,5 +153,5 @@ def devices_of(backend: Backend) -> tuple[Any, ...]:
     with _lock:
         for left in [each for each in _devices if each.is_closed]:
             del _devices[left]
-        made: tuple[Any, ...] = _devices.setdefault(backend, maker(backend))
+        made: tuple[Any, ...] = _devices.setdefault(backend, _makers.make_devices(backend))
         return made

@@ -1,0 +1,94 @@
+"""All public names of `peerlane`, which takes them from here at the first look at one."""
+
+from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
+from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what native code needs after a fork
+from peerlane.collectives.group import Group
+from peerlane.device.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
+from peerlane.diagnostics import trace
+from peerlane.diagnostics.observers import Observer, set_observer
+from peerlane.diagnostics.order import Order as order
+from peerlane.errors import (
+    AccessDenied,
+    BadAddress,
+    BadHandle,
+    Busy,
+    Cancelled,
+    Closed,
+    Deadlock,
+    DeviceFault,
+    Error,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    PeerLost,
+    Unsupported,
+    WaitTimeout,
+)
+from peerlane.memory import raw
+from peerlane.memory.address_range import AddressRange
+from peerlane.memory.buffer import Buffer, as_buffer
+from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
+from peerlane.memory.descriptor import CopyDescriptor
+from peerlane.memory.physical import Physical
+from peerlane.ranks.channel import Channel
+from peerlane.ranks.session import Member
+from peerlane.sharing.handle import AllowList, Handle
+from peerlane.streams.event import Event
+from peerlane.streams.notify import Notify, NotifyKind
+from peerlane.streams.stream import Stream, StreamGroup
+
+__all__ = [
+    "AccessDenied",
+    "AddressRange",
+    "AllowList",
+    "BadAddress",
+    "BadHandle",
+    "Buffer",
+    "Busy",
+    "Cancelled",
+    "Caps",
+    "Channel",
+    "Closed",
+    "CopyDescriptor",
+    "Deadlock",
+    "Device",
+    "DeviceFault",
+    "DeviceInfo",
+    "Error",
+    "Event",
+    "Fault",
+    "Group",
+    "Handle",
+    "HandleKind",
+    "Host",
+    "InvalidValue",
+    "Kind",
+    "Location",
+    "Member",
+    "Notify",
+    "NotifyKind",
+    "Observer",
+    "OutOfMemory",
+    "PeerLost",
+    "PeerSet",
+    "Physical",
+    "Route",
+    "Stream",
+    "StreamGroup",
+    "Unsupported",
+    "WaitTimeout",
+    "as_buffer",
+    "copy",
+    "copy_2d",
+    "copy_batch",
+    "devices",
+    "enter_node",
+    "fill",
+    "leave_node",
+    "order",
+    "raw",
+    "reduce",
+    "set_observer",
+    "trace",
+    "trim",
+]
