@@ -30,6 +30,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_readme_is_short() -> None:
+    assert README.count("\n") <= 150
+
+
 def test_readme_programs_all_have_a_name() -> None:
     assert len(PROGRAMS) == README.count("```python\n") >= 5
 
