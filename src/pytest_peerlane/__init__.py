@@ -57,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
         work.check_options(config)
         for name in dialects:
             work.install(config, name)
+    if getattr(config.option, "htmlpath", None) and not hasattr(config, "workerinput"):
+        from pytest_peerlane import html
+
+        config.pluginmanager.register(html.Page(), "peerlane-html")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

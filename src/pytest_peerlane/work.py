@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import shlex
 from collections.abc import Generator, Iterator
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,12 @@ from peerlane.errors import Error, VendorModule
 from peerlane.testing import checked
 from peerlane.testing.fresh_node import FreshNode, Left
 from peerlane.testing.leaks import describe
+from pytest_peerlane import facts
 
 _FATES = ("fail", "warn", "ignore")
 _SETTINGS = (*KEYS, "leaks", "check")
 _OVERRIDES = ("devices", "profile", "schedule")
+_REPEATED = ("node", "devices", "profile", "leaks")
 _PLUGIN = "peerlane-work"
 _REMEDIES = {
     "acl": "Memory of acl.rt.malloc ends with acl.rt.free, or when its device was reset as often as it was set;\n"
@@ -172,6 +175,10 @@ class Work:
         self._described = f"{node.config.describe()}; schedule {node.schedule}"
         if node.schedule.startswith("seeded"):
             self._described += f" (repeat it with --peerlane-schedule={node.schedule})"
+        facts.begin(item)
+        facts.add(item, facts.NODE, node.config.describe())
+        facts.add(item, facts.SCHEDULE, node.schedule)
+        facts.add(item, facts.REPEAT, self._command(item, node.schedule, is_checked))
         if node.lost:
             item.warn(pytest.PytestWarning(self._text("the fresh node for this test ended", Left(node.lost))))
         return node.devices
@@ -180,6 +187,15 @@ class Work:
         """Note that the test uses a dialect."""
         self.remedy = _REMEDIES[name]
         self._dialects.append(name)
+
+    def _command(self, item: pytest.Item, schedule: str, is_checked: bool) -> str:
+        """Return the command that runs the test again on such a node, with the same seed."""
+        given = {name: self._config.getoption(f"peerlane_{name}") for name in _REPEATED}
+        words = ["pytest", item.nodeid, f"--peerlane-schedule={schedule}"]
+        words += [f"--peerlane-{name}={text}" for name, text in given.items() if text is not None]
+        words += ["--peerlane-check"] * is_checked
+        words += ["--peerlane-shadow-real"] * bool(self._config.getoption("peerlane_shadow_real"))
+        return shlex.join(words)
 
     def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str, bool]:
         """Return the node, whether the test named it, what a leak does to the test, and whether it is checked."""
@@ -249,8 +265,11 @@ class Work:
     def _told_of_findings(self, item: pytest.Item, report: dict[str, Any]) -> list[str]:
         """Return what is to fail the test."""
         if text := checked.uncertain_text(report):
+            facts.add(item, facts.UNCERTAIN, text)
             item.warn(pytest.PytestWarning(text))
         text = checked.certain_text(report)
+        if text:
+            facts.add(item, facts.FINDINGS, text)
         if text and self._failed:
             self._findings = text
             return []
@@ -262,6 +281,7 @@ class Work:
 
     def _told_of_leaks(self, item: pytest.Item, text: str) -> list[str]:
         """Return what is to fail the test."""
+        facts.add(item, facts.LEFT_BEHIND, text)
         if self._failed:
             self._note = f"{text}\nThe test did not run to its end, where it might have closed some of these."
         elif self._fate == "warn":
