@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "bench")
+COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "doctor", "bench")
 
 
 class _Version(argparse.Action):

@@ -1,0 +1,47 @@
+"""What ``peerlane doctor`` says of one thing."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from peerlane.support.sizes import UNITS, format_size
+
+FINE, ABSENT, LIMITED, MISSING = "fine", "absent", "limited", "missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for.
+
+    Attributes
+    ----------
+    what : str
+        The thing.
+    found : str
+        What is there.
+    state : str
+        ``"fine"``; ``"absent"``: it is optional; ``"limited"``: something does not work; ``"missing"``: peerlane
+        needs it.
+    lost : str
+        What does not work because of it; empty if all does.
+    remedy : str
+        What to do; empty if there is nothing to do.
+    """
+
+    what: str
+    found: str
+    state: str = FINE
+    lost: str = ""
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return the fields by name."""
+        return dataclasses.asdict(self)
+
+
+def about(nbytes: int) -> str:
+    """Return a size in words, rounded to a tenth of a unit."""
+    unit = next((unit for unit, size in reversed(UNITS.items()) if nbytes >= size), "B")
+    exact = format_size(nbytes)
+    return exact if exact.endswith(f" {unit}") else f"{nbytes / UNITS[unit]:.1f} {unit}"
