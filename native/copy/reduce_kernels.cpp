@@ -160,8 +160,13 @@ struct Plain {
 
 #if defined(__x86_64__)
 #define PEERLANE_AVX2 __attribute__((target("avx2,f16c")))
+// Clang ignores the whole attribute if it does not know one word of it.
+#if defined(__clang__)
+#define PEERLANE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c"), min_vector_width(512)))
+#else
 #define PEERLANE_AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,prefer-vector-width=512")))
+#endif
 
 template <class Kind, Combine op>
 constexpr bool converts = std::is_same_v<Kind, Short<Half>> && (op == Combine::sum || op == Combine::prod);

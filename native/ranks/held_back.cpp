@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "stream/stream.h"
@@ -16,7 +17,7 @@ constexpr uint64_t kPatience = 2'000'000'000, kBetweenLooks = 10'000'000;
 constexpr unsigned kSpins = 200;
 
 uint64_t this_holder() {
-    return static_cast<uint32_t>(getpid()) | static_cast<uint64_t>(static_cast<uint32_t>(gettid())) << 32;
+    return static_cast<uint32_t>(getpid()) | static_cast<uint64_t>(static_cast<uint32_t>(syscall(SYS_gettid))) << 32;
 }
 
 }  // namespace

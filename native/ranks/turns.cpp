@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,7 +95,7 @@ void Turns::join(const std::shared_ptr<Turns>& turns, uint64_t nanoseconds) {
     of_thread.turns = turns;
     turns->joined_ = true;
     turns->thread_ = pthread_self();
-    turns->tid_ = gettid();
+    turns->tid_ = static_cast<int32_t>(syscall(SYS_gettid));   // gettid() is newer than the glibc of the wheels
     {
         std::lock_guard lock(known().mutex);
         std::erase_if(known().all, [](const auto& each) { return each.expired(); });

@@ -12,6 +12,10 @@
 
 #include "memory/block.h"
 
+// Newer than the headers that the wheels are made with.
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
