@@ -1,0 +1,59 @@
+"""Files that GitHub and contributors read: issue forms, policies, hooks, the list of changes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.any_schedule
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    ".github/PULL_REQUEST_TEMPLATE.md",
+)
+
+
+def _read(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_of_repository_links_files_that_are_there(page: str) -> None:
+    place = (ROOT / page).parent
+    links = re.findall(r"\]\((?!http)([^)#\s]+)", (ROOT / page).read_text())
+    assert [link for link in links if not (place / link).exists()] == []
+
+
+def test_bug_form_requires_program_output_and_text_of_doctor() -> None:
+    form = _read(".github/ISSUE_TEMPLATE/bug.yml")
+    required = {each["id"] for each in form["body"] if each.get("validations", {}).get("required")}
+    assert required == {"program", "happens", "expected", "doctor"}
+    (doctor,) = (each for each in form["body"] if each.get("id") == "doctor")
+    assert "peerlane doctor" in doctor["attributes"]["label"]
+
+
+def test_pre_commit_fetches_no_repository_and_runs_what_make_test_runs() -> None:
+    repos = _read(".pre-commit-config.yaml")["repos"]
+    assert {each["repo"] for each in repos} == {"local"}
+    hooks = {hook["id"]: hook for each in repos for hook in each["hooks"]}
+    makefile = (ROOT / "Makefile").read_text()
+    for name, command in (("ruff", "-m ruff check"), ("ruff-format", "-m ruff format"), ("mypy", "-m mypy")):
+        assert hooks[name]["language"] == "system" and command in hooks[name]["entry"]
+        assert command in makefile
+    for hook in hooks.values():
+        if hook["language"] != "system":
+            assert all(re.fullmatch(r"[\w-]+==[\d.]+", each) for each in hook["additional_dependencies"])
+
+
+def test_citation_and_package_name_one_licence() -> None:
+    citation = _read("CITATION.cff")
+    assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
+    assert "version" not in citation  # it would be a second place for it
