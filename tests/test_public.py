@@ -42,8 +42,8 @@ ATTRIBUTES = {
     peerlane.Handle: "allow close importers is_closed",
     peerlane.Group: "all_gather all_gather_v all_reduce all_to_all all_to_all_v barrier broadcast channel channels "
     "close deregister is_closed recv reduce reduce_scatter reduce_scatter_v register scatter send",
-    peerlane.Channel: "close drain fence is_closed notifies notify peer_notifies read read_blocks read_reduce route "
-    "wait write write_blocks write_reduce",
+    peerlane.Channel: "close drain fence is_closed notified notifies notify peer_notifies read read_blocks "
+    "read_reduce route wait write write_blocks write_reduce",
 }
 
 

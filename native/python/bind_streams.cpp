@@ -10,6 +10,7 @@
 #include "memory/memory.h"
 #include "python/bind_signals.h"
 #include "stream/scheduler.h"
+#include "stream/wait_set.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -287,6 +288,44 @@ static void bind_marks(nb::module_& m) {
              nb::sig("def failure(self) -> typing.Any"))
         .def("fileno", [](const HeldMark& self) { return scheduler().event_fd(*self.shared); },
              "A descriptor that is readable once the record is over; it lives as long as this object.");
+
+    nb::class_<WaitSet>(m, "WaitSet", "What the tasks of an event loop wait for, by tokens of the caller's.")
+        .def(nb::init<>())
+        .def("fileno", &WaitSet::fd, "A descriptor that is readable when a wait is over; it lives as long as this object.")
+        .def(
+            "add", [](WaitSet& self, uint64_t token, const StreamHandle& stream) { return self.add(token, *stream.stream); },
+            "token"_a, "stream"_a, "Wait for what the stream was given by now; False, and nothing is added: that is over.")
+        .def(
+            "add", [](WaitSet& self, uint64_t token, const HeldMark& mark) { return self.add(token, *mark.shared); }, "token"_a,
+            "mark"_a)
+        .def("remove", &WaitSet::remove, "token"_a)
+        .def(
+            "take",
+            [](WaitSet& self) {
+                std::vector<uint64_t> tokens;
+                for (const WaitSet::Over& over : self.take()) {
+                    if (log::wanted()) [[unlikely]] log_sync(over.stream, over.sequence);
+                    tokens.push_back(over.token);
+                }
+                release_kept();
+                return tokens;
+            },
+            "The waits that are over, in the order in which they ended; they are not in the set any more.")
+        .def(
+            "take_hopeless",
+            [](WaitSet& self) {
+                std::vector<std::pair<uint64_t, nb::object>> found;
+                for (const auto& [token, refusal] : self.take_hopeless()) found.emplace_back(token, as_exception(refusal));
+                return found;
+            },
+            nb::sig("def take_hopeless(self) -> list[tuple[int, typing.Any]]"),
+            "The waits that no submitted operation would end, each with an exception; they are not in the set any more.")
+        .def_static("is_help_needed", [] { return scheduler().schedule() == Schedule::seeded; },
+                    "Whether operations run only in the threads that wait: then call `help` while something waits.")
+        .def_static("help", [] {
+            const GilReleased gil;
+            return scheduler().help_loop();
+        }, "Run operations for which no other thread is there; True: more may follow.");
 
     nb::class_<GroupHandle>(m, "Group", "Streams with a legacy barrier.")
         .def(nb::init<>())

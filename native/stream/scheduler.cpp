@@ -7,6 +7,7 @@
 #include "copy/thread_team.h"
 #include "memory/threads.h"
 #include "stream/logged.h"
+#include "stream/wait_set.h"
 
 namespace peerlane {
 
@@ -216,6 +217,7 @@ void Scheduler::make_ready(Stream& stream) {
                 sleeper->woken.store(true, std::memory_order_release);
                 sleeper->wake.notify_one();
             }
+            for (WaitSet* set : wait_sets_) set->ring();
             return;
         }
     }

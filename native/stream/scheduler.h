@@ -14,6 +14,8 @@
 
 namespace peerlane {
 
+class WaitSet;
+
 enum class Schedule : uint8_t { eager, lazy, seeded };
 enum class Outcome : uint8_t { reached, timed_out, interrupted };
 
@@ -122,6 +124,9 @@ class Scheduler {
     // The calling thread takes turns and waits for something outside of streams; what the seed draws runs meanwhile.
     // False: it was not over at `until`.
     bool wait_in_turns(const std::function<bool()>& is_over, Clock::time_point until);
+    // An event loop between two of its tasks, some of which wait: where no other thread would, run some operations.  True:
+    // more may follow.
+    bool help_loop();
     std::vector<Waiting> waiting();
     // `others_wait`: threads outside the scheduler wait for other processes.
     NoProgress no_progress(bool others_wait);
@@ -135,6 +140,7 @@ class Scheduler {
     bool begin_anew();   // in a forked child, without its parent's threads; false: the parent had streams
 
   private:
+    friend class WaitSet;
     using Lock = std::unique_lock<std::mutex>;
     // When a thread that runs a stream must leave it.
     struct Leave {
@@ -175,6 +181,7 @@ class Scheduler {
     void complete(Stream& stream, uint64_t n, uint32_t phase);
     void finish_head(Lock& lock, Stream& stream);        // releases the head's pins and references, outside the lock
     void settle(Mark& mark, FailurePtr failure);
+    static void tell_loops(LoopWait* waits, uint64_t upto);   // wait_set.cpp
     void release(void* keep);                            // by a later Python call
     void release_token(uint64_t token);
 
@@ -285,6 +292,7 @@ class Scheduler {
     bool at_rest_ = false;                               // kRest has passed since then
     unsigned waiting_ = 0;                               // threads in waits
     std::vector<HostWaiter*> sleepers_;
+    std::vector<WaitSet*> wait_sets_;                    // of event loops whose tasks wait
     std::vector<HostWaiter*> hosts_;                     // those that wait for long
     uint64_t next_host_ = 1;
     std::array<Lines, 4096> lines_;                      // by a hash of the line

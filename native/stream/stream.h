@@ -18,6 +18,7 @@ namespace peerlane {
 using Clock = std::chrono::steady_clock;
 inline uint64_t now_ns() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 struct Stream;
+struct LoopWait;
 using StreamPtr = std::shared_ptr<Stream>;
 
 // Why an operation did not do what it was asked.
@@ -220,6 +221,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     size_t able_place = 0, group_place = 0;    // in the scheduler's set of streams to draw from; in Group::held_up
 
     HostWaiter* waiters = nullptr;
+    LoopWait* loop_waits = nullptr;
 
     uint64_t head() const { return completed.load(std::memory_order_relaxed) + 1; }
     bool is_idle() const { return queue.empty() && active == 0; }

@@ -299,6 +299,7 @@ void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
             waiter->woken.store(true, std::memory_order_release);
             waiter->wake.notify_one();
         }
+    if (stream.loop_waits) [[unlikely]] tell_loops(stream.loop_waits, ends ? UINT64_MAX : upto);
     if (ends) {
         stream.closed = true;
         keep_lost(stream);

@@ -14,6 +14,7 @@ constexpr auto kPollPeriod = std::chrono::milliseconds(100);
 constexpr auto kSpin = std::chrono::microseconds(50);            // a futex takes 18 to 31 to wake somebody
 constexpr auto kHopePeriod = std::chrono::milliseconds(250);     // another thread may be about to submit
 constexpr std::chrono::milliseconds kRarest{4000};               // it looks at all that is queued
+constexpr auto kHelp = std::chrono::milliseconds(2);              // other tasks of the loop wait meanwhile
 constexpr unsigned kMostHops = 256;
 constexpr unsigned kMostLooks = 16;                              // at streams that may have something small to do
 
@@ -272,6 +273,21 @@ struct InTurn {
 };
 
 }  // namespace
+
+bool Scheduler::help_loop() {
+    Heap::get().check_usable();
+    const InTurn in_turn;
+    Lock lock(mutex_);
+    note_call();
+    const auto until = Clock::now() + kHelp;
+    const bool in_turns = Turns::is_on() && Turns::is_mine();
+    if (in_turns) look_at_lines();
+    const bool seeded = schedule() == Schedule::seeded;
+    Stream* const help = seeded ? choose(false) : workers_ == 0 ? find_able() : nullptr;
+    if (help) run_slice(lock, *help, {.at = until, .steps = seeded ? 1 + random_() % 8 : UINT64_MAX, .single = seeded});
+    if (in_turns && (help || !is_busy())) take_turn(lock, help ? Turns::step : Turns::blocked, until);
+    return help || in_turns;
+}
 
 Outcome Scheduler::synchronize(Stream& stream, Deadline deadline, Poll poll) {
     Heap::get().check_usable();

@@ -620,6 +620,49 @@ class Mark:
         A descriptor that is readable once the record is over; it lives as long as this object.
         """
 
+class WaitSet:
+    """What the tasks of an event loop wait for, by tokens of the caller's."""
+
+    def __init__(self) -> None: ...
+
+    def fileno(self) -> int:
+        """
+        A descriptor that is readable when a wait is over; it lives as long as this object.
+        """
+
+    @overload
+    def add(self, token: int, stream: Stream) -> bool:
+        """
+        Wait for what the stream was given by now; False, and nothing is added: that is over.
+        """
+
+    @overload
+    def add(self, token: int, mark: Mark) -> bool: ...
+
+    def remove(self, token: int) -> None: ...
+
+    def take(self) -> list[int]:
+        """
+        The waits that are over, in the order in which they ended; they are not in the set any more.
+        """
+
+    def take_hopeless(self) -> list[tuple[int, Any]]:
+        """
+        The waits that no submitted operation would end, each with an exception; they are not in the set any more.
+        """
+
+    @staticmethod
+    def is_help_needed() -> bool:
+        """
+        Whether operations run only in the threads that wait: then call `help` while something waits.
+        """
+
+    @staticmethod
+    def help() -> bool:
+        """
+        Run operations for which no other thread is there; True: more may follow.
+        """
+
 class Group:
     """Streams with a legacy barrier."""
 

@@ -41,8 +41,23 @@ CLASSES = {
 # Headings for special methods and for what native classes give.
 BESIDES = {
     *("Buffer", "Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"),
-    *("Buffer.__dlpack__`, the buffer protocol", "CopyDescriptor", "Device", "Event", "Event.__sub__"),
-    *("Event.__enter__", "Notify", "Notify.__enter__", "Stream", "Stream.__enter__", "StreamGroup"),
+    *(
+        "Buffer.__dlpack__`, the buffer protocol",
+        "CopyDescriptor",
+        "Device",
+        "Event",
+        "Event.__sub__",
+        "Event.__await__",
+    ),
+    *(
+        "Event.__enter__",
+        "Notify",
+        "Notify.__enter__",
+        "Stream",
+        "Stream.__enter__",
+        "Stream.__await__",
+        "StreamGroup",
+    ),
     *(
         "StreamGroup.__enter__",
         "AddressRange",

@@ -24,9 +24,11 @@ pytestmark = [
 
 
 @pytest.mark.any_schedule
-@pytest.mark.parametrize("file", ["ranks/test_channels.py", "ranks/test_completion_queues.py"])
+@pytest.mark.parametrize(
+    "file", ["test_channels.py", "test_completion_queues.py", "test_promises_event_loops.py"]
+)
 def test_tests_of_channels_pass_between_machines(file: str) -> None:
-    words = ["-q", "-p", "helpers.machines_here", "-p", "no:cacheprovider", str(FOLDER / file)]
+    words = ["-q", "-p", "helpers.machines_here", "-p", "no:cacheprovider", str(FOLDER / "ranks" / file)]
     words += ["-k", "not between_switches"]  # about the route within a machine
     done = run_python(["-m", "pytest", *words], env={**os.environ, **TCP}, cwd=FOLDER, timeout=150)
     assert done.returncode == 0, done.stdout

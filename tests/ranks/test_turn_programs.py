@@ -38,6 +38,7 @@ _OF_EXAMPLES = {"channel_ring": 4, "hcomm_all_reduce": 4, "hcomm_write_on_thread
 #: Those of which `make test` runs one seed; the soak runs all of them.
 _TELLING = (
     "callbacks",
+    "event_loops",
     "handles",
     "queued_work_then_barrier",
     "rendezvous_barriers",

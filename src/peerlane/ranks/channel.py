@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -403,19 +403,41 @@ class Channel:
                 checked_timeout(call, timeout)  # raises in the name of this call
                 raise
             return
-        waiter = self._borrowed_waiter()
-        try:
+        with self._waiter(call, index, timeout) as waiter:
             waiter.wait(line, timeout=timeout)
             waiter.sync()
-        except BaseException as error:
-            waiter.abort(close=True)  # interrupted: the stream still waits, and would consume a record
-            if isinstance(error, Error) and error.failed_operation is not None:
-                raise self._of_wait(call, operator.index(index), error) from error.__cause__
-            if isinstance(error, (InvalidValue, TypeError)):
-                checked_timeout(call, timeout)  # as above
-            raise
-        with self._lock:
-            self._waiters.append(waiter)
+
+    async def notified(self, index: int, *, timeout: float | None = None) -> None:
+        """Wait for a notify and consume it, in a task of asyncio or trio: :meth:`wait` that lets other tasks run.
+
+        A cancelled wait consumes nothing: the record is there for the next wait.
+
+        Parameters
+        ----------
+        index : int
+            0 to ``notifies`` - 1.
+        timeout : float, optional
+            Seconds; None waits for ever.
+
+        Raises
+        ------
+        InvalidValue, WaitTimeout, PeerLost, Closed
+            As :meth:`wait`.  That all ranks wait for one another is not seen: an event loop may go on.
+        """
+        call = "Channel.notified"
+        line = self._line(call, index, self._incoming)
+        with self._waiter(call, index, timeout) as waiter:
+            waiter.wait(line, timeout=timeout)
+            try:
+                await waiter
+            except Error:
+                raise
+            except BaseException:
+                waiter.abort()
+                with contextlib.suppress(Error):
+                    waiter.sync()
+                    line.record()  # consumed before the task was cancelled, for nobody
+                raise
 
     def fence(self, *, stream: Stream | None = None) -> None:
         """Order the later operations of this channel behind all earlier ones.
@@ -607,12 +629,23 @@ class Channel:
             made.detail = ChannelWait(index, self.peer, self.group.rank, made.detail.seconds)
         return made
 
-    def _borrowed_waiter(self) -> Stream:
-        """Return a stream for a waiting thread."""
+    @contextlib.contextmanager
+    def _waiter(self, call: str, index: SupportsIndex, timeout: float | None) -> Iterator[Stream]:
+        """Lend a stream to a thread or a task, in which it waits for a notify; failures are those of the call."""
         with self._lock:
-            if self._waiters:
-                return self._waiters.pop()
-        return self.group.device.create_stream()
+            waiter = self._waiters.pop() if self._waiters else None
+        waiter = waiter or self.group.device.create_stream()
+        try:
+            yield waiter
+        except BaseException as error:
+            waiter.abort(close=True)  # interrupted: the stream still waits, and would consume a record
+            if isinstance(error, Error) and error.failed_operation is not None:
+                raise self._of_wait(call, operator.index(index), error) from error.__cause__
+            if isinstance(error, (InvalidValue, TypeError)):
+                checked_timeout(call, timeout)  # raises in the name of this call
+            raise
+        with self._lock:
+            self._waiters.append(waiter)
 
     def _outgoing_line(self, call: str, index: int | None) -> Notify | None:
         return None if index is None else self._line(call, index, self._outgoing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from peerlane.backend.facts import HandleKind
@@ -138,6 +139,22 @@ class Event:
             The record was cancelled: an operation before it failed, or its stream was aborted.
         Deadlock
             As :meth:`Stream.sync`.
+        """
+        raise NotImplementedError
+
+    @owed
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Wait in a task of asyncio or trio, as :meth:`sync` does in a thread; the loop runs other tasks meanwhile.
+
+        A loop has one descriptor for all that its tasks wait for, and no thread.  It runs no operations for the
+        stream.  A cancelled wait leaves nothing behind; the stream goes on.
+
+        Raises
+        ------
+        InvalidValue, Cancelled, Deadlock
+            As :meth:`sync`.
+        RuntimeError
+            No event loop runs in this thread.
         """
         raise NotImplementedError
 

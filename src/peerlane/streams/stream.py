@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any
 
@@ -167,6 +167,26 @@ class Stream:
         Deadlock
             The stream waits for itself, or a callback waits for its own stream; or no submitted operation records the
             notify that the stream waits for, and every thread of this process waits.
+        """
+        raise NotImplementedError
+
+    @owed
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Wait in a task of asyncio or trio, as :meth:`sync` does in a thread; the loop runs other tasks meanwhile.
+
+        It waits for all operations submitted so far, and reports the first failure.  A loop has one descriptor for
+        all that its tasks wait for, and no thread.  It runs no operations for the stream.  A cancelled wait leaves
+        nothing behind; the stream goes on.
+
+        Raises
+        ------
+        Error
+            As :meth:`sync`.
+        Deadlock
+            The stream waits for itself, or a callback waits for its own stream.  That a wait for a notify is in vain
+            is not seen: another task may record it.
+        RuntimeError
+            No event loop runs in this thread.
         """
         raise NotImplementedError
 

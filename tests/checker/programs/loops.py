@@ -91,6 +91,23 @@ async def unsynced() -> None:
     stream.sync(SECONDS)
 
 
+async def awaits() -> None:
+    copy()
+    await stream
+    read()
+    copy()
+    await stream.record()
+    read()
+
+
+async def awaits_too_little() -> None:
+    event = stream.record()
+    copy()
+    await event
+    read()
+    await stream
+
+
 async def coroutine() -> None:
     """Let a thread wait for what the loop does."""
     loop = asyncio.get_running_loop()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Generator
 from typing import Any
 
 from peerlane import _core
 from peerlane.backend.facts import Caps, HandleKind
+from peerlane.backends.virtual.awaiting import until_over
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.numbers import number_of
@@ -165,6 +167,20 @@ class VirtualEvent(Event):
                 device=self.device.name,
                 detail=state,
             )
+        self._reached(mark)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        foreign = self._foreign
+        if foreign:
+            self._check_open("Event.__await__")
+            with self._behind(foreign) as stream:
+                yield from stream.__await__()
+            return
+        mark = self._recorded("Event.__await__")
+        yield from until_over(mark, mark.query)
+        self._reached(mark)
+
+    def _reached(self, mark: _core.Mark) -> None:
         if observers.active:
             observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)
         self._raise_failure(mark)
@@ -230,21 +246,25 @@ class VirtualEvent(Event):
     def _sync_foreign(self, number: int, timeout: float | None) -> None:
         self._check_open("Event.sync")
         seconds = checked_timeout("Event.sync", timeout)
+        with self._behind(number) as stream:
+            try:
+                stream.sync(None if seconds < 0 else seconds)
+            except WaitTimeout:
+                raise WaitTimeout(
+                    f"{self!r} was not done after {timeout:g} s: another process recorded it, and the stream there "
+                    "has not reached the record",
+                    call="Event.sync",
+                    device=self.device.name,
+                    detail=Refused(reason="wait_timeout", event=self.id, seconds=timeout),
+                ) from None
+
+    def _behind(self, number: int) -> Any:
+        """Return a new stream that waits for another process's record; it is to end with a ``with``."""
         stream: Any = self.device.create_stream()
+        if live_objects.active:
+            live_objects.disown(stream)
         stream._wait_notify(self._foreign_record(number), 0)
-        try:
-            stream.sync(None if seconds < 0 else seconds)
-        except WaitTimeout:
-            stream.abort(close=True)
-            raise WaitTimeout(
-                f"{self!r} was not done after {timeout:g} s: another process recorded it, and the stream there "
-                "has not reached the record",
-                call="Event.sync",
-                device=self.device.name,
-                detail=Refused(reason="wait_timeout", event=self.id, seconds=timeout),
-            ) from None
-        finally:
-            stream.close(wait=False)
+        return stream
 
     def _not_ready(self) -> Busy:
         return Busy(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
 from peerlane import _core
+from peerlane.backends.virtual.awaiting import until_over
 from peerlane.backends.virtual.event import VirtualEvent
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
@@ -151,6 +152,14 @@ class VirtualStream(_core.Stream, Stream):
                 device=self.device.name,
                 detail=state,
             )
+        self._reached(sequence)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        sequence = self.submitted
+        yield from until_over(self, self._query)
+        self._reached(sequence)
+
+    def _reached(self, sequence: int) -> None:
         if observers.active:
             observers.tell("sync", self, stream=self.id, sequence=sequence)
         self._report()

@@ -231,6 +231,7 @@ def _no_route(why: str, device: int, other: int) -> Error:
 # By the role of the refusal: what needs a file descriptor, and what else holds some.
 _DESCRIPTORS = {
     "event": "an event: each whose fileno() was asked for holds one",
+    "waits": "an event loop in which tasks wait for streams: it holds one",
     "signals": "signals: 63 notifies hold one, and so do all streams together",
     "handle": "handles: serving them holds some, and so does each process with which some are opened",
     "": "{size:,} bytes of device memory: every allocation of 2 MiB or more holds one",

@@ -1,0 +1,140 @@
+#include "stream/wait_set.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace peerlane {
+
+void LoopWait::link() {
+    next = stream->loop_waits;
+    place = &stream->loop_waits;
+    if (next) next->place = &next;
+    *place = this;
+}
+
+void LoopWait::unlink() {
+    if (!place) return;
+    *place = next;
+    if (next) next->place = place;
+    place = nullptr;
+}
+
+WaitSet::WaitSet() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (fd_ < 0) throw Refusal{.why = Why::descriptors, .role = "waits", .error = errno};
+}
+
+WaitSet::~WaitSet() {
+    {
+        std::unordered_map<uint64_t, LoopWait> gone;
+        const Scheduler::Lock lock(all_.mutex_);
+        for (auto& [token, wait] : waits_) wait.unlink();
+        gone.swap(waits_);
+        leave_if_empty();
+    }
+    close(fd_);
+}
+
+bool WaitSet::add(uint64_t token, Stream& stream) {
+    Heap::get().check_usable();
+    const Scheduler::Lock lock(all_.mutex_);
+    return add_locked(token, stream.shared_from_this(), stream.submitted.load(std::memory_order_relaxed));
+}
+
+bool WaitSet::add(uint64_t token, const Mark& mark) {
+    Heap::get().check_usable();
+    const Scheduler::Lock lock(all_.mutex_);
+    return mark.stream && add_locked(token, mark.stream, mark.sequence);
+}
+
+bool WaitSet::add_locked(uint64_t token, const StreamPtr& stream, uint64_t sequence) {
+    if (stream->completed.load(std::memory_order_relaxed) >= sequence) return false;
+    if (over_.capacity() <= waits_.size()) over_.reserve(2 * waits_.size() + 8);
+    if (waits_.empty()) all_.wait_sets_.push_back(this);
+    try {
+        waits_.try_emplace(token, LoopWait{this, token, sequence, stream}).first->second.link();
+    } catch (...) {
+        leave_if_empty();
+        throw;
+    }
+    all_.note_call();
+    all_.demand(*stream, sequence);
+    return true;
+}
+
+// The caller lets the stream go once it has given the lock away: this may be the last reference.
+StreamPtr WaitSet::extract(uint64_t token) {
+    auto wait = waits_.extract(token);
+    if (wait.empty()) return nullptr;
+    wait.mapped().unlink();
+    leave_if_empty();
+    return std::move(wait.mapped().stream);
+}
+
+void WaitSet::leave_if_empty() {
+    if (waits_.empty()) std::erase(all_.wait_sets_, this);
+}
+
+void WaitSet::remove(uint64_t token) {
+    StreamPtr gone;
+    const Scheduler::Lock lock(all_.mutex_);
+    std::erase(over_, token);
+    gone = extract(token);
+}
+
+void Scheduler::tell_loops(LoopWait* waits, uint64_t upto) {
+    while (waits) {
+        LoopWait& wait = *std::exchange(waits, waits->next);
+        if (wait.sequence > upto) continue;
+        wait.unlink();
+        wait.set->over_.push_back(wait.token);
+        wait.set->ring();
+    }
+}
+
+void WaitSet::ring() {
+    if (std::exchange(is_rung_, true)) return;
+    const uint64_t one = 1;
+    (void)!write(fd_, &one, sizeof one);
+}
+
+std::vector<WaitSet::Over> WaitSet::take() {
+    std::vector<Over> found;
+    std::vector<StreamPtr> gone;
+    const Scheduler::Lock lock(all_.mutex_);
+    found.reserve(over_.size());
+    gone.reserve(over_.size());
+    if (std::exchange(is_rung_, false)) {
+        uint64_t rings;
+        (void)!read(fd_, &rings, sizeof rings);
+    }
+    for (const uint64_t token : over_) {
+        found.push_back({token, waits_.at(token).stream->id, waits_.at(token).sequence});
+        gone.push_back(extract(token));
+    }
+    over_.clear();
+    return found;
+}
+
+std::vector<std::pair<uint64_t, Refusal>> WaitSet::take_hopeless() {
+    std::vector<std::pair<uint64_t, Refusal>> found;
+    std::vector<StreamPtr> gone;
+    const Scheduler::Lock lock(all_.mutex_);
+    found.reserve(waits_.size());
+    gone.reserve(waits_.size());
+    for (auto& [token, wait] : waits_) {
+        Stream& stream = *wait.stream;
+        if (!wait.place || (stream.closing && all_.give_up_if_hopeless(stream))) continue;
+        try {
+            (void)all_.find_help(stream);   // refuses a callback that would wait for itself
+            all_.refuse_if_hopeless(stream);
+        } catch (const Refusal& refusal) {
+            found.emplace_back(token, refusal);
+        }
+    }
+    for (const auto& [token, refusal] : found) gone.push_back(extract(token));
+    return found;
+}
+
+}  // namespace peerlane
