@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documented import Program, programs, says, shadowed
+from helpers.documented import Program, check, programs, says, shadowed
 from helpers.prepared import run_python
-from peerlane.testing.procs import Completed
 
 pytestmark = pytest.mark.any_schedule
 
@@ -36,17 +35,6 @@ def test_readme_is_short() -> None:
 
 def test_readme_programs_all_have_a_name() -> None:
     assert len(PROGRAMS) == README.count("```python\n") >= 5
-
-
-def check(done: Completed, program: Program, prints: list[str], raises: str) -> None:
-    """Check that a program printed and raised what its comments say."""
-    assert done.returncode == (1 if raises else 0), done.stderr
-    lines = re.sub(r"^\[\d+\] ", "", done.stdout, flags=re.MULTILINE).splitlines()
-    assert program.prints or program.raises
-    for number, promised in enumerate(prints):
-        rest = lines[number] if number < len(prints) - 1 else "\n".join(lines[number:])
-        assert says(rest, promised), (promised, done.stdout)
-    assert says(done.stderr, raises), (raises, done.stderr)
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])

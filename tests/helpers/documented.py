@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import re
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -76,6 +77,19 @@ def says(text: str, promised: str) -> bool:
         (re.escape(" ".join(part.split())) for part in promised.split("...")),
     )
     return re.search(r"\s?.*\s?".join(parts), flat) is not None
+
+
+def check(
+    done: Completed | subprocess.CompletedProcess[str], program: Program, prints: list[str], raises: str
+) -> None:
+    """Check that a program printed and raised what its comments say."""
+    assert done.returncode == (1 if raises else 0), done.stderr
+    lines = re.sub(r"^\[\d+\] ", "", done.stdout, flags=re.MULTILINE).splitlines()
+    assert program.prints or program.raises
+    for number, promised in enumerate(prints):
+        rest = lines[number] if number < len(prints) - 1 else "\n".join(lines[number:])
+        assert says(rest, promised), (promised, done.stdout)
+    assert says(done.stderr, raises), (raises, done.stderr)
 
 
 def shadowed(names: Iterable[str]) -> set[str]:
