@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ PAGES = (
     "SECURITY.md",
     ".github/PULL_REQUEST_TEMPLATE.md",
 )
+KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
 def _read(path: str) -> Any:
@@ -57,3 +59,18 @@ def test_citation_and_package_name_one_licence() -> None:
     citation = _read("CITATION.cff")
     assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text()
     assert "version" not in citation  # it would be a second place for it
+
+
+def test_changelog_keeps_the_form_of_keep_a_changelog() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    releases = [line for line in lines if line.startswith("## ")]
+    assert releases[0] == "## [Unreleased]"
+    assert all(re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", each) for each in releases[1:])
+    for at, line in enumerate(lines):
+        if line.startswith("## "):
+            kinds = [
+                each.removeprefix("### ")
+                for each in takewhile(lambda each: not each.startswith("## "), lines[at + 1 :])
+                if each.startswith("### ")
+            ]
+            assert kinds and set(kinds) <= KINDS and len(kinds) == len(set(kinds))
