@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def run(*arguments: str) -> int:
 
 def test_topo_of_two_switches_prints_links_and_peer_access(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--node", "name=ci,devices=3,switch=2,memory=2MiB/2MiB/1GiB") == 0
-    reason = "virtual:0 is on switch 0, virtual:2 on switch 1; peer access needs one switch"
+    reason = "virtual:0 is on switch 0, virtual:2 on\n        switch 1; peer access needs one switch"
     assert (
         capsys.readouterr().out
         == f"""\
@@ -57,7 +59,8 @@ virtual:2  SYS        SYS        X          1       1 GiB
 
 Legend:
   X    = the device itself
-  SYS  = PCIe and the interconnect between NUMA nodes (QPI, UPI, Infinity Fabric)
+  SYS  = PCIe and the interconnect between NUMA nodes (QPI, UPI, Infinity
+         Fabric)
   PIX  = at most one PCIe bridge or switch
 
 Peer access, from row to column:
@@ -81,24 +84,88 @@ To other machines:
     )
 
 
-@pytest.mark.parametrize("devices", [1, 64])
-def test_topo_of_64_devices_prints_every_cell(devices: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--devices", str(devices), "--profile", "hgx") == 0
+def test_topo_of_8_devices_prints_every_cell_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--profile", "mi300x") == 0
     lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines if line.startswith("virtual:")]
-    links, peers = rows[:devices], rows[devices:]
-    for i in range(devices):
-        others = [*range(i), *range(i + 1, devices)]
-        assert links[i] == [
+    for i, (links, peers) in enumerate(zip(rows[:8], rows[8:], strict=True)):
+        assert links == [
             f"virtual:{i}",
-            *("X" if j == i else "NV" for j in range(devices)),
-            "0",
-            "80",
-            "GiB",
+            *("X" if j == i else "XGMI" for j in range(8)),
+            *("0", "192", "GiB"),
         ]
-        assert peers[i][0] == f"virtual:{i}"
-        assert all(peers[i][1 + j] == "OK" for j in others)
+        assert peers == [f"virtual:{i}", *("X" if j == i else "OK" for j in range(8))]
     assert not any("--" in line or "SYS" in line for line in lines), "the legend lists what is shown"
+
+
+@pytest.mark.parametrize(
+    ("node", "links", "peers"),
+    [
+        (
+            "profile=two-islands,devices=64",
+            [
+                "0-31     0       16 GiB  PIX         SYS to 32-63",
+                "32-63    1       16 GiB  PIX         SYS to 0-31",
+            ],
+            ["0-31     OK          -- to 32-63", "32-63    OK          -- to 0-31"],
+        ),
+        (
+            "devices=32,link=0-9:NODE",
+            [
+                "0        0       16 GiB  X           PIX to 1-8, 10-31; NODE to 9",
+                "1-8      0       16 GiB  PIX         PIX to all others",
+                "9        0       16 GiB  X           NODE to 0; PIX to 1-8, 10-31",
+                "10-31    0       16 GiB  PIX         PIX to all others",
+            ],
+            ["0        X           OK to all others", "1-8      OK          OK to all others"],
+        ),
+    ],
+)
+def test_topo_of_many_devices_prints_sets_that_are_alike(
+    node: str, links: list[str], peers: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--node", node) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for shown in (links, peers):
+        at = lines.index(shown[0])
+        assert lines[at : at + len(shown)] == shown
+
+
+def test_topo_of_many_devices_that_differ_tells_what_each_reaches(capsys: pytest.CaptureFixture[str]) -> None:
+    """A set has the same links and rights for each of its devices, whatever the matrix is."""
+    dice = random.Random(7)
+    wanted = [[int(a != b and dice.random() < 0.9) for b in range(30)] for a in range(30)]
+    matrix = "/".join("".join(map(str, row)) for row in wanted)
+    assert run("--node", f"devices=30,p2p={matrix}") == 0
+    shown = capsys.readouterr().out.partition("Peer access, from row to column:")[2].partition("Legend")[0]
+    rows, found = shown.split("\n")[2:], [[0] * 30 for _ in range(30)]
+    for text in re.sub(r"\n  +", " ", "\n".join(rows)).strip().splitlines():
+        devices, inside, others = re.fullmatch(r"(\S+) +(\S+) *(.*)", text).groups()  # type: ignore[union-attr]
+        for a in _numbers(devices):
+            for b in _numbers(devices):
+                found[a][b] = int(inside == "OK" and a != b)
+            for each in others.split("; "):
+                kind, _, where = each.partition(" to ")
+                for b in (b for word in where.split(", ") for b in _numbers(word)):
+                    found[a][b] = int(kind == "OK")
+    assert found == wanted
+
+
+def _numbers(word: str) -> range:
+    first, _, last = word.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def test_topo_json_to_a_file_prints_the_tables_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--json", str(tmp_path / "topo.json")) == 0
+    assert capsys.readouterr().out.startswith("node-")
+    assert json.loads((tmp_path / "topo.json").read_text())["machine"] == HERE
+    with pytest.raises(InvalidValue, match=r"--json .* cannot be written"):
+        run("--json", str(tmp_path / "nowhere" / "topo.json"))
 
 
 def test_topo_json_has_node_links_and_peer_access(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from peerlane.backend.interface import Backend, Factory
 from peerlane.backend.settings import is_file, read_toml
 from peerlane.errors import BadArgument, Busy, Closed, Fault, InvalidValue, Refused
+from peerlane.support.spelling import did_you_mean
 
 VARIABLE = "PEERLANE_NODE"
 DEFAULT = "virtual"
@@ -97,8 +98,8 @@ def factory_of(name: str, source: str) -> Factory:
         if made is not None:
             return _factories.setdefault(name, made)
     raise InvalidValue(
-        f"{source}: backend is {name!r}; valid are {', '.join(known())}, and the names that installed packages "
-        f"register as entry points of the group {GROUP!r}",
+        f"{source}: backend is {name!r}{did_you_mean(name, known())}; valid are {', '.join(known())}, and the names "
+        f"that installed packages register as entry points of the group {GROUP!r}",
         fault=Fault.BAD_CONFIG,
         detail=BadArgument("backend", name, choices=known()),
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from peerlane.errors import Fault, InvalidValue, Refused
 from peerlane.support.sizes import UNITS, format_size, meant_size, parse_size
+from peerlane.support.spelling import did_you_mean
 
 _LONGEST_SHOWN = 60
 _MAX_FILE_BYTES = 64 << 20
@@ -164,7 +165,7 @@ def keys_known(source: str, table: Iterable[str], known: Sequence[str], where: s
         if key not in known:
             name = _cut(key) if key.isidentifier() else shown(key)
             raise bad_config(
-                source, f"{where}{name} is not a setting{_suggestion(key, known)}; valid: {', '.join(known)}"
+                source, f"{where}{name} is not a setting{did_you_mean(key, known)}; valid: {', '.join(known)}"
             )
 
 
@@ -193,7 +194,7 @@ class Checks:
     def choice(self, key: str, value: object, options: Sequence[str]) -> str:
         """Return ``value`` if it is one of ``options``."""
         if not isinstance(value, str) or value not in options:
-            raise self.refusal(key, value, ", ".join(options) + _suggestion(value, options))
+            raise self.refusal(key, value, ", ".join(options) + did_you_mean(value, options))
         return value
 
     def size(self, key: str, value: object, low: int, high: int, step: int) -> int:
@@ -225,13 +226,6 @@ class Checks:
         if not isinstance(value, list | tuple) or len(value) != length:
             raise self.refusal(key, value, f"{valid} (node.devices is {length})")
         return value
-
-
-def _suggestion(word: object, options: Sequence[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, options, n=1) if isinstance(word, str) and len(word) < 100 else []
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _cut(text: str, *, quote: bool = False) -> str:

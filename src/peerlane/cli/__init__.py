@@ -1,23 +1,36 @@
 """The command line: one module per command, imported when that command is called.
 
-A command module has ``HELP`` (one line), ``add_arguments(parser)`` and ``run(args) -> int`` (the exit code).
+A command module has ``HELP`` (one line), ``DESCRIPTION`` and ``EXAMPLES`` for its help, ``add_arguments(parser)`` and
+``run(args) -> int`` (the exit code).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 
 import peerlane
+from peerlane.cli.parser import Help, Parser, shown
 from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
+from peerlane.support.variables import misspelt
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "doctor", "bench")
+COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "doctor", "bench", "completion")
+
+_ABOUT = """\
+Moves and shares device memory on virtual devices, which need no hardware.
+`peerlane help COMMAND` shows the options of a command, with examples."""
+_EXAMPLES = (
+    ("peerlane run prog.py", "run a program for pyACL, HIP, HCOMM or NIXL on virtual devices"),
+    ("peerlane launch -n 4 ranks.py", "run four processes of a program, which meet and share memory"),
+    ("peerlane check prog.py", "name the accesses to memory that nothing orders"),
+)
 
 
 class _Version(argparse.Action):
@@ -36,34 +49,46 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-class _Command(argparse.ArgumentParser):
-    """Refuses unknown words itself, so that the usage shown is the command's and not that of ``peerlane``."""
-
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of ``peerlane``, with a sub-parser per command in ``names``."""
-    parser = argparse.ArgumentParser(prog="peerlane", description="Virtual devices that move real bytes.")
+    parser = Parser(prog="peerlane", description=_ABOUT, epilog=shown(_EXAMPLES), formatter_class=Help)
     parser.add_argument("--version", action=_Version, help="show the version of peerlane and of Python")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for name in names:
         module = importlib.import_module(f"{__name__}.{name}")
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        sub = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.DESCRIPTION,
+            epilog=shown(module.EXAMPLES),
+            formatter_class=Help,
+        )
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
     return parser
 
 
+def _tell_of_variables(called: str) -> None:
+    """Warn of variables that look like misspelt ones of peerlane, which would have no effect."""
+    if "PEERLANE_LOG" in os.environ:  # `peerlane check` started this process, and has told
+        return
+    for name, meant in misspelt(os.environ):
+        print(
+            f"{called}: the variable {name} means nothing to peerlane; did you mean {meant}?", file=sys.stderr
+        )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a peerlane error is printed without a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if not words:
+        build_parser().print_help(sys.stderr)
+        return 2
     chosen = words[:1] if words and words[0] in COMMANDS else COMMANDS
     called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
+    _tell_of_variables(called)
     try:
         args = build_parser(chosen).parse_args(words)
         if args.command in ("run", "launch", "check"):  # standard output belongs to the program

@@ -21,15 +21,20 @@ STDOUT = "-"
 _UNWRAPPED = 160
 
 
-def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
-    """Add ``--json`` and ``--plot``; ``plot`` says what the picture shows."""
+def add_json_argument(parser: argparse.ArgumentParser, *, then: str) -> None:
+    """Add ``--json [FILE]``; ``then`` says where the tables go if the JSON goes to standard output."""
     parser.add_argument(
         "--json",
         nargs="?",
         const=STDOUT,
         metavar="FILE",
-        help="write the whole result as JSON; without FILE to standard output, the table then to standard error",
+        help=f"write the whole result as JSON; without FILE to standard output, the tables then {then}",
     )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
+    """Add ``--json`` and ``--plot``; ``plot`` says what the picture shows."""
+    add_json_argument(parser, then="to standard error")
     parser.add_argument("--plot", metavar="FILE.png", help=f"write {plot} as a picture")
 
 
@@ -107,9 +112,9 @@ def printable(text: str) -> str:
     )
 
 
-def write_json(target: str, result: object) -> None:
+def write_json(target: str, result: object, *, indent: int | None = 2) -> None:
     """Write ``result`` to a file or, for ``-``, to standard output."""
-    text = json.dumps(result, indent=2) + "\n"
+    text = json.dumps(result, indent=indent, separators=None if indent else (",", ":")) + "\n"
     if target == STDOUT:
         sys.stdout.write(text)
         return

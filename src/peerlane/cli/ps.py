@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +13,19 @@ from rich.text import Text
 from peerlane.backend.settings import is_file
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
-from peerlane.cli.outputs import printable, results_console
+from peerlane.cli.outputs import STDOUT, add_json_argument, check_file, printable, results_console, write_json
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.runtime_directory import existing_runtime_directory
 from peerlane.support.sizes import format_size
 
-HELP = "show the nodes in use, their processes, and what each process holds of the devices"
+HELP = "show the nodes in use, and what their processes hold"
+DESCRIPTION = """\
+Shows the nodes in use, their processes, and what each process holds of the
+devices. It enters no node."""
+EXAMPLES = (
+    ("peerlane ps", "all nodes that a process is in"),
+    ("peerlane ps --json", "for programs; it lists idle nodes too"),
+)
 
 _COMMAND_WIDTH = 48
 _SHOWN = 6
@@ -33,22 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME_OR_SPEC_OR_FILE",
         help="this node only: its name as shown, or what PEERLANE_NODE would be (default: all nodes)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_json_argument(parser, then="not at all")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what each process holds; return 1 if the file of a node could not be read."""
+    if args.json != STDOUT:
+        check_file("--json", args.json)
     directory = existing_runtime_directory()
     present = node_names(directory) if directory else ()
     names = present if args.node is None else (_chosen(args.node, present),)
     found = [take_census(directory, name) for name in names] if directory else []
     shown = [census for census in found if args.node is not None or not _is_idle(census)]
     idle = [census.name for census in found if census not in shown]
-    if args.json:
+    if args.json is not None:
         nodes = [*map(_as_json, shown)]
-        json.dump({"directory": str(directory or ""), "nodes": nodes, "idle": idle}, sys.stdout, indent=2)
-        print()
-    else:
+        write_json(args.json, {"directory": str(directory or ""), "nodes": nodes, "idle": idle})
+    if args.json != STDOUT:
         _draw(shown, idle, directory, results_console(args))
     return 1 if any(census.problem for census in shown) else 0
 

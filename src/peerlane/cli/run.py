@@ -23,7 +23,20 @@ TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HELP = "run a program with virtual devices behind the vendor's module names"
+HELP = "run a program on virtual devices"
+DESCRIPTION = """\
+Runs a program with virtual devices behind the vendor's module names: acl,
+hip, rocm.bindings, hcomm, nixl and rixl. The program is not changed.
+Arguments, tracebacks and exit codes are those of python, and so is what its
+Python children see."""
+EXAMPLES = (
+    ("peerlane run prog.py --batch 4", "all words behind the program are the program's"),
+    (
+        "peerlane run --devices 8 --profile mi300x -m prog",
+        "a module, on the eight devices of an MI300X server",
+    ),
+    ("peerlane run --node name=ci,devices=2,memory=1GiB prog.py", "on a node of your own"),
+)
 
 _LOCATORS = ("runpy", "importlib.util", "importlib._bootstrap", "importlib._bootstrap_external")
 

@@ -6,9 +6,9 @@ As a rank of a job on several machines it shows the machines, and the transports
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -18,41 +18,57 @@ from peerlane.support.sizes import format_size
 
 from . import topo_machines
 from .node_options import add_node_arguments, node_from
+from .outputs import STDOUT, add_json_argument, check_file, write_json
 
-HELP = "show the devices of a virtual node and their links; as a rank of several machines, the machines"
+HELP = "show the devices of a node and their links"
+DESCRIPTION = """\
+Shows the devices of a virtual node, their links and who may reach whom, and
+what this machine offers to others. As a rank of several machines it shows
+the machines."""
+EXAMPLES = (
+    ("peerlane topo", "the node of $PEERLANE_NODE"),
+    ("peerlane topo --devices 8 --profile two-islands", "a node as it would be"),
+    ("peerlane topo --json", "for programs"),
+)
 
+_LEAST_WIDTH = 80  # a narrower terminal breaks lines itself
 _COLOURS = {"X": "dim", "OK": "green", "--": "red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
     add_node_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_json_argument(parser, then="not at all")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the node's topology and return the exit code."""
+    if args.json != STDOUT:
+        check_file("--json", args.json)
     node = node_from(args)
     console = Console(file=sys.stdout, highlight=False)
     if topo_machines.is_rank():
         machines = topo_machines.machines_of_job()
         if machines is not None:  # rank 0
-            _print_json({"machines": machines}) if args.json else _draw_machines(machines, console)
+            _show(args, {"machines": machines}, lambda: _draw_machines(machines, console))
         return 0
     here = topo_machines.this_machine()
-    if args.json:
-        _print_json({**_as_json(node), "machine": here})
-    else:
+
+    def draw() -> None:
         _draw(node, console)
         console.print()
         console.print("To other machines:")
-        _table(console, [], topo_machines.rows_of(here))
+        _table(console, [], topo_machines.rows_of(here), wraps=max(_LEAST_WIDTH, console.width))
+
+    _show(args, {**_as_json(node), "machine": here}, draw)
     return 0
 
 
-def _print_json(said: object) -> None:
-    json.dump(said, sys.stdout, separators=(",", ":"))
-    print()
+def _show(args: argparse.Namespace, result: object, draw: Callable[[], None]) -> None:
+    if args.json is not None:
+        write_json(args.json, result, indent=None)
+    if args.json != STDOUT:
+        draw()
 
 
 def _draw_machines(machines: Sequence[topo_machines.Said], console: Console) -> None:
@@ -91,40 +107,136 @@ def _as_json(node: NodeConfig) -> dict[str, object]:
 def _draw(node: NodeConfig, console: Console) -> None:
     topology = node.topology
     every = range(node.devices)
-    names = [_device(i) for i in every]
-    console.print(Text(node.describe()), soft_wrap=True)
+    width = max(_LEAST_WIDTH, console.width)
+    console.print(Text("\n".join(_wrapped(node.describe(), width, 2))), soft_wrap=True)
     console.print()
-    _table(
-        console,
-        ["", *names, "switch", "memory"],
-        (
-            [
-                names[a],
-                *(topology.link(a, b).value for b in every),
-                str(topology.switch(a)),
-                format_size(node.memory[a]),
-            ]
-            for a in every
-        ),
-    )
+
+    def link(a: int, b: int) -> str:
+        return topology.link(a, b).value
+
+    def peer(a: int, b: int) -> str:
+        return _peer(node, a, b)
+
+    def more(a: int) -> tuple[str, str]:
+        return str(topology.switch(a)), format_size(node.memory[a])
+
+    if _is_narrow([each.value for each in _kinds(node)], node.devices, width):
+        _matrix(console, every, link, {"switch": lambda a: more(a)[0], "memory": lambda a: more(a)[1]}, width)
+        sets: list[range] = []
+    else:
+        sets = [*_alike(node)]
+        _draw_sets(sets, link, more, console)
     console.print()
     console.print("Legend:")
-    _table(console, [], ([f"  {kind.value}", f"= {kind.legend}"] for kind in _kinds(node)))
+    _legend(console, ((kind.value, kind.legend) for kind in _kinds(node)), width)
     console.print()
     console.print("Peer access, from row to column:")
-    _table(console, ["", *names], ([names[a], *(_peer(node, a, b) for b in every)] for a in every))
+    if sets:
+        _draw_sets(sets, peer, None, console)
+    else:
+        _matrix(console, every, peer, {}, width)
     console.print()
     console.print("Legend:")
-    _table(console, [], ([f"  {sign}", f"= {meaning}"] for sign, meaning in _peer_legend(node)))
+    _legend(console, _peer_legend(node), width)
 
 
-def _table(console: Console, head: Sequence[str], rows: Iterator[list[str]]) -> None:
+def _is_narrow(cells: Sequence[str], devices: int, width: int) -> bool:
+    """Tell whether a matrix of all devices fits; its columns are then at least as wide as their numbers."""
+    column = max(len(str(devices - 1)), *map(len, cells)) + 2
+    return len(_device(devices - 1)) + devices * column + len("  switch  memory  ") <= width
+
+
+def _matrix(
+    console: Console,
+    every: range,
+    cell: Callable[[int, int], str],
+    more: Mapping[str, Callable[[int], str]],
+    width: int,
+) -> None:
+    """Print a row and a column for each device; columns are called by their numbers where the names do not fit."""
+    rows = [[_device(a), *(cell(a, b) for b in every), *(each(a) for each in more.values())] for a in every]
+    heads = [_device(b) for b in every]
+    if sum(max(map(len, column)) + 2 for column in zip(["", *heads, *more], *rows, strict=True)) - 2 > width:
+        heads = [str(b) for b in every]
+    _table(console, ["", *heads, *more], rows)
+
+
+def _alike(node: NodeConfig) -> Iterator[range]:
+    """Yield runs of devices that no link and no right of access tells apart."""
+    topology = node.topology
+    every = range(node.devices)
+
+    def is_like(a: int, b: int) -> bool:
+        others = [other for other in every if other not in (a, b)]
+        return (
+            (topology.switch(a), node.memory[a]) == (topology.switch(b), node.memory[b])
+            and topology.reachable(a, b) == topology.reachable(b, a)
+            and all(
+                topology.link(a, other) is topology.link(b, other)
+                and topology.reachable(a, other) == topology.reachable(b, other)
+                and topology.reachable(other, a) == topology.reachable(other, b)
+                for other in others
+            )
+        )
+
+    first = 0
+    for device in every[1:]:
+        # Links within the run are compared too: each of its devices is like the one before.
+        if not is_like(device - 1, device):
+            yield range(first, device)
+            first = device
+    yield range(first, node.devices)
+
+
+def _draw_sets(
+    sets: Sequence[range],
+    cell: Callable[[int, int], str],
+    more: Callable[[int], tuple[str, str]] | None,
+    console: Console,
+) -> None:
+    """Print a row for each set of devices, with what it has to itself and to each other set."""
+    rows = []
+    for one in sets:
+        inside = cell(one[0], one[1]) if len(one) > 1 else LinkKind.SELF.value
+        to: dict[str, list[str]] = {}
+        for other in sets:
+            if other is not one:
+                to.setdefault(cell(one[0], other[0]), []).append(_named(other))
+        others = "; ".join(
+            f"{kind} to {'all others' if len(names) == len(sets) - 1 and len(names) > 1 else ', '.join(names)}"
+            for kind, names in to.items()
+        )
+        rows.append([_named(one), *(more(one[0]) if more else ()), inside, others])
+    head = ["devices", *(["switch", "memory"] if more else []), "among them", "to the others"]
+    _table(console, head, rows, wraps=max(_LEAST_WIDTH, console.width))
+
+
+def _named(devices: range) -> str:
+    return f"{devices[0]}-{devices[-1]}" if len(devices) > 1 else str(devices[0])
+
+
+def _legend(console: Console, entries: Iterable[tuple[str, str]], width: int) -> None:
+    _table(console, [], ([f"  {sign}", f"= {meaning}"] for sign, meaning in entries), wraps=width, indent=2)
+
+
+def _table(
+    console: Console, head: Sequence[str], rows: Iterable[list[str]], *, wraps: int = 0, indent: int = 0
+) -> None:
+    """Print a table; ``wraps`` is the width at which its last column goes on in the next line, with an indent."""
     body = list(rows)
     widths = [max(map(len, column)) for column in zip(*([head] if head else []), *body, strict=True)]
     if head:
         _line(console, head, widths, style="bold")
+    room = wraps - sum(widths[:-1]) - 2 * (len(widths) - 1)
     for row in body:
-        _line(console, row, widths)
+        lines = _wrapped(row[-1], max(room, 20), indent) if wraps else row[-1:]
+        for number, text in enumerate(lines or [""]):
+            _line(console, [*(row[:-1] if not number else [""] * (len(row) - 1)), text], widths)
+
+
+def _wrapped(text: str, width: int, indent: int) -> list[str]:
+    after = " " * indent
+    return textwrap.wrap(text, width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False)
 
 
 def _line(console: Console, cells: Sequence[str], widths: Sequence[int], style: str = "") -> None:

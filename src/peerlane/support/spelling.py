@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LONGEST = 100
 
@@ -26,3 +28,9 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
     close = close_names(name, names)
     hint = f"; close names: {', '.join(close)}" if close else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+
+
+def did_you_mean(word: object, names: Iterable[str]) -> str:
+    """Return the end of an error's text about a word that is not in ``names``; empty if none is close."""
+    close = close_names(word, names) if isinstance(word, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
 
-HELP = "measure copies, calls, streams, sharing, look-ups, ranks, machines, checks against references of the same run"
+HELP = "measure against references of the same run"
+DESCRIPTION = """\
+Measures copies, calls, streams, sharing, look-ups, ranks, machines and
+checks. Each figure is a ratio to a reference that is timed in the same run,
+with its spread."""
+EXAMPLES = (
+    ("peerlane bench call", "the time of small calls, of ctypes.memmove's"),
+    ("peerlane bench copy --sizes 64K,1M --with numpy", "copies, beside NumPy's"),
+    ("peerlane bench call --json result.json", "all figures as JSON too"),
+)
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
@@ -48,7 +57,11 @@ _ROUNDS = 9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
     parser.add_argument(
-        "what", nargs="?", choices=(*_SUBJECTS, _ALL), help="what to measure; with --against: all by default"
+        "what",
+        nargs="?",
+        metavar="SUBJECT",
+        choices=(*_SUBJECTS, _ALL),
+        help=f"what to measure: {', '.join((*_SUBJECTS, _ALL))}; with --against: all by default",
     )
     parser.add_argument(
         "--against",

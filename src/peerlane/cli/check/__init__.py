@@ -33,7 +33,17 @@ from peerlane.errors import InvalidValue
 from .outcome import Outcome, Wanted
 from .report import say, show, show_schedule, write_html, write_json
 
-HELP = "run a program, and name the accesses to memory that nothing orders"
+HELP = "name the accesses to memory that nothing orders"
+DESCRIPTION = """\
+Runs a program once and names each pair of lines that nothing orders, whether
+or not the bytes came out right, also across processes; lost notifies, use
+after free, and reads of bytes that nobody wrote. Exits with 3 if a right
+program has a certain finding."""
+EXAMPLES = (
+    ("peerlane check prog.py", "a single process"),
+    ("peerlane check -n 2 --html page.html ranks.py", "two ranks; findings and lanes on a page"),
+    ("peerlane check -n 2 --schedules 5 ranks.py", "up to five schedules; prints what repeats a failure"),
+)
 
 MOST_RUNS = 1_000_000
 FOUND = 3  #: the exit code of a program that ended with 0, and of which there is a certain finding

@@ -14,7 +14,18 @@ from peerlane.cli.outputs import (
     write_json,
 )
 
-HELP = "copy a model's weights to every device over peer access, share them with processes, verify them"
+HELP = "move a model's weights everywhere, and verify each tensor"
+DESCRIPTION = """\
+Copies a model's weights to every device over peer access, shares them with
+worker processes without a copy, broadcasts and gathers them over channels,
+and compares each tensor with the file. The last line is the verdict."""
+EXAMPLES = (
+    ("peerlane demo --weights model.safetensors", "two devices, four workers"),
+    (
+        "peerlane demo --weights model.safetensors --devices 4 --json out.json",
+        "all figures as JSON",
+    ),
+)
 
 _WORKERS = 4
 

@@ -21,7 +21,7 @@ from peerlane.checker.chrome_trace import write_trace
 from peerlane.checker.timeline import read_timeline
 from peerlane.cli.faults import counted
 from peerlane.cli.node_options import node_from
-from peerlane.cli.outputs import check_file, unwritable
+from peerlane.cli.outputs import check_files, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.schedules import told
 from peerlane.cli.stdout import BrokenOutput
@@ -32,7 +32,21 @@ from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 from . import environment, front, hosts
 from .supervisor import Plan
 
-HELP = "run N processes of a program on one virtual node, or on several machines"
+HELP = "run N processes of a program, here or on several machines"
+DESCRIPTION = """\
+Runs N processes (ranks) of a program on one virtual node, or on a node of
+each of several machines. They have a meeting place, and the variables that
+torchrun sets. If a rank fails, launch names the one that failed first, ends
+the others, and exits with its code. It leaves no process behind."""
+EXAMPLES = (
+    ("peerlane launch -n 4 ranks.py", "four ranks, whose lines begin with [0] to [3]"),
+    ("peerlane launch -n 2 --json ends.json ranks.py", "how each rank ended, for a CI"),
+    ("peerlane launch -n 2 --trace trace.json ranks.py", "a timeline of all ranks, for ui.perfetto.dev"),
+    (
+        "peerlane launch --hosts localhost:2 ranks.py",
+        "two ranks here, started as those of other machines are",
+    ),
+)
 
 MOST_RANKS = 4096
 GRACE_SECONDS = 5.0
@@ -42,10 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that stand before the program."""
     add_rank_arguments(parser, required=True)
     add_grace_argument(parser)
+    parser.add_argument("--json", metavar="FILE", help="write how each rank ended, and which failed first")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
     add_host_arguments(parser)
     add_program_arguments(parser)
-    parser.usage = "%(prog)s (-n N | --hosts HOST:N,...) [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+    parser.usage = (
+        "%(prog)s (-n N | --hosts HOST:N,...) [options]\n"
+        "                       (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+    )
 
 
 def add_rank_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -141,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, start the ranks, and return the exit code of the one that failed."""
     if sys.stdout is None:
         raise BrokenOutput("it is closed")
-    check_file("--trace", args.trace)
+    check_files({"--json": args.json, "--trace": args.trace})
     event_log.discard()  # the ranks have theirs
     node_from(args)  # ranks share memory, which only virtual devices do
     is_logged = args.trace is not None or bool(os.environ.get(event_log.VARIABLE))
@@ -163,7 +181,7 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
     if args.hosts is None:
         set_up_program(args)
-        return Plan(args.ranks, _words(args.form, *sys.argv), args.grace)
+        return Plan(args.ranks, _words(args.form, *sys.argv), args.grace, json=_path(args.json))
     hosts.check_python(args.python)
     are_all_here = all(map(hosts.is_here, args.hosts))
     command = [] if are_all_here else hosts.command_of(args.ssh)
@@ -184,7 +202,11 @@ def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
         args.shadow_real,
         is_logged,
     )
-    return Plan(machines.size, _words(args.form, *sys.argv), args.grace, machines)
+    return Plan(machines.size, _words(args.form, *sys.argv), args.grace, machines, _path(args.json))
+
+
+def _path(file: str | None) -> str | None:
+    return None if file is None else str(Path(file).absolute())
 
 
 def _say(line: str) -> None:

@@ -9,6 +9,7 @@ import sys
 from types import FrameType
 from typing import Any
 
+from peerlane.cli.outputs import write_json
 from peerlane.errors import Error
 
 from . import processes
@@ -86,7 +87,10 @@ def _supervise(ours: socket.socket, control: socket.socket, plan: Plan) -> None:
         ours.close()
         os.setsid()  # the front passes on the terminal's signals, once
         processes.adopt_orphans()
-        code = Supervisor(control, plan).run()
+        supervisor = Supervisor(control, plan)
+        code = supervisor.run()
+        if plan.json is not None:
+            write_json(plan.json, supervisor.as_json(code))
     except Error as error:
         print(f"peerlane launch: {error}", file=sys.stderr)
     except BaseException:  # noqa: BLE001  # nothing of the front's may run in this process

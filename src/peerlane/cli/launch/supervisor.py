@@ -61,12 +61,15 @@ class Plan:
         Seconds between SIGTERM and SIGKILL.
     hosts : Hosts, optional
         The machines; None for this one alone.
+    json : str, optional
+        A file for how each rank ended.
     """
 
     size: int
     words: Sequence[str]
     grace: float
     hosts: Hosts | None = None
+    json: str | None = None
 
 
 class _Failed(Protocol):
@@ -94,6 +97,8 @@ class _Rank:
     code: int | None = None
     fault: str = ""
     is_lost: bool = False  # with its machine
+    begun_at: float | None = None
+    ended_at: float | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -120,6 +125,20 @@ class _Rank:
     @property
     def last_words(self) -> deque[bytes]:
         return self.lines[STDERR].last
+
+    def as_json(self) -> dict[str, object]:
+        has_code = self.code is not None and self.code >= 0
+        ran = self.begun_at is not None and self.ended_at is not None
+        return {
+            "rank": self.number,
+            "host": self.host or None,
+            "pid": self.pid or None,
+            "exit": self.code if has_code else None,
+            "signal": None if has_code or self.code is None else processes.signal_name(-self.code),
+            "fault": self.fault or None,
+            "lost": self.is_lost,
+            "seconds": round(self.ended_at - self.begun_at, 3) if ran else None,  # type: ignore[operator]
+        }
 
 
 @dataclass(frozen=True)
@@ -233,8 +252,7 @@ class Supervisor:
             # No rank can read a terminal from another session, and two readers of a pipe would share its bytes.
             None if os.isatty(0) else 0,
         )
-        for number, pid in ranks.pids.items():
-            self._ranks[number].pid = pid
+        self._note_begun(ranks.pids)
         self._machines.append(ranks)
         self._have_begun = True
 
@@ -326,8 +344,12 @@ class Supervisor:
                 host.start()
 
     def on_started(self, host: Host, pids: Mapping[int, int]) -> None:
+        self._note_begun(pids)
+
+    def _note_begun(self, pids: Mapping[int, int]) -> None:
+        now = time.monotonic()
         for number, pid in pids.items():
-            self._ranks[number].pid = pid
+            self._ranks[number].pid, self._ranks[number].begun_at = pid, now
 
     def _lose(self, where: str, pid: int, lost: int) -> None:
         """Note that a rank lost another one; the server's thread calls it."""
@@ -344,7 +366,7 @@ class Supervisor:
             rank = self._ranks[number]
             self._finish_lines(rank)
             if not rank.has_ended:
-                rank.is_lost = True
+                rank.is_lost, rank.ended_at = True, time.monotonic()
                 self._server.end_rank(
                     number, f"{rank.name} is lost with host {host.name}: {host.why}", lost=True
                 )
@@ -458,7 +480,7 @@ class Supervisor:
         # Of ranks that ended together, one killed by a signal is more likely the cause than one with an exit code.
         for number, code, fault in sorted(ends, key=lambda end: (end.code >= 0, end.rank)):
             rank = self._ranks[number]
-            rank.code, rank.fault = code, fault
+            rank.code, rank.fault, rank.ended_at = code, fault, time.monotonic()
             self._server.end_rank(number, f"{rank.name} {rank.fate}", lost=code != 0)
             if code != 0:
                 self._failed.append(rank)
@@ -584,6 +606,31 @@ class Supervisor:
             words = [line.decode(errors="backslashreplace") for line in failed.last_words]
             said = "last words:" if words else "it wrote nothing to standard error"
             self._say("\n  ".join([f"{failed.name} {failed.fate}; {said}", *words]))
+
+    def as_json(self, code: int) -> dict[str, object]:
+        """Return how the ranks ended, and which failed first; ``code`` is the exit code of launch."""
+        failed = self._culprit
+        if failed is not None and self._was_asked_to_end(failed):
+            failed = None
+        where: dict[str, object] = {}
+        if isinstance(failed, _Rank):
+            where["rank"] = failed.number
+        elif isinstance(failed, _LostHost):
+            where["host"] = failed.host.name
+        return {
+            "version": 1,
+            "exit": code,
+            "failed": failed
+            and {
+                **where,
+                "fate": failed.fate,
+                "last_words": [line.decode(errors="backslashreplace") for line in failed.last_words],
+            },
+            "interrupted_by": [
+                processes.signal_name(each) for each in sorted(self._passed_on & _INTERRUPTING)
+            ],
+            "ranks": [rank.as_json() for rank in self._ranks.values()],
+        }
 
     def _exit_code(self) -> int:
         error = self._writer.error

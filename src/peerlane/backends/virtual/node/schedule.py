@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from peerlane import _core
 from peerlane.errors import BadArgument, Fault, InvalidValue
+from peerlane.support.spelling import did_you_mean
 
 VARIABLE = "PEERLANE_SCHEDULE"
 NAMES = ("eager", "lazy", "seeded")
@@ -96,8 +97,8 @@ def parse(text: str, source: str) -> Schedule:
     seed, second, changes = given.partition(":")
     if name not in NAMES or (colon and name != "seeded"):
         raise InvalidValue(
-            f"{source}: schedule is {text!r}; valid are eager, lazy, seeded, seeded:SEED and "
-            "seeded:SEED:STEP,STEP,...",
+            f"{source}: schedule is {text!r}{did_you_mean(name, NAMES)}; valid are eager, lazy, seeded, "
+            "seeded:SEED and seeded:SEED:STEP,STEP,...",
             fault=Fault.BAD_CONFIG,
             detail=BadArgument("schedule", text, choices=("eager", "lazy", "seeded"), rule="or seeded:SEED"),
         )

@@ -1,0 +1,54 @@
+"""The variables of the environment that peerlane reads from a user."""
+
+from __future__ import annotations
+
+from peerlane.support.spelling import close_names
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PREFIX = "PEERLANE_"
+
+#: The reference of the command line says what each means.
+OF_USERS = (
+    "PEERLANE_FAULT",
+    "PEERLANE_FAULT_REPORT",
+    "PEERLANE_HCOMM_NOTIFIES",
+    "PEERLANE_HIP_POLICY",
+    "PEERLANE_HIP_VERSION",
+    "PEERLANE_INTERFACE",
+    "PEERLANE_LOG",
+    "PEERLANE_LOG_BYTES",
+    "PEERLANE_MACHINE",
+    "PEERLANE_NIXL_POLICY",
+    "PEERLANE_NODE",
+    "PEERLANE_PORT",
+    "PEERLANE_RENDEZVOUS",
+    "PEERLANE_RUNTIME_DIR",
+    "PEERLANE_SCHEDULE",
+    "PEERLANE_SCHEDULE_REPORT",
+    "PEERLANE_SECRET",
+    "PEERLANE_UCX",
+    "PEERLANE_UNREACHABLE",
+)
+#: Which processes of peerlane set for one another, or its tests.
+OF_PEERLANE = (
+    "PEERLANE_BENCH_PIPE",
+    "PEERLANE_BENCH_PYTHON_NIXL",
+    "PEERLANE_DIALECTS",
+    "PEERLANE_LAUNCHED",
+    "PEERLANE_MASTER_PORT",
+    "PEERLANE_NEEDS_NAMESPACES",
+    "PEERLANE_PROBED",
+    "PEERLANE_SEED",
+)
+
+
+def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that looks like a misspelt variable of peerlane, and the one that is meant."""
+    for name in names:
+        if name.startswith(PREFIX) and name not in OF_USERS and name not in OF_PEERLANE:
+            ends = [each.removeprefix(PREFIX) for each in OF_USERS]
+            for meant in close_names(name.removeprefix(PREFIX), ends)[:1]:
+                yield name, PREFIX + meant
