@@ -16,6 +16,7 @@ from peerlane.cli.bench.builds import Comparison
 from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
 from peerlane.cli.bench.rival_processes import RIVALS
 from peerlane.errors import InvalidValue
+from peerlane.support.sizes import format_size
 
 _ENOUGH_ROUNDS = 7
 _COLOURS = {"goal": "green", "must": "yellow", "missed": "bold red"}
@@ -134,20 +135,28 @@ def comparisons_as_json(
 
 
 def plot(figures: Sequence[Figure], path: str) -> None:
-    """Draw speed over size: peerlane on both routes, and the others on a device."""
-    series: dict[str, dict[int, float]] = {}
+    """Draw speed over size: peerlane on both routes, and the others on a device; the references are in the title."""
+    series: dict[str, dict[int, tuple[float, float, float]]] = {}
+    references: dict[str, list[int]] = {}
     for figure in figures:
         if figure.size is not None and figure.case.startswith("copy "):
             route = copies.BETWEEN_PEERS if figure.case.endswith(copies.BETWEEN_PEERS) else copies.ON_A_DEVICE
+            point = (figure.ratio, figure.low, figure.high)
             if figure.contender == PEERLANE:
-                series.setdefault(f"{PEERLANE}, {route}", {})[figure.size] = figure.ratio
+                series.setdefault(f"{PEERLANE}, {route}", {})[figure.size] = point
+                references.setdefault(figure.reference, []).append(figure.size)
             elif route == copies.ON_A_DEVICE:
-                series.setdefault(figure.contender, {})[figure.size] = figure.ratio
+                series.setdefault(figure.contender, {})[figure.size] = point
     if not series:
         raise InvalidValue(
             "--plot: every copy was skipped, so there is nothing to draw; give smaller --sizes"
         )
-    plots.save_ratios(path, series, "copies: speed relative to the reference of each size")
+    named = "; ".join(
+        f"{format_size(min(sizes))} to {format_size(max(sizes))}: {name}"
+        for name, sizes in sorted(references.items(), key=lambda each: min(each[1]))
+    )
+    title = f"copies: median, least and greatest of the rounds\n1 is the reference ({named})"
+    plots.save_ratios(path, series, title)
 
 
 def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:

@@ -6,9 +6,9 @@ import argparse
 
 from peerlane.cli.node_options import add_node_arguments, node_from
 from peerlane.cli.outputs import (
-    add_output_arguments,
-    check_file,
-    check_outputs,
+    STDOUT,
+    add_json_argument,
+    check_files,
     results_console,
     unwritable,
     write_json,
@@ -44,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"worker processes that share device 0's weights, then get their own (default: {_WORKERS}; none: 0)",
     )
-    add_output_arguments(
-        parser, plot="the bandwidth between all pairs of devices, and with and without streams,"
-    )
+    add_json_argument(parser, then="to standard error")
     parser.add_argument(
         "--trace", metavar="FILE", help="write the timeline of the streams as JSON, for Perfetto and Chrome"
     )
@@ -56,11 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do the job and show the result; return 0 if each tensor arrived whole on each device and in each process."""
     # Imported here, so that other commands do not wait for it.
-    from peerlane.cli import plots
     from peerlane.cli.demo import job, report, source, workers
 
-    check_outputs(args)
-    check_file("--trace", args.trace)
+    check_files({"--json": None if args.json == STDOUT else args.json, "--trace": args.trace})
     count = workers.checked_count(args.workers)
     node = node_from(args)
     with source.open_weights(args.weights) as weights:
@@ -68,22 +64,12 @@ def run(args: argparse.Namespace) -> int:
             weights,
             node,
             count=count,
-            with_matrix=bool(args.plot or args.json),
             with_timeline=args.trace is not None,
         )
     console = results_console(args)
     report.draw(result, console)
     if args.json is not None:
         write_json(args.json, report.as_json(result))
-    if args.plot is not None and result.matrix is not None:
-        plots.save_matrix(
-            args.plot,
-            result.names,
-            result.matrix,
-            report.PLOT_TITLE,
-            bars=report.rates(result),
-            bars_title=report.WAYS_TITLE,
-        )
     if result.timeline is not None:
         with unwritable("--trace", args.trace):
             result.timeline.write(args.trace)

@@ -17,8 +17,6 @@ from peerlane.cli.weights import Tensor, Weights
 
 ROUNDS = 3
 
-Matrix = list[list[float | None]]
-
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -61,8 +59,6 @@ class Result:
     ----------
     ways : sequence of Way
         The same moves, with and without streams.
-    matrix : list of list, or None
-        ``matrix[a][b]`` is GB/s from a to b, None where a is b.
     timeline : Trace or None
         The trace of the moves on streams.
     sharing : Sharing or None
@@ -77,14 +73,9 @@ class Result:
     digests: Sequence[str]
     arrivals: Sequence[Arrival]
     ways: Sequence[concurrent.Way]
-    matrix: Matrix | None
     timeline: pl.trace.Trace | None
     sharing: workers.Sharing | None
     deliveries: Sequence[ranks.Delivery]
-
-    @property
-    def names(self) -> list[str]:
-        return [arrival.device for arrival in self.arrivals]
 
     @property
     def is_verified(self) -> bool:
@@ -95,9 +86,7 @@ class Result:
         return is_shared and not any(wrong)
 
 
-def distribute(
-    weights: Weights, node: NodeConfig, *, count: int, with_matrix: bool, with_timeline: bool
-) -> Result:
+def distribute(weights: Weights, node: NodeConfig, *, count: int, with_timeline: bool) -> Result:
     """Load the weights to device 0, copy them to each other device of ``node``, and verify each copy.
 
     Then ``count`` worker processes share device 0's weights, and afterwards each gets its own copy.
@@ -120,7 +109,7 @@ def distribute(
         scratch.fill(0)
         pinned = [scratch[start : start + size] for start, size in transfer.places(tensors)]
         progress = stack.enter_context(show_progress())
-        task = progress.add_task("", total=_passes(len(devices), count, with_matrix) * weights.nbytes)
+        task = progress.add_task("", total=_passes(len(devices), count) * weights.nbytes)
 
         def begin(phase: str) -> transfer.Advance:
             progress.update(task, description=phase)
@@ -156,7 +145,6 @@ def distribute(
             if timeline is not None:
                 pipeline.label(timeline)
             ways = concurrent.ways(pipeline, of_ways, concurrent.check(pipeline, wrong, begin))
-        matrix = _matrix(replicas, begin("all pairs")) if with_matrix else None
         sharing, deliveries = None, []
         if count:
             changed = transfer.inverted_digest(weights, tensors[0], staging)
@@ -167,9 +155,7 @@ def distribute(
                 written = [changed, *digests[1:]]
                 memcpy = partial(transfer.memcpy_seconds, first, pinned)
                 deliveries = ranks.deliver(team, first, whole, written, memcpy, differing, begin)
-        return Result(
-            weights.path, node, tensors, digests, arrivals, ways, matrix, timeline, sharing, deliveries
-        )
+        return Result(weights.path, node, tensors, digests, arrivals, ways, timeline, sharing, deliveries)
 
 
 def _one_block(device: pl.Device, tensors: Sequence[Tensor]) -> pl.Physical:
@@ -177,12 +163,12 @@ def _one_block(device: pl.Device, tensors: Sequence[Tensor]) -> pl.Physical:
     return pl.Physical(device, whole * device.granularity)
 
 
-def _passes(devices: int, count: int, with_matrix: bool) -> int:
+def _passes(devices: int, count: int) -> int:
     """Return how often all weights are moved or hashed."""
     one_device_at_a_time = 2 + (devices - 1) * (ROUNDS + 1)
     on_streams = devices * (3 * concurrent.ROUNDS + 2 * 2)
     in_workers = 3 * count + 2 + 2 * ranks.ROUNDS if count else 0
-    return one_device_at_a_time + on_streams + in_workers + (devices * (devices - 1) if with_matrix else 0)
+    return one_device_at_a_time + on_streams + in_workers
 
 
 def open_route(a: pl.Device, b: pl.Device) -> None:
@@ -204,21 +190,6 @@ def _copy_rounds(
         seconds.append(transfer.deliver(src, dst, advance))
         ratios.append(reference / seconds[-1])
     return statistics.median(seconds), statistics.median(ratios)
-
-
-def _matrix(replicas: Sequence[transfer.Replica], advance: transfer.Advance) -> Matrix:
-    rows: Matrix = []
-    for src in replicas:
-        row: list[float | None] = []
-        for dst in replicas:
-            if src is dst:
-                row.append(None)
-                continue
-            open_route(src.device, dst.device)
-            nbytes = sum(buffer.size for buffer in src.buffers)
-            row.append(nbytes / transfer.deliver(src, dst, advance) / 1e9)
-        rows.append(row)
-    return rows
 
 
 def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig, count: int) -> None:

@@ -18,8 +18,7 @@ from peerlane.cli.demo.workers import Sharing
 from peerlane.cli.outputs import printable
 from peerlane.cli.weights_header import clipped
 
-PLOT_TITLE = "the weights between all pairs of devices"
-WAYS_TITLE = "from pinned memory to all devices"
+_WAYS = "from pinned memory to all devices"
 
 _NUMBERS = (
     *("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}", "ranks"),
@@ -48,7 +47,7 @@ def draw(result: Result, console: Console) -> None:
         table.add_row(*_cells_of_way(way, len(result.tensors)))
     console.print(table)
     console.print(
-        f"{WAYS_TITLE}: without streams; on streams with a copy of each tensor; on streams with one launch of a copy "
+        f"{_WAYS}: without streams; on streams with a copy of each tensor; on streams with one launch of a copy "
         "list for each destination; events order the streams",
         soft_wrap=True,
     )
@@ -65,6 +64,9 @@ def draw(result: Result, console: Console) -> None:
         console.print(Text(line, style="bold red"), soft_wrap=True)
     if result.timeline is not None and result.timeline.lost:
         console.print(f"the timeline lacks its first {result.timeline.lost:,} operations", soft_wrap=True)
+    console.print(
+        Text(verdict(result), style="bold green" if result.is_verified else "bold red"), soft_wrap=True
+    )
 
 
 def as_json(result: Result) -> dict[str, object]:
@@ -74,6 +76,7 @@ def as_json(result: Result) -> dict[str, object]:
         "node": result.node.as_dict(),
         "rounds": ROUNDS,
         "verified": result.is_verified,
+        "verdict": verdict(result),
         "devices": [
             {
                 "device": arrival.device,
@@ -103,7 +106,6 @@ def as_json(result: Result) -> dict[str, object]:
         ],
         "sharing": None if result.sharing is None else _sharing_as_json(result.sharing),
         "deliveries": [_delivery_as_json(each) for each in result.deliveries],
-        "matrix": {"devices": result.names, "gb_per_s": result.matrix},
         "tensors": [
             {
                 "name": tensor.name,
@@ -118,9 +120,20 @@ def as_json(result: Result) -> dict[str, object]:
     }
 
 
-def rates(result: Result) -> dict[str, float]:
-    """Return the GB/s of each way."""
-    return {way.name: way.rate for way in result.ways}
+def verdict(result: Result) -> str:
+    """Return one sentence: what passed and how much, or what did not."""
+    total, tensors = result.arrivals[0].nbytes, len(result.tensors)
+    wrong = [*_mismatches(result)]
+    if wrong:
+        where, name = wrong[0]
+        return f"NOT verified: wrong bytes {len(wrong):,} times, first in tensor {clipped(name)} of {where}"
+    if result.sharing is not None and not result.sharing.is_one_copy:
+        return "NOT verified: the processes that share the weights hold more than one copy of them"
+    where = f"{len(result.arrivals)} devices"
+    if result.sharing is not None:
+        holders = len(result.sharing.holders)
+        where += f", shared by {holders} processes as one copy, and in a copy of each worker's own"
+    return f"verified: {tensors:,} tensors, {total:,} bytes, are whole on {where}"
 
 
 def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:

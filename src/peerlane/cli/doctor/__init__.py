@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import textwrap
 
@@ -17,9 +16,17 @@ from rich.text import Text
 from peerlane.cli.doctor import surroundings, system
 from peerlane.cli.doctor.finding import ABSENT, FINE, LIMITED, MISSING, Finding
 from peerlane.cli.doctor.redaction import Redaction
-from peerlane.cli.outputs import show_progress
+from peerlane.cli.outputs import STDOUT, add_json_argument, check_file, show_progress, write_json
 
-HELP = "say what this machine has of what peerlane uses, what does not work without the rest, and what to do"
+HELP = "say what this machine has of what peerlane uses"
+DESCRIPTION = """\
+Says what this machine has of what peerlane uses, what does not work without the
+rest, and what to do. The text is to paste into an issue: it names no user, home
+folder or secret. Exits with 1 if something that peerlane needs is not there."""
+EXAMPLES = (
+    ("peerlane doctor", "the text"),
+    ("peerlane doctor --json", "for programs"),
+)
 
 _WIDTH = 80
 _WHAT = 22
@@ -45,24 +52,22 @@ _SECTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the text")
+    add_json_argument(parser, then="not at all")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is there; return 1 if something that peerlane needs is not."""
+    if args.json != STDOUT:
+        check_file("--json", args.json)
     sections = examine()
     missing = [each for findings in sections.values() for each in findings if each.state == MISSING]
-    if args.json:
-        json.dump(
-            {
-                "is_usable": not missing,
-                "sections": {name: [each.as_json() for each in found] for name, found in sections.items()},
-            },
-            sys.stdout,
-            indent=2,
-        )
-        print()
-    else:
+    if args.json is not None:
+        result = {
+            "is_usable": not missing,
+            "sections": {name: [each.as_json() for each in found] for name, found in sections.items()},
+        }
+        write_json(args.json, result)
+    if args.json != STDOUT:
         _draw(sections, missing)
     return 1 if missing else 0
 
