@@ -17,6 +17,7 @@ from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
 from peerlane.dialects import vendor_is_there
 from peerlane.errors import Error, VendorModule
+from peerlane.support.spelling import close_names
 from peerlane.testing import checked
 from peerlane.testing.fresh_node import FreshNode, Left
 from peerlane.testing.leaks import describe
@@ -204,9 +205,11 @@ class Work:
             unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
             if unknown or marker.args:
                 wrong = (*unknown, *map(repr, marker.args))[0]
+                close = close_names(wrong[:-1], _SETTINGS) if unknown else []
+                meant = f" (did you mean {close[0]}=?)" if close else ""
                 raise pytest.UsageError(
-                    f"@pytest.mark.peerlane: {wrong} is not a setting; write settings as devices=4, switch=2; valid: "
-                    + ", ".join(_SETTINGS)
+                    f"@pytest.mark.peerlane: {wrong} is not a setting{meant}; write settings as devices=4, switch=2; "
+                    "valid: " + ", ".join(_SETTINGS)
                 )
             given.update(marker.kwargs)
         fate = _fate(self._config, given.pop("leaks", None))

@@ -119,7 +119,6 @@ _PAIR = socket.socketpair
 
 ABSENCES = {
     "memfd_create, sealed": (os, "memfd_create", _refuse, MISSING),
-    "address space": (mmap, "mmap", _refuse, MISSING),
     "/proc/self/fd": (os, "open", _refuse, MISSING),
     "pidfd_open": (os, "pidfd_open", _refuse, MISSING),
     "eventfd, epoll": (select, "epoll", _refuse, MISSING),
@@ -150,6 +149,20 @@ def test_kernel_call_that_is_refused_is_named_with_what_is_lost(
 
 def test_kernel_calls_each_have_a_test_of_their_absence() -> None:
     assert {call.what for call in system._calls()} == set(ABSENCES)
+
+
+@pytest.mark.parametrize(("most", "state"), [(1 << 45, FINE), (32 << 30, LIMITED), (1 << 20, MISSING)])
+def test_address_space_that_is_limited_says_how_much_there_is(
+    most: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(fd: int, size: int, *words: int) -> Any:
+        return mapped(fd, size, *words) if size <= most else _refuse()
+
+    mapped = mmap.mmap
+    monkeypatch.setattr(mmap, "mmap", limited)
+    found = system._address_space()
+    assert found.state == state and bool(found.lost) is (state != FINE)
+    assert ("refused" if state == MISSING else f"twice {about(most)} can be reserved") in found.found
 
 
 def test_read_of_other_process_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,11 @@ def test_plugin_node_of_environment_is_base_and_restored(
 @pytest.mark.parametrize(
     ("marker", "text"),
     [
-        ("device=4", "@pytest.mark.peerlane: device= is not a setting*valid: name, devices, *leaks, check"),
+        (
+            "device=4",
+            "@pytest.mark.peerlane: device= is not a setting (did you mean devices=[?])*name, devices, *leaks, check",
+        ),
+        ("leak='warn'", "@pytest.mark.peerlane: leak= is not a setting (did you mean leaks=[?])*"),
         ("backend='reference'", "@pytest.mark.peerlane: backend= is not a setting*valid: name, devices, *"),
         ("'devices=4'", "@pytest.mark.peerlane: 'devices=4' is not a setting; write settings as devices=4*"),
         ("devices=0", "@pytest.mark.peerlane: node.devices is 0; valid: a whole number from 1 to 4096"),
@@ -177,7 +181,7 @@ def test_plugin_wrong_marker_fails_its_test_only(pytester: pytest.Pytester, mark
         ("--peerlane-devices=many", "command line: node.devices is 'many'; valid: a whole number*"),
         ("--peerlane-node=backend=reference", "*node: backend is 'reference', and only a node of virtual*"),
         ("--peerlane-profile=none", "command line: node.profile is 'none'; valid:*"),
-        ("--peerlane-schedule=later", "*schedule*'later'; valid*eager, lazy, seeded*"),
+        ("--peerlane-schedule=later", "*schedule*'later'; *valid*eager, lazy, seeded*"),
         ("--peerlane-leaks=never", "peerlane: leaks is 'never'; valid are fail, warn, ignore"),
     ],
 )

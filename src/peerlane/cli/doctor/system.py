@@ -49,13 +49,12 @@ class _Call(NamedTuple):
 
 def kernel() -> list[Finding]:
     """Try each call that peerlane makes and that some kernels and containers lack."""
-    return [_tried(call) for call in _calls()]
+    return [*(_tried(call) for call in _calls()), _address_space()]
 
 
 def _calls() -> tuple[_Call, ...]:
     return (
         _Call("memfd_create, sealed", _sealed_memory, MISSING, "device memory: nothing can be allocated"),
-        _Call("address space", _reserved, MISSING, "device addresses", "a higher `ulimit -v`"),
         _Call(
             "/proc/self/fd",
             _reopened,
@@ -71,7 +70,7 @@ def _calls() -> tuple[_Call, ...]:
             "SO_PEERPIDFD",
             _pidfd_of_peer,
             ABSENT,
-            "nothing; the end of a peer is seen by its pid and start time",
+            "the surest way to see that a peer has ended; its pid and start time are used instead",
             "",
         ),
         _Call(
@@ -104,7 +103,7 @@ def _calls() -> tuple[_Call, ...]:
             "/proc children",
             _children,
             ABSENT,
-            "nothing; in pytest the search for a test's processes is slower",
+            "quick look-ups of a test's processes in pytest; it searches all processes instead",
             "a kernel with CONFIG_PROC_CHILDREN",
         ),
     )
@@ -139,18 +138,21 @@ def _sealed_memory() -> str:
     return "works"
 
 
-def _reserved() -> str:
-    size = _WINDOW
-    while True:
+def _address_space() -> Finding:
+    """Reserve what a node does, twice: the addresses of devices, and those by which peerlane reaches the bytes."""
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    what, remedy = "address space", "a higher `ulimit -v`"
+    size, why = _WINDOW, ""
+    while size >= _LEAST_WINDOW:
         try:
-            # As a node does, twice: addresses of devices, and those by which peerlane reaches the bytes.
-            kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
             with closing(mmap.mmap(-1, size, kind, 0)), closing(mmap.mmap(-1, size, kind, 0)):
-                return f"twice {about(size)} can be reserved"
-        except OSError:
-            if size <= _LEAST_WINDOW:
-                raise
-            size //= 2
+                found = f"twice {about(size)} can be reserved"
+                if size >= _ENOUGH_WINDOW:
+                    return Finding(what, found)
+                return Finding(what, found, LIMITED, f"more than {about(size)} of device memory", remedy)
+        except OSError as error:
+            size, why = size // 2, error.strerror or str(error)
+    return Finding(what, f"refused: {why}", MISSING, "device memory: nothing can be allocated", remedy)
 
 
 def _reopened() -> str:
@@ -293,7 +295,9 @@ def _mappings() -> Finding:
 
 def _memory_left() -> Finding:
     values = dict(line.split(":", 1) for line in _text("/proc/meminfo").splitlines() if ":" in line)
-    total, left = (int(values.get(name, "0").split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    if "MemAvailable" not in values:
+        return Finding("memory", "cannot be read")
+    total, left = (int(values[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     found = f"{about(left)} of {about(total)} available"
     limit = group_limit()
     if limit is not None:
