@@ -90,12 +90,19 @@ def test_version_of_shallow_clone_is_a_development_version(clone: Path) -> None:
     assert re.fullmatch(DEVELOPMENT, version(clone.parent / "shallow"))
 
 
-def test_version_of_archive_of_a_tag_is_the_tag(clone: Path) -> None:
-    git(clone, "tag", "v0.2.0")
+@pytest.mark.parametrize(
+    ("tagged", "expected"),
+    [("HEAD", r"0\.2\.0"), ("HEAD~1", r"0\.2\.1\.dev1\+g[0-9a-f]+"), (None, r"0\.1\.dev0")],
+)
+def test_version_of_archive_is_that_of_the_clone_if_there_is_a_tag(
+    clone: Path, tagged: str | None, expected: str
+) -> None:
+    if tagged is not None:
+        git(clone, "tag", "v0.2.0", tagged)
     git(clone, "archive", "--output=../archive.tar", "--prefix=archive/", "HEAD")
     with tarfile.open(clone.parent / "archive.tar") as archive:
         archive.extractall(clone.parent)
-    assert version(clone.parent / "archive") == "0.2.0"
+    assert re.fullmatch(expected, version(clone.parent / "archive"))
 
 
 def test_version_without_git_is_the_fallback(clone: Path, tmp_path: Path) -> None:
