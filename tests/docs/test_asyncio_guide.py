@@ -15,7 +15,7 @@ PROGRAMS = {text.split()[1]: text for text in re.findall(r"```python\n(# \w+\.py
 WORDS = {
     "serve.py": ([], ["[0, 1, 2, 3, 4]"]),
     "late.py": ([], ["late; 1 operation is still queued", "done"]),
-    "requests.py": (["-m", "peerlane", "launch", "-n", "2"], ["[0] answer 0 10", "[0] answer 1 20"]),
+    "answers.py": (["-m", "peerlane", "launch", "-n", "2"], ["[0] answer 0 10", "[0] answer 1 20"]),
 }
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
