@@ -12,7 +12,6 @@ import mmap
 import os
 import platform
 import socket
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -67,21 +66,13 @@ def versions() -> list[Finding]:
     """Return the versions of peerlane and of what it runs on."""
     return [
         Finding("peerlane", peerlane.__version__),
-        _python(),
+        Finding("Python", f"{platform.python_implementation()} {platform.python_version()}"),
         _installed("numpy", "arrays, and with them most of peerlane"),
         _installed("rich", "the tables of commands"),
         Finding("C library", " ".join(platform.libc_ver()) or "not glibc"),
         Finding("kernel", f"{platform.system()} {platform.release()}, {platform.machine()}"),
         Finding("runs in", _inside()),
     ]
-
-
-def _python() -> Finding:
-    found = f"{platform.python_implementation()} {platform.python_version()}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        lost = "threads that run Python at the same time: peerlane switches the GIL on"
-        return Finding("Python", f"{found}, free-threading", LIMITED, lost, "nothing, or the usual build")
-    return Finding("Python", found)
 
 
 def _installed(package: str, lost: str) -> Finding:
