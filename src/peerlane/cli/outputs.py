@@ -7,11 +7,14 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
 from peerlane.cli import plots
 from peerlane.errors import InvalidValue
@@ -91,6 +94,26 @@ def results_console(args: argparse.Namespace) -> Console:
     return Console(file=file, highlight=False, width=None if file.isatty() else _UNWRAPPED)
 
 
+def note(console: Console, text: str, style: str = "") -> None:
+    """Print a text: a terminal breaks it between words, a pipe gets a whole line."""
+    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
+
+
+def table(*headings: str, numbers: Iterable[str] = ()) -> Table:
+    """Return a table without vertical lines, which costs the fewest columns; ``numbers`` are aligned to the right."""
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        title_style="bold",
+    )
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+    return made
+
+
 def show_progress() -> Progress:
     """Return a progress line on standard error, so that redirected results stay clean; silent without a terminal."""
     console = Console(file=sys.stderr, highlight=False)
@@ -100,7 +123,7 @@ def show_progress() -> Progress:
         TaskProgressColumn(),
         TimeElapsedColumn(),
         console=console,
-        disable=not console.is_terminal,
+        disable=sys.stderr is None or not sys.stderr.isatty(),  # rich takes FORCE_COLOR for a terminal
         transient=True,
     )
 

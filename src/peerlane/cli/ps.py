@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from peerlane.backend.settings import is_file
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
-from peerlane.cli.outputs import STDOUT, add_json_argument, check_file, printable, results_console, write_json
+from peerlane.cli.outputs import (
+    STDOUT,
+    add_json_argument,
+    check_file,
+    note,
+    printable,
+    results_console,
+    table,
+    write_json,
+)
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.runtime_directory import existing_runtime_directory
 from peerlane.support.sizes import format_size
@@ -106,32 +114,31 @@ def _holder_json(holder: Holder) -> dict[str, object]:
 
 def _draw(found: list[Census], idle: list[str], directory: Path | None, console: Console) -> None:
     if not found:
-        console.print(
-            Text(f"no node in use ({directory or 'there is no runtime directory'})"), soft_wrap=True
-        )
+        note(console, f"no node in use ({directory or 'there is no runtime directory'})")
     for number, census in enumerate(found):
         if number:
             console.print()
-        console.print(Text(printable(census.shape or census.name)), soft_wrap=True)
+        note(console, printable(census.shape or census.name))
         if census.problem:
-            console.print(Text(f"  its file {census.problem}", style="red"), soft_wrap=True)
+            note(console, f"  its file {census.problem}", style="red")
             continue
         _draw_holders(census, console)
         for line in _totals(census):
-            console.print(Text(line), soft_wrap=True)
+            note(console, line)
     if idle:
         shown = ", ".join(map(printable, idle[:_SHOWN])) + (", ..." if len(idle) > _SHOWN else "")
-        console.print(Text(f"{len(idle)} idle (nobody is in them): {shown}"), soft_wrap=True)
+        note(console, f"{len(idle)} idle (nobody is in them): {shown}")
 
 
 def _draw_holders(census: Census, console: Console) -> None:
     if not census.holders:
         return
-    table = Table()
-    for heading in ("pid", "command", "age", "own", "shared", "blocks", "peers", "serves"):
-        table.add_column(heading, justify="right" if heading in ("pid", "age", "blocks") else "left")
+    shown = table(
+        *("pid", "command", "age", "own", "shared", "blocks", "peers", "serves"),
+        numbers=("pid", "age", "blocks"),
+    )
     for holder in census.holders:
-        table.add_row(
+        shown.add_row(
             str(holder.pid),
             Text(_command(holder)),
             _age(holder.age_seconds),
@@ -142,7 +149,9 @@ def _draw_holders(census: Census, console: Console) -> None:
             "yes" if holder.serves else "no",
             style="dim" if holder.state == ENDED else None,
         )
-    console.print(table)
+    console.print()
+    console.print(shown)
+    console.print()
 
 
 def _totals(census: Census) -> Iterator[str]:
@@ -185,7 +194,7 @@ def _age(seconds: float | None) -> str:
 
 
 def _amounts(amounts: dict[int, int]) -> str:
-    lines = [f"{_device(device)} {format_size(nbytes)}" for device, nbytes in amounts.items()]
+    lines = [f"{device}: {format_size(nbytes)}" for device, nbytes in amounts.items()]
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "\n".join(lines[:_SHOWN] + more) or "-"
 

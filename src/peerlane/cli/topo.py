@@ -236,7 +236,7 @@ def _table(
 
 def _wrapped(text: str, width: int, indent: int) -> list[str]:
     after = " " * indent
-    return textwrap.wrap(text, width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(text, width, subsequent_indent=after, break_on_hyphens=False)
 
 
 def _line(console: Console, cells: Sequence[str], widths: Sequence[int], style: str = "") -> None:

@@ -163,7 +163,10 @@ def test_bench_copy_writes_every_promised_figure(tmp_path: Path, capsys: pytest.
     torch_there = any(contender == "torch copy_" for _, contender in measured)
     assert torch_there or [skip["case"] for skip in result["skipped"]] == ["rival torch"]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "1 rounds are too few to quote" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "1 round is too few to quote" in shown
+    assert shown.splitlines()[-1] == result["verdict"]
+    assert result["verdict"].startswith("bars: ") and result["verdict"].count("1") == 1
 
 
 def test_bench_without_native_module_exits_2_and_says_how_to_install(

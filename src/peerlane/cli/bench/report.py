@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from peerlane.cli.bench.bars import PEERLANE, judged
 from peerlane.cli.bench.builds import Comparison
 from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
 from peerlane.cli.bench.rival_processes import RIVALS
+from peerlane.cli.outputs import note, table
 from peerlane.errors import InvalidValue
 from peerlane.support.sizes import format_size
 
@@ -24,9 +26,8 @@ _COLOURS = {"goal": "green", "must": "yellow", "missed": "bold red"}
 
 def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console: Console) -> None:
     """Print the bars, each figure, and the skipped cases."""
-    bars = Table(title="bars")
-    for heading in ("bar", "case", "contender", "ratio", "must", "goal", "met"):
-        bars.add_column(heading)
+    bars = table("bar", "case", "contender", "ratio", "must", "goal", "met")
+    bars.title = "bars"
     for bar, figure in judged(figures):
         sign = ">=" if figure.kind == SPEED else "<="
         met = bar.met(figure)
@@ -41,15 +42,18 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
         )
     if bars.row_count:
         console.print(bars)
-    every = Table(title=f"figures: median of {rounds} rounds, then the least and the greatest")
-    for heading in ("case", "contender", "reference", "ratio", "", "rounds", "one takes"):
-        every.add_column(heading)
+        console.print()
+    every = table("case, and contender", "ratio", "", "rounds", "one takes")
+    every.title = f"figures: median of {rounds} rounds, then the least and the greatest"
     among_rivals, others = _split(figures)
+    case = ""
     for figure in others:
+        heading = f"{figure.case}, of {figure.reference}"
+        if heading != case:
+            every.add_row(Text(heading, style="bold"))
+            case = heading
         every.add_row(
-            figure.case,
-            figure.contender,
-            figure.reference,
+            f"  {figure.contender}",
             f"{_ratio(figure, figure.ratio)} {figure.kind}",
             figure.standing,
             f"{_ratio(figure, figure.low)} to {_ratio(figure, figure.high)}",
@@ -57,14 +61,31 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
         )
     if every.row_count:
         console.print(every)
+        console.print()
     if among_rivals:
         console.print(_rivals_table(among_rivals))
-    console.print(
+    note(
+        console,
         "speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
         f"share: of what there is or may be used, less is better; a tie is within {TIE:.0%}",
-        soft_wrap=True,
     )
     _draw_skips(skips, rounds, console)
+    if said := verdict(figures):
+        note(console, said, style="bold")
+
+
+def verdict(figures: Sequence[Figure]) -> str:
+    """Return one sentence about the bars of what was measured; empty if it has none."""
+    met = Counter(bar.met(figure) for bar, figure in judged(figures))
+    if not met:
+        return ""
+    missed = ", ".join(
+        dict.fromkeys(bar.id for bar, figure in judged(figures) if bar.met(figure) == "missed")
+    )
+    return (
+        f"bars: {met['goal']} at the goal, {met['must']} within what is asked, {met['missed']} missed"
+        f"{f': {missed}' if missed else ''}"
+    )
 
 
 def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> dict[str, object]:
@@ -83,6 +104,7 @@ def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> di
             }
             for bar, figure in judged(figures)
         ],
+        "verdict": verdict(figures) or None,
         "figures": [{**dataclasses.asdict(figure), "standing": figure.standing} for figure in figures],
         "skipped": [dataclasses.asdict(skip) for skip in skips],
         "rounds": rounds,
@@ -94,11 +116,10 @@ def draw_comparisons(
     found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str], console: Console
 ) -> None:
     """Print the cases of both builds, those in which this build is slower, and the skipped ones."""
-    table = Table(title=f"time of this build / time of the other: median of {rounds} rounds")
-    for heading in ("case", "ratio", "rounds", "bound", "", "one takes", "other"):
-        table.add_column(heading)
+    shown = table("case", "ratio", "rounds", "bound", "", "one takes", "other")
+    shown.title = f"time of this build / time of the other: median of {rounds} rounds"
     for each in found:
-        table.add_row(
+        shown.add_row(
             each.case,
             f"{each.ratio:.2f}",
             f"{each.low:.2f} to {each.high:.2f}",
@@ -107,10 +128,10 @@ def draw_comparisons(
             _duration(each.seconds),
             _duration(each.other_seconds),
         )
-    console.print(table)
+    console.print(shown)
     for name, where in builds.items():
-        console.print(f"{name}: {where}", soft_wrap=True)
-    console.print("bound: what 95 % of the rounds of a build against itself stay within", soft_wrap=True)
+        note(console, f"{name}: {where}")
+    note(console, "bound: what 95 % of the rounds of a build against itself stay within")
     _draw_skips(skips, rounds, console)
     slower = [each.case for each in found if each.is_slower]
     verdict = (
@@ -118,7 +139,7 @@ def draw_comparisons(
         if slower
         else "not slower beyond the bound in any case"
     )
-    console.print(verdict, soft_wrap=True)
+    note(console, verdict)
 
 
 def comparisons_as_json(
@@ -161,9 +182,12 @@ def plot(figures: Sequence[Figure], path: str) -> None:
 
 def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
     if rounds < _ENOUGH_ROUNDS:
-        console.print(f"{rounds} rounds are too few to quote; take {_ENOUGH_ROUNDS} or more", soft_wrap=True)
+        note(
+            console,
+            f"{rounds} round{'s are' if rounds > 1 else ' is'} too few to quote; take {_ENOUGH_ROUNDS} or more",
+        )
     for skip in skips:
-        console.print(Text(f"skipped: {skip.case}: {skip.why}"), soft_wrap=True)
+        note(console, f"skipped: {skip.case}: {skip.why}")
 
 
 def _split(figures: Sequence[Figure]) -> tuple[list[Figure], list[Figure]]:
@@ -174,16 +198,15 @@ def _split(figures: Sequence[Figure]) -> tuple[list[Figure], list[Figure]]:
 
 def _rivals_table(figures: Sequence[Figure]) -> Table:
     names = [name for name in RIVALS if any(figure.reference == name for figure in figures)]
-    table = Table(title=f"{PEERLANE} against other libraries: how many times their speed")
-    for heading in ("case", "one takes", *names):
-        table.add_column(heading)
+    shown = table("case", "one takes", *names)
+    shown.title = f"{PEERLANE} against other libraries: how many times their speed"
     by_case: dict[str, dict[str, Figure]] = {}
     for figure in figures:
         by_case.setdefault(figure.case, {})[figure.reference] = figure
     for case, found in by_case.items():
         cells = [f"{each.ratio:.2f} {each.standing}" if (each := found.get(name)) else "-" for name in names]
-        table.add_row(case, _duration(next(iter(found.values())).seconds), *cells)
-    return table
+        shown.add_row(case, _duration(next(iter(found.values())).seconds), *cells)
+    return shown
 
 
 def _ratio(figure: Figure, value: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -104,9 +105,12 @@ def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
     """Run the program under many schedules; tell of the run that failed, or else of the last one."""
     with contextlib.ExitStack() as kept:
         told: Outcome | None = None
+        numbers = itertools.count(1)
 
         def fails(variables: Mapping[str, str]) -> bool:
             nonlocal told
+            if sys.stderr is not None and sys.stderr.isatty():
+                say(f"run {next(numbers):,} of at most {args.schedules:,}", sys.stderr)
             with contextlib.ExitStack() as run:
                 outcome = run.enter_context(_ran(args, wanted, variables))
                 if outcome.is_interrupted:

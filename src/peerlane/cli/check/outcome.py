@@ -14,6 +14,7 @@ from typing import Any
 from peerlane.checker import Checker
 from peerlane.cli.faults import Fate
 from peerlane.cli.launch import processes
+from peerlane.cli.outputs import show_progress
 from peerlane.diagnostics import event_log
 from peerlane.errors import Error, Fault
 
@@ -97,7 +98,10 @@ class Wanted:
                         checker.poll()
                     came.add(_pass_on(pid))
             code = os.waitstatus_to_exitcode(status)
-            yield Outcome(code if code >= 0 else 128 - code, checker.finish(), folder, bool(came & _ENDING))
+            with show_progress() as progress:
+                progress.add_task("peerlane check: reading the event logs", total=None)
+                report = checker.finish()
+            yield Outcome(code if code >= 0 else 128 - code, report, folder, bool(came & _ENDING))
 
 
 @contextmanager

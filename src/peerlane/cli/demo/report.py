@@ -8,15 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from peerlane.cli import machine
 from peerlane.cli.demo.concurrent import ONE_BY_ONE, Way
 from peerlane.cli.demo.job import ROUNDS, Arrival, Result
 from peerlane.cli.demo.ranks import Delivery
 from peerlane.cli.demo.workers import Sharing
-from peerlane.cli.outputs import printable
+from peerlane.cli.outputs import note, printable, table
 from peerlane.cli.weights_header import clipped
+from peerlane.support.sizes import UNITS
 
 _WAYS = "from pinned memory to all devices"
 
@@ -29,44 +29,39 @@ _NUMBERS = (
 def draw(result: Result, console: Console) -> None:
     """Print the tables, the reason of each staged route, and each tensor that did not arrive whole."""
     total = result.arrivals[0].nbytes
-    console.print(
-        Text(f"{printable(Path(result.source).name)}: {len(result.tensors):,} tensors, {total:,} bytes"),
-        soft_wrap=True,
-    )
-    console.print(Text(result.node.describe()), soft_wrap=True)
-    table = _table("device", "route", "bytes", "seconds", "GB/s", "x memcpy", "verified")
+    note(console, f"{printable(Path(result.source).name)}: {len(result.tensors):,} tensors, {total:,} bytes")
+    note(console, result.node.describe())
+    console.print()
+    shown = _table("device", "route", "bytes", "seconds", "GB/s", "x memcpy", "verified")
     for arrival in result.arrivals:
-        table.add_row(*_cells(arrival, len(result.tensors)))
-    console.print(table)
-    console.print(
+        shown.add_row(*_cells(arrival, len(result.tensors)))
+    console.print(shown)
+    note(
+        console,
         f"x memcpy: speed relative to one thread's memcpy of the same sizes, median of {ROUNDS} rounds",
-        soft_wrap=True,
     )
-    table = _table("way", "streams", "bytes", "seconds", "GB/s", f"x {ONE_BY_ONE}", "verified")
+    console.print()
+    shown = _table("way", "streams", "bytes", "seconds", "GB/s", f"x {ONE_BY_ONE}", "verified")
     for way in result.ways:
-        table.add_row(*_cells_of_way(way, len(result.tensors)))
-    console.print(table)
-    console.print(
-        f"{_WAYS}: without streams; on streams with a copy of each tensor; on streams with one launch of a copy "
-        "list for each destination; events order the streams",
-        soft_wrap=True,
+        shown.add_row(*_cells_of_way(way, len(result.tensors)))
+    console.print(shown)
+    note(
+        console,
+        f"{_WAYS}: without streams; on streams, a copy of each tensor; on streams, a copy list for each device",
     )
     if result.sharing is not None:
         _draw_sharing(result.sharing, len(result.tensors), console)
         _draw_deliveries(result.deliveries, len(result.tensors), console)
     for arrival in result.arrivals:
         if arrival.route.kind == "staged":
-            console.print(
-                Text(f"{arrival.device}: staged through the host: {arrival.route.reason}"), soft_wrap=True
-            )
+            note(console, f"{arrival.device}: staged through the host: {arrival.route.reason}")
+    console.print()
     for where, name in _mismatches(result):
         line = f"{where}: tensor {clipped(name)} differs from the file"
-        console.print(Text(line, style="bold red"), soft_wrap=True)
+        note(console, line, style="bold red")
     if result.timeline is not None and result.timeline.lost:
-        console.print(f"the timeline lacks its first {result.timeline.lost:,} operations", soft_wrap=True)
-    console.print(
-        Text(verdict(result), style="bold green" if result.is_verified else "bold red"), soft_wrap=True
-    )
+        note(console, f"the timeline lacks its first {result.timeline.lost:,} operations")
+    note(console, verdict(result), style="bold green" if result.is_verified else "bold red")
 
 
 def as_json(result: Result) -> dict[str, object]:
@@ -137,21 +132,18 @@ def verdict(result: Result) -> str:
 
 
 def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:
-    table = _table("process", "rights", "opened in", "resident", "its share", "private", "verified")
+    console.print()
+    shown = _table("process", "rights", "opened in", "resident", "its share", "private", "verified")
     for holder in sharing.holders:
         found = holder.residence
-        table.add_row(
+        shown.add_row(
             holder.name,
             holder.rights,
             "-" if holder.seconds is None else f"{holder.seconds * 1e3:.2f} ms",
-            *(
-                ["-"] * 3
-                if found is None
-                else [f"{found.resident:,}", f"{found.share:,}", f"{found.private:,}"]
-            ),
+            *(["-"] * 3 if found is None else [_mib(found.resident), _mib(found.share), _mib(found.private)]),
             "-" if holder.seconds is None else _verdict(len(holder.mismatched), tensors),
         )
-    console.print(table)
+    console.print(shown)
     count = len(sharing.holders)
     if sharing.resident is None:
         line = "the resident memory is not known: this system does not count shared pages (smaps)"
@@ -161,22 +153,21 @@ def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:
             f"resident: {count} processes share {sharing.resident:,} bytes of weights in all, of {sharing.nbytes:,} "
             f"allocated: {copies}"
         )
-    console.print(Text(line, style="" if sharing.is_one_copy else "bold red"), soft_wrap=True)
+    note(console, line, style="" if sharing.is_one_copy else "bold red")
     seeing = sum(not names for names in sharing.unseen.values())
-    console.print(
-        Text(
-            f"{sharing.holders[1].name} wrote tensor {clipped(sharing.written)} back with every bit inverted: "
-            f"{seeing} of {count} processes see it"
-        ),
-        soft_wrap=True,
+    note(
+        console,
+        f"{sharing.holders[1].name} wrote tensor {clipped(sharing.written)} back with every bit inverted: "
+        f"{seeing} of {count} processes see it",
     )
 
 
 def _draw_deliveries(deliveries: Sequence[Delivery], tensors: int, console: Console) -> None:
-    table = _table("over channels", "ranks", "bytes", "seconds", "GB/s", "x memcpy", "verified")
+    console.print()
+    shown = _table("over channels", "ranks", "bytes", "seconds", "GB/s", "x memcpy", "verified")
     for each in deliveries:
         wrong = sum(map(len, each.mismatched.values()))
-        table.add_row(
+        shown.add_row(
             each.name,
             str(each.ranks),
             f"{each.nbytes:,}",
@@ -185,12 +176,11 @@ def _draw_deliveries(deliveries: Sequence[Delivery], tensors: int, console: Cons
             f"{each.ratio:.2f}",
             _verdict(wrong, tensors * len(each.mismatched)),
         )
-    console.print(table)
-    console.print(
-        "over channels: each process gets its own copy, by a broadcast of the owner's weights or by an all-gather of "
-        "a part from each process; bytes: received from other processes, by all together; x memcpy: speed relative "
-        "to one thread's memcpy of as many bytes",
-        soft_wrap=True,
+    console.print(shown)
+    note(
+        console,
+        "each process gets its own copy: by a broadcast of the owner's weights, then by an all-gather of a part from "
+        "each; bytes: received by all together",
     )
 
 
@@ -219,10 +209,7 @@ def _sharing_as_json(sharing: Sharing) -> dict[str, object]:
 
 
 def _table(*headings: str) -> Table:
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
-    return table
+    return table(*headings, numbers=_NUMBERS)
 
 
 def _mismatches(result: Result) -> Iterator[tuple[str, str]]:
@@ -244,6 +231,10 @@ def _mismatches(result: Result) -> Iterator[tuple[str, str]]:
         for process, names in each.mismatched.items():
             for name in names:
                 yield f"{process}, after the {each.name}", name
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / UNITS['MiB']:,.1f} MiB"
 
 
 def _verdict(wrong: int, tensors: int) -> str:

@@ -33,6 +33,7 @@ from .losses import Losses
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 from .ranks_here import QUIET_SECONDS, End, Machine, RanksHere
 
+TELL_SECONDS = 2.0  # a terminal is told for which machines launch waits
 SETTLE_SECONDS = 0.5  # for processes that end by themselves after their rank
 FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
 LEAVE_SECONDS = 2.0  # for the commands of other machines, once nothing is left there
@@ -180,6 +181,7 @@ class Supervisor:
         self._machines: list[Machine] = []
         self._hosts: list[Host] = []
         self._have_begun = False
+        self._tells_at = float("inf")  # when to say for which machines it waits
         self._lost_lines: deque[tuple[str, str]] = deque()  # machines whose lines are lost, and why
         self._culprit: _Failed | None = None
         self._losses: Losses[tuple[str, int]] = Losses()  # by machine and pid
@@ -266,6 +268,8 @@ class Supervisor:
         return {host: fork_part(close) for host in hosts.counts if is_here(host)}
 
     def _start_hosts(self, hosts: Hosts, started: dict[str, tuple[processes.Started, int]]) -> None:
+        if os.isatty(STDERR):
+            self._tells_at = time.monotonic() + TELL_SECONDS
         first = 0
         for name, count in hosts.counts.items():
             try:
@@ -440,6 +444,10 @@ class Supervisor:
         for machine in self._machines:
             machine.advance()
         now = time.monotonic()
+        if now >= self._tells_at and not self._have_begun and self._kill_at is None:
+            self._tells_at = float("inf")
+            late = [host.name for host in self._hosts if not host.is_prepared]
+            self._say(f"waiting for {', '.join(late)}")
         if self._failed and self._culprit is None and now >= self._named_at:
             self._look_for_culprit()
         if self._writer.error is not None and self._kill_at is None:
@@ -551,6 +559,8 @@ class Supervisor:
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
         due += [machine.due() for machine in self._machines]
+        if not self._have_begun and now < self._tells_at < float("inf"):
+            due.append(self._tells_at)
         if self._failed and self._culprit is None:
             due.append(self._named_at)
         if self._kill_at is not None and self._has_processes:
