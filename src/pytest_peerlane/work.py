@@ -17,7 +17,7 @@ from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
 from peerlane.dialects import vendor_is_there
 from peerlane.errors import Error, VendorModule
-from peerlane.support.spelling import close_names
+from peerlane.support.spelling import did_you_mean
 from peerlane.testing import checked
 from peerlane.testing.fresh_node import FreshNode, Left
 from peerlane.testing.leaks import describe
@@ -89,7 +89,9 @@ def _number(key: str, text: str | None) -> object:
 def _fate(config: pytest.Config, marked: object) -> str:
     found = marked or config.getoption("peerlane_leaks") or config.getini("peerlane_leaks") or "fail"
     if found not in _FATES:
-        raise pytest.UsageError(f"peerlane: leaks is {found!r}; valid are {', '.join(_FATES)}")
+        raise pytest.UsageError(
+            f"peerlane: leaks is {found!r}{did_you_mean(found, _FATES)}; valid are {', '.join(_FATES)}"
+        )
     return str(found)
 
 
@@ -205,11 +207,10 @@ class Work:
             unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
             if unknown or marker.args:
                 wrong = (*unknown, *map(repr, marker.args))[0]
-                close = close_names(wrong[:-1], _SETTINGS) if unknown else []
-                meant = f" (did you mean {close[0]}=?)" if close else ""
+                close = did_you_mean(unknown[0].removesuffix("="), _SETTINGS) if unknown else ""
                 raise pytest.UsageError(
-                    f"@pytest.mark.peerlane: {wrong} is not a setting{meant}; write settings as devices=4, switch=2; "
-                    "valid: " + ", ".join(_SETTINGS)
+                    f"@pytest.mark.peerlane: {wrong} is not a setting{close}; write settings as devices=4, switch=2; "
+                    f"valid: {', '.join(_SETTINGS)}"
                 )
             given.update(marker.kwargs)
         fate = _fate(self._config, given.pop("leaks", None))

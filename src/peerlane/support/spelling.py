@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 _LONGEST = 100
 
 
-def close_names(name: str, names: Iterable[str]) -> list[str]:
+def close_names(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
     """Return similar names: in another case, with the words in another order, or with nearly the same letters."""
     from difflib import get_close_matches
 
@@ -19,7 +19,9 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
     same = [each for each in known if each.casefold() == name.casefold()]
     words = sorted(name.split("_"))
     return (
-        same or [each for each in known if sorted(each.split("_")) == words] or get_close_matches(name, known)
+        same
+        or [each for each in known if sorted(each.split("_")) == words]
+        or get_close_matches(name, known, cutoff=cutoff)
     )
 
 
@@ -32,5 +34,6 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
     """Return the end of an error's text about a word that is not in ``names``; empty if none is close."""
-    close = close_names(word, names) if isinstance(word, str) else []
+    # One name is told as what is meant, so it must be closer than the several of a module.
+    close = close_names(word, names, cutoff=0.7) if isinstance(word, str) else []
     return f"; did you mean {close[0]!r}?" if close else ""

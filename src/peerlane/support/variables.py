@@ -50,5 +50,5 @@ def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         if name.startswith(PREFIX) and name not in OF_USERS and name not in OF_PEERLANE:
             ends = [each.removeprefix(PREFIX) for each in OF_USERS]
-            for meant in close_names(name.removeprefix(PREFIX), ends)[:1]:
+            for meant in close_names(name.removeprefix(PREFIX), ends, cutoff=0.7)[:1]:
                 yield name, PREFIX + meant
