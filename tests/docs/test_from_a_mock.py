@@ -65,21 +65,12 @@ def test_mock_passes_the_mistake(page: str, tmp_path: Path) -> None:
 
 def test_peerlane_names_what_the_page_shows(page: str, tmp_path: Path) -> None:
     write(page, tmp_path)
-    done = run(tmp_path, "--peerlane-check", "test_on_peerlane.py")
+    [words] = re.findall(r"^`pytest (.*)` fails", page, re.MULTILINE)
+    done = run(tmp_path, *words.split())
     [shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     assert done.returncode == 1
     assert seen(shown) <= seen(done.stdout), done.stdout
-    assert len(seen(shown)) >= 3
-
-
-def test_nixl_page_schedule_lazy_fails_at_the_bytes(tmp_path: Path) -> None:
-    assert "`pytest --peerlane-schedule=lazy` fails at the bytes each time" in PAGES["nixl"].replace(
-        "\n", " "
-    )
-    write(PAGES["nixl"], tmp_path)
-    done = run(tmp_path, "--peerlane-schedule=lazy", "test_on_peerlane.py")
-    assert done.returncode == 1
-    assert ">       assert (target.view() == 7).all()" in done.stdout
+    assert len(seen(shown)) >= 2
 
 
 def test_repair_passes_check_and_schedules(page: str, tmp_path: Path) -> None:
