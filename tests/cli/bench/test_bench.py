@@ -432,3 +432,16 @@ def test_bench_check_beside_a_log_is_skipped(node: Node, monkeypatch: pytest.Mon
         [],
         [measure.Skip("an event log", "this process writes one already")],
     )
+
+
+def test_bench_start_compares_fresh_processes(tmp_path: Path) -> None:
+    assert run("start", "--rounds", 1, "--json", tmp_path / "out.json") == 0
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert [(each["id"], each["reference"]) for each in result["bars"]] == [
+        ("start", "import numpy"),
+        ("start", "0.1 s"),
+    ]
+    figures = {each["contender"]: each for each in result["figures"]}
+    assert len(figures) == 3
+    # NumPy takes five times as long, so that no load of the machine turns this round.
+    assert 0 < figures["peerlane"]["ratio"] < 1

@@ -44,6 +44,7 @@ _SUBJECTS = (
     "share",
     "lookup",
     "scale",
+    "start",
     "wait",
     "channel",
     "collective",
@@ -147,6 +148,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
         overlaps,
         scale,
         shares,
+        starts,
         submissions,
         waits,
     )
@@ -164,6 +166,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "share": lambda: shares.measure(plan, devices, NODE),
             "lookup": lambda: lookups.measure(plan, NODE),
             "scale": lambda: scale.measure(plan),
+            "start": lambda: starts.measure(plan),
             "wait": lambda: waits.measure(plan, devices),
             "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),
             "collective": lambda: collectives.measure(plan.sized(collectives.DEFAULT_SIZES), devices, NODE),

@@ -27,6 +27,12 @@ NOTHING_DROPPED = "events that are written and analysed at once"
 ANALYSIS_EVENTS = 10_000_000
 TCP, BETWEEN_MACHINES = "tcp", "between machines"
 RATE, MILLION = "8-byte writes issued from Python", "a million a second"
+START, NUMPY, PEERLANE_FIRST_LOOK = (
+    "import in a fresh process",
+    "import numpy",
+    "peerlane, and its first look",
+)
+RUN, OVER_PYTHON, TENTH = "peerlane run -c pass", "processor time over python -c pass", "0.1 s"
 #: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
 
@@ -106,6 +112,8 @@ BARS = (
     Bar("P10", "look-up among 1,000,000", PEERLANE_INSIDE, 3.0, 2.0),
     Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", RESIDENT, 1.0, 1.0),
     Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", THREADS, 1.0, 1.0),
+    Bar("start", START, PEERLANE, 1.5, 1.0),
+    Bar("start", RUN, OVER_PYTHON, 1.0, 0.7),
     Bar("wait", "idle wait of 1 s", PEERLANE, 0.01, 0.01),
     Bar("wait", "idle wait of 1 s", PEERLANE_WORD, 0.01, 0.01),
     *(
