@@ -42,8 +42,9 @@ def save_ratios(path: str, series: Mapping[str, Series], title: str) -> None:
     axes.set_xticks(ticks, [format_size(size) for size in ticks])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    axes.set(xlabel="bytes of a copy", ylabel="speed, of the reference's of that size", title=title)
-    figure.legend(loc="outside right upper")
+    axes.set(xlabel="bytes of a copy", ylabel="speed, of the reference's of that size")
+    figure.suptitle(title, fontsize="medium")
+    figure.legend(loc="outside right center")
     _save(figure, path)
 
 

@@ -172,11 +172,11 @@ def plot(figures: Sequence[Figure], path: str) -> None:
         raise InvalidValue(
             "--plot: every copy was skipped, so there is nothing to draw; give smaller --sizes"
         )
-    named = "; ".join(
-        f"{format_size(min(sizes))} to {format_size(max(sizes))}: {name}"
+    named = (
+        f"{' to '.join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))}: {name}"
         for name, sizes in sorted(references.items(), key=lambda each: min(each[1]))
     )
-    title = f"copies: median, least and greatest of the rounds\n1 is the reference ({named})"
+    title = "\n".join(["copies: median, least and greatest of the rounds; 1 is the reference", *named])
     plots.save_ratios(path, series, title)
 
 
