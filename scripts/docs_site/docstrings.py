@@ -11,6 +11,7 @@ import griffe
 _PAGES = Path(__file__).parents[2] / "docs" / "api"
 _ROLE = re.compile(r":(?:meth|class|func|mod|attr|exc|data):`(~?)([^`]+)`")
 _ATTRIBUTES = re.compile(r"\n\nAttributes\n-{10}\n(.*?)(?=\n\n|\Z)", re.DOTALL)
+_COMMENT = re.compile(r"#: (.+)$")
 _DIRECTIVE = re.compile(r"^::: (peerlane\.[\w.]+)$", re.MULTILINE)
 
 
@@ -37,6 +38,13 @@ class Docstrings(griffe.Extension):
             attribute.labels |= {"property"}
             func.parent.set_member(func.name, attribute)
             self._link(attribute)
+
+    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        """Take the comment behind a member of an enumeration, ``#: what it means``, for its docstring."""
+        if attr.docstring is None and attr.lineno is not None and isinstance(attr.filepath, Path):
+            comment = _COMMENT.search(attr.lines_collection[attr.filepath][attr.lineno - 1])
+            if comment is not None:
+                attr.docstring = griffe.Docstring(comment[1].replace("``", "`") + ".", parent=attr)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Show how programs make objects of a class, and what has a docstring of its own only once."""
