@@ -44,7 +44,8 @@ class Docstrings(griffe.Extension):
         if attr.docstring is None and attr.lineno is not None and isinstance(attr.filepath, Path):
             comment = _COMMENT.search(attr.lines_collection[attr.filepath][attr.lineno - 1])
             if comment is not None:
-                attr.docstring = griffe.Docstring(comment[1].replace("``", "`") + ".", parent=attr)
+                text = f"{comment[1][0].upper()}{comment[1][1:]}.".replace("``", "`")
+                attr.docstring = griffe.Docstring(text, parent=attr)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Show how programs make objects of a class, and what has a docstring of its own only once."""
