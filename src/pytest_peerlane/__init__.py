@@ -1,6 +1,6 @@
 """The pytest plugin of peerlane; ``docs/guides/ci-without-devices.md`` says how to use it.
 
-It is a small package outside ``peerlane``, because pytest imports it at each start and ``peerlane`` imports NumPy.
+It is a small package outside ``peerlane``, because pytest imports it at each start.
 The first test that uses one of its fixtures imports the rest, ``pytest_peerlane.work``.
 """
 
