@@ -172,6 +172,12 @@ class AddressRange:
     def access(self, device: DeviceBase, at: int = 0) -> str:
         """Return the rights of a device at an offset: ``"none"``, ``"r"`` or ``"rw"``.
 
+        Parameters
+        ----------
+        device : Device
+        at : int
+            The offset in the range, in bytes.
+
         Raises
         ------
         BadAddress
@@ -183,6 +189,11 @@ class AddressRange:
     @owed
     def grow(self, nbytes: int) -> None:
         """Reserve more addresses behind the present ones, to ``nbytes`` in all; nothing moves.
+
+        Parameters
+        ----------
+        nbytes : int
+            The size of the whole range from now on, in bytes.
 
         Raises
         ------

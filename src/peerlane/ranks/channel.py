@@ -146,7 +146,7 @@ class Channel:
         stream: Stream | None = None,
         nonblocking: bool = False,
     ) -> None:
-        """Write all of ``src`` into the peer's memory.
+        """Write all of ``src`` into the peer's memory; complete on return, or queued on a stream.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class Channel:
         stream: Stream | None = None,
         nonblocking: bool = False,
     ) -> None:
-        """Read bytes of the peer's memory into all of ``dst``.
+        """Read bytes of the peer's memory into all of ``dst``; complete on return, or queued on a stream.
 
         Parameters and errors are those of :meth:`write`; ``dst`` must be writable.
         """

@@ -58,6 +58,7 @@ class FreshNode:
     config : NodeConfig
         The description, with the node's name.
     devices : tuple of Device
+        The devices of the node, as `peerlane.devices` gives them.
     lost : tuple of Living
         The objects in the node that this process was in before; they have ended with it.
 
