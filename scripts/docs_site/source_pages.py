@@ -1,6 +1,7 @@
 """Hooks of mkdocs: a link to a file of the repository outside of ``docs/`` leads to a page that shows this file.
 
-So the site needs no address of the repository, and a link to a file that is gone ends the build.
+So the site needs no address of the repository, and a link to a file that is gone ends the build.  A list may follow
+its paragraph without an empty line, as in the repository's own view.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(\]\()([^()\s#]+)(#[^()\s]*)?(\))")
+_ITEM = re.compile(r"(?:[*-]|\d+\.) ")
+_IN_LIST = re.compile(rf" |{_ITEM.pattern}")
 _LANGUAGES = {".py": "python", ".md": "markdown", ".toml": "toml", ".yml": "yaml", ".cpp": "cpp", ".h": "cpp"}
 
 
@@ -44,6 +47,18 @@ def relinked(place: str, page: str, text: str) -> str:
         return f"{found[1]}{link}{found[3] or ''}{found[4]}"
 
     return _LINK.sub(of_site, text)
+
+
+def with_lists(text: str) -> str:
+    """Return the text with an empty line between a paragraph and its list, which Markdown of Python needs."""
+    lines: list[str] = []
+    is_code = False
+    for line in text.split("\n"):
+        is_code ^= line.lstrip().startswith(("```", "~~~"))
+        if not is_code and _ITEM.match(line) and lines and lines[-1] and not _IN_LIST.match(lines[-1]):
+            lines.append("")
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def page_of(source: str) -> str:
@@ -92,4 +107,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let the links of a page lead to pages of the site."""
     uri = page.file.src_uri
     place = uri.removeprefix("source/") if uri.startswith("source/") else f"docs/{uri}"
-    return relinked(place, uri, markdown)
+    return with_lists(relinked(place, uri, markdown))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import peerlane
-from docs_site.source_pages import linked, relinked
+from docs_site.source_pages import linked, relinked, with_lists
 from helpers.browser import NEEDS_BROWSER, running
 from peerlane.testing.procs import run_python
 
@@ -109,6 +109,11 @@ def test_link_outside_of_docs_leads_to_page_of_source() -> None:
         "[a](../source/examples/kv_cache.py.md) [b](../errors.md#closed) [c](#here) [d](https://example.org/x.py)"
     )
     assert relinked("CHANGELOG.md", "source/CHANGELOG.md", "[a](docs/errors.md)") == "[a](../errors.md)"
+
+
+def test_list_behind_a_paragraph_is_a_list() -> None:
+    text = "these hold:\n* one\n  of it\n* two\n\n```\ncode\n* code\n```"
+    assert with_lists(text) == text.replace("hold:\n", "hold:\n\n")
 
 
 def test_reference_has_each_public_name_once() -> None:
