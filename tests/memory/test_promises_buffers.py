@@ -39,7 +39,8 @@ def test_as_buffer_of_mapped_file_refuses_write_and_cut_pages(node: Node, tmp_pa
             pl.raw.copy(pl.as_buffer(read_only).address, a.address, page)
         assert s.submitted == 0
         file.truncate(page)
-        cut = rf"byte {page:,} of it\. The file that is mapped there has no such page: it was truncated"
+        # Which byte of the second page is touched first is a matter of the C library.
+        cut = r"byte [4-8],\d{3} of it\. The file that is mapped there has no such page: it was truncated"
         for ends in ((a, shared), (shared, a)):
             with pytest.raises(pl.BadAddress, match=cut) as refused:
                 pl.copy(*ends)
