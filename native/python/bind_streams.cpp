@@ -214,10 +214,12 @@ static void bind_stream(nb::module_& m) {
             "notify"_a)
         .def(
             "_wait_notify",
-            [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
-                submit_holding(self, {.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns}, *notify.shared);
+            [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns, bool consumes) {
+                submit_holding(self,
+                               {.kind = OpKind::wait_notify, .width = consumes, .notify = notify.shared, .timeout_ns = timeout_ns},
+                               *notify.shared);
             },
-            "notify"_a, "timeout_ns"_a)
+            "notify"_a, "timeout_ns"_a, "consumes"_a = true, "`consumes`: else the record stays for another wait.")
         .def(
             "_callback",
             [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
@@ -302,13 +304,9 @@ static void bind_marks(nb::module_& m) {
         .def(
             "take",
             [](WaitSet& self) {
-                std::vector<uint64_t> tokens;
-                for (const WaitSet::Over& over : self.take()) {
-                    if (log::wanted()) [[unlikely]] log_sync(over.stream, over.sequence);
-                    tokens.push_back(over.token);
-                }
+                std::vector<uint64_t> over = self.take();
                 release_kept();
-                return tokens;
+                return over;
             },
             "The waits that are over, in the order in which they ended; they are not in the set any more.")
         .def(
@@ -320,6 +318,11 @@ static void bind_marks(nb::module_& m) {
             },
             nb::sig("def take_hopeless(self) -> list[tuple[int, typing.Any]]"),
             "The waits that no submitted operation would end, each with an exception; they are not in the set any more.")
+        .def_static(
+            "log_over", [](uint64_t stream, uint64_t sequence) {
+                if (log::wanted()) [[unlikely]] log_sync(stream, sequence);
+            },
+            "stream"_a, "sequence"_a, "The task that waited goes on, and the calling thread with it.")
         .def_static("is_help_needed", [] { return scheduler().schedule() == Schedule::seeded; },
                     "Whether operations run only in the threads that wait: then call `help` while something waits.")
         .def_static("help", [] {

@@ -56,7 +56,7 @@ class CallbackQueue;
 struct Op {
     OpKind kind = OpKind::copy;
     bool direct = false;            // refuse instead of staging
-    uint8_t width = 1;              // fill, values: bytes of an element
+    uint8_t width = 1;              // fill, values: bytes of an element; wait_notify: 0 consumes nothing
     Logged logged = Logged::no;
     uint32_t phase = 0;             // of the stream's group
     union {

@@ -360,14 +360,20 @@ void Scheduler::start_notify(Stream& stream, Op& op) {
 
 void Scheduler::start_wait_notify(Stream& stream, Op& op) {
     std::optional<uint32_t> other;
-    uint64_t number;
-    while ((number = op.notify->consume(other)) == 0)
+    uint64_t number = 0;
+    const bool consumes = op.width != 0;
+    while (consumes ? (number = op.notify->consume(other)) == 0 : !op.notify->is_recorded())
         if (!op.notify->announce()) {
             if (op.logged == Logged::when_it_runs) op.logged = log_access(stream, op, stream.head());
             park(stream, Park::notify, op.timeout_ns);
             return;
         }
-    if (op.logged != Logged::no) [[unlikely]] log_waited(stream, stream.head(), op, number);
+    if (op.logged != Logged::no) [[unlikely]] {
+        if (consumes)
+            log_waited(stream, stream.head(), op, number);
+        else
+            log_cancelled(stream, stream.head(), op);   // who consumes the record waits for it
+    }
     if (other) fail(stream, op, out_of_order(*op.notify, *other));
     if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
 }

@@ -276,11 +276,16 @@ struct InTurn {
 
 bool Scheduler::help_loop() {
     Heap::get().check_usable();
-    const InTurn in_turn;
+    const struct Turn {   // not a step: else the ranks would never be found to wait all
+        ~Turn() {
+            if (Turns::is_on()) [[unlikely]] Turns::regain();
+        }
+    } own_turn;
     Lock lock(mutex_);
     note_call();
     const auto until = Clock::now() + kHelp;
     const bool in_turns = Turns::is_on() && Turns::is_mine();
+    if (in_turns && !Turns::has_turn()) take_turn(lock, Turns::await_turn, until);
     if (in_turns) look_at_lines();
     const bool seeded = schedule() == Schedule::seeded;
     Stream* const help = seeded ? choose(false) : workers_ == 0 ? find_able() : nullptr;

@@ -60,6 +60,7 @@ bool WaitSet::add_locked(uint64_t token, const StreamPtr& stream, uint64_t seque
     }
     all_.note_call();
     all_.demand(*stream, sequence);
+    if (all_.schedule() == Schedule::seeded && all_.able_.size() != 0) ring();   // the loop is to run what can run
     return true;
 }
 
@@ -99,21 +100,18 @@ void WaitSet::ring() {
     (void)!write(fd_, &one, sizeof one);
 }
 
-std::vector<WaitSet::Over> WaitSet::take() {
-    std::vector<Over> found;
+std::vector<uint64_t> WaitSet::take() {
+    std::vector<uint64_t> found;
     std::vector<StreamPtr> gone;
     const Scheduler::Lock lock(all_.mutex_);
-    found.reserve(over_.size());
     gone.reserve(over_.size());
     if (std::exchange(is_rung_, false)) {
         uint64_t rings;
         (void)!read(fd_, &rings, sizeof rings);
     }
-    for (const uint64_t token : over_) {
-        found.push_back({token, waits_.at(token).stream->id, waits_.at(token).sequence});
-        gone.push_back(extract(token));
-    }
-    over_.clear();
+    for (const uint64_t token : over_) gone.push_back(extract(token));
+    found = over_;
+    over_.clear();   // its room stays: who tells it of an operation cannot fail
     return found;
 }
 

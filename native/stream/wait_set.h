@@ -31,11 +31,8 @@ class WaitSet {
     bool add(uint64_t token, const Mark& mark);
     void remove(uint64_t token);
 
-    struct Over {
-        uint64_t token, stream, sequence;
-    };
     // The waits that are over, in the order in which they ended; the descriptor is not readable any more.
-    std::vector<Over> take();
+    std::vector<uint64_t> take();
     // The waits that no submitted operation would end, with the reason of each; they end here.
     std::vector<std::pair<uint64_t, Refusal>> take_hopeless();
 

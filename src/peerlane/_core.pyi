@@ -652,6 +652,10 @@ class WaitSet:
         """
 
     @staticmethod
+    def log_over(stream: int, sequence: int) -> None:
+        """The task that waited goes on, and the calling thread with it."""
+
+    @staticmethod
     def is_help_needed() -> bool:
         """
         Whether operations run only in the threads that wait: then call `help` while something waits.
@@ -732,7 +736,8 @@ class Stream:
 
     def _record_notify(self, notify: Notify) -> None: ...
 
-    def _wait_notify(self, notify: Notify, timeout_ns: int) -> None: ...
+    def _wait_notify(self, notify: Notify, timeout_ns: int, consumes: bool = True) -> None:
+        """`consumes`: else the record stays for another wait."""
 
     def _callback(self, queue: CallbackQueue, token: int) -> None: ...
 

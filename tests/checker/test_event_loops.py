@@ -11,7 +11,9 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 PROGRAM = TESTS / "checker" / "programs" / "loops.py"
 
 
-@pytest.mark.parametrize("way", ["threadsafe", "queue", "to_thread", "executor", "coroutine", "awaits"])
+@pytest.mark.parametrize(
+    "way", ["threadsafe", "queue", "to_thread", "executor", "coroutine", "awaits", "trio"]
+)
 def test_loop_that_is_told_comes_after_what_the_thread_did(way: str) -> None:
     done = checked_program(PROGRAM, way)
     assert (done.code, told(done.findings)) == (0, ""), done.output

@@ -32,17 +32,14 @@ void waits_are_told_once_in_the_order_in_which_they_end() {
     CHECK(set.add(1, *first) && set.add(2, *second) && set.add(3, *mark) && set.add(4, *first));
     set.remove(4);
     set.remove(5);
-    CHECK(!is_readable(set, 0) && set.take().empty());
+    CHECK(set.take().empty() && !is_readable(set, 0));
     engine().notify_recorded(*gates[1]);
     finish(*second);
     CHECK(is_readable(set, 0));
     std::set<uint64_t> over;
-    for (const WaitSet::Over& each : set.take()) {
-        CHECK(each.stream == second->id && each.sequence == 2);
-        over.insert(each.token);
-    }
+    for (const uint64_t token : set.take()) over.insert(token);
     CHECK((over == std::set<uint64_t>{2, 3}));
-    CHECK(!is_readable(set, 0) && set.take().empty());
+    CHECK(set.take().empty() && !is_readable(set, 0));
     CHECK(!set.add(6, *second) && !set.add(7, *mark));
     engine().notify_recorded(*gates[0]);
     help();
@@ -89,16 +86,16 @@ void sets_that_come_and_go_in_threads(std::mt19937_64& random) {
             for (int round = 0; round < scaled(150, 3000); ++round) {
                 WaitSet set;
                 std::set<uint64_t> waits;
-                for (uint64_t token = 0; token < 24; ++token) {
+                for (uint64_t number = 0; number < 24; ++number) {
                     Stream& one = *all[mine() % kStreams];
                     await(one, gate);
-                    if (set.add(token, one)) waits.insert(token);
+                    if (set.add(number, one)) waits.insert(number);
                     engine().notify_recorded(*gate);
                     if (mine() % 4 != 0) continue;
                     const uint64_t gone = mine() % 24;
                     set.remove(gone);
                     waits.erase(gone);
-                    for (const WaitSet::Over& over : set.take()) CHECK(waits.erase(over.token) == 1);
+                    for (const uint64_t token : set.take()) CHECK(waits.erase(token) == 1);
                     set.take_hopeless();
                 }
                 if (mine() % 2) continue;
@@ -107,7 +104,7 @@ void sets_that_come_and_go_in_threads(std::mt19937_64& random) {
                     CHECK(Clock::now() < until);
                     help();
                     is_readable(set, 100);
-                    for (const WaitSet::Over& over : set.take()) CHECK(waits.erase(over.token) == 1);
+                    for (const uint64_t token : set.take()) CHECK(waits.erase(token) == 1);
                 }
             }
         });

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -84,6 +83,86 @@ def test_notified_cancelled_consumes_nothing(alone: pl.Channel, run: Callable[..
     run(work)
 
 
+def test_notified_by_two_tasks_gives_a_record_to_each(
+    node: Callable[..., object], run: Callable[..., None]
+) -> None:
+    node("devices=2")
+    group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096, notifies="fifo")
+    channel, ended = group.channel(0, notifies=1), []
+
+    async def waits(number: int) -> None:
+        await channel.notified(0, timeout=SECONDS)
+        ended.append(number)
+
+    async def work() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(2):
+                tasks.start_soon(waits, number)
+            await anyio.wait_all_tasks_blocked()
+            channel.notify(0)
+            while not ended:
+                await anyio.sleep(0)
+            for _ in range(20):
+                await anyio.sleep(0)
+            assert len(ended) == 1
+            channel.notify(0)
+        assert sorted(ended) == [0, 1]
+
+    run(work)
+
+
+def test_channel_closed_meanwhile_ends_its_waits_as_closed(
+    alone: pl.Channel, run: Callable[..., None]
+) -> None:
+    other = alone.group.channel(0, notifies=1)
+    refused: list[str] = []
+
+    def waits(call: Callable[[], object]) -> None:
+        with pytest.raises(pl.Closed) as closed:
+            call()
+        refused.append(str(closed.value.call))
+
+    thread = threading.Thread(target=waits, args=(lambda: other.wait(0),))
+    thread.start()
+
+    async def work() -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def waits_too() -> None:
+                with pytest.raises(pl.Closed, match=r"Channel\.notified"):
+                    await alone.notified(0)
+
+            tasks.start_soon(waits_too)
+            await anyio.wait_all_tasks_blocked()
+            alone.close()
+
+    run(work)
+    deadline = time.monotonic() + SECONDS
+    while not other._waiting:
+        assert time.monotonic() < deadline
+    other.close()
+    thread.join(SECONDS)
+    assert refused == ["Channel.wait"]
+
+
+def test_notified_waiting_lets_a_strict_notify_be_recorded_once(alone: pl.Channel) -> None:
+    group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096, notifies="strict", name="strict")
+    channel = group.channel(0, notifies=1)
+
+    async def work() -> None:
+        task = asyncio.ensure_future(channel.notified(0))
+        await asyncio.sleep(0)
+        channel.notify(0)
+        with pytest.raises(pl.Busy, match="strict"):
+            channel.notify(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        channel.wait(0, timeout=SECONDS)
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
 def test_notified_cancelled_after_the_record_came_leaves_the_record(
     node: Callable[..., object], kind: str
@@ -92,19 +171,15 @@ def test_notified_cancelled_after_the_record_came_leaves_the_record(
     group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096, notifies=kind)
     channel = group.channel(0, notifies=1)
 
-    (line,) = channel._incoming
-
     async def work() -> None:
         for _ in range(50):
-            task, consumed = asyncio.ensure_future(channel.notified(0)), line.consumed
+            task = asyncio.ensure_future(channel.notified(0))
             await asyncio.sleep(0)
+            (waiter,) = channel._waiting
             channel.notify(0)
-            if not os.environ.get("PEERLANE_SCHEDULE", "").startswith(
-                "seeded"
-            ):  # there the loop runs the wait
-                deadline = time.monotonic() + SECONDS
-                while line.consumed == consumed:  # consumed, and the loop has not heard of it
-                    assert time.monotonic() < deadline
+            deadline = time.monotonic() + SECONDS
+            while not waiter.is_done:  # the wait is over, and the loop has not heard of it
+                assert time.monotonic() < deadline
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -22,6 +22,7 @@ from peerlane.errors import Fault
 pytestmark = pytest.mark.timeout(60)
 
 SECONDS = 30.0
+LOOK_SECONDS = 0.3
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -184,9 +185,11 @@ def test_await_outside_of_an_event_loop_raises_runtime_error(node: Node) -> None
     d0, _ = node()
     with d0.create_stream() as s:
         gate = parked(s)
-        with pytest.raises(RuntimeError, match="no running event loop"):
+        with pytest.raises(
+            RuntimeError, match=r"no event loop runs in this thread; .* or wait with stream\.sync\(\)"
+        ):
             next(s.__await__())
-        with pytest.raises(RuntimeError, match="no running event loop"):
+        with pytest.raises(RuntimeError, match=r"or wait with event\.sync\(\)"):
             next(s.record().__await__())
         gate.record()
 
@@ -230,6 +233,68 @@ def test_await_of_streams_that_wait_for_one_another_raises_deadlock(
     run(work)
     for each in (s, t):
         each.abort(close=True)
+
+
+def test_await_in_vain_raises_deadlock_as_soon_while_another_task_waits_for_long(
+    node: Node, run: Callable[[Work], None]
+) -> None:
+    d0, _ = node()
+    long, s, t = (d0.create_stream() for _ in range(3))
+
+    async def work() -> None:
+        gates = parked(long), d0.create_notify()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(of(long))
+            await anyio.sleep(1)  # the looks have become rare
+            s.wait(gates[1])
+            t.wait(s.record())
+            t.notify(gates[1])
+            start = time.monotonic()
+            with pytest.raises(pl.Deadlock):
+                await t
+            assert time.monotonic() - start < 5 * LOOK_SECONDS
+            gates[0].record()
+
+    run(work)
+    for each in (long, s, t):
+        each.abort(close=True)
+
+
+def test_await_cancelled_in_the_turn_in_which_its_stream_ends_leaves_nothing(
+    node: Node, run: Callable[[Work], None]
+) -> None:
+    d0, _ = node()
+    with d0.create_stream() as s:
+
+        async def work() -> None:
+            for _ in range(50):
+                gate = parked(s)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(of(s))
+                    await anyio.wait_all_tasks_blocked()
+                    gate.record()
+                    deadline = time.monotonic() + SECONDS
+                    while not s.is_done:  # the loop's descriptor is readable now
+                        assert time.monotonic() < deadline
+                    await anyio.sleep(0)
+                    tasks.cancel_scope.cancel()
+            await s
+
+        run(work)
+
+
+def test_await_under_seeded_does_not_wait_for_a_look(node: Node, run: Callable[[Work], None]) -> None:
+    d0, _ = node()
+    with d0.create_stream() as s, d0.allocate(8) as a:
+
+        async def work() -> None:
+            start = time.monotonic()
+            for _ in range(40):
+                a.fill(1, stream=s)
+                await s
+            assert time.monotonic() - start < 20 * LOOK_SECONDS
+
+        run(work)
 
 
 def test_await_cancelled_leaves_the_stream_as_it_was(node: Node, run: Callable[[Work], None]) -> None:

@@ -82,6 +82,7 @@ class RLock(Lock):
     """The same of a lock that its holder can take again."""
 
     __slots__ = ()
+    __module__ = "_thread"  # trio refuses locks of another module
 
     _make: Any = staticmethod(threading.RLock)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -15,6 +16,7 @@ from peerlane.errors import (
     BadAddress,
     BadArgument,
     Busy,
+    Cancelled,
     ChannelWait,
     Closed,
     Error,
@@ -30,7 +32,7 @@ from peerlane.ranks.arguments import as_number
 from peerlane.ranks.lending import WINDOW
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, checked_stream
-from peerlane.support.timeouts import checked_timeout
+from peerlane.support.timeouts import checked_timeout, in_nanoseconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +84,8 @@ class Channel:
     _opened: list[Bank]
     _is_closed: bool
     _lock: threading.Lock
-    _waiters: list[Stream]  # for waits of the program: one for each waiting thread
+    _waiters: list[Stream]  # for waits of the program: one for each thread or task that has waited
+    _waiting: set[Stream]  # those in which one waits now
     _loose: list[Stream]  # for nonblocking operations
     _turn: int
     _late: Late | None
@@ -102,7 +105,7 @@ class Channel:
         made._end, made._ranks, made._ways, made._is_closed = end, ranks, end.ways, False
         made._late = end.late
         made._lock = threading.Lock()
-        made._waiters, made._loose, made._turn = [], [], 0
+        made._waiters, made._waiting, made._loose, made._turn = [], set(), [], 0
         incoming = [] if end.arriving is not None else made._incoming  # a wait may have to bring bytes
         if end.late is not None or end.is_far:  # its records and writes may arrive late, or go by messages
             ranks.serve(made, None, incoming, [])
@@ -410,7 +413,8 @@ class Channel:
     async def notified(self, index: int, *, timeout: float | None = None) -> None:
         """Wait for a notify and consume it, in a task of asyncio or trio: :meth:`wait` that lets other tasks run.
 
-        A cancelled wait consumes nothing: the record is there for the next wait.
+        A cancelled wait consumes nothing: the record is there for the next wait.  Of several tasks that wait for one
+        notify, each consumes a record of its own.
 
         Parameters
         ----------
@@ -426,18 +430,16 @@ class Channel:
         """
         call = "Channel.notified"
         line = self._line(call, index, self._incoming)
+        span = in_nanoseconds(call, timeout)
+        until = time.monotonic_ns() + span
         with self._waiter(call, index, timeout) as waiter:
-            waiter.wait(line, timeout=timeout)
-            try:
+            while True:
+                waiter._wait_notify(line, span and max(until - time.monotonic_ns(), 1), False)
                 await waiter
-            except Error:
-                raise
-            except BaseException:
-                waiter.abort()
-                with contextlib.suppress(Error):
+                waiter.wait(line, timeout=1e-9)
+                with contextlib.suppress(WaitTimeout):  # another wait of this rank has consumed the record
                     waiter.sync()
-                    line.record()  # consumed before the task was cancelled, for nobody
-                raise
+                    return
 
     def fence(self, *, stream: Stream | None = None) -> None:
         """Order the later operations of this channel behind all earlier ones.
@@ -501,6 +503,8 @@ class Channel:
     def close(self) -> None:
         """Close this end; idempotent.  Queued operations go on; the peer's other waits fail with ``PeerLost``.
 
+        A :meth:`wait` of another thread, or :meth:`notified` of another task, ends with ``Closed``.
+
         Raises
         ------
         Busy
@@ -512,6 +516,8 @@ class Channel:
             self._is_closed = True
             self._ranks.serve_nothing(self)
             streams = [*self._waiters, *self._loose]
+            for waiter in self._waiting:
+                waiter.abort()
             late, self._late = self._late, None
             incoming, self._incoming = self._incoming, []
             outgoing, self._outgoing = self._outgoing, []
@@ -636,16 +642,27 @@ class Channel:
             waiter = self._waiters.pop() if self._waiters else None
         waiter = waiter or self.group.device.create_stream()
         try:
+            with self._lock:
+                self._check_open(call)
+                self._waiting.add(waiter)
             yield waiter
         except BaseException as error:
+            with self._lock:
+                self._waiting.discard(waiter)
             waiter.abort(close=True)  # interrupted: the stream still waits, and would consume a record
+            if isinstance(error, Cancelled) and self.is_closed:
+                self._check_open(call)
             if isinstance(error, Error) and error.failed_operation is not None:
                 raise self._of_wait(call, operator.index(index), error) from error.__cause__
             if isinstance(error, (InvalidValue, TypeError)):
                 checked_timeout(call, timeout)  # raises in the name of this call
             raise
         with self._lock:
-            self._waiters.append(waiter)
+            self._waiting.discard(waiter)
+            if not self._is_closed:
+                self._waiters.append(waiter)
+                return
+        waiter.close()
 
     def _outgoing_line(self, call: str, index: int | None) -> Notify | None:
         return None if index is None else self._line(call, index, self._outgoing)

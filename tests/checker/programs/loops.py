@@ -108,6 +108,13 @@ async def awaits_too_little() -> None:
     await stream
 
 
+async def trio() -> None:
+    """Do as ``awaits`` in the loop of trio, which looks at the locks of the program."""
+    import trio as loop
+
+    await asyncio.to_thread(loop.run, awaits)
+
+
 async def coroutine() -> None:
     """Let a thread wait for what the loop does."""
     loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import weakref
@@ -23,8 +24,10 @@ _tokens = itertools.count(1)
 _of_loops: weakref.WeakValueDictionary[int, _Waits] = weakref.WeakValueDictionary()
 
 
-def until_over(waited: Waited, is_over: Callable[[], bool]) -> Generator[Any, Any, None]:
-    """Suspend the running task until what a stream was given by now is over, or a record; cancelled, nothing is left.
+def until_over(waited: Waited, is_over: Callable[[], bool], sequence: int) -> Generator[Any, Any, None]:
+    """Suspend the running task until operation ``sequence``, the last one that is waited for, is over.
+
+    Cancelled, it leaves nothing.
 
     Raises
     ------
@@ -37,14 +40,14 @@ def until_over(waited: Waited, is_over: Callable[[], bool]) -> Generator[Any, An
     if trio is not None and _runs(trio):
         if is_over():
             yield from trio.lowlevel.checkpoint().__await__()
-        else:
-            yield from _of(trio.lowlevel.current_root_task(), _TrioWaits).wait(waited)
-        return
-    from asyncio import get_running_loop
-
-    loop = get_running_loop()
-    if not is_over():
+            return
+        yield from _of(trio.lowlevel.current_root_task(), _TrioWaits).wait(waited)
+    else:
+        loop = _running_loop(waited)
+        if is_over():
+            return
         yield from _of(loop, _AsyncioWaits).wait(waited)
+    _core.WaitSet.log_over(waited.id if isinstance(waited, _core.Stream) else waited.stream_id, sequence)
 
 
 def _runs(trio: Any) -> bool:
@@ -53,6 +56,19 @@ def _runs(trio: Any) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _running_loop(waited: Waited) -> asyncio.AbstractEventLoop:
+    from asyncio import get_running_loop
+
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        what = "stream" if isinstance(waited, _core.Stream) else "event"
+        raise RuntimeError(
+            f"await {what}: no event loop runs in this thread; await it in a task (asyncio.run starts a loop), or "
+            f"wait with {what}.sync()"
+        ) from None
 
 
 def _of(loop: Any, kind: type[_Waits]) -> _Waits:
@@ -66,51 +82,47 @@ class _Waits:
     """The waits of one event loop; it is made for the first of them, and goes with the last."""
 
     def __init__(self, loop: int) -> None:
-        self.loop, self.set = loop, _core.WaitSet()
+        self.loop, self.set, self.period = loop, _core.WaitSet(), FIRST_LOOK
 
     def wait(self, waited: Waited) -> Generator[Any, Any, None]:
         raise NotImplementedError
 
-    def end(self) -> None:
-        """Close the descriptor: frames that a traceback holds may keep this object."""
-        del _of_loops[self.loop], self.set
+    def retire(self) -> None:
+        """Let the next wait begin anew."""
+        if _of_loops.get(self.loop) is self:
+            del _of_loops[self.loop]
 
 
 class _AsyncioWaits(_Waits):
     def __init__(self, loop: int) -> None:
         super().__init__(loop)
         self.futures: dict[int, asyncio.Future[None]] = {}
-        self.timer: asyncio.TimerHandle | None = None  # set: this is the loop's
+        self.timer: asyncio.TimerHandle | None = None  # of the next look; set: the loop has the descriptor
         self.is_helping = False
 
     def wait(self, waited: Waited) -> Generator[Any, Any, None]:
-        from asyncio import get_running_loop
-
-        loop, token = get_running_loop(), next(_tokens)
+        loop, token = _running_loop(waited), next(_tokens)
         if not self.set.add(token, waited):
             return
         self.futures[token] = future = loop.create_future()
         try:
             if self.timer is None:
-                loop.add_reader(self.set.fileno(), self.end_those_over)
-                self.timer = loop.call_later(FIRST_LOOK, self.look, FIRST_LOOK)
-            self.help_soon(loop)
+                loop.add_reader(self.set.fileno(), self.end_those_over, loop)
+            if self.timer is None or self.period > FIRST_LOOK:
+                self.look_after(loop, FIRST_LOOK)
             yield from future
         finally:
             if self.futures.pop(token, None) is not None:  # cancelled
                 self.set.remove(token)
                 self.leave(loop)
 
-    def end_those_over(self) -> None:
-        from asyncio import get_running_loop
-
-        loop = get_running_loop()
+    def end_those_over(self, loop: asyncio.AbstractEventLoop) -> None:
         for token in self.set.take():
             self.resume(token, None)
-        # First the tasks that go on now, which may wait again at once.
         if self.futures:
-            self.help_soon(loop)
-        else:
+            if _core.WaitSet.is_help_needed():
+                self.help(loop)
+        else:  # first the tasks that go on now, which may wait again at once
             loop.call_soon(self.leave, loop)
 
     def resume(self, token: int, error: BaseException | None) -> None:
@@ -122,35 +134,35 @@ class _AsyncioWaits(_Waits):
         else:
             future.set_exception(error)
 
-    def look(self, after: float) -> None:
-        from asyncio import get_running_loop
+    def look_after(self, loop: asyncio.AbstractEventLoop, period: float) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.period, self.timer = period, loop.call_later(period, self.look, loop)
 
-        loop = get_running_loop()
+    def look(self, loop: asyncio.AbstractEventLoop) -> None:
         for token, error in self.set.take_hopeless():
             self.resume(token, error)
-        self.help_soon(loop)
-        period = min(2 * after, RAREST_LOOK)
-        self.timer = loop.call_later(period, self.look, period)
+        self.look_after(loop, min(2 * self.period, RAREST_LOOK))
+        self.help(loop)
         self.leave(loop)
 
-    def help_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self.is_helping and _core.WaitSet.is_help_needed():
+    def help(self, loop: asyncio.AbstractEventLoop, *, again: bool = False) -> None:
+        """Run operations for which no other thread is there, between the tasks, as long as some can run."""
+        if again:
+            self.is_helping = False
+        if not self.is_helping and self.futures and _core.WaitSet.help():
             self.is_helping = True
-            loop.call_soon(self.help, loop)
-
-    def help(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.is_helping = False
-        if self.futures and _core.WaitSet.help():
-            self.help_soon(loop)
+            loop.call_soon(functools.partial(self.help, loop, again=True))
 
     def leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the descriptor from the loop if nothing waits."""
+        """Close the descriptor if nothing waits: frames of a traceback may keep this object."""
         if self.futures or self.timer is None or loop.is_closed():
             return
         self.timer.cancel()
         self.timer = None
         loop.remove_reader(self.set.fileno())
-        self.end()
+        self.retire()
+        del self.set
 
 
 class _TrioWaits(_Waits):
@@ -158,43 +170,57 @@ class _TrioWaits(_Waits):
         super().__init__(loop)
         self.tasks: dict[int, Any] = {}
         self.scope: Any = None  # of the system task that reads the descriptor
+        self.pause: Any = None  # until the next look
 
     def wait(self, waited: Waited) -> Generator[Any, Any, None]:
         import trio
 
         token = next(_tokens)
-        if not self.set.add(token, waited):
+        if self.scope is None:
+            trio.lowlevel.spawn_system_task(self.serve)
+            self.scope, self.pause = trio.CancelScope(), trio.CancelScope()
+        try:
+            waits = self.set.add(token, waited)
+        except BaseException:
+            self.leave()
+            raise
+        if not waits:
+            self.leave()
             return
         self.tasks[token] = trio.lowlevel.current_task()
-        if self.scope is None:
-            self.scope = trio.CancelScope()
-            trio.lowlevel.spawn_system_task(self.serve)
+        self.period = FIRST_LOOK
+        self.pause.deadline = min(self.pause.deadline, trio.current_time() + FIRST_LOOK)
 
         def cancelled(_: object) -> Any:
             del self.tasks[token]
             self.set.remove(token)
-            if not self.tasks:
-                self.scope.cancel()
-                self.end()
+            self.leave()
             return trio.lowlevel.Abort.SUCCEEDED
 
         yield from trio.lowlevel.wait_task_rescheduled(cancelled).__await__()
+
+    def leave(self) -> None:
+        if not self.tasks:
+            self.retire()
+            self.scope.cancel()
 
     async def serve(self) -> None:
         import outcome  # which trio brings
         import trio
 
-        period, is_helping = FIRST_LOOK, False
+        is_helping = False
         with self.scope:
             while self.tasks:
-                with trio.move_on_after(0 if is_helping else period) as pause:
+                self.pause = trio.move_on_after(0 if is_helping else self.period)
+                with self.pause:
                     await trio.lowlevel.wait_readable(self.set.fileno())
                 for token in self.set.take():
                     trio.lowlevel.reschedule(self.tasks.pop(token))
-                if pause.cancelled_caught and not is_helping:
-                    period = min(2 * period, RAREST_LOOK)
+                is_due = self.pause.cancelled_caught and not is_helping
+                if is_due:
+                    self.period = min(2 * self.period, RAREST_LOOK)
                     for token, error in self.set.take_hopeless():
                         trio.lowlevel.reschedule(self.tasks.pop(token), outcome.Error(error))
-                is_helping = _core.WaitSet.is_help_needed() and _core.WaitSet.help()
-            if not self.scope.cancel_called:
-                self.end()
+                is_helping = (is_due or _core.WaitSet.is_help_needed()) and _core.WaitSet.help()
+        self.retire()
+        del self.set

@@ -177,7 +177,7 @@ class VirtualEvent(Event):
                 yield from stream.__await__()
             return
         mark = self._recorded("Event.__await__")
-        yield from until_over(mark, mark.query)
+        yield from until_over(mark, mark.query, mark.sequence)
         self._reached(mark)
 
     def _reached(self, mark: _core.Mark) -> None:

@@ -156,7 +156,7 @@ class VirtualStream(_core.Stream, Stream):
 
     def __await__(self) -> Generator[Any, Any, None]:
         sequence = self.submitted
-        yield from until_over(self, self._query)
+        yield from until_over(self, self._query, sequence)
         self._reached(sequence)
 
     def _reached(self, sequence: int) -> None:
