@@ -139,7 +139,10 @@ def test_node_settings_with_backend_name_choose_that_backend(
     pl.leave_node()
     monkeypatch.setenv("PEERLANE_NODE", "backend=plain,devices=2")
     assert [each.name for each in pl.devices()] == ["plain:0", "plain:1"]
-    with pytest.raises(pl.InvalidValue, match=r"backend is 'plane'; valid are virtual, reference, plain"):
+    with pytest.raises(
+        pl.InvalidValue,
+        match=r"backend is 'plane' \(did you mean 'plain'\?\); valid are virtual, reference, plain",
+    ):
         pl.enter_node("backend=plane")
     pl.leave_node()
 

@@ -62,7 +62,9 @@ def test_backend_of_installed_package_is_entered_by_its_name(installed: Path) ->
 
 def test_unknown_backend_name_is_refused_listing_installed_packages(installed: Path) -> None:
     done = _run(installed, "backend=draw")
-    text = "PEERLANE_NODE: backend is 'draw'; valid are virtual, reference, drawer, and the names that"
+    text = (
+        "PEERLANE_NODE: backend is 'draw' (did you mean 'drawer'?); valid are virtual, reference, drawer, and"
+    )
     assert done.returncode == 1 and text in done.stderr
 
 

@@ -156,7 +156,7 @@ def test_address_space_that_is_limited_says_how_much_there_is(
     most: int, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited(fd: int, size: int, *words: int) -> Any:
-        return mapped(fd, size, *words) if size <= most else _refuse()
+        return mapped(fd, mmap.PAGESIZE, *words) if size <= most else _refuse()
 
     mapped = mmap.mmap
     monkeypatch.setattr(mmap, "mmap", limited)

@@ -78,13 +78,13 @@ def test_example_of_help_runs(name: str, command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["lauch", "-n", "2", "a.py"], "'lauch' is not valid; did you mean 'launch'?; valid: run, launch"),
-        (["topo", "--devises=3"], "unrecognized arguments: --devises=3; did you mean '--devices'?"),
-        (["run", "--device", "2", "a.py"], "unrecognized arguments: --device; did you mean '--devices'?"),
+        (["lauch", "-n", "2", "a.py"], "'lauch' is not valid (did you mean 'launch'?); valid: run, launch"),
+        (["topo", "--devises=3"], "unrecognized arguments: --devises=3 (did you mean '--devices'?)"),
+        (["run", "--device", "2", "a.py"], "unrecognized arguments: --device (did you mean '--devices'?)"),
         (["check", "--scheduls", "2", "a.py"], "did you mean '--schedules'?"),
         (["launch", "-n", "2", "--grase", "2", "a.py"], "did you mean '--grace'?"),
-        (["run", "--dialect", "acll", "a.py"], "'acll' is not valid; did you mean 'acl'?; valid: acl, hip"),
-        (["bench", "chanel"], "'chanel' is not valid; did you mean 'channel'?; valid: copy, call"),
+        (["run", "--dialect", "acll", "a.py"], "'acll' is not valid (did you mean 'acl'?); valid: acl, hip"),
+        (["bench", "chanel"], "'chanel' is not valid (did you mean 'channel'?); valid: copy, call"),
         (["topo", "--profile", "mi300"], "did you mean 'mi300x'?"),
         (["topo", "--node", "devises=2"], "did you mean 'devices'?"),
         (["run", "--node", "backend=virtul", "a.py"], "did you mean 'virtual'?"),
@@ -101,7 +101,7 @@ def test_misspelt_word_of_a_command_is_told_with_what_is_meant(words: list[str],
 def test_misspelt_schedule_is_told_with_what_is_meant() -> None:
     program = "import peerlane; peerlane.devices()[0].create_stream()"
     done = said("run", "-c", program, PEERLANE_SCHEDULE="seded:3")
-    assert "PEERLANE_SCHEDULE: schedule is 'seded:3'; did you mean 'seeded'?; valid are eager" in done.stderr
+    assert "PEERLANE_SCHEDULE: schedule is 'seded:3' (did you mean 'seeded'?); valid are eager" in done.stderr
 
 
 def test_misspelt_variable_is_told_once_and_the_program_runs(tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def test_run_node_of_other_backend_gives_program_its_devices(run: Run, here: Pat
     [
         (
             ("--node", "backend=refrence"),
-            "--node: backend is 'refrence'; did you mean 'reference'?; valid are virtual",
+            "--node: backend is 'refrence' (did you mean 'reference'?); valid are virtual",
         ),
         (("--node", "backend=reference,switch=1"), "switch is not a setting; valid: devices, memory"),
         (

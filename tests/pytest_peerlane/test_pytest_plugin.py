@@ -148,16 +148,16 @@ def test_plugin_node_of_environment_is_base_and_restored(
     [
         (
             "device=4",
-            "@pytest.mark.peerlane: device= is not a setting; did you mean 'devices'[?]*name, devices, *leaks, check",
+            "@pytest.mark.peerlane: device= is not a setting (did you mean 'devices'[?])*name, devices, *check",
         ),
-        ("leak='warn'", "@pytest.mark.peerlane: leak= is not a setting; did you mean 'leaks'[?]*"),
+        ("leak='warn'", "@pytest.mark.peerlane: leak= is not a setting (did you mean 'leaks'[?])*"),
         ("backend='reference'", "@pytest.mark.peerlane: backend= is not a setting*valid: name, devices, *"),
         ("'devices=4'", "@pytest.mark.peerlane: 'devices=4' is not a setting; write settings as devices=4*"),
         ("devices=0", "@pytest.mark.peerlane: node.devices is 0; valid: a whole number from 1 to 4096"),
         ("leaks='no'", "peerlane: leaks is 'no'; valid are fail, warn, ignore"),
         (
             "leaks='ignor'",
-            "peerlane: leaks is 'ignor'; did you mean 'ignore'[?]; valid are fail, warn, ignore",
+            "peerlane: leaks is 'ignor' (did you mean 'ignore'[?]); valid are fail, warn, ignore",
         ),
     ],
 )

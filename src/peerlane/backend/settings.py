@@ -202,7 +202,7 @@ class Checks:
         nbytes = parse_size(value) if isinstance(value, str) else value
         if isinstance(nbytes, bool) or not isinstance(nbytes, int):
             meant = meant_size(value) if isinstance(value, str) else None
-            hint = f"; did you mean {meant!r}?" if meant else ""
+            hint = f" (did you mean {meant!r}?)" if meant else ""
             raise self.refusal(key, value, f"bytes, or a number with one of {', '.join(UNITS)}{hint}")
         if low <= nbytes <= high and nbytes % step == 0:
             return nbytes
