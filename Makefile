@@ -58,7 +58,7 @@ bench: $(VENV)/installed-demo
 # A wheel for this Python with the widest tag that auditwheel grants, and the sdist, in dist/.
 wheel: $(VENV)/installed-build
 	$(RUN) -m pip install --quiet --group wheel
-	rm -rf build/wheel
+	rm -rf build/wheel $(DIST)/peerlane-*
 	$(RUN) -m build --no-isolation --wheel --outdir build/wheel
 	$(RUN) -m auditwheel repair --wheel-dir $(DIST) build/wheel/*.whl
 	$(RUN) -m build --no-isolation --sdist --outdir $(DIST)

@@ -189,3 +189,27 @@ def test_missing_name_is_told_with_close_ones() -> None:
         _ = peerlane.memcpy  # type: ignore[attr-defined]
     assert not hasattr(peerlane, "__wrapped__")
     assert sys.modules["peerlane"] is peerlane
+
+
+def test_fork_during_the_first_look_of_another_thread_waits_for_it() -> None:
+    program = """
+import os, sys, threading
+import peerlane
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "peerlane._public":
+            looking.set()
+            forked.wait(0.2)  # in the look
+looking, forked = threading.Event(), threading.Event()
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: peerlane.Buffer)
+thread.start()
+looking.wait(30)
+child = os.fork()
+if child == 0:
+    os._exit(7 if peerlane.Buffer.__name__ == "Buffer" else 1)
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = run_python(["-W", "ignore", "-c", program], timeout=60)
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr

@@ -1,6 +1,7 @@
 """Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware."""
 
 import os
+from _thread import RLock as _RLock
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse the interpreter
 from peerlane.support import exits as _exits  # noqa: F401 - its handler is to run after those of the program
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
     __version__: str
 else:
+    _first_look = _RLock()
+    # A child forked during the look of another thread would wait for its import for ever.
+    os.register_at_fork(
+        before=_first_look.acquire, after_in_parent=_first_look.release, after_in_child=_first_look.release
+    )
 
     def __getattr__(name: str) -> object:
         """Look a public name up: the first look imports what `import peerlane` is too quick to import."""
@@ -21,10 +27,11 @@ else:
             return globals().setdefault(name, version("peerlane"))
         if name.startswith("_") and name != "__all__":  # Python and its tools ask any module for such names
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        from peerlane import _public
+        with _first_look:
+            from peerlane import _public
 
-        for each in ("__all__", *_public.__all__):
-            globals().setdefault(each, getattr(_public, each))
+            for each in ("__all__", *_public.__all__):
+                globals().setdefault(each, getattr(_public, each))
         if name in globals():  # modules of the package too
             return globals()[name]
         from peerlane.support.spelling import no_attribute
@@ -57,4 +64,5 @@ class _Doc(str):
         return word == "PYTEST_DONT_REWRITE" or (isinstance(word, str) and super().__contains__(word))
 
 
-__doc__ = _Doc(__doc__)
+if __doc__:  # not under -OO
+    __doc__ = _Doc(__doc__)

@@ -1,5 +1,8 @@
 """All public names of `peerlane`, which takes them from here at the first look at one."""
 
+from os import environ as _environ
+from warnings import warn as _warn
+
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
 from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what native code needs after a fork
 from peerlane.collectives.group import Group
@@ -36,6 +39,10 @@ from peerlane.sharing.handle import AllowList, Handle
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
 from peerlane.streams.stream import Stream, StreamGroup
+from peerlane.support.variables import misspelt as _misspelt
+
+for _name, _meant in _misspelt(_environ):
+    _warn(f"the variable {_name} means nothing to peerlane; did you mean {_meant}?", stacklevel=2)
 
 __all__ = [
     "AccessDenied",

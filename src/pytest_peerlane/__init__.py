@@ -70,6 +70,27 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames = _node_first(item, names)  # type: ignore[attr-defined]  # a list of its own: it may be shared
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say so if an option was given for devices that no test took."""
+    given = [
+        f"--peerlane-{name}"
+        for name in ("schedule", "check", "leaks")
+        if config.getoption(f"peerlane_{name}") is not None
+    ]
+    if not given or not (
+        ran := [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    ):
+        return
+    from pytest_peerlane import facts
+
+    if not any(map(facts.of, ran)):
+        terminalreporter.write_line(
+            f"peerlane: no test took devices of the plugin, so {', '.join(given)} had no effect; let tests take the "
+            "fixture peerlane_node, acl, hip, hcomm or nixl, or mark them with @pytest.mark.peerlane",
+            yellow=True,
+        )
+
+
 def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
     """Put the plugin's fixtures before all others of function scope, ``setup_method`` included."""
     known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})

@@ -392,3 +392,30 @@ def test_about_rounds_to_a_tenth_of_a_unit() -> None:
         "1.5 GiB",
         "3 TiB",
     ]
+
+
+def test_look_that_fails_leaves_the_other_sections(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> NoReturn:
+        raise PermissionError("of a test")
+
+    sections = dict(doctor._SECTIONS)
+    name = next(iter(sections))
+    monkeypatch.setattr(doctor, "_SECTIONS", sections | {name: fails})
+    found = doctor.examine()
+    assert [each.state for each in found[name]] == [MISSING]
+    assert "the look failed: PermissionError: of a test" in found[name][0].found
+    assert all(found[each] for each in sections)
+
+
+def test_no_directory_for_temporary_files_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> NoReturn:
+        raise FileNotFoundError("no usable temporary directory")
+
+    for name in ("PEERLANE_RUNTIME_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    first = surroundings.meeting()[0]
+    assert (first.what, first.state) == ("runtime directory", MISSING)
+    assert "name an absolute path in PEERLANE_RUNTIME_DIR" in first.found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -102,6 +103,13 @@ def test_misspelt_schedule_is_told_with_what_is_meant() -> None:
     program = "import peerlane; peerlane.devices()[0].create_stream()"
     done = said("run", "-c", program, PEERLANE_SCHEDULE="seded:3")
     assert "PEERLANE_SCHEDULE: schedule is 'seded:3' (did you mean 'seeded'?); valid are eager" in done.stderr
+
+
+def test_misspelt_variable_is_a_warning_of_a_program_that_python_runs(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import peerlane as pl\nprint(len(pl.devices()))\npl.Host()\n")
+    done = run_python([str(tmp_path / "a.py")], env={**os.environ, "PEERLANE_SHEDULE": "lazy"}, timeout=60)
+    assert done.returncode == 0 and done.stderr.count("PEERLANE_SHEDULE") == 1
+    assert "did you mean PEERLANE_SCHEDULE?" in done.stderr
 
 
 def test_misspelt_variable_is_told_once_and_the_program_runs(tmp_path: Path) -> None:

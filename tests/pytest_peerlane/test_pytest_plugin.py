@@ -47,6 +47,16 @@ def test_plugin_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> No
     )
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_plugin_option_that_no_test_could_obey_is_told(pytester: pytest.Pytester, workers: list[str]) -> None:
+    own = "def test_own():\n    import peerlane as pl\n    pl.devices()[0].allocate(8).close()"
+    done = run(pytester, own, "--peerlane-check", "--peerlane-leaks=warn", *workers)
+    text = "peerlane: no test took devices of the plugin, so --peerlane-check, --peerlane-leaks had no effect; let"
+    assert done.ret == 0 and text in done.stdout.str()
+    done = run(pytester, "def test_own(peerlane_node): pass", "--peerlane-check", *workers)
+    assert done.ret == 0 and "had no effect" not in done.stdout.str()
+
+
 def test_plugin_markers_of_module_class_and_test_are_merged(pytester: pytest.Pytester) -> None:
     passes(
         pytester,

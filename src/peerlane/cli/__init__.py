@@ -70,8 +70,6 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def _tell_of_variables(called: str) -> None:
     """Warn of variables that look like misspelt ones of peerlane, which would have no effect."""
-    if "PEERLANE_LOG" in os.environ:  # `peerlane check` started this process, and has told
-        return
     for name, meant in misspelt(os.environ):
         print(
             f"{called}: the variable {name} means nothing to peerlane; did you mean {meant}?", file=sys.stderr
@@ -86,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         build_parser().print_help(sys.stderr)
         return 2
-    chosen = words[:1] if words and words[0] in COMMANDS else COMMANDS
+    if words[0] == "--version":
+        chosen: Sequence[str] = ()  # the modules of the commands take half a second
+    else:
+        chosen = words[:1] if words[0] in COMMANDS else COMMANDS
     called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
     _tell_of_variables(called)
     try:

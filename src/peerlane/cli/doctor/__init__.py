@@ -80,7 +80,14 @@ def examine() -> dict[str, list[Finding]]:
         task = progress.add_task("", total=len(_SECTIONS))
         for name, look in _SECTIONS.items():
             progress.update(task, description=name)
-            found[name] = [redaction.of(each) for each in look()]
+            try:
+                findings = look()
+            except Exception as error:  # noqa: BLE001 - the other sections say what they found
+                said = f"the look failed: {type(error).__name__}: {error}"
+                findings = [
+                    Finding(name, said, MISSING, "what this section would tell", "the text of this error")
+                ]
+            found[name] = [redaction.of(each) for each in findings]
             progress.advance(task)
     return found
 
