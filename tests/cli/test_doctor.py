@@ -302,6 +302,12 @@ def test_redaction_replaces_whole_names_only(text: str, shown: str) -> None:
     assert (finding.found, finding.lost, finding.remedy) == (shown, shown, shown)
 
 
+def test_person_who_runs_doctor_by_sudo_is_not_named() -> None:
+    redaction = Redaction({"HOME": "/root", "USER": "root", "SUDO_USER": "alice"})
+    found = redaction.of(Finding("what", "/home/alice/venv/libucp.so.0, of alice")).found
+    assert found == "~/venv/libucp.so.0, of <user>"
+
+
 def test_ucx_that_cannot_be_loaded_says_why(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEERLANE_UCX", "/nowhere/libucp.so.0")
     found = surroundings.other_machines()[0]

@@ -17,7 +17,8 @@ class Redaction:
     """Replaces the home folder by ``~``, and the names of user and host by ``<user>`` and ``<host>``."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        homes, names = {environ.get("HOME", "")}, {environ.get(each, "") for each in ("USER", "LOGNAME")}
+        homes = {environ.get("HOME", "")}
+        names = {environ.get(each, "") for each in ("USER", "LOGNAME", "SUDO_USER")}  # under sudo: the person
         try:
             account = pwd.getpwuid(os.geteuid())
         except KeyError:  # a container may run as a user without an account
@@ -25,6 +26,7 @@ class Redaction:
         else:
             homes.add(account.pw_dir)
             names.add(account.pw_name)
+        homes |= {f"/home/{name}" for name in names if name}
         # A link, as on systems where /home/... leads elsewhere, hides behind its target.
         homes |= {str(Path(home).resolve()) for home in homes if home}
         self._replaced = [
@@ -34,7 +36,7 @@ class Redaction:
         for each, sign in ((names, "<user>"), ({socket.gethostname()}, "<host>")):
             self._replaced += [
                 (re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), sign)
-                for name in each - {"", "root", "localhost"}
+                for name in each - {"", "root", "localhost", "peerlane"}
             ]
 
     def of(self, finding: Finding) -> Finding:
