@@ -18,7 +18,7 @@ from peerlane.support.sizes import format_size
 
 from . import topo_machines
 from .node_options import add_node_arguments, node_from
-from .outputs import STDOUT, add_json_argument, check_file, write_json
+from .outputs import STDOUT, add_json_argument, check_file, show_progress, write_json
 
 HELP = "show the devices of a node and their links"
 DESCRIPTION = """\
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if topo_machines.is_rank():
         machines = topo_machines.machines_of_job()
         if machines is not None:  # rank 0
-            _show(args, {"machines": machines}, lambda: _draw_machines(machines, console))
+            _show(args, lambda: {"machines": machines}, lambda: _draw_machines(machines, console))
         return 0
     here = topo_machines.this_machine()
 
@@ -60,15 +60,17 @@ def run(args: argparse.Namespace) -> int:
         console.print("To other machines:")
         _table(console, [], topo_machines.rows_of(here), wraps=max(_LEAST_WIDTH, console.width))
 
-    _show(args, {**_as_json(node), "machine": here}, draw)
+    _show(args, lambda: {**_as_json(node), "machine": here}, draw)
     return 0
 
 
-def _show(args: argparse.Namespace, result: object, draw: Callable[[], None]) -> None:
-    if args.json is not None:
-        write_json(args.json, result, indent=None)
-    if args.json != STDOUT:
-        draw()
+def _show(args: argparse.Namespace, result: Callable[[], object], draw: Callable[[], None]) -> None:
+    with show_progress() as progress:
+        progress.add_task("all pairs of devices", total=None)  # many devices have millions
+        if args.json is not None:
+            write_json(args.json, result(), indent=None)
+        if args.json != STDOUT:
+            draw()
 
 
 def _draw_machines(machines: Sequence[topo_machines.Said], console: Console) -> None:
