@@ -6,6 +6,7 @@ import fcntl
 import functools
 import os
 import re
+import time
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -147,7 +148,7 @@ def test_site_in_browser_fits_the_window_and_finds_a_name(address: str, width: i
     with running() as browser:
         context = browser.new_context(viewport={"width": width, "height": height})
         page: Any = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         said: list[str] = []
         asked: list[str] = []
         page.on("console", lambda message: said.append(message.text))
@@ -180,9 +181,13 @@ def _navigate(page: Any, *, is_phone: bool) -> None:
 def _search(page: Any, word: str, *, is_phone: bool) -> None:
     if is_phone:
         page.click("label.md-header__button[for=__search]")
-    page.fill(".md-search__input", word)
-    first = page.locator(".md-search-result__link").first
-    first.wait_for()
+    box, first = page.locator(".md-search__input"), page.locator(".md-search-result__link").first
+    deadline = time.monotonic() + 60
+    while not first.is_visible():  # what is typed before the page's script listens is lost
+        assert time.monotonic() < deadline
+        box.fill("")
+        box.press_sequentially(word, delay=50)
+        page.wait_for_timeout(500)
     first.click()
     page.wait_for_url("**/*.html?*h=*")
     assert word in page.inner_text("article")
