@@ -6,8 +6,8 @@ import fcntl
 import functools
 import os
 import re
-import time
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
