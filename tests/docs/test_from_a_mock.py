@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documented import programs
+from helpers.documented import programs, repaired
 from helpers.prepared import run_python
 from peerlane.testing.procs import Completed
 
@@ -37,16 +37,6 @@ def write(page: str, folder: Path) -> str:
     for settings in re.findall(r"```ini\n(.*?)```", page, re.DOTALL):
         (folder / "pytest.ini").write_text(settings)
     return code.name
-
-
-def repaired(page: str, program: str) -> str:
-    """Return the program with the changes of the page."""
-    for diff in re.findall(r"```diff\n(.*?)```", page, re.DOTALL):
-        lines = diff.splitlines(keepends=True)
-        before, behind = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
-        assert program.count(before) == 1, before
-        program = program.replace(before, behind)
-    return program
 
 
 def test_pages_are_those_of_the_index() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documented import programs
+from helpers.documented import programs, repaired
 from helpers.prepared import run_python
 from peerlane.testing.procs import Completed
 
@@ -16,16 +16,6 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial" / "kv-cache.md").read_text()
 PROGRAM, TESTS = programs(PAGE)
-
-
-def repaired(program: str) -> str:
-    """Return the program with the changes of the page's diffs."""
-    for diff in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL):
-        lines = diff.splitlines(keepends=True)
-        before, behind = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
-        assert program.count(before) == 1, before
-        program = program.replace(before, behind)
-    return program
 
 
 @pytest.fixture
@@ -76,7 +66,7 @@ def test_tutorial_tests_fail_with_the_mistake_and_show_both_lines(folder: Path) 
 
 
 def test_tutorial_repair_passes_check_and_each_run_of_ci(folder: Path) -> None:
-    (folder / PROGRAM.name).write_text(repaired(PROGRAM.code))
+    (folder / PROGRAM.name).write_text(repaired(PAGE, PROGRAM.code))
     done = run(folder, "peerlane", "check", "--schedules", "10", PROGRAM.name)
     assert (done.returncode, done.stdout.count("3 requests arrived")) == (0, 10)
     assert done.stderr.endswith("peerlane check: no findings under 10 schedules\n")

@@ -98,3 +98,13 @@ def shadowed(names: Iterable[str]) -> set[str]:
     paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     installed = {stem for stem in stems if importlib.machinery.PathFinder.find_spec(stem, paths)}
     return (stems & set(sys.stdlib_module_names)) | installed
+
+
+def repaired(page: str, program: str) -> str:
+    """Return a program with the changes of the page's diffs."""
+    for diff in re.findall(r"```diff\n(.*?)```", page, re.DOTALL):
+        lines = diff.splitlines(keepends=True)
+        before, behind = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+        assert program.count(before) == 1, before
+        program = program.replace(before, behind)
+    return program

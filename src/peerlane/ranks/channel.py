@@ -434,7 +434,7 @@ class Channel:
         until = time.monotonic_ns() + span
         with self._waiter(call, index, timeout) as waiter:
             while True:
-                waiter._wait_notify(line, span and max(until - time.monotonic_ns(), 1), False)
+                waiter._wait_notify(line, span and max(until - time.monotonic_ns(), 1), consumes=False)
                 await waiter
                 waiter.wait(line, timeout=1e-9)
                 with contextlib.suppress(WaitTimeout):  # another wait of this rank has consumed the record

@@ -85,7 +85,7 @@ def examine() -> dict[str, list[Finding]]:
             except Exception as error:  # noqa: BLE001 - the other sections say what they found
                 said = f"the look failed: {type(error).__name__}: {error}"
                 findings = [
-                    Finding(name, said, MISSING, "what this section would tell", "the text of this error")
+                    Finding(name, said, MISSING, "what this section would tell", "report it, with this text")
                 ]
             found[name] = [redaction.of(each) for each in findings]
             progress.advance(task)
