@@ -9,9 +9,10 @@ import os
 import runpy
 import sys
 
+from helpers.two_machines import TCP
 from peerlane.ranks import joining
 
-os.environ["UCX_TLS"] = "tcp,self"  # on one machine UCX would take shared memory
+os.environ.update(TCP)
 joining.own_machine = lambda: f"machine of rank {os.environ.get('RANK', os.getpid())}"
 
 del sys.argv[0]

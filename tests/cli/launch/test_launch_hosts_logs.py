@@ -14,6 +14,7 @@ import pytest
 from helpers.absent import needs_engine
 from helpers.launched import Run
 from helpers.trace_format import flaws_of
+from helpers.two_machines import TCP
 from peerlane.checker import Checker
 from peerlane.cli.launch import collecting
 from peerlane.cli.launch.wire import BadFrame
@@ -46,7 +47,11 @@ RACY = PROGRAM.replace(
     "    channel.wait(1, timeout=30)\n    group.window.view()[70]\n",
     ("    group.window.view()[70]\n    channel.wait(1, timeout=30)\n"),
 )
-HOSTS = ("--env", "UCX_TLS=tcp,self", "--hosts", "localhost:1,b:1")
+HOSTS = (
+    *(word for name, value in TCP.items() for word in ("--env", f"{name}={value}")),
+    "--hosts",
+    "localhost:1,b:1",
+)
 
 
 def test_trace_of_two_machines_has_all_ranks_and_arrows_between_them(ssh: str, run: Run, here: Path) -> None:
