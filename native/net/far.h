@@ -209,6 +209,7 @@ class FarChannel final : public std::enable_shared_from_this<FarChannel> {
     void tell_later(uint32_t lane);
     void send_acks();
     void lose(const char* why);
+    void say_lost() const;
     void broken(const char* why);                                  // the peer does not keep to the protocol
     void send(const Frame& frame, const void* data, uint64_t size, Completion* completion);
 

@@ -233,9 +233,11 @@ void FarChannel::open(const std::string& address, uint64_t process, uint64_t num
         FarChannel* channel = nullptr;
         const std::string* address = nullptr;
         uint64_t process = 0, number = 0, secret = 0;
+        uint32_t id = 0;
         std::optional<Failed> failed;
         std::atomic<bool> over{false};
         void run() override {
+            channel->id_ = id;   // the thread that loses a channel reads it under this lock
             try {
                 channel->connect(*address, process, number, secret);
                 channel->say_open();
@@ -247,12 +249,12 @@ void FarChannel::open(const std::string& address, uint64_t process, uint64_t num
             over.store(true, std::memory_order_release);
         }
     } opening;
-    id_ = id;
     opening.channel = this;
     opening.address = &address;
     opening.process = process;
     opening.number = number;
     opening.secret = secret;
+    opening.id = id;
     Engine::get()->submit(opening);
     while (!opening.over.load(std::memory_order_acquire)) std::this_thread::yield();   // another thread carries it out at this moment
     if (opening.failed) throw *opening.failed;
@@ -300,6 +302,7 @@ void FarChannel::connect(const std::string& address, uint64_t process, uint64_t 
     peer_bank_ = bank_of(process, number);
     peer_ = &peer;
     is_open_ = true;
+    if (is_lost()) return say_lost();
     if (peer.lost) return lose(peer.why.c_str());
     for (uint32_t lane = 0; lane < in_.size(); ++lane) advance(lane);   // what came before
     say_closed_if_over();

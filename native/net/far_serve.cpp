@@ -431,14 +431,16 @@ void FarChannel::lose_lines() {
     for (Notify* line : lines_) Scheduler::get().forsake(*line, id_);
 }
 
-// The peer is told, if it is there: nobody answers what it has sent, or will send.
+// Nobody answers what the peer has sent, or will send.
+void FarChannel::say_lost() const {
+    if (!peer_ || peer_->lost) return;
+    const Frame frame{.kind = FrameKind::closed, .channel = peer_number_, .secret = peer_secret_, .detail = 1};
+    Engine::get()->send(*peer_->peer, &frame, sizeof frame, nullptr, 0, nullptr);
+}
+
 void FarChannel::lose(const char* why) {
     if (lost_.load(std::memory_order_relaxed)) return;
-    if (peer_ && !peer_->lost) {
-        Frame frame{.kind = FrameKind::closed};
-        frame.detail = 1;
-        send(frame, nullptr, 0, nullptr);
-    }
+    say_lost();
     {
         std::lock_guard lock(mutex_);
         or_lose([&] { why_lost_ = why; });

@@ -418,6 +418,24 @@ void a_channel_ends_before_the_bytes_of_a_frame_are_there(uint32_t device) {
     }
 }
 
+// The peer gives up while this end's program opens it.
+void a_channel_is_lost_while_it_opens(uint32_t device) {
+    for (int i = 0; i < scaled(50, 1000); ++i) {
+        Ends ends(device);
+        const Frame frame{.kind = FrameKind::closed, .channel = ends.to->number(), .secret = ends.to->secret(), .detail = 1};
+        Peer* self = nullptr;
+        locked([&] {
+            self = &net().connect(net().address());
+            net().send(*self, &frame, sizeof frame, nullptr, 0, nullptr);
+        });
+        ends.open();
+        CHECK(comes_true([&] { return ends.to->is_lost(); }));
+        for (const Notify* line : ends.lines) CHECK(comes_true([&] { return line->lost_to == (1 << 30) + 1; }));
+        locked([&] { net().disconnect(*self); });
+        ends.finish();
+    }
+}
+
 void malformed_frames_break_nothing(std::mt19937_64& random, uint32_t device, int frames) {
     Forger forger(random);
     const auto large = std::make_unique<Exact>(kLargePayload);
@@ -488,6 +506,7 @@ NATIVE_TEST(test_far_hostile) {
     RUN(what_no_peer_sends_ends_the_channel_at_both_ends(device));
     RUN(wild_places_are_refused(device));
     RUN(a_channel_ends_before_the_bytes_of_a_frame_are_there(device));
+    RUN(a_channel_is_lost_while_it_opens(device));
     RUN(malformed_frames_break_nothing(random, device, scaled(20'000, 1'000'000)));
     return 0;
 }
