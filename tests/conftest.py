@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,11 @@ from peerlane.diagnostics import allocations
 
 pytest_plugins = ["helpers.again"]
 _numbers = itertools.count()
+
+# A shell starts what it runs in the background with these ignored, and every process of a test would inherit that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_collection_finish() -> None:
