@@ -302,7 +302,10 @@ void FarChannel::connect(const std::string& address, uint64_t process, uint64_t 
     peer_bank_ = bank_of(process, number);
     peer_ = &peer;
     is_open_ = true;
-    if (is_lost()) return say_lost();
+    if (is_lost()) {
+        say_lost();
+        return say_closed_if_over();
+    }
     if (peer.lost) return lose(peer.why.c_str());
     for (uint32_t lane = 0; lane < in_.size(); ++lane) advance(lane);   // what came before
     say_closed_if_over();

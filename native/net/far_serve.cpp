@@ -431,7 +431,7 @@ void FarChannel::lose_lines() {
     for (Notify* line : lines_) Scheduler::get().forsake(*line, id_);
 }
 
-// Nobody answers what the peer has sent, or will send.
+// Tell the peer, if it is there, that nobody answers what it has sent or will send.
 void FarChannel::say_lost() const {
     if (!peer_ || peer_->lost) return;
     const Frame frame{.kind = FrameKind::closed, .channel = peer_number_, .secret = peer_secret_, .detail = 1};

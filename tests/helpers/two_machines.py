@@ -14,7 +14,7 @@ from helpers.launchers_told import without_launcher
 from helpers.namespaces import OtherNetwork
 
 SECONDS = 60.0
-# Without it UCX takes shared memory on one machine, or a virtual cable that another test makes and cuts.
+# Without these UCX takes shared memory on one machine, or a virtual cable that another test makes and cuts.
 TCP = {"UCX_TLS": "tcp,self", "PEERLANE_INTERFACE": "lo"}
 SECRET = "a secret of two machines"
 

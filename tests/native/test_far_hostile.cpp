@@ -418,7 +418,7 @@ void a_channel_ends_before_the_bytes_of_a_frame_are_there(uint32_t device) {
     }
 }
 
-// The peer gives up while this end's program opens it.
+// The peer gives the channel up while this end's program opens it.
 void a_channel_is_lost_while_it_opens(uint32_t device) {
     for (int i = 0; i < scaled(50, 1000); ++i) {
         Ends ends(device);
