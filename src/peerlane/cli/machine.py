@@ -26,6 +26,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def physical_cores() -> int:
+    """Return the number of cores that this process may use, where two threads of a core count once."""
+    siblings = set()
+    for number in os.sched_getaffinity(0):
+        file = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        siblings.add(file.read_text() if file.exists() else str(number))
+    return len(siblings)
+
+
 def has_stream_copy() -> bool:
     """Return whether this processor has copies that bypass the caches."""
     return VirtualBackend.has_stream_copy()

@@ -38,7 +38,7 @@ def add_json_argument(parser: argparse.ArgumentParser, *, then: str) -> None:
 def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
     """Add ``--json`` and ``--plot``; ``plot`` says what the picture shows."""
     add_json_argument(parser, then="to standard error")
-    parser.add_argument("--plot", metavar="FILE.png", help=f"write {plot} as a picture")
+    parser.add_argument("--plot", metavar="FILE", help=f"write {plot} as pictures, .png or .svg")
 
 
 def check_outputs(args: argparse.Namespace) -> None:
@@ -47,8 +47,10 @@ def check_outputs(args: argparse.Namespace) -> None:
         check_file("--json", args.json)
     check_file("--plot", args.plot)
     if args.plot is not None:
-        if Path(args.plot).suffix.lower() != ".png":
-            raise InvalidValue(f"--plot {args.plot!r}: valid is a name that ends in .png")
+        if Path(args.plot).suffix.lower() not in plots.SUFFIXES:
+            raise InvalidValue(
+                f"--plot {args.plot!r}: valid is a name that ends in {' or '.join(plots.SUFFIXES)}"
+            )
         plots.check_available()
 
 

@@ -165,7 +165,7 @@ def test_bench_copy_writes_every_promised_figure(tmp_path: Path, capsys: pytest.
     assert picture.read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr().out
     assert "1 round is too few to quote" in shown
-    assert shown.splitlines()[-1] == result["verdict"]
+    assert shown.splitlines()[-2:] == [result["verdict"], f"pictures: {picture}"]
     assert result["verdict"].startswith("bars: ") and result["verdict"].count("1") == 1
 
 
@@ -370,6 +370,11 @@ def test_parse_sizes_of_bad_text_raises_invalid_value(text: str) -> None:
         (["call", "--sizes", "1M"], "--sizes means nothing to `bench call`"),
         (["lookup", "--with", "numpy"], "--with means nothing to `bench lookup`"),
         (["call", "--plot", "a.png"], "--plot means nothing to `bench call`"),
+        (["copy", "--plot", "a.pdf"], "--plot 'a.pdf': valid is a name that ends in .png or .svg"),
+        (
+            ["collective", "--sizes", "6,8", "--rounds", "1"],
+            "--sizes has 6 bytes; valid for collectives are multiples of 4",
+        ),
         (["copy", "--json", "no/such/folder/x.json"], "cannot be written"),
     ],
 )

@@ -14,6 +14,7 @@ from peerlane.cli import main
 from peerlane.cli.bench import machines
 from peerlane.cli.bench import rival_processes as rivals
 from peerlane.cli.bench.networks import NoNetwork
+from peerlane.cli.bench.rival_libraries import ALL_REDUCE, MESSAGE
 
 pytestmark = [
     pytest.mark.any_schedule,
@@ -54,7 +55,7 @@ def test_loopback_serves_where_no_network_can_be_made(
 
 def test_ranks_of_all_reduce_lie_on_both_machines() -> None:
     sides = [machines._Machine("127.0.0.1", "lo")] * 2
-    found = rivals.run_apart("peerlane", rivals.ALL_REDUCE, [(4096, 2)], machines._places(sides, 2))
+    found = rivals.run_apart("peerlane", ALL_REDUCE, [(4096, 2)], machines._places(sides, 2))
     assert [len(each) for each in found.values()] == [1]
 
 
@@ -62,4 +63,4 @@ def test_contender_that_fails_is_skipped_with_its_last_words(monkeypatch: pytest
     monkeypatch.setenv("PEERLANE_UCX", "/no/such/library.so")
     sides = [machines._Machine("127.0.0.1", "lo")] * 2
     with pytest.raises(rivals.RivalFailed, match=r"pip install peerlane\[ucx\]"):
-        rivals.run_apart("peerlane", rivals.MESSAGE, [(8, 2)], machines._places(sides, 1))
+        rivals.run_apart("peerlane", MESSAGE, [(8, 2)], machines._places(sides, 1))

@@ -13,8 +13,10 @@ import pytest
 
 import peerlane as pl
 from peerlane.cli import main
-from peerlane.cli.bench import bars, channel_sizes, channels, collectives, measure, report
+from peerlane.cli.bench import bars, channel_sizes, channels, collectives, measure
+from peerlane.cli.bench import rival_libraries as libraries
 from peerlane.cli.bench import rival_processes as rivals
+from peerlane.cli.bench.rival_libraries import Launcher, Rival, Variant, Way
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
@@ -27,7 +29,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in rivals.RIVALS:
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", sys.executable)
     monkeypatch.setattr(rivals, "RIVALS", {"pipe": rivals.RIVALS["pipe"]})
-    monkeypatch.setattr(report, "RIVALS", rivals.RIVALS)
     monkeypatch.setattr(channels, "_ROUNDS", 100)
     monkeypatch.setattr(channels, "_WRITES", 1000)
     monkeypatch.setattr(channel_sizes, "_MOST_TIMES", 20)
@@ -54,8 +55,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
         )
         python.chmod(0o700)
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(python))
-        tasks = (rivals.WRITE, rivals.MESSAGE, rivals.ALL_REDUCE)
-        monkeypatch.setitem(rivals.RIVALS, name, rivals.Rival(tasks, (), kind or name))
+        monkeypatch.setitem(rivals.RIVALS, name, Rival(libraries.TASKS, (), kind or name))
 
     return add
 
@@ -66,7 +66,7 @@ import json, os, sys
 _, tasks, *jobs = sys.argv[1:]
 if os.environ["RANK"] == "0":
     print("a word before")
-    print(json.dumps({task: [1.0] * len(jobs) for task in tasks.split(",")}))
+    print(json.dumps({task: [1.0] * (1 if task == "barrier" else len(jobs)) for task in tasks.split(",")}))
 """
 
 
@@ -91,19 +91,23 @@ def test_bench_channel_writes_every_promised_figure(
         (bars.ONE_WAY, channels.PIPE, bars.LINE),
         *(("write 8 bytes", name, "ctypes.memmove") for name in ours),
         *((bars.RATE, name, bars.MILLION) for name in ours),
-        *((f"write of {size}", "peerlane", "slow") for size in ("8 B", "4 KiB")),
-        *((f"message of {size}", "peerlane", name) for size in ("8 B", "4 KiB") for name in ("pipe", "slow")),
     ]
-    slow = measured["write of 4 KiB", "peerlane", "slow"]
-    assert (slow["standing"], slow["reference_seconds"], slow["size"]) == ("ahead", 1.0, 4096)
-    assert slow["ratio"] == pytest.approx(1 / float(str(slow["seconds"])))
+    timings = {(each["operation"], each["size"], each["contender"]): each for each in result["timings"]}
+    assert list(timings) == [
+        *(("write", size, name) for size in (8, 4096) for name in ("peerlane", "slow")),
+        *(("message", size, name) for size in (8, 4096) for name in ("peerlane", "pipe", "slow")),
+    ]
+    ours, slow = timings["write", 4096, "peerlane"], timings["write", 4096, "slow"]
+    assert (slow["seconds"], slow["low"], slow["high"], slow["gb_per_s"]) == (1.0, 1.0, 1.0, 4096e-9)
+    assert slow["ratio"] == pytest.approx(1 / float(str(ours["seconds"])))
+    assert ours["ratio"] == 1.0
     rate = measured[bars.RATE, "peerlane", bars.MILLION]
     assert rate["ratio"] == pytest.approx(1e-6 / float(str(rate["seconds"])))
     assert [(bar["id"], bar["must"]) for bar in result["bars"]] == [
         ("P8", 5.0), ("rate", 2.5), ("rate", 2.5), ("rate", 20.0),
     ]  # fmt: skip
     assert result["skipped"] == []
-    assert "against other libraries" in capsys.readouterr().out
+    assert "message over 2 processes" in capsys.readouterr().out
 
 
 def test_bench_channel_notify_is_compared_with_fastest_mpi(tmp_path: Path, fake: Fake) -> None:
@@ -125,19 +129,41 @@ def test_bench_channel_notify_is_compared_with_fastest_mpi(tmp_path: Path, fake:
     assert any("no network" in str(each["why"]) for each in result["skipped"])
 
 
-def test_bench_collective_writes_every_promised_figure(tmp_path: Path, fake: Fake) -> None:
+def test_bench_collective_writes_every_promised_timing(
+    tmp_path: Path, fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
     fake("slow", SLOW)
     result = bench("collective", "64,4K", tmp_path)
-    assert [(figure["case"], figure["contender"], figure["reference"]) for figure in result["figures"]] == [
-        (f"all-reduce {size} over {count} processes", name, reference)
+    found = [
+        (each["operation"], each["processes"], each["size"], each["contender"], each["variant"])
+        for each in result["timings"]
+    ]
+    algorithms = [("peerlane", name) for name in collectives.ALGORITHMS]
+    assert found == [
+        (operation, count, size, *way)
         for count in (2, 4)
-        for size in ("64 B", "4 KiB")
-        for name, reference in [
-            *((name, "memcpy, 1 thread") for name in collectives.ALGORITHMS),
-            ("peerlane", "slow"),
+        for operation in ("broadcast", "all-gather", "all-reduce", "barrier")
+        for size in ((None,) if operation == "barrier" else (64, 4096))
+        for way in [
+            ("peerlane", ""),
+            *(algorithms if operation == "all-reduce" else []),
+            *([] if operation == "barrier" else [("memcpy", "")]),
+            ("slow", ""),
         ]
     ]
-    assert all(figure["standing"] == "ahead" for figure in result["figures"] if figure["reference"] == "slow")
+    assert all(float(str(each["ratio"])) > 1 for each in result["timings"] if each["contender"] == "slow")
+    assert all(each["is_shown"] == (each["variant"] == "") for each in result["timings"])
+    assert "barrier over 4 processes" in capsys.readouterr().out
+
+
+def test_bench_collective_draws_latency_and_bandwidth(tmp_path: Path, fake: Fake) -> None:
+    fake("slow", SLOW)
+    plot = tmp_path / "speed.svg"
+    assert main(["bench", "collective", "--sizes", "8,4K", "--rounds", "1", "--plot", str(plot)]) == 0
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == [
+        "speed-bandwidth.svg",
+        "speed-latency.svg",
+    ]
 
 
 def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -148,7 +174,7 @@ def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch,
     for name in rivals.RIVALS:
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(empty))
     monkeypatch.setenv("PEERLANE_BENCH_PYTHON_GLOO", str(tmp_path / "none"))
-    names, skips = rivals.present(rivals.MESSAGE)
+    names, skips = rivals.present(libraries.MESSAGE)
     assert names == ["pipe"]
     found = {skip.case: skip.why for skip in skips}
     assert found.pop("rival gloo").startswith("its Python does not run: ")
@@ -157,7 +183,7 @@ def test_present_rivals_not_installed_are_named(monkeypatch: pytest.MonkeyPatch,
         "rival openmpi": "not installed",
         "rival nixl": "not installed (no nixl_cu12 numpy)",
     }
-    assert rivals.present(rivals.ALL_REDUCE)[0] == []
+    assert rivals.present(libraries.ALL_REDUCE)[0] == []
 
 
 def test_present_mpi_launcher_is_found_beside_its_python(
@@ -169,8 +195,8 @@ def test_present_mpi_launcher_is_found_beside_its_python(
     for name in ("mpich", "openmpi"):
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(tmp_path / "python"))
         rival = rivals.RIVALS[name]
-        monkeypatch.setitem(rivals.RIVALS, name, rivals.Rival(rival.tasks, (), rival.kind, rival.launcher))
-    names, skips = rivals.present(rivals.WRITE)
+        monkeypatch.setitem(rivals.RIVALS, name, Rival(rival.tasks, (), rival.kind, rival.launcher))
+    names, skips = rivals.present(libraries.WRITE)
     assert "mpich" in names
     assert "openmpi" not in names
     assert measure.Skip("rival openmpi", "not installed") in skips
@@ -189,16 +215,14 @@ def test_present_mpi_launcher_is_found_beside_its_python(
 def test_rival_run_fails_raises_with_reason(fake: Fake, program: str, words: str) -> None:
     fake("broken", program)
     with pytest.raises(rivals.RivalFailed, match=words):
-        rivals.run("broken", [rivals.WRITE], 2, JOBS)
+        rivals.run(Way("broken"), [libraries.WRITE], 2, JOBS)
 
 
 def test_bench_channel_rival_fails_is_skipped_and_others_go_on(tmp_path: Path, fake: Fake) -> None:
     fake("broken", "raise SystemExit('out of luck')")
     result = bench("channel", "8", tmp_path)
     assert result["skipped"] == [{"case": "rival broken", "why": "ended with 1: out of luck"}]
-    references = {figure["reference"] for figure in result["figures"]}
-    assert "pipe" in references
-    assert "broken" not in references
+    assert {each["contender"] for each in result["timings"]} == {"peerlane", "pipe"}
 
 
 def test_rival_run_hangs_is_ended_and_raises(
@@ -216,7 +240,7 @@ def test_rival_run_hangs_is_ended_and_raises(
     monkeypatch.setattr(rivals, "_END_SECONDS", 0.2)
     began = time.monotonic()
     with pytest.raises(rivals.RivalFailed, match="did not end within 3 s"):
-        rivals.run("stuck", [rivals.WRITE], 2, JOBS)
+        rivals.run(Way("stuck"), [libraries.WRITE], 2, JOBS)
     assert time.monotonic() - began < 30
     ended = [int(word) for word in pids.read_text().split()]
     assert len(ended) == 2
@@ -226,21 +250,64 @@ def test_rival_run_hangs_is_ended_and_raises(
 def test_rival_run_one_rank_fails_ends_the_other(fake: Fake) -> None:
     fake("half", "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no')\ntime.sleep(600)\n")
     with pytest.raises(rivals.RivalFailed, match="ended with 1: no"):
-        rivals.run("half", [rivals.WRITE], 2, JOBS)
+        rivals.run(Way("half"), [libraries.WRITE], 2, JOBS)
 
 
 def test_rival_run_asks_only_for_tasks_of_that_rival(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake("slow", SLOW)
     slow = rivals.RIVALS["slow"]
-    monkeypatch.setitem(rivals.RIVALS, "slow", rivals.Rival((rivals.MESSAGE,), (), slow.kind))
-    assert rivals.run("slow", [rivals.WRITE, rivals.MESSAGE], 2, JOBS) == {rivals.MESSAGE: [1.0, 1.0]}
+    monkeypatch.setitem(rivals.RIVALS, "slow", Rival((libraries.MESSAGE,), (), slow.kind))
+    assert rivals.run(Way("slow"), [libraries.WRITE, libraries.MESSAGE], 2, JOBS) == {
+        libraries.MESSAGE: [1.0, 1.0]
+    }
 
 
 def test_rival_run_of_pipe_gives_seconds() -> None:
-    found = rivals.run("pipe", [rivals.MESSAGE], 2, JOBS)
-    assert list(found) == [rivals.MESSAGE]
-    assert len(found[rivals.MESSAGE]) == 2
-    assert all(0 < seconds < 10 for seconds in found[rivals.MESSAGE])
+    found = rivals.run(Way("pipe"), [libraries.MESSAGE], 2, JOBS)
+    assert list(found) == [libraries.MESSAGE]
+    assert len(found[libraries.MESSAGE]) == 2
+    assert all(0 < seconds < 10 for seconds in found[libraries.MESSAGE])
+
+
+#: A launcher that reports its own words, and the variables that it has.
+LAUNCHER = f"""#!{sys.executable}
+import json, os, sys
+print(json.dumps(dict(write=[sys.argv[1:], [os.environ.get(name) for name in ("YIELD", "MODE", "MPI4PY_MPIABI")]])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("cores", "bound", "yields"), [(2, ["--bound"], None), (1, [], "yes")], ids=["a core each", "crowded"]
+)
+def test_rival_run_of_mpi_is_bound_where_each_rank_has_a_core(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, bound: list[str], yields: str | None
+) -> None:
+    (tmp_path / "launch").write_text(LAUNCHER)
+    (tmp_path / "launch").chmod(0o700)
+    monkeypatch.setenv("PEERLANE_BENCH_PYTHON_SOME", str(tmp_path / "python"))
+    monkeypatch.setattr("peerlane.cli.machine.physical_cores", lambda: cores)
+    launcher = Launcher(("launch", "--always"), ("--bound",), {"YIELD": "yes"})
+    variants = {"plain": Variant(), "chosen": Variant({"MODE": "chosen"}, (libraries.WRITE,))}
+    monkeypatch.setitem(rivals.RIVALS, "some", Rival(libraries.TASKS, (), "mpi", launcher, variants))
+    words, variables = rivals.run(Way("some", "chosen"), libraries.TASKS, 2, JOBS)["write"]
+    assert words[:-6] == ["--always", *bound, "-n", "2"]
+    assert words[-4:] == ["mpi", "write", "8:3", "4096:2"]
+    assert variables == [yields, "chosen", "some"]
+
+
+def test_ways_are_the_variants_to_which_the_task_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    variants = {"plain": Variant(), "chosen": Variant(tasks=(libraries.WRITE,))}
+    monkeypatch.setitem(rivals.RIVALS, "some", Rival(libraries.TASKS, (), "mpi", variants=variants))
+    assert rivals.ways(["some", "pipe"], libraries.MESSAGE) == [Way("some", "plain"), Way("pipe")]
+    assert rivals.ways(["some"], libraries.WRITE) == [Way("some", "plain"), Way("some", "chosen")]
+
+
+def test_rival_run_of_slow_library_repeats_less_often(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake("lazy", "import json, sys\nprint(json.dumps(dict(write=sys.argv[3:])))\n")
+    monkeypatch.setitem(rivals.RIVALS, "lazy", Rival((libraries.WRITE,), (), "lazy", fewer=10))
+    assert rivals.run(Way("lazy"), [libraries.WRITE], 2, [(8, 500), (4096, 2)]) == {
+        "write": ["8:50", "4096:1"]
+    }
 
 
 def test_in_turns_rounds_alternate_and_failed_contender_leaves() -> None:
@@ -275,7 +342,7 @@ def test_bench_channel_without_memory_skips_case_by_name(
     (skip,) = result["skipped"]
     assert skip["case"] == "channel, 64 KiB"
     assert skip["why"] == "needs 524,288 bytes of memory, 100,000 are available"
-    assert {figure["size"] for figure in result["figures"]} == {None, 8}
+    assert {each["size"] for each in result["timings"]} == {8}
 
 
 def test_judged_bars_of_one_case_differ_by_reference() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from peerlane.cli.outputs import (
     add_output_arguments,
     check_outputs,
+    note,
     results_console,
     show_progress,
     write_json,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
+    from peerlane.cli.bench.timings import Timing
 
 HELP = "measure against references of the same run"
 DESCRIPTION = """\
@@ -73,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         metavar="LIST",
-        help="bytes of the copies (default: 64K,1M,64M,1G), of channels' writes, or of all-reduces",
+        help="bytes of copies, of channels' writes or of collectives, such as 64K,1M; each has a default list",
     )
     parser.add_argument(
         "--with",
@@ -84,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", type=int, default=_ROUNDS, metavar="N", help=f"rounds of each figure (default: {_ROUNDS})"
     )
-    add_output_arguments(parser, plot="the speed of the copies over their size")
+    add_output_arguments(
+        parser, plot="copies, or latency and bandwidth of channels and collectives, over their size"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     names, skips = rivals.installed(rivals.parse(args.rivals) if args.rivals is not None else ())
     with show_progress() as progress:
         task = progress.add_task("", total=None)
-        figures, more = _measured(
+        figures, timings, more = _measured(
             args.what,
             plan.Plan(
                 sizes=plan.parse_sizes(args.sizes) if args.sizes is not None else (),
@@ -109,12 +113,13 @@ def run(args: argparse.Namespace) -> int:
                 say=lambda words: progress.update(task, description=words),
             ),
         )
-    skips += more
-    report.draw(figures, skips, args.rounds, results_console(args))
+    result = report.Result(figures, timings, skips + more, args.rounds)
+    console = results_console(args)
+    report.draw(result, console)
     if args.json is not None:
-        write_json(args.json, report.as_json(figures, skips, args.rounds))
+        write_json(args.json, report.as_json(result))
     if args.plot is not None:
-        report.plot(figures, args.plot)
+        note(console, f"pictures: {', '.join(report.plot(result, args.plot))}")
     return 0
 
 
@@ -134,7 +139,7 @@ def _run_against(args: argparse.Namespace, console: Console) -> int:
     return 1 if any(each.is_slower for each in found) else 0
 
 
-def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
+def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[Skip]]:
     import peerlane as pl
     from peerlane.cli.bench import (
         batches,
@@ -154,6 +159,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     )
 
     figures: list[Figure] = []
+    timings: list[Timing] = []
     skips: list[Skip] = []
     devices = pl.enter_node(NODE)
     try:
@@ -168,18 +174,24 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "scale": lambda: scale.measure(plan),
             "start": lambda: starts.measure(plan),
             "wait": lambda: waits.measure(plan, devices),
-            "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),
-            "collective": lambda: collectives.measure(plan.sized(collectives.DEFAULT_SIZES), devices, NODE),
             "machines": lambda: machines.measure(plan),
             "check": lambda: logged.measure(plan, devices),
         }
+        sweeps: dict[str, Callable[[], tuple[list[Figure], list[Timing], list[Skip]]]] = {
+            "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),
+            "collective": lambda: collectives.measure(plan.sized(collectives.DEFAULT_SIZES), devices, NODE),
+        }
         for subject in _SUBJECTS if what == _ALL else (what,):
-            done, left = measures[subject]()
+            if subject in sweeps:
+                done, timed, left = sweeps[subject]()
+                timings += timed
+            else:
+                done, left = measures[subject]()
             figures += done
             skips += left
     finally:
         pl.leave_node()
-    return figures, skips
+    return figures, timings, skips
 
 
 def _check_references() -> None:
@@ -200,7 +212,7 @@ def _check_combination(args: argparse.Namespace) -> None:
         raise InvalidValue(f"say what to measure: {', '.join([*_SUBJECTS, _ALL])}")
     useful = {
         "--sizes": (args.sizes, ("copy", "channel", "collective", _ALL)),
-        "--plot": (args.plot, ("copy", _ALL)),
+        "--plot": (args.plot, ("copy", "channel", "collective", _ALL)),
         "--with": (args.rivals, ("copy", "call", _ALL)),
         "--against": (args.against, (None, *SUBJECTS, _ALL)),
     }

@@ -14,14 +14,16 @@ import peerlane as pl
 from peerlane.cli import machine
 from peerlane.cli.bench import rival_processes as rivals
 from peerlane.cli.bench.bars import PEERLANE
-from peerlane.cli.bench.measure import SPEED, Figure, Skip, figure
+from peerlane.cli.bench.measure import Skip
 from peerlane.cli.bench.plan import Plan
+from peerlane.cli.bench.rival_libraries import MESSAGE, WRITE, Way
+from peerlane.cli.bench.timings import Timing, timed
 from peerlane.cli.children import Child
 from peerlane.support.sizes import format_size
 
 MESSAGES = "messages"
 
-_TASKS = (rivals.WRITE, rivals.MESSAGE)
+_TASKS = (WRITE, MESSAGE)
 _MOST_TIMES = 4_000
 _SECONDS = 120.0
 _COPIES = 8  # blocks of the largest size: windows and sources of peerlane and of a rival
@@ -38,31 +40,23 @@ def fitting(sizes: Sequence[int]) -> tuple[tuple[int, ...], list[Skip]]:
     ]
 
 
-def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure], list[Skip]]:
+def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Timing], list[Skip]]:
     """Time peerlane and each installed rival, in turns."""
     names, skips = rivals.present(*_TASKS)
     jobs = rivals.jobs_of(plan.sizes, _MOST_TIMES)
-    if not jobs or not names:
+    if not jobs:
         return [], skips
-    contenders: dict[str, Callable[[], rivals.Found]] = {
-        PEERLANE: partial(_ours, child, channel, jobs),
-        **{name: partial(rivals.run, name, _TASKS, 2, jobs) for name in names},
+    contenders: dict[Way, Callable[[], rivals.Found]] = {
+        Way(PEERLANE): partial(_ours, child, channel, jobs),
+        **{way: partial(rivals.run, way, _TASKS, 2, jobs) for way in rivals.ways(names, *_TASKS)},
     }
     found, failed = rivals.in_turns(contenders, plan.rounds, lambda words: plan.say(f"all sizes: {words}"))
-    return [
-        figure(
-            {PEERLANE: found[PEERLANE][task][index], name: found[name][task][index]},
-            f"{task} of {format_size(nbytes)}",
-            PEERLANE,
-            name,
-            SPEED,
-            nbytes,
-        )
-        for task in _TASKS
-        for index, nbytes in enumerate(plan.sizes)
-        for name in names
-        if task in found.get(name, ())
-    ], skips + failed
+    timings: list[Timing] = []
+    for task in _TASKS:
+        for index, nbytes in enumerate(plan.sizes):
+            samples = {way: tasks[task][index] for way, tasks in found.items() if task in tasks}
+            timings += timed(samples, task, 2, nbytes)
+    return timings, skips + failed
 
 
 def exchange(channel: pl.Channel, jobs: Sequence[rivals.Job], *, first: bool) -> list[float]:
@@ -95,7 +89,7 @@ def _ours(child: Child, channel: pl.Channel, jobs: Sequence[rivals.Job]) -> riva
     child.tell((MESSAGES, jobs))
     sent = exchange(channel, jobs, first=True)
     child.answer(timeout=_SECONDS)
-    return {rivals.WRITE: written, rivals.MESSAGE: sent}
+    return {WRITE: written, MESSAGE: sent}
 
 
 def _written(channel: pl.Channel, block: pl.Buffer, times: int) -> float:

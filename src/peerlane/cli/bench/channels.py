@@ -29,7 +29,9 @@ from peerlane.cli.bench.bars import (
 )
 from peerlane.cli.bench.measure import SPEED, TIME, Contender, Figure, Skip, best, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
+from peerlane.cli.bench.rival_libraries import MESSAGE, Way
 from peerlane.cli.bench.rivals import memmove, native_copies
+from peerlane.cli.bench.timings import Timing, quickest
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
 from peerlane.support.sizes import UNITS, format_size
 
@@ -47,7 +49,9 @@ _BATCH = 100_000  # blocks of 8 bytes
 _LEAST_WINDOW = 8 * _BATCH
 
 
-def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[Figure], list[Skip]]:
+def measure(
+    plan: Plan, devices: Sequence[pl.Device], node: str
+) -> tuple[list[Figure], list[Timing], list[Skip]]:
     """Time exchanges with another process, and writes into its memory."""
     sizes, skips = channel_sizes.fitting(plan.sizes)
     window = max(_LEAST_WINDOW, *sizes)
@@ -67,8 +71,8 @@ def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[F
         skips += failed
         figures += _rates(plan, channel, stack)
         figures += [_bandwidth(plan, channel, nbytes) for nbytes in _LARGE if nbytes in sizes]
-        more, left = channel_sizes.measure(dataclasses.replace(plan, sizes=sizes), child, channel)
-    return figures + more, skips + left
+        timings, left = channel_sizes.measure(dataclasses.replace(plan, sizes=sizes), child, channel)
+    return figures, timings, skips + left
 
 
 def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure], list[Skip]]:
@@ -96,24 +100,22 @@ def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure
             child.answer(timeout=_SECONDS)
         return (time.perf_counter() - began) / (_ROUNDS // 5)
 
-    contenders: dict[str, Callable[[], float]] = {
-        LINE: partial(together, "line", line),
-        PEERLANE: partial(together, "ours", ours),
-        PIPE: partial(together, "pipe", pipe),
-        **{
-            name: partial(_mpi_message, name)
-            for name in rivals.present(rivals.MESSAGE)[0]
-            if rivals.is_mpi(name)
-        },
+    mpis = [name for name in rivals.present(MESSAGE)[0] if rivals.is_mpi(name)]
+    contenders: dict[Way, Callable[[], float]] = {
+        Way(LINE): partial(together, "line", line),
+        Way(PEERLANE): partial(together, "ours", ours),
+        Way(PIPE): partial(together, "pipe", pipe),
+        **{way: partial(_mpi_message, way) for way in rivals.ways(mpis, MESSAGE)},
     }
     found, skips = rivals.in_turns(
-        {name: partial(_as_found, sample) for name, sample in contenders.items()},
+        {way: partial(_as_found, sample) for way, sample in contenders.items()},
         plan.rounds,
         lambda words: plan.say(f"{ONE_WAY}: {words}"),
     )
-    samples = {name: tasks[ONE_WAY][0] for name, tasks in found.items()}
+    by_way = {way: tasks[ONE_WAY][0] for way, tasks in found.items()}
+    samples = {name: by_way[way] for name, way in quickest(by_way).items()}
     figures = [figure(samples, ONE_WAY, name, LINE, TIME) for name in (PEERLANE, PIPE)]
-    mpis = [name for name in samples if rivals.is_mpi(name)]
+    mpis = [name for name in mpis if name in samples]
     figures += [figure(samples, ONE_WAY, PEERLANE, name, SPEED) for name in mpis]
     if mpis:
         samples[FASTEST_MPI] = samples[best(samples, mpis)]
@@ -125,9 +127,9 @@ def _as_found(sample: Callable[[], float]) -> rivals.Found:
     return {ONE_WAY: [sample()]}
 
 
-def _mpi_message(name: str) -> float:
+def _mpi_message(way: Way) -> float:
     """Return the seconds of one way of an MPI's message of 8 bytes, exchanged as often as peerlane's."""
-    return rivals.run(name, (rivals.MESSAGE,), 2, [(8, _ROUNDS)])[rivals.MESSAGE][0]
+    return rivals.run(way, (MESSAGE,), 2, [(8, _ROUNDS)])[MESSAGE][0]
 
 
 def _rates(plan: Plan, channel: pl.Channel, stack: ExitStack) -> list[Figure]:

@@ -1,6 +1,6 @@
-"""All-reduce between processes, by each algorithm, against memcpy of the same bytes and against other libraries.
+"""Barriers, broadcasts, all-gathers and all-reduces between processes, against memcpy and other libraries.
 
-Each rank's elements lie in device memory, float32, and are summed in place.  A figure is the slowest rank's time.
+The buffer of each rank lies in device memory; all-reduce sums float32 in place.  A time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -15,56 +15,72 @@ from typing import Any
 import peerlane as pl
 from peerlane.cli.bench import rival_processes as rivals
 from peerlane.cli.bench.bars import PEERLANE
-from peerlane.cli.bench.measure import SPEED, Contender, Figure, Skip, figure
+from peerlane.cli.bench.measure import Contender, Figure, Skip
 from peerlane.cli.bench.plan import Plan
-from peerlane.cli.bench.rivals import MEMCPY, native_copies
+from peerlane.cli.bench.rival_libraries import ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, COLLECTIVES, Way
+from peerlane.cli.bench.rivals import native_copies
+from peerlane.cli.bench.timings import MEMCPY, Timing, timed
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
-from peerlane.support.sizes import UNITS, format_size
+from peerlane.errors import InvalidValue
+from peerlane.support.sizes import UNITS
 
-DEFAULT_SIZES = (64, 64 * UNITS["KiB"], UNITS["MiB"], 64 * UNITS["MiB"])
+DEFAULT_SIZES = (
+    *(8, 64, 512, 4 * UNITS["KiB"], 64 * UNITS["KiB"]),
+    *(UNITS["MiB"] * each for each in (1, 8, 64)),
+)
 PROCESSES = (2, 4)
-ALGORITHMS = {
-    PEERLANE: None,
-    "peerlane one-shot": "one-shot",
-    "peerlane two-shot": "two-shot",
-    "peerlane ring": "ring",
-}
+#: Algorithms of all-reduce, beside the one that peerlane chooses.
+ALGORITHMS = ("one-shot", "two-shot", "ring")
 
 _SECONDS = 120.0
 _MOST_TIMES = 500
+_ELEMENT = 4  # bytes of a float32; a size must also come to equal parts of four ranks
 
 
-def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[Figure], list[Skip]]:
-    """Time all-reduces between processes; each round has all contenders."""
+def measure(
+    plan: Plan, devices: Sequence[pl.Device], node: str
+) -> tuple[list[Figure], list[Timing], list[Skip]]:
+    """Time collectives between processes; each round has all contenders."""
+    if odd := [str(nbytes) for nbytes in plan.sizes if nbytes % _ELEMENT]:
+        raise InvalidValue(
+            f"--sizes has {', '.join(odd)} bytes; valid for collectives are multiples of {_ELEMENT}, as they sum "
+            "float32 and gather equal parts of four ranks"
+        )
     jobs = rivals.jobs_of(plan.sizes, _MOST_TIMES)
-    names, skips = rivals.present(rivals.ALL_REDUCE)
-    figures: list[Figure] = []
+    names, skips = rivals.present(*COLLECTIVES)
+    timings: list[Timing] = []
     for size in PROCESSES:
         with ExitStack() as stack:
             ranks = _start(node, size, stack)
             copies = [_memcpy(devices, *job, stack) for job in jobs]
-            contenders: dict[str, Callable[[], rivals.Found]] = {
-                MEMCPY: partial(_copied, copies),
-                **{name: partial(_ours, ranks, algorithm, jobs) for name, algorithm in ALGORITHMS.items()},
-                **{name: partial(rivals.run, name, [rivals.ALL_REDUCE], size, jobs) for name in names},
+            contenders: dict[Way, Callable[[], rivals.Found]] = {
+                Way(PEERLANE): partial(_ours, ranks, COLLECTIVES, None, jobs),
+                **{
+                    Way(PEERLANE, name): partial(_ours, ranks, (ALL_REDUCE,), name, jobs)
+                    for name in ALGORITHMS
+                },
+                Way(MEMCPY): partial(_copied, copies),
+                **{
+                    way: partial(rivals.run, way, COLLECTIVES, size, jobs)
+                    for way in rivals.ways(names, *COLLECTIVES)
+                },
             }
 
             def say(words: str, size: int = size) -> None:
-                plan.say(f"all-reduce over {size} processes: {words}")
+                plan.say(f"collectives over {size} processes: {words}")
 
             found, failed = rivals.in_turns(contenders, plan.rounds, say)
         skips += [Skip(f"{skip.case} over {size} processes", skip.why) for skip in failed]
-        for index, nbytes in enumerate(plan.sizes):
-            case = f"all-reduce {format_size(nbytes)} over {size} processes"
-            samples = {name: tasks[rivals.ALL_REDUCE][index] for name, tasks in found.items()}
-            pairs = [(name, MEMCPY) for name in ALGORITHMS]
-            pairs += [(PEERLANE, name) for name in names if name in found]
-            figures += [figure(samples, case, *pair, SPEED, nbytes) for pair in pairs]
-    return figures, skips
+        for task in COLLECTIVES:
+            for index, nbytes in enumerate((None,) if task == BARRIER else plan.sizes):
+                samples = {way: tasks[task][index] for way, tasks in found.items() if task in tasks}
+                timings += timed(samples, task, size, nbytes)
+    return [], timings, skips
 
 
 def _copied(copies: Sequence[Contender]) -> rivals.Found:
-    return {rivals.ALL_REDUCE: [copy.sample() for copy in copies]}
+    seconds = [copy.sample() for copy in copies]
+    return dict.fromkeys((BROADCAST, ALL_GATHER, ALL_REDUCE), seconds)
 
 
 def _memcpy(devices: Sequence[pl.Device], nbytes: int, times: int, stack: ExitStack) -> Contender:
@@ -86,12 +102,17 @@ def _start(node: str, size: int, stack: ExitStack) -> list[Child]:
     return ranks
 
 
-def _ours(ranks: Sequence[Child], algorithm: str | None, jobs: Sequence[rivals.Job]) -> rivals.Found:
-    """Return for each job the seconds of the slowest rank."""
-    for each in ranks:
-        each.tell((algorithm, jobs))
-    taken = [each.answer(timeout=_SECONDS) for each in ranks]
-    return {rivals.ALL_REDUCE: [max(times) for times in zip(*taken, strict=True)]}
+def _ours(
+    ranks: Sequence[Child], tasks: Sequence[str], algorithm: str | None, jobs: Sequence[rivals.Job]
+) -> rivals.Found:
+    """Return by task, for each job, the seconds of the slowest rank; a barrier is done for the first job only."""
+    found = {}
+    for task in tasks:
+        for each in ranks:
+            each.tell((task, algorithm, jobs[:1] if task == BARRIER else jobs))
+        taken = [each.answer(timeout=_SECONDS) for each in ranks]
+        found[task] = [max(times) for times in zip(*taken, strict=True)]
+    return found
 
 
 def _serve(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
@@ -101,23 +122,29 @@ def _serve(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
         with pl.Group(rank, size, rendezvous=exchange_over(pipe)) as group:
             pipe.send(None)
             while True:
-                algorithm, jobs = pipe.recv()
-                pipe.send([_timed(group, algorithm, *job) for job in jobs])
+                task, algorithm, jobs = pipe.recv()
+                pipe.send([_timed(group, task, algorithm, *job) for job in jobs])
     except pl.Error as error:
         pipe.send(error)
     except (EOFError, OSError):  # the pipe ended
         return
 
 
-def _timed(group: pl.Group, algorithm: str | None, nbytes: int, times: int) -> float:
-    """Return the seconds of one all-reduce, after some warm-ups that do not count."""
-    with group.device.allocate(nbytes) as elements:
-        elements.fill(0)
-        seconds = 0.0
+def _timed(group: pl.Group, task: str, algorithm: str | None, nbytes: int, times: int) -> float:
+    """Return the seconds of one collective, after some warm-ups that do not count."""
+    with group.device.allocate(nbytes) as memory:
+        memory.fill(0)
+        calls: dict[str, Callable[[], None]] = {
+            BARRIER: group.barrier,
+            BROADCAST: lambda: group.broadcast(memory),
+            ALL_GATHER: lambda: group.all_gather(memory),
+            ALL_REDUCE: lambda: group.all_reduce(memory, dtype="float32", algorithm=algorithm),
+        }
+        call, seconds = calls[task], 0.0
         for count in (max(1, times // 4), times):
             group.barrier()
             began = perf_counter()
             for _ in range(count):
-                group.all_reduce(elements, dtype="float32", algorithm=algorithm)
+                call()
             seconds = (perf_counter() - began) / count
         return seconds

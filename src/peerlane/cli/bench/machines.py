@@ -18,6 +18,7 @@ from peerlane.cli.bench.machine_rank import STREAMED
 from peerlane.cli.bench.measure import SPEED, TIME, Figure, Samples, Skip, figure
 from peerlane.cli.bench.networks import NoNetwork, other_network
 from peerlane.cli.bench.plan import Plan
+from peerlane.cli.bench.rival_libraries import ALL_REDUCE, MESSAGE, RIVALS, WRITE
 from peerlane.cli.bench.rival_processes import Place
 from peerlane.support.sizes import UNITS, format_size
 
@@ -26,13 +27,13 @@ _LARGE = STREAMED
 _STREAMS = (64 * UNITS["KiB"], UNITS["MiB"], 16 * UNITS["MiB"])
 _MESSAGES, _TIMES = 10_000, 8
 #: How a rival moves many bytes: gloo has no writes.
-_WRITES = {"nixl": rivals.WRITE, "gloo": rivals.MESSAGE}
+_WRITES = {"nixl": WRITE, "gloo": MESSAGE}
 _SECRET = "a secret that only a bench needs"
 
 
 def measure(plan: Plan) -> tuple[list[Figure], list[Skip]]:
     """Start the ranks of each contender anew in each round, on two machines."""
-    names, skips = rivals.present(*_WRITES.values(), rivals.ALL_REDUCE)
+    names, skips = rivals.present(*_WRITES.values(), ALL_REDUCE)
     names = [name for name in names if name in _WRITES]
     skips = [skip for skip in skips if skip.case.removeprefix("rival ") in _WRITES]
     figures: list[Figure] = []
@@ -89,7 +90,7 @@ _Part = tuple[list[Figure], list[Skip]]
 
 
 def _one_way(plan: Plan, names: Sequence[str], machines: Sequence[_Machine]) -> _Part:
-    contenders = dict.fromkeys((TCP, PEERLANE, *names), (rivals.MESSAGE, 8))
+    contenders = dict.fromkeys((TCP, PEERLANE, *names), (MESSAGE, 8))
     samples, skips = _samples(plan, contenders, _MESSAGES, _places(machines, 1))
     return _compared(samples, f"{ONE_WAY}, {BETWEEN_MACHINES}", PEERLANE, (TCP, *names), TIME), skips
 
@@ -97,7 +98,7 @@ def _one_way(plan: Plan, names: Sequence[str], machines: Sequence[_Machine]) -> 
 def _large(plan: Plan, names: Sequence[str], machines: Sequence[_Machine]) -> _Part:
     """Time the same bytes in one write, and in many on a stream."""
     streams = [f"{PEERLANE}, {format_size(nbytes)} at a time" for nbytes in _STREAMS]
-    contenders = {TCP: (rivals.WRITE, _LARGE), PEERLANE: (rivals.WRITE, _LARGE)}
+    contenders = {TCP: (WRITE, _LARGE), PEERLANE: (WRITE, _LARGE)}
     contenders |= {name: (_WRITES[name], _LARGE) for name in names}
     contenders |= {name: (_STREAM, nbytes) for name, nbytes in zip(streams, _STREAMS, strict=True)}
     samples, skips = _samples(plan, contenders, _TIMES, _places(machines, 1))
@@ -109,8 +110,8 @@ def _large(plan: Plan, names: Sequence[str], machines: Sequence[_Machine]) -> _P
 
 
 def _all_reduce(plan: Plan, names: Sequence[str], machines: Sequence[_Machine]) -> _Part:
-    names = [name for name in names if rivals.ALL_REDUCE in rivals.RIVALS[name].tasks]
-    contenders = dict.fromkeys((PEERLANE, *names), (rivals.ALL_REDUCE, _LARGE))
+    names = [name for name in names if ALL_REDUCE in RIVALS[name].tasks]
+    contenders = dict.fromkeys((PEERLANE, *names), (ALL_REDUCE, _LARGE))
     samples, skips = _samples(plan, contenders, _TIMES, _places(machines, 2))
     case = f"all-reduce {format_size(_LARGE)} over 2 machines of 2 ranks"
     return _compared(samples, case, PEERLANE, names, SPEED), skips

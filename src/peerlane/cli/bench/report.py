@@ -5,30 +5,50 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from peerlane.cli import machine, plots
-from peerlane.cli.bench import copies
-from peerlane.cli.bench.bars import PEERLANE, judged
+from peerlane.cli.bench import copies, timing_report, timings
+from peerlane.cli.bench.bars import PEERLANE, Bar, judged
 from peerlane.cli.bench.builds import Comparison
 from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
-from peerlane.cli.bench.rival_processes import RIVALS
+from peerlane.cli.bench.timings import Timing
 from peerlane.cli.outputs import note, table
 from peerlane.errors import InvalidValue
 from peerlane.support.sizes import format_size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
 
 _ENOUGH_ROUNDS = 7
 _COLOURS = {"goal": "green", "must": "yellow", "missed": "bold red"}
 
 
-def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console: Console) -> None:
-    """Print the bars, each figure, and the skipped cases."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was measured: figures of single cases, timings over sizes, and what was left out."""
+
+    figures: Sequence[Figure]
+    timings: Sequence[Timing]
+    skips: Sequence[Skip]
+    rounds: int
+
+    @property
+    def judged(self) -> list[tuple[Bar, Figure]]:
+        """The bars that were measured, with their figures."""
+        return judged([*self.figures, *timings.figures(self.timings)])
+
+
+def draw(result: Result, console: Console) -> None:
+    """Print the bars, each figure and timing, and the skipped cases."""
     bars = table("bar", "case", "contender", "ratio", "must", "goal", "met")
     bars.title = "bars"
-    for bar, figure in judged(figures):
+    for bar, figure in result.judged:
         sign = ">=" if figure.kind == SPEED else "<="
         met = bar.met(figure)
         bars.add_row(
@@ -43,11 +63,19 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
     if bars.row_count:
         console.print(bars)
         console.print()
+    if result.figures:
+        _draw_figures(result, console)
+    timing_report.draw(result.timings, console)
+    _draw_skips(result.skips, result.rounds, console)
+    if said := verdict(result):
+        note(console, said, style="bold")
+
+
+def _draw_figures(result: Result, console: Console) -> None:
     every = table("case, and contender", "ratio", "", "rounds", "one takes")
-    every.title = f"figures: median of {rounds} rounds, then the least and the greatest"
-    among_rivals, others = _split(figures)
+    every.title = f"figures: median of {result.rounds} rounds, then the least and the greatest"
     case = ""
-    for figure in others:
+    for figure in result.figures:
         heading = f"{figure.case}, of {figure.reference}"
         if heading != case:
             every.add_row(Text(heading, style="bold"))
@@ -59,37 +87,30 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
             f"{_ratio(figure, figure.low)} to {_ratio(figure, figure.high)}",
             _duration(figure.seconds),
         )
-    if every.row_count:
-        console.print(every)
-        console.print()
-    if among_rivals:
-        console.print(_rivals_table(among_rivals))
+    console.print(every)
+    console.print()
     note(
         console,
         "speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
         f"share: of what there is or may be used, less is better; a tie is within {TIE:.0%}",
     )
-    _draw_skips(skips, rounds, console)
-    if said := verdict(figures):
-        note(console, said, style="bold")
+    console.print()
 
 
-def verdict(figures: Sequence[Figure]) -> str:
+def verdict(result: Result) -> str:
     """Return one sentence about the bars of what was measured; empty if it has none."""
-    met = Counter(bar.met(figure) for bar, figure in judged(figures))
+    met = Counter(bar.met(figure) for bar, figure in result.judged)
     if not met:
         return ""
-    missed = ", ".join(
-        dict.fromkeys(bar.id for bar, figure in judged(figures) if bar.met(figure) == "missed")
-    )
+    missed = ", ".join(dict.fromkeys(bar.id for bar, figure in result.judged if bar.met(figure) == "missed"))
     return (
         f"bars: {met['goal']} at the goal, {met['must']} within what is asked, {met['missed']} missed"
         f"{f': {missed}' if missed else ''}"
     )
 
 
-def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> dict[str, object]:
-    """Return the bars, the figures, the skipped cases and the machine as plain JSON values."""
+def as_json(result: Result) -> dict[str, object]:
+    """Return the bars, the figures, the timings, the skipped cases and the machine as plain JSON values."""
     return {
         "bars": [
             {
@@ -102,12 +123,13 @@ def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> di
                 "goal": bar.goal,
                 "met": bar.met(figure),
             }
-            for bar, figure in judged(figures)
+            for bar, figure in result.judged
         ],
-        "verdict": verdict(figures) or None,
-        "figures": [{**dataclasses.asdict(figure), "standing": figure.standing} for figure in figures],
-        "skipped": [dataclasses.asdict(skip) for skip in skips],
-        "rounds": rounds,
+        "verdict": verdict(result) or None,
+        "figures": [{**dataclasses.asdict(figure), "standing": figure.standing} for figure in result.figures],
+        "timings": timing_report.as_json(result.timings),
+        "skipped": [dataclasses.asdict(skip) for skip in result.skips],
+        "rounds": result.rounds,
         "environment": machine.environment(),
     }
 
@@ -155,7 +177,35 @@ def comparisons_as_json(
     }
 
 
-def plot(figures: Sequence[Figure], path: str) -> None:
+def plot(result: Result, path: str) -> list[str]:
+    """Draw the copies to ``path``, the timings to files beside it, and return the names of what was written.
+
+    Raises
+    ------
+    InvalidValue
+        Nothing was measured that can be drawn, or a file cannot be written.
+    """
+    file = Path(path)
+    pictures = {path: _copies_picture(result.figures)}
+    latency, bandwidth = timing_report.panels(result.timings)
+    for kind, unit, panels in (
+        ("latency", plots.MICROSECONDS, latency),
+        ("bandwidth", plots.GB_PER_S, bandwidth),
+    ):
+        if panels:
+            title = f"{kind}: median of {result.rounds} rounds, and their range"
+            pictures[str(file.with_stem(f"{file.stem}-{kind}"))] = plots.sweeps(panels, unit, title)
+    drawn = {name: figure for name, figure in pictures.items() if figure is not None}
+    if not drawn:
+        raise InvalidValue(
+            "--plot: every case was skipped, so there is nothing to draw; give smaller --sizes"
+        )
+    for name, figure in drawn.items():
+        plots.save(figure, name)
+    return list(drawn)
+
+
+def _copies_picture(figures: Sequence[Figure]) -> Picture | None:
     """Draw speed over size: peerlane on both routes, and the others on a device; the references are in the title."""
     series: dict[str, dict[int, tuple[float, float, float]]] = {}
     references: dict[str, list[int]] = {}
@@ -169,15 +219,13 @@ def plot(figures: Sequence[Figure], path: str) -> None:
             elif route == copies.ON_A_DEVICE:
                 series.setdefault(figure.contender, {})[figure.size] = point
     if not series:
-        raise InvalidValue(
-            "--plot: every copy was skipped, so there is nothing to draw; give smaller --sizes"
-        )
+        return None
     named = (
         f"{' to '.join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))}: {name}"
         for name, sizes in sorted(references.items(), key=lambda each: min(each[1]))
     )
     title = "\n".join(["copies: median, least and greatest of the rounds; 1 is the reference", *named])
-    plots.save_ratios(path, series, title)
+    return plots.ratios(series, title)
 
 
 def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
@@ -188,25 +236,6 @@ def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
         )
     for skip in skips:
         note(console, f"skipped: {skip.case}: {skip.why}")
-
-
-def _split(figures: Sequence[Figure]) -> tuple[list[Figure], list[Figure]]:
-    """Return the figures against other libraries' processes, and all other figures."""
-    among = [figure for figure in figures if figure.reference in RIVALS]
-    return among, [figure for figure in figures if figure.reference not in RIVALS]
-
-
-def _rivals_table(figures: Sequence[Figure]) -> Table:
-    names = [name for name in RIVALS if any(figure.reference == name for figure in figures)]
-    shown = table("case", "one takes", *names)
-    shown.title = f"{PEERLANE} against other libraries: how many times their speed"
-    by_case: dict[str, dict[str, Figure]] = {}
-    for figure in figures:
-        by_case.setdefault(figure.case, {})[figure.reference] = figure
-    for case, found in by_case.items():
-        cells = [f"{each.ratio:.2f} {each.standing}" if (each := found.get(name)) else "-" for name in names]
-        shown.add_row(case, _duration(next(iter(found.values())).seconds), *cells)
-    return shown
 
 
 def _ratio(figure: Figure, value: float) -> str:

@@ -15,15 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+from peerlane.cli import machine
 from peerlane.cli.bench.measure import Skip
-
-WRITE, MESSAGE, ALL_REDUCE = "write", "message", "all-reduce"
+from peerlane.cli.bench.rival_libraries import RIVALS, Way
 
 _RANK = Path(__file__).with_name("rival_rank.py")
 _MACHINE_RANK = Path(__file__).with_name("machine_rank.py")
@@ -35,32 +35,11 @@ _ABOUT = 64 << 20  # bytes of a sample
 
 Job = tuple[int, int]  # bytes, and how many times
 Found = dict[str, list[float]]
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class RivalFailed(Exception):
     """A rival ended with an error, or did not end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rival:
-    """How to find and start one.
-
-    Attributes
-    ----------
-    tasks : tuple of str
-        The tasks that it can do.
-    modules : tuple of str
-        The modules that its Python must have.
-    kind : str
-        Its name in ``rival_rank.py``.
-    launcher : tuple of str
-        An MPI's own launcher with options; plain ``mpiexec`` belongs to the MPI that was installed last.
-    """
-
-    tasks: tuple[str, ...]
-    modules: tuple[str, ...]
-    kind: str
-    launcher: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +58,6 @@ class Place:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-RIVALS = {
-    "mpich": Rival((WRITE, MESSAGE, ALL_REDUCE), ("mpi4py", "numpy"), "mpi", ("mpiexec.hydra",)),
-    "openmpi": Rival(
-        (WRITE, MESSAGE, ALL_REDUCE),
-        ("mpi4py", "numpy"),
-        "mpi",
-        ("prterun", "--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"),
-    ),
-    "nixl": Rival((WRITE, MESSAGE), ("nixl_cu12", "numpy"), "nixl"),
-    "gloo": Rival((MESSAGE, ALL_REDUCE), ("torch",), "gloo"),
-    "pipe": Rival((MESSAGE,), (), "pipe"),
-}
-
-
 def jobs_of(sizes: Sequence[int], most: int) -> list[Job]:
     """Return how often to do an operation of each size, so that a sample is long enough for its start."""
     return [(nbytes, max(1, min(most, _ABOUT // nbytes))) for nbytes in sizes]
@@ -107,24 +72,41 @@ def present(*tasks: str) -> tuple[list[str], list[Skip]]:
     ]
 
 
+def ways(names: Sequence[str], *tasks: str) -> list[Way]:
+    """Return the variants of rivals that make a difference to one of the tasks."""
+    return [
+        Way(name, variant)
+        for name in names
+        for variant, mode in RIVALS[name].variants.items()
+        if set(tasks) & set(mode.tasks)
+    ]
+
+
 def is_mpi(name: str) -> bool:
     """Return whether a contender is an MPI."""
     return name in RIVALS and RIVALS[name].kind == "mpi"
 
 
-def run(name: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found:
-    """Run a rival in ``size`` processes; return, by task that it can do, the seconds of one operation of each job.
+def run(way: Way, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found:
+    """Run a rival in ``size`` processes.
+
+    Returns
+    -------
+    dict
+        By task to which the variant makes a difference, the seconds of one operation of each job; a barrier, which
+        has no bytes, is done for the first job only.
 
     Raises
     ------
     RivalFailed
         The rival failed, or took too long; the text ends with its last output.
     """
-    rival = RIVALS[name]
-    can = ",".join(task for task in tasks if task in rival.tasks)
-    words = [f"{nbytes}:{times}" for nbytes, times in jobs]
-    command = [str(_python(name)), str(_RANK), rival.kind, can, *words]
-    return _read(name, _mpi(name, size, command) if rival.launcher else _by_rank(size, command))
+    rival = RIVALS[way.contender]
+    mode = rival.variants[way.variant]
+    can = ",".join(task for task in tasks if task in rival.tasks and task in mode.tasks)
+    words = [f"{nbytes}:{max(1, times // rival.fewer)}" for nbytes, times in jobs]
+    command = [str(_python(way.contender)), str(_RANK), rival.kind, can, *words]
+    return _read(way.contender, _mpi(way, size, command) if rival.launcher else _by_rank(size, command))
 
 
 def run_apart(name: str, task: str, jobs: Sequence[Job], places: Sequence[Place]) -> Found:
@@ -152,8 +134,8 @@ def _read(name: str, out: str) -> Found:
 
 
 def in_turns(
-    contenders: Mapping[str, Callable[[], Found]], rounds: int, say: Callable[[str], None]
-) -> tuple[dict[str, dict[str, list[list[float]]]], list[Skip]]:
+    contenders: Mapping[_Key, Callable[[], Found]], rounds: int, say: Callable[[str], None]
+) -> tuple[dict[_Key, dict[str, list[list[float]]]], list[Skip]]:
     """Run the contenders in turns, in rounds after one that does not count.
 
     Returns
@@ -163,7 +145,7 @@ def in_turns(
     list of Skip
         The failed contenders, and how they failed.
     """
-    found: dict[str, dict[str, list[list[float]]]] = {name: {} for name in contenders}
+    found: dict[_Key, dict[str, list[list[float]]]] = {name: {} for name in contenders}
     skips = []
     for number in range(rounds + 1):
         for name in [*found] if number % 2 == 0 else [*reversed(found)]:
@@ -187,7 +169,7 @@ def _python(name: str) -> Path:
 def _missing(name: str) -> str:
     """Return why a rival cannot run here; empty if it can."""
     rival, python = RIVALS[name], _python(name)
-    if rival.launcher and not python.with_name(rival.launcher[0]).exists():
+    if rival.launcher and not python.with_name(rival.launcher.words[0]).exists():
         return "not installed"
     if not rival.modules:
         return ""
@@ -202,14 +184,24 @@ def _missing(name: str) -> str:
     return f"not installed (no {lacking})" if lacking else ""
 
 
-def _mpi(name: str, size: int, command: list[str]) -> str:
-    python, (launcher, *options) = _python(name), RIVALS[name].launcher
+def _mpi(way: Way, size: int, command: list[str]) -> str:
+    rival, python = RIVALS[way.contender], _python(way.contender)
+    launcher = rival.launcher
+    assert launcher is not None
+    fits = size <= machine.physical_cores()
     # The launcher in the wheel sets these; if both MPIs are installed, only one has its launcher.
     prefix = str(python.parent.parent)
-    prefixes = dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix)
-    more = {"MPI4PY_MPIABI": name, "LD_LIBRARY_PATH": str(Path(prefix, "lib")), **prefixes}
-    command = [str(python.with_name(launcher)), *options, "-n", str(size), *command]
-    return outcome([(command, more, ())])
+    variables = {
+        **dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix),
+        "MPI4PY_MPIABI": way.contender,
+        "LD_LIBRARY_PATH": str(Path(prefix, "lib")),
+        **({} if fits else launcher.crowded),
+        **rival.variants[way.variant].settings,
+    }
+    program, *options = launcher.words
+    bound = launcher.bound if fits else ()
+    started = [str(python.with_name(program)), *options, *bound, "-n", str(size), *command]
+    return outcome([(started, variables, ())])
 
 
 def _by_rank(size: int, command: list[str], places: Sequence[Place] = ()) -> str:

@@ -1,7 +1,8 @@
 """One rank of a rival of ``bench channel`` and ``bench collective``, run as a file by the rival's own Python.
 
 ``python rival_rank.py mpi|gloo|nixl|pipe TASK,... SIZE:TIMES ...`` prints at rank 0, as JSON, a list for each task
-with the seconds of one operation of each size.  That Python need not have peerlane: this file imports nothing of it.
+with the seconds of one operation of each size; a barrier, which has no bytes, is done for the first size only.  That
+Python need not have peerlane: this file imports nothing of it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,23 @@ class Mpi:
 
     def slowest(self, seconds: float) -> float:
         return float(self._world.allreduce(seconds, op=self._mpi.MAX))
+
+    @contextlib.contextmanager
+    def barrier(self, nbytes: int) -> Iterator[Call]:
+        """Wait for the others, whatever ``nbytes`` is."""
+        yield self._world.Barrier
+
+    @contextlib.contextmanager
+    def broadcast(self, nbytes: int) -> Iterator[Call]:
+        """Send the bytes of rank 0 to all."""
+        words = [self._memory[:nbytes], self._mpi.BYTE]
+        yield lambda: self._world.Bcast(words)
+
+    @contextlib.contextmanager
+    def all_gather(self, nbytes: int) -> Iterator[Call]:
+        """Gather equal parts of ``nbytes`` in all, in place."""
+        words = [self._memory[:nbytes], self._mpi.BYTE]
+        yield lambda: self._world.Allgather(self._mpi.IN_PLACE, words)
 
     @contextlib.contextmanager
     def all_reduce(self, nbytes: int) -> Iterator[Call]:
@@ -107,6 +125,24 @@ class Gloo:
         found = self._torch.tensor([seconds], dtype=self._torch.float64)
         self._ranks.all_reduce(found, op=self._ranks.ReduceOp.MAX)
         return float(found)
+
+    @contextlib.contextmanager
+    def barrier(self, nbytes: int) -> Iterator[Call]:
+        """Wait for the others, whatever ``nbytes`` is."""
+        yield self._ranks.barrier
+
+    @contextlib.contextmanager
+    def broadcast(self, nbytes: int) -> Iterator[Call]:
+        """Send the bytes of rank 0 to all."""
+        memory = self._memory[:nbytes]
+        yield lambda: self._ranks.broadcast(memory, 0)
+
+    @contextlib.contextmanager
+    def all_gather(self, nbytes: int) -> Iterator[Call]:
+        """Gather equal parts of ``nbytes`` in all, in place."""
+        whole = self._memory[:nbytes]
+        part = whole.chunk(self._ranks.get_world_size())[self.rank]
+        yield lambda: self._ranks.all_gather_into_tensor(whole, part)
 
     @contextlib.contextmanager
     def all_reduce(self, nbytes: int) -> Iterator[Call]:
@@ -262,7 +298,7 @@ def main(makers: dict[str, Callable[[int], Rank]]) -> None:
     for task in tasks.split(","):
         make = getattr(rank, task.replace("-", "_"))
         ways = 2 if task == "message" else 1  # there and back
-        found[task] = [_seconds(rank, make, *job) / ways for job in jobs]
+        found[task] = [_seconds(rank, make, *job) / ways for job in (jobs[:1] if task == "barrier" else jobs)]
     rank.close()
     if rank.rank == 0:
         print(json.dumps(found), flush=True)

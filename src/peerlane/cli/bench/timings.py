@@ -1,0 +1,119 @@
+"""The time of one operation by size, for each contender: what the tables and pictures of a sweep are made of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from peerlane.cli.bench.bars import PEERLANE
+from peerlane.cli.bench.measure import SPEED, Figure
+from peerlane.cli.bench.rival_libraries import Way
+from peerlane.support.sizes import format_size
+
+#: One thread copies as many bytes within its own memory: what the machine can do.
+MEMCPY = "memcpy"
+
+#: By contender, the seconds of each round.
+Samples = Mapping[Way, Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One operation of one size by one contender.
+
+    Attributes
+    ----------
+    operation : str
+        Such as ``"broadcast"``.
+    processes : int
+        How many take part.
+    size : int or None
+        Bytes of the whole buffer: of an all-gather, those of all parts.  None for a barrier.
+    contender, variant : str
+        Who does it, and in which of its ways if it has several.
+    is_shown : bool
+        Whether tables and pictures have it: of a contender's variants they have one.
+    seconds, low, high : float
+        Median, least and greatest of the rounds.
+    ratio, ratio_low, ratio_high : float
+        Median, least and greatest of the rounds' ratios: this time / peerlane's.
+    """
+
+    operation: str
+    processes: int
+    size: int | None
+    contender: str
+    variant: str
+    is_shown: bool
+    seconds: float
+    low: float
+    high: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Bytes of the buffer per time, in units of 10^9; None for a barrier."""
+        return None if self.size is None else self.size / self.seconds / 1e9
+
+    @property
+    def case(self) -> str:
+        """The operation, its size and the processes, as the bars name it."""
+        size = "" if self.size is None else f" {format_size(self.size)}"
+        return f"{self.operation}{size} over {self.processes} processes"
+
+
+def timed(samples: Samples, operation: str, processes: int, size: int | None) -> list[Timing]:
+    """Return the timings of all contenders, of which one must be peerlane."""
+    ours = samples[Way(PEERLANE)]
+    shown = quickest(samples)
+    made = []
+    for way, seconds in samples.items():
+        ratios = [theirs / own for theirs, own in zip(seconds, ours, strict=True)]
+        made.append(
+            Timing(
+                operation,
+                processes,
+                size,
+                *way,
+                shown[way.contender] == way,
+                *_spread(seconds),
+                *_spread(ratios),
+            )
+        )
+    return made
+
+
+def quickest(samples: Samples) -> dict[str, Way]:
+    """Return what counts of each contender: its own choice or, if it has none, its variant with the least median."""
+    found: dict[str, Way] = {}
+    for way in sorted(samples, key=lambda each: (each.variant != "", statistics.median(samples[each]))):
+        found.setdefault(way.contender, way)
+    return found
+
+
+def figures(timings: Sequence[Timing]) -> list[Figure]:
+    """Return peerlane's speed against each other contender that is shown, for the bars."""
+    ours = {each.case: each for each in timings if (each.contender, each.variant) == Way(PEERLANE)}
+    return [
+        Figure(
+            each.case,
+            PEERLANE,
+            each.contender,
+            SPEED,
+            each.ratio,
+            each.ratio_low,
+            each.ratio_high,
+            ours[each.case].seconds,
+            each.size,
+            each.seconds,
+        )
+        for each in timings
+        if each.is_shown and each.contender != PEERLANE
+    ]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    return statistics.median(values), min(values), max(values)
