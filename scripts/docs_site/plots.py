@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+from peerlane.cli.plots import GB_PER_S, MICROSECONDS, sweeps
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
@@ -21,13 +22,14 @@ COLLECTIVES = "| | peerlane | two-shot | one-shot | ring | MPICH | Open MPI | gl
 
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
 _SIZES = {"B": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_LOOKS = {
-    "peerlane": ("#1f4fd8", "o", "-"),
-    "MPICH": ("#c8441b", "s", "--"),
-    "Open MPI": ("#2e8b57", "^", "-."),
-    "NIXL": ("#8b3fb5", "D", ":"),
-    "gloo": ("#a07800", "v", "--"),
-    "pipe": ("#555555", "x", ":"),
+#: The contenders by their names in the tables; pictures call them as `peerlane bench` does.
+_NAMES = {
+    "peerlane": "peerlane",
+    "MPICH": "mpich",
+    "Open MPI": "openmpi",
+    "NIXL": "nixl",
+    "gloo": "gloo",
+    "pipe": "pipe",
 }
 
 Times = dict[str, dict[int, float]]  # microseconds, by contender and bytes
@@ -56,7 +58,7 @@ def times(page: str, head: str, label: str) -> Times:
             number, _, unit = own.rpartition(" ")
             took = found.setdefault("peerlane", {})[nbytes] = _middle(number) * _UNITS[unit]
             for name, ratio in zip(names, ratios, strict=True):
-                if name in _LOOKS and ratio:
+                if name in _NAMES and ratio:
                     found.setdefault(name, {})[nbytes] = took * _middle(ratio)
     return found
 
@@ -79,10 +81,10 @@ def drawings(page: str) -> dict[str, tuple[str, Callable[[Path], None]]]:
         for name, each in writes.items()
     }
     made = {
-        "writes.svg": ([writes], ["Write to another process"], "microseconds"),
-        "write-speed.svg": ([large], ["Write to another process"], "GB/s"),
-        "messages.svg": ([messages], ["Message to another process, one way"], "microseconds"),
-        "all-reduce.svg": (ranks, ["All-reduce, 2 processes", "All-reduce, 4 processes"], "microseconds"),
+        "writes.svg": ([writes], ["Write to another process"], MICROSECONDS),
+        "write-speed.svg": ([large], ["Write to another process"], GB_PER_S),
+        "messages.svg": ([messages], ["Message to another process, one way"], MICROSECONDS),
+        "all-reduce.svg": (ranks, ["All-reduce, 2 processes", "All-reduce, 4 processes"], MICROSECONDS),
     }
     return {
         name: (hashlib.sha256(repr(shown).encode()).hexdigest(), partial(_draw, *shown))
@@ -93,67 +95,16 @@ def drawings(page: str) -> dict[str, tuple[str, Callable[[Path], None]]]:
 def _draw(shown: list[Times], titles: list[str], unit: str, path: Path) -> None:
     import matplotlib as mpl
 
-    mpl.use("svg")
-    mpl.rcParams |= {"svg.hashsalt": "peerlane", "svg.fonttype": "path", "font.size": 11}
-    from matplotlib import pyplot as plt
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    figure, all_axes = plt.subplots(
-        len(shown), 1, figsize=(7, 4.4 * len(shown)), layout="constrained", squeeze=False
-    )
-    for axes, contenders, title in zip(all_axes[:, 0], shown, titles, strict=True):
-        for name, each in contenders.items():
-            colour, marker, line = _LOOKS[name]
-            axes.plot(
-                list(each),
-                list(each.values()),
-                line,
-                color=colour,
-                marker=marker,
-                markersize=5,
-                label=name,
-                linewidth=2.2 if name == "peerlane" else 1.4,
-            )
-        sizes = sorted({nbytes for each in contenders.values() for nbytes in each})
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(_apart(sizes)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(_size))
-        if unit == "microseconds":
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(_number))
-        else:
-            axes.set_ylim(bottom=0)
-        axes.set_title(title, loc="left", fontweight="bold")
-        axes.set_xlabel("size")
-        axes.set_ylabel(unit)
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+    panels = {
+        title: {
+            _NAMES[name]: {nbytes: (value, value, value) for nbytes, value in each.items()}
+            for name, each in contenders.items()
+        }
+        for contenders, title in zip(shown, titles, strict=True)
+    }
     digest = drawings(PAGE.read_text())[path.name][0]
-    figure.savefig(path, metadata={"Date": None, "Description": digest})
-    plt.close(figure)
-
-
-def _apart(sizes: list[int]) -> list[int]:
-    """Return sizes whose labels do not meet: each at least eight times the one before."""
-    chosen = sizes[:1]
-    for nbytes in sizes:
-        if nbytes >= 8 * chosen[-1]:
-            chosen.append(nbytes)
-    return chosen
-
-
-def _size(nbytes: float, _: Any = None) -> str:
-    for unit in ("GiB", "MiB", "KiB"):
-        if nbytes >= _SIZES[unit]:
-            return f"{nbytes / _SIZES[unit]:g} {unit}"
-    return f"{nbytes:g} B"
-
-
-def _number(value: float, _: Any = None) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    with mpl.rc_context({"svg.hashsalt": "peerlane", "svg.fonttype": "path"}):
+        sweeps(panels, unit, columns=1).savefig(path, metadata={"Date": None, "Description": digest})
 
 
 def main() -> None:
