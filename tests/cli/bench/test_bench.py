@@ -19,7 +19,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node
 from peerlane import _bench, dialects
-from peerlane.cli import main
+from peerlane.cli import machine, main
 from peerlane.cli.bench import (
     NODE,
     bars,
@@ -178,6 +178,10 @@ def test_bench_without_native_module_exits_2_and_says_how_to_install(
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert "peerlane._bench" in printed.err
     assert "pip install --no-binary peerlane 'peerlane[bench]'" in printed.err
+
+
+def test_physical_cores_are_at_most_the_cores_of_this_process() -> None:
+    assert 1 <= machine.physical_cores() <= machine.cores()
 
 
 def test_bench_copy_of_large_size_is_compared_with_best_reference(capsys: pytest.CaptureFixture[str]) -> None:

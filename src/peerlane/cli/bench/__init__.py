@@ -28,10 +28,12 @@ HELP = "measure against references of the same run"
 DESCRIPTION = """\
 Measures copies, calls, streams, sharing, look-ups, ranks, machines and
 checks. Each figure is a ratio to a reference that is timed in the same run,
-with its spread."""
+with its spread. Channels and collectives have times and GB/s by size, beside
+those of the libraries that are installed."""
 EXAMPLES = (
     ("peerlane bench call", "the time of small calls, of ctypes.memmove's"),
     ("peerlane bench copy --sizes 64K,1M --with numpy", "copies, beside NumPy's"),
+    ("peerlane bench channel --sizes 8,4K,1M --plot speed.png", "speed-latency.png, speed-bandwidth.png"),
     ("peerlane bench call --json result.json", "all figures as JSON too"),
 )
 

@@ -17,7 +17,7 @@ from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import Skip
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rival_libraries import MESSAGE, WRITE, Way
-from peerlane.cli.bench.timings import Timing, timed
+from peerlane.cli.bench.timings import Timing, over_sizes
 from peerlane.cli.children import Child
 from peerlane.support.sizes import format_size
 
@@ -51,11 +51,7 @@ def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Timing]
         **{way: partial(rivals.run, way, _TASKS, 2, jobs) for way in rivals.ways(names, *_TASKS)},
     }
     found, failed = rivals.in_turns(contenders, plan.rounds, lambda words: plan.say(f"all sizes: {words}"))
-    timings: list[Timing] = []
-    for task in _TASKS:
-        for index, nbytes in enumerate(plan.sizes):
-            samples = {way: tasks[task][index] for way, tasks in found.items() if task in tasks}
-            timings += timed(samples, task, 2, nbytes)
+    timings = [timing for task in _TASKS for timing in over_sizes(found, task, 2, plan.sizes)]
     return timings, skips + failed
 
 

@@ -19,7 +19,7 @@ from peerlane.cli.bench.measure import Contender, Figure, Skip
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rival_libraries import ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, COLLECTIVES, Way
 from peerlane.cli.bench.rivals import native_copies
-from peerlane.cli.bench.timings import MEMCPY, Timing, timed
+from peerlane.cli.bench.timings import MEMCPY, Timing, over_sizes
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
 from peerlane.errors import InvalidValue
 from peerlane.support.sizes import UNITS
@@ -72,9 +72,7 @@ def measure(
             found, failed = rivals.in_turns(contenders, plan.rounds, say)
         skips += [Skip(f"{skip.case} over {size} processes", skip.why) for skip in failed]
         for task in COLLECTIVES:
-            for index, nbytes in enumerate((None,) if task == BARRIER else plan.sizes):
-                samples = {way: tasks[task][index] for way, tasks in found.items() if task in tasks}
-                timings += timed(samples, task, size, nbytes)
+            timings += over_sizes(found, task, size, (None,) if task == BARRIER else plan.sizes)
     return [], timings, skips
 
 

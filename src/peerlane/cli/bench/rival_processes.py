@@ -23,7 +23,7 @@ from typing import IO, TypeVar
 
 from peerlane.cli import machine
 from peerlane.cli.bench.measure import Skip
-from peerlane.cli.bench.rival_libraries import RIVALS, Way
+from peerlane.cli.bench.rival_libraries import RIVALS, Launcher, Variant, Way
 
 _RANK = Path(__file__).with_name("rival_rank.py")
 _MACHINE_RANK = Path(__file__).with_name("machine_rank.py")
@@ -106,7 +106,9 @@ def run(way: Way, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found
     can = ",".join(task for task in tasks if task in rival.tasks and task in mode.tasks)
     words = [f"{nbytes}:{max(1, times // rival.fewer)}" for nbytes, times in jobs]
     command = [str(_python(way.contender)), str(_RANK), rival.kind, can, *words]
-    return _read(way.contender, _mpi(way, size, command) if rival.launcher else _by_rank(size, command))
+    if rival.launcher is None:
+        return _read(way.contender, _by_rank(size, command))
+    return _read(way.contender, _launched(way, rival.launcher, mode, size, command))
 
 
 def run_apart(name: str, task: str, jobs: Sequence[Job], places: Sequence[Place]) -> Found:
@@ -184,11 +186,8 @@ def _missing(name: str) -> str:
     return f"not installed (no {lacking})" if lacking else ""
 
 
-def _mpi(way: Way, size: int, command: list[str]) -> str:
-    rival, python = RIVALS[way.contender], _python(way.contender)
-    launcher = rival.launcher
-    assert launcher is not None
-    fits = size <= machine.physical_cores()
+def _launched(way: Way, launcher: Launcher, mode: Variant, size: int, command: list[str]) -> str:
+    python, fits = _python(way.contender), size <= machine.physical_cores()
     # The launcher in the wheel sets these; if both MPIs are installed, only one has its launcher.
     prefix = str(python.parent.parent)
     variables = {
@@ -196,12 +195,13 @@ def _mpi(way: Way, size: int, command: list[str]) -> str:
         "MPI4PY_MPIABI": way.contender,
         "LD_LIBRARY_PATH": str(Path(prefix, "lib")),
         **({} if fits else launcher.crowded),
-        **rival.variants[way.variant].settings,
+        **mode.settings,
     }
     program, *options = launcher.words
     bound = launcher.bound if fits else ()
-    started = [str(python.with_name(program)), *options, *bound, "-n", str(size), *command]
-    return outcome([(started, variables, ())])
+    return outcome(
+        [([str(python.with_name(program)), *options, *bound, "-n", str(size), *command], variables, ())]
+    )
 
 
 def _by_rank(size: int, command: list[str], places: Sequence[Place] = ()) -> str:

@@ -86,6 +86,31 @@ def timed(samples: Samples, operation: str, processes: int, size: int | None) ->
     return made
 
 
+def over_sizes(
+    found: Mapping[Way, Mapping[str, Sequence[Sequence[float]]]],
+    operation: str,
+    processes: int,
+    sizes: Sequence[int | None],
+) -> list[Timing]:
+    """Return the timings of one operation, of those contenders that do it.
+
+    Parameters
+    ----------
+    found : dict
+        For each contender and operation, a list for each size with the seconds of each round.
+    """
+    return [
+        timing
+        for index, size in enumerate(sizes)
+        for timing in timed(
+            {way: done[operation][index] for way, done in found.items() if operation in done},
+            operation,
+            processes,
+            size,
+        )
+    ]
+
+
 def quickest(samples: Samples) -> dict[str, Way]:
     """Return what counts of each contender: its own choice or, if it has none, its variant with the least median."""
     found: dict[str, Way] = {}
