@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from peerlane.cli.plots import GB_PER_S, MICROSECONDS, sweeps
+from peerlane.cli.plots import GB_PER_S, MICROSECONDS, Panel, sweeps
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
@@ -96,10 +96,12 @@ def _draw(shown: list[Times], titles: list[str], unit: str, path: Path) -> None:
     import matplotlib as mpl
 
     panels = {
-        title: {
-            _NAMES[name]: {nbytes: (value, value, value) for nbytes, value in each.items()}
-            for name, each in contenders.items()
-        }
+        title: Panel(
+            {
+                _NAMES[name]: {nbytes: (value, value, value) for nbytes, value in each.items()}
+                for name, each in contenders.items()
+            }
+        )
         for contenders, title in zip(shown, titles, strict=True)
     }
     digest = drawings(PAGE.read_text())[path.name][0]

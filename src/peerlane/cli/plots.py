@@ -20,7 +20,6 @@ MICROSECONDS, GB_PER_S = "microseconds", "GB/s"
 
 _DPI = 150
 _WIDTH, _HEIGHT, _LEGEND = 5.0, 3.3, 0.9  # inches of a panel, and of what stands beside all of them
-_LEAST_SIZE = 8  # what is less is a number of processes
 _OCTAVES = 24  # with more of them on an axis, fewer sizes are named
 
 
@@ -33,9 +32,14 @@ def check_available() -> None:
 
 
 #: By size or number of processes: the value, and the least and the greatest of its rounds.
-Series = Mapping[int, tuple[float, float, float]]
-#: A series for each contender.
-Panel = Mapping[str, Series]
+Series = dict[int, tuple[float, float, float]]
+
+
+class Panel(NamedTuple):
+    """What one part of a picture shows: a series for each contender, over sizes or numbers of processes."""
+
+    series: dict[str, Series]
+    is_over_sizes: bool = True
 
 
 class Look(NamedTuple):
@@ -71,14 +75,13 @@ def sweeps(panels: Mapping[str, Panel], unit: str, title: str = "", *, columns: 
     Parameters
     ----------
     panels : dict
-        Values over sizes or, where all of them are less than 8, over numbers of processes.
     unit : str
         Microseconds have a logarithmic axis, the same in a row of panels; GB/s begin at zero.
     title : str, optional
     columns : int, optional
         The number of panels side by side.
     """
-    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel.series))
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     is_time = unit == MICROSECONDS
@@ -87,9 +90,9 @@ def sweeps(panels: Mapping[str, Panel], unit: str, title: str = "", *, columns: 
     lines: dict[str, Line2D] = {}
     for axes, (heading, panel) in zip(all_axes, panels.items(), strict=False):
         for name, look in looks(names).items():
-            if name in panel:
-                lines[name] = _line(axes, look, panel[name])
-        _size_axis(axes, sorted({at for series in panel.values() for at in series}))
+            if name in panel.series:
+                lines[name] = _line(axes, look, panel.series[name])
+        _place_axis(axes, panel)
         _value_axis(axes, unit, is_log=is_time)
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="bold")
     for axes in all_axes[len(panels) :]:
@@ -117,14 +120,16 @@ def _line(axes: Axes, look: Look, series: Series) -> Line2D:
     return line
 
 
-def _size_axis(axes: Axes, at: Sequence[int]) -> None:
+def _place_axis(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log", base=2)
-    are_sizes = max(at) >= _LEAST_SIZE
-    ticks = _apart(at) if are_sizes else at
-    axes.set_xticks(
-        ticks, [format_size(each) if are_sizes else str(each) for each in ticks], fontsize="small"
-    )
-    axes.set_xlabel("bytes of the buffer" if are_sizes else "processes")
+    at = sorted({each for series in panel.series.values() for each in series})
+    if panel.is_over_sizes:
+        axes.set_xlabel("bytes of the buffer")
+        ticks = _apart(at)
+        axes.set_xticks(ticks, map(format_size, ticks), fontsize="small")
+    else:
+        axes.set_xlabel("processes")
+        axes.set_xticks(at, map(str, at))
     axes.minorticks_off()
 
 
@@ -152,7 +157,7 @@ def _value_axis(axes: Axes, unit: str, *, is_log: bool) -> None:
         axes.spines[side].set_visible(False)
 
 
-def ratios(series: Panel, title: str) -> Figure:
+def ratios(series: Mapping[str, Series], title: str) -> Figure:
     """Draw speed over size, a line for each contender with the spread of its rounds; 1 is the reference."""
     figure = _figure(9, 4.5)
     axes = figure.add_subplot()

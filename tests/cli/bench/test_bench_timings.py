@@ -112,8 +112,7 @@ def test_json_has_every_variant() -> None:
 
 
 def test_latency_picture_has_panels_axes_and_colours() -> None:
-    latency, _ = timing_report.panels(broadcasts())
-    figure = plots.sweeps(latency, plots.MICROSECONDS, "latency")
+    figure = plots.sweeps(timing_report.latency(broadcasts()), plots.MICROSECONDS, "latency")
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["broadcast, 2 processes", "broadcast, 4 processes", "barrier"]
     first, _, barrier = figure.axes
@@ -135,8 +134,7 @@ def test_latency_picture_has_panels_axes_and_colours() -> None:
 
 
 def test_bandwidth_picture_is_in_gb_per_s_from_4_kib_on() -> None:
-    _, bandwidth = timing_report.panels(broadcasts())
-    figure = plots.sweeps(bandwidth, plots.GB_PER_S)
+    figure = plots.sweeps(timing_report.bandwidth(broadcasts()), plots.GB_PER_S)
     assert len(figure.axes) == 2
     axes = figure.axes[0]
     assert (axes.get_ylabel(), axes.get_yscale(), axes.get_ylim()[0]) == ("GB/s", "linear", 0.0)

@@ -187,10 +187,9 @@ def plot(result: Result, path: str) -> list[str]:
     """
     file = Path(path)
     pictures = {path: _copies_picture(result.figures)}
-    latency, bandwidth = timing_report.panels(result.timings)
     for kind, unit, panels in (
-        ("latency", plots.MICROSECONDS, latency),
-        ("bandwidth", plots.GB_PER_S, bandwidth),
+        ("latency", plots.MICROSECONDS, timing_report.latency(result.timings)),
+        ("bandwidth", plots.GB_PER_S, timing_report.bandwidth(result.timings)),
     ):
         if panels:
             title = f"{kind}: median of {result.rounds} rounds, and their range"

@@ -10,13 +10,12 @@ from rich.console import Console
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.timings import MEMCPY, Timing
 from peerlane.cli.outputs import note, table
+from peerlane.cli.plots import Panel
 from peerlane.support.sizes import UNITS, format_size
 
 _US = 1e-6
 _LEAST_BANDWIDTH_SIZE = 4 * UNITS["KiB"]  # below, a call's fixed time is all that a bandwidth shows
 
-#: By title of a panel, contender, and size or number of processes: the median, the least and the greatest.
-Panels = dict[str, dict[str, dict[int, tuple[float, float, float]]]]
 #: By operation and number of processes.
 Sweeps = Mapping[tuple[str, int], Sequence[Timing]]
 
@@ -61,33 +60,37 @@ def as_json(timings: Sequence[Timing]) -> list[dict[str, object]]:
     return [{**dataclasses.asdict(each), "gb_per_s": each.gb_per_s} for each in timings]
 
 
-def panels(timings: Sequence[Timing]) -> tuple[Panels, Panels]:
-    """Return the panels of latency in microseconds, and those of bandwidth in GB/s.
-
-    A barrier has no size: its latency is over the number of processes, in one panel.  Pictures have libraries only: a
-    memcpy in the nearest cache would make all of them small.
-    """
-    shown = [each for each in timings if each.is_shown and each.contender != MEMCPY]
-    latency: Panels = {}
-    bandwidth: Panels = {}
-    for (operation, processes), mine in _sweeps(shown).items():
-        title = f"{operation}, {processes} processes"
+def latency(timings: Sequence[Timing]) -> dict[str, Panel]:
+    """Return the panels of the microseconds, over sizes; those of a barrier are over the number of processes."""
+    found: dict[str, Panel] = {}
+    for (operation, processes), mine in _sweeps(_pictured(timings)).items():
         for each in mine:
-            us = (each.seconds / _US, each.low / _US, each.high / _US)
+            us = each.seconds / _US, each.low / _US, each.high / _US
             if each.size is None:
-                latency.setdefault(operation, {}).setdefault(each.contender, {})[processes] = us
-                continue
-            latency.setdefault(title, {}).setdefault(each.contender, {})[each.size] = us
-            if each.size >= _LEAST_BANDWIDTH_SIZE:
-                middle, least, most = (
-                    each.size / taken / 1e9 for taken in (each.seconds, each.high, each.low)
-                )
-                bandwidth.setdefault(title, {}).setdefault(each.contender, {})[each.size] = (
-                    middle,
-                    least,
-                    most,
-                )
-    return latency, bandwidth
+                panel = found.setdefault(operation, Panel({}, is_over_sizes=False))
+                panel.series.setdefault(each.contender, {})[processes] = us
+            else:
+                panel = found.setdefault(f"{operation}, {processes} processes", Panel({}))
+                panel.series.setdefault(each.contender, {})[each.size] = us
+    return found
+
+
+def bandwidth(timings: Sequence[Timing]) -> dict[str, Panel]:
+    """Return the panels of the GB/s, over sizes."""
+    found: dict[str, Panel] = {}
+    for (operation, processes), mine in _sweeps(_pictured(timings)).items():
+        for each in mine:
+            if each.size is not None and each.size >= _LEAST_BANDWIDTH_SIZE:
+                gb = each.size / 1e9
+                panel = found.setdefault(f"{operation}, {processes} processes", Panel({}))
+                points = panel.series.setdefault(each.contender, {})
+                points[each.size] = gb / each.seconds, gb / each.high, gb / each.low
+    return found
+
+
+def _pictured(timings: Sequence[Timing]) -> list[Timing]:
+    """Return the timings of libraries: a memcpy in the nearest cache would make all others small."""
+    return [each for each in timings if each.is_shown and each.contender != MEMCPY]
 
 
 def _sweeps(timings: Sequence[Timing]) -> Sweeps:
