@@ -272,27 +272,27 @@ def test_rival_run_of_pipe_gives_seconds() -> None:
 #: A launcher that reports its own words, and the variables that it has.
 LAUNCHER = f"""#!{sys.executable}
 import json, os, sys
-print(json.dumps(dict(write=[sys.argv[1:], [os.environ.get(name) for name in ("YIELD", "MODE", "MPI4PY_MPIABI")]])))
+print(json.dumps(dict(write=[sys.argv[1:], [os.environ.get(name) for name in ("MODE", "MPI4PY_MPIABI")]])))
 """
 
 
 @pytest.mark.parametrize(
-    ("cores", "bound", "yields"), [(2, ["--bound"], None), (1, [], "yes")], ids=["a core each", "crowded"]
+    ("cores", "bound"), [(2, ["--bound"]), (1, [])], ids=["a core each", "too few cores"]
 )
 def test_rival_run_of_mpi_is_bound_where_each_rank_has_a_core(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, bound: list[str], yields: str | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, bound: list[str]
 ) -> None:
     (tmp_path / "launch").write_text(LAUNCHER)
     (tmp_path / "launch").chmod(0o700)
     monkeypatch.setenv("PEERLANE_BENCH_PYTHON_SOME", str(tmp_path / "python"))
     monkeypatch.setattr("peerlane.cli.machine.physical_cores", lambda: cores)
-    launcher = Launcher(("launch", "--always"), ("--bound",), {"YIELD": "yes"})
+    launcher = Launcher(("launch", "--always"), ("--bound",))
     variants = {"plain": Variant(), "chosen": Variant({"MODE": "chosen"}, (libraries.WRITE,))}
     monkeypatch.setitem(rivals.RIVALS, "some", Rival(libraries.TASKS, (), "mpi", launcher, variants))
     words, variables = rivals.run(Way("some", "chosen"), libraries.TASKS, 2, JOBS)["write"]
     assert words[:-6] == ["--always", *bound, "-n", "2"]
     assert words[-4:] == ["mpi", "write", "8:3", "4096:2"]
-    assert variables == [yields, "chosen", "some"]
+    assert variables == ["chosen", "some"]
 
 
 def test_ways_are_the_variants_to_which_the_task_matters(monkeypatch: pytest.MonkeyPatch) -> None:

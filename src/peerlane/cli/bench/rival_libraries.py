@@ -52,13 +52,10 @@ class Launcher:
         Its own program with options; plain ``mpiexec`` belongs to the MPI that was installed last.
     bound : tuple of str
         More options where each rank can have a core of its own: MPIs advise to bind it there.
-    crowded : dict
-        Variables where there are more ranks than cores, so that a waiting rank leaves its core to another soon.
     """
 
     words: tuple[str, ...]
     bound: tuple[str, ...]
-    crowded: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +91,7 @@ RIVALS = {
         TASKS,
         ("mpi4py", "numpy"),
         "mpi",
-        Launcher(
-            ("mpiexec.hydra",),
-            ("-bind-to", "core"),
-            # With the defaults of 1,000 loops, four ranks on two cores took 3 ms for a barrier; so they take 35 us.
-            {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_POSIX_POLL_FREQUENCY": "1"},
-        ),
+        Launcher(("mpiexec.hydra",), ("-bind-to", "core")),
         {
             "shared memory": Variant(),
             "messages": Variant(
@@ -111,7 +103,7 @@ RIVALS = {
         TASKS,
         ("mpi4py", "numpy"),
         "mpi",
-        # Open MPI itself yields where it is told that there are more ranks than cores.
+        # Its waiting ranks yield where it finds more ranks than cores; those of MPICH always do.
         Launcher(("prterun", "--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"), ("--bind-to", "core")),
         {
             "one copy": Variant(),

@@ -187,18 +187,17 @@ def _missing(name: str) -> str:
 
 
 def _launched(way: Way, launcher: Launcher, mode: Variant, size: int, command: list[str]) -> str:
-    python, fits = _python(way.contender), size <= machine.physical_cores()
+    python = _python(way.contender)
     # The launcher in the wheel sets these; if both MPIs are installed, only one has its launcher.
     prefix = str(python.parent.parent)
     variables = {
         **dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix),
         "MPI4PY_MPIABI": way.contender,
         "LD_LIBRARY_PATH": str(Path(prefix, "lib")),
-        **({} if fits else launcher.crowded),
         **mode.settings,
     }
     program, *options = launcher.words
-    bound = launcher.bound if fits else ()
+    bound = launcher.bound if size <= machine.physical_cores() else ()
     return outcome(
         [([str(python.with_name(program)), *options, *bound, "-n", str(size), *command], variables, ())]
     )
