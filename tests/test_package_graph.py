@@ -33,11 +33,11 @@ ORDER = (
     ("collectives",),
     ("",),  # `import peerlane` itself, and `_public`
     ("dialects._shared",),
-    ("dialects", "checker"),
+    ("dialects", "checker", "torch"),
     ("cli", "testing", "__main__"),
 )
 #: These packages must not import a back-end: devices have one, and the registry finds it.
-NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects"), "backends")
+NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects", "torch"), "backends")
 CORE = ("backends.virtual", "diagnostics")
 NATIVE = ("_core", "_bench", "_check")
 

@@ -1,0 +1,148 @@
+"""The collectives of a group on tensors; each function is one call, complete on return."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+
+import torch
+
+from peerlane.collectives.group import Group
+from peerlane.torch.host_tensors import bytes_of, flat, joined, put_back, room_for, sizes_of, spread
+from peerlane.torch.reductions import Reduction
+
+
+def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
+    """Give all ranks the root's elements."""
+    made = flat(tensor)
+    group.broadcast(bytes_of(made), root)
+    if group.rank != root:
+        put_back(tensor, made)
+
+
+def all_reduce(group: Group, tensor: torch.Tensor, how: Reduction) -> None:
+    """Combine the elements of all ranks, in place."""
+    made = flat(tensor)
+    seen = how.seen(made)
+    if how.fold is None:
+        group.all_reduce(bytes_of(seen), dtype=how.name, op=how.op)
+    else:
+        parts = seen.new_empty((group.size, *seen.shape))
+        group.all_gather(bytes_of(parts), bytes_of(seen))
+        seen.copy_(how.folded(parts))
+    how.finish(seen, group.size)
+    put_back(tensor, made)
+
+
+def all_reduce_joined(group: Group, tensors: Sequence[torch.Tensor], how: Reduction) -> None:
+    """Combine several tensors as one."""
+    whole = joined(tensors)
+    all_reduce(group, whole, how)
+    spread(tensors, whole)
+
+
+def all_reduce_sparse(group: Group, tensor: torch.Tensor) -> None:
+    """Sum sparse tensors, whose numbers of elements may differ."""
+    own = tensor.coalesce()
+    counts = torch.empty(group.size, dtype=torch.int64)
+    group.all_gather(bytes_of(counts), bytes_of(torch.tensor([own._nnz()])))
+    parts = []
+    for mine in (own.indices().t().contiguous(), own.values().contiguous()):
+        rows = [mine.new_empty((count, *mine.shape[1:])) for count in counts.tolist()]
+        whole = room_for(rows)
+        group.all_gather_v(bytes_of(whole), bytes_of(mine), receives=sizes_of(rows))
+        spread(rows, whole)
+        parts.append(rows)
+    sums = (torch.sparse_coo_tensor(at.t(), values, own.shape) for at, values in zip(*parts, strict=True))
+    tensor.copy_(functools.reduce(operator.add, sums).coalesce())
+
+
+def reduce(group: Group, tensor: torch.Tensor, root: int, how: Reduction) -> None:
+    """Combine the elements of all ranks at the root, in place."""
+    made = flat(tensor)
+    seen = how.seen(made)
+    is_root = group.rank == root
+    if how.fold is None:
+        source = bytes_of(seen)
+        group.reduce(source if is_root else None, source, root, dtype=how.name, op=how.op)
+    else:
+        parts = [torch.empty_like(seen) for _ in range(group.size)] if is_root else []
+        gather(group, parts, seen, root)
+        if is_root:
+            seen.copy_(how.folded(parts))
+    if is_root:
+        how.finish(seen, group.size)
+        put_back(tensor, made)
+
+
+def all_gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
+    """Gather the elements of all ranks in a list of tensors, which may have different sizes."""
+    whole, made, sizes = room_for(parts), flat(tensor), sizes_of(parts)
+    if len(set(sizes)) == 1:
+        group.all_gather(bytes_of(whole), bytes_of(made))
+    else:
+        group.all_gather_v(bytes_of(whole), bytes_of(made), receives=sizes)
+    spread(parts, whole)
+
+
+def all_gather_whole(group: Group, output: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Gather the elements of all ranks side by side."""
+    made, own = flat(output), flat(tensor)
+    group.all_gather(bytes_of(made), bytes_of(own))
+    put_back(output, made)
+
+
+def gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> None:
+    """Gather the elements of all ranks at the root; other ranks pass no parts."""
+    made = flat(tensor)
+    whole = room_for(parts) if parts else torch.empty(0)
+    receives = sizes_of(parts) if parts else [0] * group.size
+    sends = [made.nbytes if rank == root else 0 for rank in range(group.size)]
+    group.all_to_all_v(bytes_of(whole), bytes_of(made), receives=receives, sends=sends)
+    if parts:
+        spread(parts, whole)
+
+
+def scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], root: int) -> None:
+    """Give each rank one of the root's tensors; other ranks pass no parts."""
+    made = flat(tensor)
+    whole = joined(parts) if parts else None
+    group.scatter(bytes_of(made), bytes_of(whole) if whole is not None else None, root)
+    put_back(tensor, made)
+
+
+def reduce_scatter(
+    group: Group, tensor: torch.Tensor, whole: torch.Tensor, numels: Sequence[int], how: Reduction
+) -> None:
+    """Combine the elements of all ranks, and give each its part, of as many elements as ``numels`` says."""
+    made, seen = flat(tensor), how.seen(whole)
+    own = how.seen(made)
+    width = whole.element_size()
+    sizes = [numel * width for numel in numels]
+    if how.fold is not None:
+        parts = own.new_empty((group.size, *own.shape))
+        group.all_to_all_v(bytes_of(parts), bytes_of(seen), receives=[own.nbytes] * group.size, sends=sizes)
+        own.copy_(how.folded(parts))
+    elif len(set(sizes)) == 1:
+        group.reduce_scatter(bytes_of(own), bytes_of(seen), dtype=how.name, op=how.op)
+    else:
+        group.reduce_scatter_v(bytes_of(own), bytes_of(seen), sends=sizes, dtype=how.name, op=how.op)
+    how.finish(own, group.size)
+    put_back(tensor, made)
+
+
+def all_to_all(
+    group: Group, output: torch.Tensor, source: torch.Tensor, receives: Sequence[int], sends: Sequence[int]
+) -> None:
+    """Exchange parts of so many bytes between all ranks."""
+    made, own = flat(output), flat(source)
+    group.all_to_all_v(bytes_of(made), bytes_of(own), receives=receives, sends=sends)
+    put_back(output, made)
+
+
+def all_to_all_lists(group: Group, outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    """Exchange tensors between all ranks."""
+    whole = room_for(outputs)
+    all_to_all(group, whole, joined(sources), sizes_of(outputs), sizes_of(sources))
+    spread(outputs, whole)

@@ -1,0 +1,76 @@
+"""The bytes of tensors in host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from peerlane.torch.failures import refused
+
+
+@functools.lru_cache(maxsize=4096)
+def _bytes_type(nbytes: int) -> Any:
+    return ctypes.c_ubyte * nbytes
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    """Return the bytes of a contiguous tensor, which the caller keeps alive; any element type will do."""
+    nbytes = tensor.nbytes
+    return _bytes_type(nbytes).from_address(tensor.data_ptr()) if nbytes else bytearray()
+
+
+def check(call: str, tensors: Iterable[torch.Tensor]) -> None:
+    """Refuse tensors that are not strided, or not in host memory."""
+    for tensor in tensors:
+        if not tensor.is_cpu or tensor.layout is not torch.strided:
+            raise refused(
+                f"peerlane:{call} : a tensor is on {tensor.device} with layout {tensor.layout}; the back-end takes "
+                "strided tensors on the processor"
+            )
+
+
+def check_alike(call: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Refuse tensors of different element types."""
+    check(call, tensors)
+    kinds = {tensor.dtype for tensor in tensors}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(map(str, kinds)))
+        raise refused(f"peerlane:{call} : the tensors have the element types {names}; all must have one")
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor if its bytes lie side by side and are its values, else a copy of which that is true."""
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def put_back(tensor: torch.Tensor, made: torch.Tensor) -> None:
+    """Bring the values that :func:`flat` made room for into the tensor."""
+    if made is not tensor:
+        tensor.detach().copy_(made)
+
+
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the elements of all tensors side by side."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def room_for(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return new memory for the elements of all tensors, side by side."""
+    return torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
+
+
+def spread(tensors: Sequence[torch.Tensor], whole: torch.Tensor) -> None:
+    """Copy elements that lie side by side to the tensors."""
+    for tensor, part in zip(tensors, whole.split([each.numel() for each in tensors]), strict=True):
+        tensor.detach().copy_(part.view(tensor.shape))
+
+
+def sizes_of(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Return the bytes of each tensor."""
+    return [tensor.nbytes for tensor in tensors]

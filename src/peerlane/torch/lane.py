@@ -1,0 +1,86 @@
+"""Lanes: calls that run one after the other."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+Call: TypeAlias = "Callable[[], Any]"
+
+
+class Lane:
+    """Runs calls in their order: here if it is idle, else in a thread of its own.
+
+    The thread starts with the first call that is queued.  It is a daemon that waits without a time-out while it has
+    nothing to do, because such a thread does not hide a deadlock (``docs/design/ranks.md``).
+
+    Parameters
+    ----------
+    name : str
+        Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: deque[tuple[Future[Any], Call]] = deque()
+        self._changed = threading.Condition()
+        self._is_busy = self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def run(self, call: Call) -> Any:
+        """Run a call after the queued ones, and return its result."""
+        with self._changed:
+            is_idle = not self._is_busy and not self._calls
+            self._is_busy |= is_idle
+        if not is_idle:
+            return self.submit(call).result()
+        try:
+            return call()
+        finally:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+
+    def submit(self, call: Call) -> Future[Any]:
+        """Queue a call."""
+        future: Future[Any] = Future()
+        with self._changed:
+            self._calls.append((future, call))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return future
+
+    def finish(self, timeout: float) -> None:
+        """Wait until all calls are over, and let the thread end."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._calls and not self._is_busy, timeout)
+        self.close()
+
+    def close(self) -> None:
+        """Let the thread end after the calls that are queued."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                while self._is_busy or not self._calls:
+                    if self._is_closed and not self._calls:
+                        return
+                    self._changed.wait()
+                future, call = self._calls.popleft()
+                self._is_busy = True
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets it
+                future.set_exception(error)
+            del future, call  # a thread that waits must not keep tensors
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()

@@ -1,0 +1,66 @@
+"""Ranks meet over a store of torch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from peerlane.errors import WaitTimeout
+
+
+class Meeting:
+    """The keys of one process group in its store.
+
+    A store may outlive a group and still have its values; so each group counts how often this rank has made it.
+
+    Parameters
+    ----------
+    store : Store
+    rank, size : int
+    seconds : float
+        How long to wait for other ranks.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, size: int, seconds: float) -> None:
+        self._store, self._rank, self._size, self._seconds = store, rank, size, seconds
+        self._time = store.add(f"peerlane/made/{rank}", 1)
+
+    def key(self, name: str, rank: int) -> str:
+        """Return the key of a rank's value of that name."""
+        return f"peerlane/{self._time}/{name}/{rank}"
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set this rank's value of that name."""
+        self._store.set(self.key(name, self._rank), value)
+
+    def wait(self, name: str, rank: int, seconds: float) -> bytes | None:
+        """Return a rank's value of that name, None if it does not come in time."""
+        key = self.key(name, rank)
+        try:
+            # A store takes 0 for its own time-out.
+            self._store.wait([key], timedelta(seconds=max(seconds, 0.001)))
+        except (dist.DistStoreError, RuntimeError):
+            if not self._store.check([key]):
+                return None
+        found: bytes = self._store.get(key)
+        return found
+
+    def all_gather(self, name: str, value: bytes) -> list[bytes]:
+        """Return the values of all ranks.
+
+        Raises
+        ------
+        WaitTimeout
+            Ranks did not come in time; the text names them.
+        """
+        self.put(name, value)
+        found = [self.wait(name, rank, self._seconds) for rank in range(self._size)]
+        if None in found:
+            missing = ", ".join(str(rank) for rank, value in enumerate(found) if value is None)
+            raise WaitTimeout(
+                f"Group: of {self._size} ranks these did not come within {self._seconds:g} s: {missing}; all "
+                "ranks of a process group must make it",
+                call="Group",
+            )
+        return [value for value in found if value is not None]

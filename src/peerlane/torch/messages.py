@@ -1,0 +1,184 @@
+"""Sends and receives with tags.
+
+A message is a head, with its tag and size, and its bytes.  The messages of a rank to another one travel in one order.
+A receiver takes them in that order, and keeps those that nobody has asked for yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+from collections.abc import Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import torch
+
+from peerlane.collectives.group import Group
+from peerlane.errors import Error, PeerLost
+from peerlane.torch.failures import refused, told
+from peerlane.torch.host_tensors import bytes_of, flat, put_back
+from peerlane.torch.lane import Lane
+
+_HEAD = struct.Struct("=qqq")  # kind, tag, bytes
+_MESSAGE, _GOODBYE = 0, 1
+_GOODBYE_SECONDS = 0.5
+
+
+@dataclass(eq=False)
+class _Asked:
+    """A receive that waits for a message."""
+
+    tensor: torch.Tensor
+    peers: set[int]
+    tag: int
+    future: Future[int | None] = field(default_factory=Future)
+
+
+class Messages:
+    """The messages of a process group.
+
+    Parameters
+    ----------
+    group : Group
+        One that has no other use.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        group.barrier()  # from now on a short message waits for nobody
+        self._out = {peer: Lane(f"sends to rank {peer}") for peer in self._others()}
+        self._in = {peer: Lane(f"receives from rank {peer}") for peer in self._others()}
+        self._lock = threading.Lock()
+        self._asked: list[_Asked] = []
+        self._kept: dict[int, list[tuple[int, bytearray]]] = {peer: [] for peer in self._others()}
+        self._reading: set[int] = set()
+        self._lost: dict[int, Exception] = {}
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._group.size) if rank != self._group.rank]
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Future[int | None]:
+        """Queue a message."""
+        lane = self._lane(self._out, "send", peer)
+
+        def call() -> None:
+            made = flat(tensor)
+            try:
+                self._group.send(_HEAD.pack(_MESSAGE, tag, made.nbytes), peer)
+                if made.nbytes:
+                    self._group.send(bytes_of(made), peer)
+            except Error as error:
+                raise told("send", error) from error
+
+        return lane.submit(call)
+
+    def receive(self, tensor: torch.Tensor, peers: Collection[int], tag: int) -> Future[int | None]:
+        """Ask for the next message with a tag from one of several ranks; the result is its rank."""
+        for peer in peers:
+            self._lane(self._in, "recv", peer)
+        asked = _Asked(tensor, set(peers), tag)
+        with self._lock:
+            kept = next(((peer, each) for peer in peers for each in self._kept[peer] if each[0] == tag), None)
+            if kept is not None:
+                self._kept[kept[0]].remove(kept[1])
+            else:
+                self._asked.append(asked)
+                self._drop_lost()
+                starting = asked.peers - self._reading if asked in self._asked else set()
+                self._reading |= starting
+        if kept is not None:
+            self._give(asked, *kept)
+            return asked.future
+        for peer in starting:
+            self._in[peer].submit(lambda peer=peer: self._read(peer))  # type: ignore[misc]
+        return asked.future
+
+    def finish(self, timeout: float) -> None:
+        """Wait for the sends, and tell the other ranks that no more will come."""
+        for lane in self._out.values():
+            lane.finish(timeout)
+        head = _HEAD.pack(_GOODBYE, 0, 0)
+        for peer in self._others():
+            with contextlib.suppress(Error), self._group.device.create_stream() as stream:
+                self._group.send(head, peer, stream=stream)
+                stream.sync(_GOODBYE_SECONDS)
+
+    def close(self, why: Exception) -> None:
+        """End all calls that are under way."""
+        for lane in (*self._out.values(), *self._in.values()):
+            lane.close()
+        with contextlib.suppress(Error):
+            self._group.close()
+        with self._lock:
+            self._lost = dict.fromkeys(self._others(), why)
+            self._drop_lost()
+
+    @staticmethod
+    def _lane(lanes: dict[int, Lane], call: str, peer: int) -> Lane:
+        if peer not in lanes:
+            raise refused(
+                f"peerlane:{call} : rank {peer} is not another rank of the group; valid are {sorted(lanes)}"
+            )
+        return lanes[peer]
+
+    def _drop_lost(self) -> None:
+        """Fail the receives that no rank can serve any more; the caller has the lock."""
+        for asked in list(self._asked):
+            if asked.peers <= self._lost.keys():
+                self._asked.remove(asked)
+                asked.future.set_exception(self._lost[min(asked.peers)])
+
+    def _read(self, peer: int) -> None:
+        """Take messages of a rank as long as receives may want them."""
+        try:
+            while True:
+                with self._lock:
+                    if peer in self._lost or not any(peer in each.peers for each in self._asked):
+                        self._reading.discard(peer)
+                        return
+                self._take(peer)
+        except Error as error:
+            with self._lock:
+                self._reading.discard(peer)
+                self._lost.setdefault(peer, told("recv", error))
+                self._drop_lost()
+
+    def _take(self, peer: int) -> None:
+        """Take a rank's next message, and give it to the first receive that wants it, or keep it."""
+        head = bytearray(_HEAD.size)
+        self._group.recv(head, peer)
+        kind, tag, nbytes = _HEAD.unpack(head)
+        if kind == _GOODBYE:
+            raise PeerLost(
+                f"Group.recv: rank {peer} has left the group; no message of it will come", call="Group.recv"
+            )
+        found = bytearray(nbytes)
+        if nbytes:
+            self._group.recv(found, peer)
+        with self._lock:
+            wanted = (each for each in self._asked if peer in each.peers and each.tag == tag)
+            asked = next(wanted, None)
+            if asked is None:
+                self._kept[peer].append((tag, found))
+                return
+            self._asked.remove(asked)
+        self._give(asked, peer, (tag, found))
+
+    @staticmethod
+    def _give(asked: _Asked, peer: int, message: tuple[int, bytearray]) -> None:
+        tag, found = message
+        made = flat(asked.tensor)
+        if made.nbytes != len(found):
+            asked.future.set_exception(
+                refused(
+                    f"peerlane:recv : rank {peer} has sent {len(found):,} bytes with tag {tag}, and the receive has "
+                    f"a tensor of {made.nbytes:,}; both must have the same"
+                )
+            )
+            return
+        if found:
+            memoryview(bytes_of(made)).cast("B")[:] = found
+        put_back(asked.tensor, made)
+        asked.future.set_result(peer)

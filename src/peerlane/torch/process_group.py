@@ -1,0 +1,478 @@
+"""The process group that torch calls: collectives and messages of two peerlane groups."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from peerlane.collectives.group import Group
+from peerlane.device.device import devices
+from peerlane.errors import Error
+from peerlane.torch import collective_calls as calls
+from peerlane.torch.failures import refused, told
+from peerlane.torch.host_tensors import check, check_alike, flat, joined
+from peerlane.torch.lane import Lane
+from peerlane.torch.meeting import Meeting
+from peerlane.torch.messages import Messages
+from peerlane.torch.monitored import monitored_barrier
+from peerlane.torch.reductions import Reduction, find
+from peerlane.torch.work import Work
+
+BACKEND = "peerlane"
+_CPU = torch.device("cpu")
+
+# What C++ and torch.distributed pass, for callers that pass nothing.
+_BROADCAST = c10d.BroadcastOptions()
+_ALLREDUCE = c10d.AllreduceOptions()
+_ALLREDUCE_COALESCED = c10d.AllreduceCoalescedOptions()
+_REDUCE = c10d.ReduceOptions()
+_ALLGATHER = c10d.AllgatherOptions()
+_GATHER = c10d.GatherOptions()
+_SCATTER = c10d.ScatterOptions()
+_REDUCE_SCATTER = c10d.ReduceScatterOptions()
+_ALL_TO_ALL = c10d.AllToAllOptions()
+_BARRIER = c10d.BarrierOptions()
+
+_Tensors = Sequence[torch.Tensor]
+
+
+def create(given: Any, _options: object = None) -> PeerlaneGroup:
+    """Make the process group that torch asks for.
+
+    Parameters
+    ----------
+    given : _DistributedBackendOptions
+        ``store``, ``group_rank``, ``group_size``, ``timeout``, ``group_id`` and ``global_ranks_in_group``.
+    """
+    ranks = given.global_ranks_in_group
+    number = ranks[given.group_rank] if ranks else given.group_rank
+    where = given.store, given.group_rank, given.group_size
+    return PeerlaneGroup(*where, given.timeout, name=str(given.group_id), number=number)
+
+
+class PeerlaneGroup(dist.ProcessGroup):
+    """A process group whose tensors move through the memory of virtual devices.
+
+    Collectives run one after the other, in the order of the calls.  A call that need not wait for an earlier one, and
+    that is not asynchronous, runs in the caller's thread.  Sends and receives are independent of collectives.
+
+    Parameters
+    ----------
+    store : Store
+        Over which the ranks meet.
+    rank, size : int
+    timeout : timedelta
+        How long a call waits for another rank; then it raises, and the group has ended.
+    name : str
+        The name of the group for torch, which error texts show.
+    number : int
+        This process's rank in the world, which decides the device.
+
+    Raises
+    ------
+    DistBackendError
+        A rank did not come, or peerlane cannot make the group; the cause is peerlane's own error.
+    """
+
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: timedelta, *, name: str, number: int
+    ) -> None:
+        super().__init__(rank, size)
+        self._store, self._seconds = store, timeout.total_seconds()
+        self._lane = Lane(f"collectives of {name}")
+        self._ended: Exception | None = None
+        self._meeting = Meeting(store, rank, size, self._seconds)
+        self._barriers = 0
+        there = devices()
+        try:
+            with contextlib.ExitStack() as undo:
+
+                def meet(kind: str) -> Group:
+                    return undo.enter_context(
+                        Group(
+                            *(rank, size),
+                            rendezvous=partial(self._meeting.all_gather, kind),
+                            device=there[number % len(there)],
+                            window=1,
+                            wait_timeout=self._seconds,
+                            name=f"{kind} of {name}"[:64],
+                            timeout=self._seconds,
+                        )
+                    )
+
+                self._group = meet("collectives")
+                self._messages = Messages(meet("messages"))
+                undo.pop_all()
+        except Error as error:
+            raise told("init", error) from error
+
+    # What torch asks about the group.
+
+    def getBackendName(self) -> str:
+        """Return ``"peerlane"``."""
+        return BACKEND
+
+    def get_group_store(self) -> dist.Store:
+        """Return the store over which the ranks have met."""
+        return self._store
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [_CPU]
+
+    def _get_backend(self, device: torch.device) -> PeerlaneGroup:
+        if device.type != "cpu":
+            raise RuntimeError(f"the back-end {BACKEND!r} has tensors on the processor only, not on {device}")
+        return self
+
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the time-out of later calls; a time-out that is longer than the group's first one has no effect."""
+        self._seconds = timeout.total_seconds()
+
+    # Ends.
+
+    def shutdown(self) -> None:
+        """End the group after the calls that are under way; peers learn of it."""
+        self._lane.finish(self._seconds)
+        self._messages.finish(self._seconds)
+        self._end(refused("peerlane: the process group was destroyed"))
+
+    def abort(self) -> None:
+        """End the group at once: calls that are under way raise."""
+        self._end(refused("peerlane: the process group was aborted"))
+
+    def _end(self, why: Exception) -> None:
+        self._ended = self._ended or why
+        self._lane.close()
+        with contextlib.suppress(Error):
+            self._group.close()
+        self._messages.close(self._ended)
+
+    def _expire(self, call: str, seconds: float) -> Exception:
+        """End the group because a call took too long; return the error."""
+        error: Exception = refused(
+            f"peerlane:{call} : Timed out waiting {seconds * 1000:g}ms for the other ranks; the process group "
+            "has ended"
+        )
+        self._end(error)
+        return error
+
+    # How a call runs.
+
+    def _run(
+        self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
+    ) -> Work:
+        """Run a collective now, or queue it and return at once."""
+        seconds: float | None = opts.timeout.total_seconds()
+        if seconds is None or seconds <= 0 or seconds >= self._seconds:
+            seconds = None
+
+        def go() -> None:
+            if self._ended is not None:
+                raise self._ended
+            try:
+                call(self._group, *what)
+            except Error as error:
+                raise (self._ended or told(name, error)) from error
+
+        if not opts.asyncOp and seconds is None:
+            self._lane.run(go)
+            return Work(name, changed)
+        work = Work(name, changed, self._lane.submit(go), seconds, self._expire)
+        if not opts.asyncOp:
+            work.wait()
+        return work
+
+    # Collectives.
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = _BROADCAST) -> Work:
+        """Give all ranks the root's tensor."""
+        (tensor,) = tensors
+        check("broadcast", tensors)
+        return self._run("broadcast", opts, tensors, calls.broadcast, tensor, opts.rootRank)
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE) -> Work:
+        """Combine a tensor of all ranks."""
+        (tensor,) = tensors
+        if tensor.is_sparse:
+            return self._all_reduce_sparse(tensor, opts)
+        check("all_reduce", tensors)
+        how = find("all_reduce", opts.reduceOp, tensor.dtype)
+        return self._run("all_reduce", opts, tensors, calls.all_reduce, tensor, how)
+
+    def _all_reduce_sparse(self, tensor: torch.Tensor, opts: Any) -> Work:
+        if opts.reduceOp != dist.ReduceOp.SUM or not tensor.is_cpu:
+            raise refused("peerlane:sparse_all_reduce : valid are sums of sparse tensors on the processor")
+        return self._run("sparse_all_reduce", opts, [tensor], calls.all_reduce_sparse, tensor)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = _ALLREDUCE_COALESCED) -> Work:
+        """Combine several tensors of one element type of all ranks."""
+        check_alike("all_reduce_coalesced", tensors)
+        how = find("all_reduce", opts.reduceOp, tensors[0].dtype)
+        return self._run("all_reduce", opts, tensors, calls.all_reduce_joined, tensors, how)
+
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = _REDUCE) -> Work:
+        """Combine a tensor of all ranks at the root."""
+        (tensor,) = tensors
+        check("reduce", tensors)
+        how = find("reduce", opts.reduceOp, tensor.dtype)
+        return self._run("reduce", opts, tensors, calls.reduce, tensor, opts.rootRank, how)
+
+    def allgather(
+        self,
+        outputs: list[list[torch.Tensor]],
+        inputs: list[torch.Tensor],
+        opts: Any = _ALLGATHER,
+    ) -> Work:
+        """Gather a tensor of each rank, of any size, in a list of tensors."""
+        (parts,), (tensor,) = outputs, inputs
+        self._check_parts(
+            "all_gather", parts, tensor, parts[self.rank()] if len(parts) == self.size() else None
+        )
+        return self._run("all_gather", opts, parts, calls.all_gather, parts, tensor)
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _ALLGATHER) -> Work:
+        """Gather a tensor of each rank, side by side."""
+        self._check_whole("all_gather_single", output, tensor)
+        return self._run("all_gather_into_tensor", opts, [output], calls.all_gather_whole, output, tensor)
+
+    _allgather_base = all_gather_single
+
+    def allgather_coalesced(
+        self,
+        outputs: list[list[torch.Tensor]],
+        inputs: list[torch.Tensor],
+        opts: Any = _ALLGATHER,
+    ) -> Work:
+        """Gather several tensors of each rank: ``outputs[rank][n]`` is the n-th of a rank."""
+        if len(outputs) != self.size():
+            raise refused(
+                f"peerlane:all_gather_coalesced : there are {len(outputs)} lists; there must be one for each of "
+                f"{self.size()} ranks"
+            )
+        turned = [list(parts) for parts in zip(*outputs, strict=True)]
+        for parts, tensor in zip(turned, inputs, strict=True):
+            self._check_parts("all_gather_coalesced", parts, tensor, parts[self.rank()])
+        changed = [each for parts in outputs for each in parts]
+        return self._run(
+            "all_gather", opts, changed, _each(calls.all_gather), list(zip(turned, inputs, strict=True))
+        )
+
+    def all_gather_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _ALLGATHER
+    ) -> Work:
+        """Gather several tensors of each rank, each side by side."""
+        pairs = list(zip(outputs, inputs, strict=True))
+        for output, tensor in pairs:
+            self._check_whole("all_gather_single_coalesced", output, tensor)
+        return self._run("all_gather_into_tensor", opts, outputs, _each(calls.all_gather_whole), pairs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = _GATHER
+    ) -> Work:
+        """Gather a tensor of each rank, of any size, at the root."""
+        (tensor,) = inputs
+        parts = self._parts_at_root("gather", outputs, opts.rootRank)
+        self._check_parts("gather", parts, tensor, parts[self.rank()] if parts else tensor)
+        return self._run("gather", opts, parts, calls.gather, parts, tensor, opts.rootRank)
+
+    def scatter(
+        self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = _SCATTER
+    ) -> Work:
+        """Give each rank one of the root's tensors, which have one size."""
+        (tensor,) = outputs
+        parts = self._parts_at_root("scatter", inputs, opts.rootRank)
+        for part in parts:
+            self._check_parts("scatter", parts, tensor, part)
+        check("scatter", outputs)
+        return self._run("scatter", opts, outputs, calls.scatter, tensor, parts, opts.rootRank)
+
+    def reduce_scatter(
+        self,
+        outputs: list[torch.Tensor],
+        inputs: list[list[torch.Tensor]],
+        opts: Any = _REDUCE_SCATTER,
+    ) -> Work:
+        """Combine lists of tensors of all ranks, and give each rank one of the results; they may have any sizes."""
+        (tensor,), (parts,) = outputs, inputs
+        self._check_parts(
+            "reduce_scatter", parts, tensor, parts[self.rank()] if len(parts) == self.size() else None
+        )
+        how = find("reduce_scatter", opts.reduceOp, tensor.dtype)
+        numels = [part.numel() for part in parts]
+
+        def call(group: Group) -> None:
+            calls.reduce_scatter(group, tensor, joined(parts), numels, how)
+
+        return self._run("reduce_scatter", opts, outputs, call)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _REDUCE_SCATTER
+    ) -> Work:
+        """Combine a tensor of all ranks, and give each rank an equal part."""
+        how = self._reduction_of_parts("reduce_scatter_single", output, tensor, opts)
+        return self._run(
+            "reduce_scatter_tensor", opts, [output], self._reduce_scatter_whole, output, tensor, how
+        )
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _REDUCE_SCATTER
+    ) -> Work:
+        """Combine several tensors of all ranks, and give each rank an equal part of each."""
+        what = [
+            (
+                output,
+                tensor,
+                self._reduction_of_parts("reduce_scatter_single_coalesced", output, tensor, opts),
+            )
+            for output, tensor in zip(outputs, inputs, strict=True)
+        ]
+        return self._run("reduce_scatter_tensor", opts, outputs, _each(self._reduce_scatter_whole), what)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    @staticmethod
+    def _reduce_scatter_whole(
+        group: Group, output: torch.Tensor, tensor: torch.Tensor, how: Reduction
+    ) -> None:
+        calls.reduce_scatter(group, output, flat(tensor), [output.numel()] * group.size, how)
+
+    def _reduction_of_parts(
+        self, call: str, output: torch.Tensor, tensor: torch.Tensor, opts: Any
+    ) -> Reduction:
+        self._check_whole(call, tensor, output)
+        return find(call, opts.reduceOp, output.dtype)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: list[int] | None,
+        input_splits: list[int] | None,
+        opts: Any = _ALL_TO_ALL,
+    ) -> Work:
+        """Exchange rows between all ranks; without splits all parts are equal."""
+        check_alike("all_to_all_single", (output, tensor))
+        receives = self._bytes_of_splits("output", output, output_splits)
+        sends = self._bytes_of_splits("input", tensor, input_splits)
+        return self._run("all_to_all", opts, [output], calls.all_to_all, output, tensor, receives, sends)
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = _ALL_TO_ALL
+    ) -> Work:
+        """Exchange tensors of any sizes between all ranks."""
+        self._check_parts("all_to_all", outputs, inputs[0], None, is_any=True)
+        self._check_parts("all_to_all", inputs, outputs[0], None, is_any=True)
+        return self._run("all_to_all", opts, outputs, calls.all_to_all_lists, outputs, inputs)
+
+    def barrier(self, opts: Any = _BARRIER) -> Work:
+        """Wait until all ranks have come."""
+        return self._run("barrier", opts, [], Group.barrier)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Wait until all ranks have come; name those that have not."""
+        self._barriers += 1
+        seconds = self._seconds if timeout is None else timeout.total_seconds()
+        ranks = self.rank(), self.size()
+        monitored_barrier(self._meeting, *ranks, self._barriers, seconds, wait_all_ranks=wait_all_ranks)
+
+    # Messages.
+
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
+        """Send a tensor to a rank."""
+        (tensor,) = tensors
+        check("send", tensors)
+        return Work("send", tensors, self._messages.send(tensor, peer, tag))
+
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
+        """Receive a tensor of a rank."""
+        (tensor,) = tensors
+        check("recv", tensors)
+        return Work("recv", tensors, self._messages.receive(tensor, [peer], tag))
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
+        """Receive a tensor of whichever rank sends one first."""
+        (tensor,) = tensors
+        check("recv", tensors)
+        peers = [rank for rank in range(self.size()) if rank != self.rank()]
+        return Work("recvAnySource", tensors, self._messages.receive(tensor, peers, tag))
+
+    # Checks.
+
+    def _check_parts(
+        self,
+        call: str,
+        parts: _Tensors,
+        tensor: torch.Tensor,
+        own: torch.Tensor | None,
+        *,
+        is_any: bool = False,
+    ) -> None:
+        check_alike(call, [*parts, tensor])
+        if parts and len(parts) != self.size():
+            raise refused(
+                f"peerlane:{call} : there are {len(parts)} tensors; there must be one for each of {self.size()} ranks"
+            )
+        if not is_any and own is not None and own.numel() != tensor.numel():
+            raise refused(
+                f"peerlane:{call} : this rank's tensor has {tensor.numel():,} elements, and the list has "
+                f"{own.numel():,} for it"
+            )
+
+    def _check_whole(self, call: str, whole: torch.Tensor, part: torch.Tensor) -> None:
+        check_alike(call, (whole, part))
+        if whole.numel() != part.numel() * self.size():
+            raise refused(
+                f"peerlane:{call} : the large tensor has {whole.numel():,} elements, the small one {part.numel():,}; "
+                f"it must have {self.size()} times as many, one part for each rank"
+            )
+
+    def _parts_at_root(self, call: str, lists: list[list[torch.Tensor]], root: int) -> list[torch.Tensor]:
+        if (self.rank() == root) != (len(lists) == 1) or (lists and len(lists[0]) != self.size()):
+            raise refused(
+                f"peerlane:{call} : rank {self.rank()} passes {len(lists)} lists; the root, rank {root}, passes one "
+                f"list of {self.size()} tensors, and the others none"
+            )
+        return list(lists[0]) if lists else []
+
+    def _bytes_of_splits(self, what: str, tensor: torch.Tensor, splits: list[int] | None) -> list[int]:
+        rows = tensor.shape[0] if tensor.dim() else 0
+        if not splits:
+            if rows % self.size():
+                raise refused(
+                    f"peerlane:all_to_all_single : the {rows} rows of {what} do not divide into {self.size()} equal "
+                    "parts; pass split sizes"
+                )
+            splits = [rows // self.size()] * self.size()
+        if len(splits) != self.size() or sum(splits) != rows:
+            raise refused(
+                f"peerlane:all_to_all_single : the split sizes of {what} are {splits}; valid are {self.size()} "
+                f"numbers with the sum {rows}, its rows"
+            )
+        width = tensor.nbytes // rows if rows else 0
+        return [split * width for split in splits]
+
+
+def _each(call: Callable[..., None]) -> Callable[[Group, Sequence[tuple[Any, ...]]], None]:
+    """Return a call that makes one for each row of arguments."""
+
+    def run(group: Group, rows: Sequence[tuple[Any, ...]]) -> None:
+        for row in rows:
+            call(group, *row)
+
+    return run
