@@ -18,9 +18,13 @@ def _bytes_type(nbytes: int) -> Any:
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    """Return the bytes of a contiguous tensor, which the caller keeps alive; any element type will do."""
+    """Return the bytes of a contiguous tensor, which they keep alive; any element type will do."""
     nbytes = tensor.nbytes
-    return _bytes_type(nbytes).from_address(tensor.data_ptr()) if nbytes else bytearray()
+    if not nbytes:
+        return bytearray()
+    made = _bytes_type(nbytes).from_address(tensor.data_ptr())
+    made.tensor = tensor
+    return made
 
 
 def check(call: str, tensors: Iterable[torch.Tensor]) -> None:

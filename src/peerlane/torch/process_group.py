@@ -87,6 +87,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._store, self._seconds = store, timeout.total_seconds()
         self._lane = Lane(f"collectives of {name}")
+        self._name, self._desc = name, ""
         self._ended: Exception | None = None
         self._meeting = Meeting(store, rank, size, self._seconds)
         self._barriers = 0
@@ -118,6 +119,26 @@ class PeerlaneGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         """Return ``"peerlane"``."""
         return BACKEND
+
+    # Without a back-end inside of it the base class has neither name nor description.
+
+    def _set_group_name(self, name: str) -> None:
+        super()._set_group_name(name)
+        self._name = name
+
+    def _set_group_desc(self, desc: str) -> None:
+        super()._set_group_desc(desc)
+        self._desc = desc
+
+    def getGroupName(self) -> str:
+        """Return the name of the group."""
+        return self._name
+
+    def getGroupDesc(self) -> str:
+        """Return the description of the group."""
+        return self._desc
+
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
     def get_group_store(self) -> dist.Store:
         """Return the store over which the ranks have met."""
@@ -171,7 +192,17 @@ class PeerlaneGroup(dist.ProcessGroup):
     def _run(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
     ) -> Work:
-        """Run a collective now, or queue it and return at once."""
+        """Run a collective now, or queue it and return at once; show it to a profiler."""
+        if not torch.autograd._profiler_enabled():
+            return self._start(name, opts, changed, call, *what)
+        record = torch.ops.profiler._record_function_enter_new(f"{BACKEND}:{name}", None)
+        work = self._start(name, opts, changed, call, *what)
+        torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, work.get_future())
+        return work
+
+    def _start(
+        self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
+    ) -> Work:
         seconds: float | None = opts.timeout.total_seconds()
         if seconds is None or seconds <= 0 or seconds >= self._seconds:
             seconds = None
