@@ -55,7 +55,7 @@ def call_site(besides: Container[str] = ()) -> Site | None:
         return at(_core.call_site())
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        package = _package_of(frame)
+        package = package_of(frame)
         if package != _PACKAGE and package not in besides:
             return Site(frame.f_code, frame.f_lasti, _callers(frame))
         frame = frame.f_back
@@ -64,10 +64,11 @@ def call_site(besides: Container[str] = ()) -> Site | None:
 
 def is_own(frame: FrameType) -> bool:
     """Tell whether a frame runs code of peerlane."""
-    return _package_of(frame) == _PACKAGE
+    return package_of(frame) == _PACKAGE
 
 
-def _package_of(frame: FrameType) -> str:
+def package_of(frame: FrameType) -> str:
+    """Return the top-level package whose code a frame runs."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 

@@ -8,6 +8,7 @@ signal handler, callback or other process is left that could; and nothing of thi
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import signal
 import sys
@@ -17,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
@@ -29,6 +31,10 @@ SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
 #: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
+#: Names of native threads that serve other processes and never call peerlane; who knows the library adds them.
+serving_natively: set[str] = set()
+#: Packages through which a program calls peerlane; the program's line is the one that called them.
+passed_through: set[str] = set()
 #: Modules of test runners: their threads and signal handlers run no code of the program, or end it.
 _TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
 
@@ -93,7 +99,7 @@ class NoProgress:
         others = _others({*elsewhere, *(thread for thread, _ in found[1])})
         if others is None:
             return None
-        foreign = _core.foreign_threads(_known_to_python(), "faulthandler" in sys.modules)
+        foreign = _core.foreign_threads([*_known_to_python(), *_serving()], "faulthandler" in sys.modules)
         return cls(found, others, foreign) if foreign is not None else None
 
     def threads(self) -> tuple[ThreadWait, ...]:
@@ -191,7 +197,7 @@ def name_of(thread: int) -> str:
 def place_of(thread: int) -> str:
     """Return the program's line that a thread runs."""
     frame = sys._current_frames().get(thread)
-    while frame is not None and call_site.is_own(frame):
+    while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in passed_through):
         frame = frame.f_back
     return str(call_site.Site(frame.f_code, frame.f_lasti)) if frame is not None else "an unknown place"
 
@@ -227,6 +233,16 @@ def _known_to_python() -> list[int]:
     The number of a thread's CPU clock has the id; ``Thread.native_id`` is wrong after a fork, or missing.
     """
     return [~(time.pthread_getcpuclockid(ident) >> 3) for ident in sys._current_frames()]
+
+
+def _serving() -> list[int]:
+    """Return the kernel's ids of the native threads that serve other processes."""
+    found = []
+    for task in Path("/proc/self/task").iterdir() if serving_natively else ():
+        with contextlib.suppress(OSError):  # it has ended
+            if (task / "comm").read_text().strip() in serving_natively:
+                found.append(int(task.name))
+    return found
 
 
 def _serves(thread: threading.Thread | None, frame: FrameType) -> bool:

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import torch.distributed
 
+from peerlane.diagnostics import progress
 from peerlane.torch import monitored
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 
 __all__ = ["PeerlaneGroup"]
 
+progress.passed_through.add("torch")
+progress.serving_natively.add("pt_tcpstore_uv")  # the server of a TCPStore
 torch.distributed.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
 monitored.serve(PeerlaneGroup)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
+from peerlane.diagnostics.call_site import call_site
+
 Call: TypeAlias = "Callable[[], Any]"
 
 
@@ -15,28 +17,29 @@ class Lane:
     """Runs calls in their order: here if it is idle, else in a thread of its own.
 
     The thread starts with the first call that is queued.  It is a daemon that waits without a time-out while it has
-    nothing to do, because such a thread does not hide a deadlock (``docs/design/ranks.md``).
-
-    Parameters
-    ----------
-    name : str
-        Of the thread.
+    nothing to do, because such a thread does not hide a deadlock (``docs/design/ranks.md``).  Its name tells what it
+    runs, and the program's line that queued it.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._calls: deque[tuple[Future[Any], Call]] = deque()
+    def __init__(self) -> None:
+        self._calls: deque[tuple[Future[Any], str, Call]] = deque()
         self._changed = threading.Condition()
         self._is_busy = self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def run(self, call: Call) -> Any:
-        """Run a call after the queued ones, and return its result."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is queued or under way."""
+        with self._changed:
+            return not self._is_busy and not self._calls
+
+    def run(self, name: str, call: Call) -> Any:
+        """Run a call after the queued ones, and return its result; the name is for texts."""
         with self._changed:
             is_idle = not self._is_busy and not self._calls
             self._is_busy |= is_idle
         if not is_idle:
-            return self.submit(call).result()
+            return self.submit(name, call).result()
         try:
             return call()
         finally:
@@ -44,13 +47,14 @@ class Lane:
                 self._is_busy = False
                 self._changed.notify_all()
 
-    def submit(self, call: Call) -> Future[Any]:
+    def submit(self, name: str, call: Call) -> Future[Any]:
         """Queue a call."""
         future: Future[Any] = Future()
+        said = f"{name} of {call_site(besides=('torch',))}"
         with self._changed:
-            self._calls.append((future, call))
+            self._calls.append((future, said, call))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=self._serve, daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         return future
@@ -74,8 +78,9 @@ class Lane:
                     if self._is_closed and not self._calls:
                         return
                     self._changed.wait()
-                future, call = self._calls.popleft()
+                future, said, call = self._calls.popleft()
                 self._is_busy = True
+            threading.current_thread().name = said
             try:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets it

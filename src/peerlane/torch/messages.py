@@ -7,6 +7,7 @@ A receiver takes them in that order, and keeps those that nobody has asked for y
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
 import threading
 from collections.abc import Collection
@@ -48,8 +49,8 @@ class Messages:
     def __init__(self, group: Group) -> None:
         self._group = group
         group.barrier()  # from now on a short message waits for nobody
-        self._out = {peer: Lane(f"sends to rank {peer}") for peer in self._others()}
-        self._in = {peer: Lane(f"receives from rank {peer}") for peer in self._others()}
+        self._out = {peer: Lane() for peer in self._others()}
+        self._in = {peer: Lane() for peer in self._others()}
         self._lock = threading.Lock()
         self._asked: list[_Asked] = []
         self._kept: dict[int, list[tuple[int, bytearray]]] = {peer: [] for peer in self._others()}
@@ -67,12 +68,11 @@ class Messages:
             made = flat(tensor)
             try:
                 self._group.send(_HEAD.pack(_MESSAGE, tag, made.nbytes), peer)
-                if made.nbytes:
-                    self._group.send(bytes_of(made), peer)
+                self._group.send(bytes_of(made), peer)
             except Error as error:
                 raise told("send", error) from error
 
-        return lane.submit(call)
+        return lane.submit("send", call)
 
     def receive(self, tensor: torch.Tensor, peers: Collection[int], tag: int) -> Future[int | None]:
         """Ask for the next message with a tag from one of several ranks; the result is its rank."""
@@ -92,28 +92,27 @@ class Messages:
             self._give(asked, *kept)
             return asked.future
         for peer in starting:
-            self._in[peer].submit(lambda peer=peer: self._read(peer))  # type: ignore[misc]
+            self._in[peer].submit("recv", functools.partial(self._read, peer))
         return asked.future
 
-    def finish(self, timeout: float) -> None:
-        """Wait for the sends, and tell the other ranks that no more will come."""
-        for lane in self._out.values():
-            lane.finish(timeout)
+    def say_goodbye(self) -> None:
+        """Tell the other ranks that no more will come; one that does not take a send of this rank is not told."""
         head = _HEAD.pack(_GOODBYE, 0, 0)
-        for peer in self._others():
-            with contextlib.suppress(Error), self._group.device.create_stream() as stream:
-                self._group.send(head, peer, stream=stream)
-                stream.sync(_GOODBYE_SECONDS)
+        for peer, lane in self._out.items():
+            if lane.is_idle:
+                with contextlib.suppress(Error), self._group.device.create_stream() as stream:
+                    self._group.send(head, peer, stream=stream)
+                    stream.sync(_GOODBYE_SECONDS)
 
     def close(self, why: Exception) -> None:
         """End all calls that are under way."""
+        with self._lock:
+            self._lost = dict.fromkeys(self._others(), why)
+            self._drop_lost()
         for lane in (*self._out.values(), *self._in.values()):
             lane.close()
         with contextlib.suppress(Error):
             self._group.close()
-        with self._lock:
-            self._lost = dict.fromkeys(self._others(), why)
-            self._drop_lost()
 
     @staticmethod
     def _lane(lanes: dict[int, Lane], call: str, peer: int) -> Lane:
@@ -154,17 +153,35 @@ class Messages:
             raise PeerLost(
                 f"Group.recv: rank {peer} has left the group; no message of it will come", call="Group.recv"
             )
-        found = bytearray(nbytes)
-        if nbytes:
-            self._group.recv(found, peer)
         with self._lock:
-            wanted = (each for each in self._asked if peer in each.peers and each.tag == tag)
-            asked = next(wanted, None)
+            asked = self._taken(peer, tag)
+        try:
+            made = flat(asked.tensor) if asked is not None else torch.empty(0)
+            if asked is not None and made.nbytes == nbytes:
+                self._group.recv(bytes_of(made), peer)
+                put_back(asked.tensor, made)
+                asked.future.set_result(peer)
+                return
+            found = bytearray(nbytes)
+            self._group.recv(found, peer)
+        except Error as error:
+            if asked is not None:
+                asked.future.set_exception(told("recv", error))
+            raise
+        with self._lock:
+            asked = asked or self._taken(peer, tag)
             if asked is None:
                 self._kept[peer].append((tag, found))
                 return
-            self._asked.remove(asked)
         self._give(asked, peer, (tag, found))
+
+    def _taken(self, peer: int, tag: int) -> _Asked | None:
+        """Take the first receive that wants a message out of the list; the caller has the lock."""
+        wanted = (each for each in self._asked if peer in each.peers and each.tag == tag)
+        asked = next(wanted, None)
+        if asked is not None:
+            self._asked.remove(asked)
+        return asked
 
     @staticmethod
     def _give(asked: _Asked, peer: int, message: tuple[int, bytearray]) -> None:
@@ -178,7 +195,6 @@ class Messages:
                 )
             )
             return
-        if found:
-            memoryview(bytes_of(made)).cast("B")[:] = found
+        memoryview(bytes_of(made)).cast("B")[:] = found
         put_back(asked.tensor, made)
         asked.future.set_result(peer)

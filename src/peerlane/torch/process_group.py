@@ -86,7 +86,7 @@ class PeerlaneGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)
         self._store, self._seconds = store, timeout.total_seconds()
-        self._lane = Lane(f"collectives of {name}")
+        self._lane = Lane()
         self._name, self._desc = name, ""
         self._ended: Exception | None = None
         self._meeting = Meeting(store, rank, size, self._seconds)
@@ -103,7 +103,7 @@ class PeerlaneGroup(dist.ProcessGroup):
                             device=there[number % len(there)],
                             window=1,
                             wait_timeout=self._seconds,
-                            name=f"{kind} of {name}"[:64],
+                            name=f"torch group {name}, {kind}"[:64],
                             timeout=self._seconds,
                         )
                     )
@@ -164,7 +164,7 @@ class PeerlaneGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """End the group after the calls that are under way; peers learn of it."""
         self._lane.finish(self._seconds)
-        self._messages.finish(self._seconds)
+        self._messages.say_goodbye()
         self._end(refused("peerlane: the process group was destroyed"))
 
     def abort(self) -> None:
@@ -216,9 +216,9 @@ class PeerlaneGroup(dist.ProcessGroup):
                 raise (self._ended or told(name, error)) from error
 
         if not opts.asyncOp and seconds is None:
-            self._lane.run(go)
+            self._lane.run(name, go)
             return Work(name, changed)
-        work = Work(name, changed, self._lane.submit(go), seconds, self._expire)
+        work = Work(name, changed, self._lane.submit(name, go), seconds, self._expire)
         if not opts.asyncOp:
             work.wait()
         return work
