@@ -19,7 +19,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 # In each of these processes numpy would start a thread for each core.
 test soak: export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test soak check-score test-nixl bench wheel stubs reference docs clean
+.PHONY: demo test soak check-score test-nixl test-torch bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -50,6 +50,20 @@ $(VENV)-nixl/installed:
 	$(PYTHON) -m venv $(VENV)-nixl
 	$(VENV)-nixl/bin/python -m pip install --quiet --no-deps nixl==1.5.1 nixl-cu12==1.5.1
 	$(VENV)-nixl/bin/python -m pip install --quiet numpy
+	touch $@
+
+# Tests of the back-end of torch.distributed, and PyTorch's own on gloo and on peerlane; about twelve minutes.
+# The index of the processor's wheels is TORCH_INDEX, where pip's own has the ones with CUDA.
+test-torch: $(VENV)-torch/installed
+	$(VENV)-torch/bin/python -m pytest tests/pytorch tests/memory/test_torch.py
+	PYTHONPATH=tests $(VENV)-torch/bin/python -m torch_suite docs/torch-tests.md
+
+$(VENV)-torch/installed: $(NATIVE)
+	$(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/python -m pip install --quiet --group build
+	$(VENV)-torch/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0+cpu
+	$(VENV)-torch/bin/python -m pip install --quiet expecttest hypothesis ml_dtypes numpy psutil pytest pytest-timeout
+	$(VENV)-torch/bin/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
 bench: $(VENV)/installed-demo

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -44,6 +45,11 @@ class Messages:
     ----------
     group : Group
         One that has no other use.
+
+    Attributes
+    ----------
+    is_sound : bool
+        Whether no message has failed.
     """
 
     def __init__(self, group: Group) -> None:
@@ -56,6 +62,7 @@ class Messages:
         self._kept: dict[int, list[tuple[int, bytearray]]] = {peer: [] for peer in self._others()}
         self._reading: set[int] = set()
         self._lost: dict[int, Exception] = {}
+        self.is_sound = True
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self._group.size) if rank != self._group.rank]
@@ -70,6 +77,7 @@ class Messages:
                 self._group.send(_HEAD.pack(_MESSAGE, tag, made.nbytes), peer)
                 self._group.send(bytes_of(made), peer)
             except Error as error:
+                self.is_sound = False
                 raise told("send", error) from error
 
         return lane.submit("send", call)
@@ -137,33 +145,35 @@ class Messages:
                     if peer in self._lost or not any(peer in each.peers for each in self._asked):
                         self._reading.discard(peer)
                         return
-                self._take(peer)
+                if not self._take(peer):
+                    raise PeerLost(
+                        f"Group.recv: rank {peer} has left the group; no message of it will come",
+                        call="Group.recv",
+                    )
         except Error as error:
             with self._lock:
                 self._reading.discard(peer)
                 self._lost.setdefault(peer, told("recv", error))
                 self._drop_lost()
 
-    def _take(self, peer: int) -> None:
-        """Take a rank's next message, and give it to the first receive that wants it, or keep it."""
+    def _take(self, peer: int) -> bool:
+        """Give a rank's next message to the first receive that wants it, or keep it; False if none will come."""
         head = bytearray(_HEAD.size)
-        self._group.recv(head, peer)
+        self._receive(head, peer)
         kind, tag, nbytes = _HEAD.unpack(head)
         if kind == _GOODBYE:
-            raise PeerLost(
-                f"Group.recv: rank {peer} has left the group; no message of it will come", call="Group.recv"
-            )
+            return False
         with self._lock:
             asked = self._taken(peer, tag)
         try:
             made = flat(asked.tensor) if asked is not None else torch.empty(0)
             if asked is not None and made.nbytes == nbytes:
-                self._group.recv(bytes_of(made), peer)
+                self._receive(bytes_of(made), peer)
                 put_back(asked.tensor, made)
                 asked.future.set_result(peer)
-                return
+                return True
             found = bytearray(nbytes)
-            self._group.recv(found, peer)
+            self._receive(found, peer)
         except Error as error:
             if asked is not None:
                 asked.future.set_exception(told("recv", error))
@@ -172,8 +182,16 @@ class Messages:
             asked = asked or self._taken(peer, tag)
             if asked is None:
                 self._kept[peer].append((tag, found))
-                return
+                return True
         self._give(asked, peer, (tag, found))
+        return True
+
+    def _receive(self, into: Any, peer: int) -> None:
+        try:
+            self._group.recv(into, peer)
+        except Error:
+            self.is_sound = False
+            raise
 
     def _taken(self, peer: int, tag: int) -> _Asked | None:
         """Take the first receive that wants a message out of the list; the caller has the lock."""

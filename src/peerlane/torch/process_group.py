@@ -90,7 +90,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._name, self._desc = name, ""
         self._ended: Exception | None = None
         self._meeting = Meeting(store, rank, size, self._seconds)
-        self._barriers = 0
+        self._barriers, self._is_sound = 0, True
         there = devices()
         try:
             with contextlib.ExitStack() as undo:
@@ -164,7 +164,9 @@ class PeerlaneGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """End the group after the calls that are under way; peers learn of it."""
         self._lane.finish(self._seconds)
-        self._messages.say_goodbye()
+        if self._is_sound and self._messages.is_sound:
+            # Without a word of it the others lose this rank, which must not hide a deadlock that they are told of.
+            self._messages.say_goodbye()
         self._end(refused("peerlane: the process group was destroyed"))
 
     def abort(self) -> None:
@@ -213,6 +215,7 @@ class PeerlaneGroup(dist.ProcessGroup):
             try:
                 call(self._group, *what)
             except Error as error:
+                self._is_sound = False
                 raise (self._ended or told(name, error)) from error
 
         if not opts.asyncOp and seconds is None:

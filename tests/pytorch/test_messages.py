@@ -1,0 +1,112 @@
+"""Sends and receives of ``torch.distributed`` on peerlane."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.torch_ranks import Programs, needs_torch
+
+needs_torch()
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(150)]
+
+
+def test_messages_match_by_tag_and_keep_the_order_of_a_tag(programs: Programs) -> None:
+    found = programs.run(
+        """
+sizes = [3, 0, 100_000, 5_000_000]
+if rank == 0:
+    works = [dist.isend(torch.full((count,), float(n)), 1, tag=n % 2) for n, count in enumerate(sizes)]
+    works.append(dist.isend(torch.ones(3) * 9, 1, tag=0))
+    for each in works:
+        each.wait()
+else:
+    got = []
+    for tag, indexes in ((1, (1, 3)), (0, (0, 2))):
+        for n in indexes:
+            into = torch.full((sizes[n],), -1.0)
+            assert dist.recv(into, 0, tag=tag) == 0
+            got.append([n, bool((into == n).all())])
+    last = torch.zeros(3)
+    dist.recv(last, tag=0)
+    found["got"], found["last"] = got, last.tolist()
+"""
+    )
+    assert found[1] == {"got": [[1, True], [3, True], [0, True], [2, True]], "last": [9.0] * 3}
+
+
+def test_batches_any_source_and_messages_beside_collectives(programs: Programs) -> None:
+    found = programs.run(
+        """
+others = [peer for peer in range(size) if peer != rank]
+into = {peer: torch.zeros(50_000) for peer in others}
+ops = [dist.P2POp(dist.irecv, into[peer], peer) for peer in others]
+ops += [dist.P2POp(dist.isend, torch.full((50_000,), 10.0 * rank + peer), peer) for peer in others]
+works = dist.batch_isend_irecv(ops)
+number = torch.ones(1)
+dist.all_reduce(number)  # no message of the batch keeps it from running
+for each in works:
+    each.wait()
+found["batch"] = [[peer, into[peer].min().item(), into[peer].max().item()] for peer in others]
+found["number"] = number.item()
+if rank == 0:
+    seen = []
+    for _ in range(2 * len(others)):
+        box = torch.zeros(2)
+        work = dist.irecv(box)
+        work.wait()
+        seen.append([work._source_rank(), box.tolist()])
+    found["seen"] = sorted(seen)
+else:
+    for n in range(2):
+        dist.send(torch.tensor([float(rank), float(n)]), 0)
+spread = torch.arange(12.0).reshape(3, 4)[:, 1:3]
+if rank == 0:
+    dist.send(spread, 1)
+elif rank == 1:
+    target = torch.zeros(2, 3)
+    dist.recv(target.t(), 0)
+    found["turned"] = target.tolist()
+dist.barrier()
+if rank == 2:
+    dist.destroy_process_group()
+    dist.init_process_group("peerlane", store=dist.HashStore(), rank=0, world_size=1)
+elif rank == 0:  # once it waited for any rank; that one has left does not matter
+    dist.send(torch.ones(1), 1)
+else:
+    late = torch.zeros(1)
+    dist.recv(late, 0)
+    found["late"] = late.item()
+""",
+        size=3,
+    )
+    for rank, each in enumerate(found):
+        others = [peer for peer in range(3) if peer != rank]
+        assert each["batch"] == [[peer, 10.0 * peer + rank, 10.0 * peer + rank] for peer in others]
+        assert each["number"] == 3.0
+    assert found[0]["seen"] == [[peer, [float(peer), float(n)]] for peer in (1, 2) for n in (0, 1)]
+    assert found[1]["turned"] == [[1.0, 5.0, 9.0], [2.0, 6.0, 10.0]]
+    assert found[1]["late"] == 1.0
+
+
+def test_message_of_another_size_and_of_a_rank_that_left_raise(programs: Programs) -> None:
+    found = programs.run(
+        """
+if rank == 0:
+    dist.send(torch.zeros(4), 1, tag=7)
+    dist.send(torch.ones(2), 1)
+    found["self"] = caught(dist.group.WORLD.send, [torch.zeros(1)], 0, 0)
+else:
+    found["size"] = caught(dist.recv, torch.zeros(3), 0, tag=7)
+    after = torch.zeros(2)
+    dist.recv(after, 0)
+    found["after"] = after.tolist()
+    found["left"] = caught(dist.recv, torch.zeros(1), 0)
+"""
+    )
+    assert found[0]["self"][0] == "DistBackendError"
+    assert "rank 0 has sent 16 bytes with tag 7, and the receive has a tensor of 12" in found[1]["size"][1]
+    assert found[1]["after"] == [1.0, 1.0]
+    kind, text, cause = found[1]["left"]
+    assert (kind, cause) == ("DistBackendError", "PeerLost")
+    assert "rank 0 has left the group" in text
