@@ -1,7 +1,7 @@
 """Runs PyTorch's distributed tests on gloo and on peerlane, and writes a page that compares them.
 
-``python -m torch_suite PAGE``: the exit code is 1 if fewer than 95 % of the tests that pass on gloo pass on peerlane, or
-if one that does not has no reason here.
+``python -m torch_suite PAGE``: the exit code is 1 if fewer than 95 % of the tests that pass on gloo pass on peerlane,
+or if one that does not has no reason here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ REASONS: dict[str, str] = {}
 _PAGE = """\
 # PyTorch's own distributed tests
 
-`make test-torch` runs `torch.testing._internal.distributed.distributed_test`, which is in PyTorch's wheel, on gloo and on peerlane, one test
-after the other, and writes this page. Our name is added wherever the file lets a test run on gloo (`NAMED` in
-`tests/torch_suite/of_backend.py`). The two lists of back-ends whose calls PyTorch's profiler shows as asynchronous lack it: peerlane's calls are
-there as `peerlane:all_reduce` and so on, without the shapes of their tensors, which only C++ can give to such an event. The processes of a test are
-forks of one that has imported PyTorch.
+`make test-torch` runs `torch.testing._internal.distributed.distributed_test`, which is in PyTorch's wheel, on gloo
+and on peerlane, one test after the other, and writes this page. The name peerlane is added wherever the file lets a
+test run on gloo (`NAMED` in `tests/torch_suite/of_backend.py`). It is not added to the lists of back-ends whose calls
+PyTorch's profiler shows as asynchronous, with the shapes of their tensors: only C++ can make such events
+([profiles](guides/torch.md#profiles)). The processes of a test are forks of one that has imported PyTorch.
 
 {date}, torch {version}, Python {python}, {ranks} ranks, no accelerator:
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from peerlane.collectives.group import Group
-from peerlane.torch.host_tensors import bytes_of, flat, joined, put_back, room_for, sizes_of, spread
+from peerlane.torch.host_tensors import bytes_of, flat, joined, put_back, room_for, sizes_of, span_of, spread
 from peerlane.torch.reductions import Reduction
 
 
@@ -78,12 +78,11 @@ def reduce(group: Group, tensor: torch.Tensor, root: int, how: Reduction) -> Non
 
 def all_gather(group: Group, parts: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
     """Gather the elements of all ranks in a list of tensors, which may have different sizes."""
-    whole, made, sizes = room_for(parts), flat(tensor), sizes_of(parts)
-    if len(set(sizes)) == 1:
-        group.all_gather(bytes_of(whole), bytes_of(made))
-    else:
-        group.all_gather_v(bytes_of(whole), bytes_of(made), receives=sizes)
-    spread(parts, whole)
+    made, own = [flat(part) for part in parts], flat(tensor)
+    span, at = span_of(made)
+    group.all_gather_v(span, bytes_of(own), receives=sizes_of(made), receives_at=at)
+    for part, each in zip(parts, made, strict=True):
+        put_back(part, each)
 
 
 def all_gather_whole(group: Group, output: torch.Tensor, tensor: torch.Tensor) -> None:
@@ -112,24 +111,36 @@ def scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], r
     put_back(tensor, made)
 
 
-def reduce_scatter(
-    group: Group, tensor: torch.Tensor, whole: torch.Tensor, numels: Sequence[int], how: Reduction
-) -> None:
-    """Combine the elements of all ranks, and give each its part, of as many elements as ``numels`` says."""
-    made, seen = flat(tensor), how.seen(whole)
+def reduce_scatter(group: Group, tensor: torch.Tensor, parts: Sequence[torch.Tensor], how: Reduction) -> None:
+    """Combine lists of tensors of all ranks, and give each rank one of the results; they may have any sizes."""
+    made, seen = flat(tensor), [how.seen(flat(part)) for part in parts]
     own = how.seen(made)
-    width = whole.element_size()
-    sizes = [numel * width for numel in numels]
-    if how.fold is not None:
-        parts = own.new_empty((group.size, *own.shape))
-        group.all_to_all_v(bytes_of(parts), bytes_of(seen), receives=[own.nbytes] * group.size, sends=sizes)
-        own.copy_(how.folded(parts))
-    elif len(set(sizes)) == 1:
-        group.reduce_scatter(bytes_of(own), bytes_of(seen), dtype=how.name, op=how.op)
+    if how.fold is None:
+        span, at = span_of(seen)
+        sizes = sizes_of(seen)
+        group.reduce_scatter_v(bytes_of(own), span, sends=sizes, sends_at=at, dtype=how.name, op=how.op)
     else:
-        group.reduce_scatter_v(bytes_of(own), bytes_of(seen), sends=sizes, dtype=how.name, op=how.op)
+        _fold(group, own, joined(seen), sizes_of(seen), how)
     how.finish(own, group.size)
     put_back(tensor, made)
+
+
+def reduce_scatter_whole(group: Group, tensor: torch.Tensor, whole: torch.Tensor, how: Reduction) -> None:
+    """Combine the elements of all ranks, and give each an equal part."""
+    made, seen = flat(tensor), how.seen(flat(whole))
+    own = how.seen(made)
+    if how.fold is None:
+        group.reduce_scatter(bytes_of(own), bytes_of(seen), dtype=how.name, op=how.op)
+    else:
+        _fold(group, own, seen, [own.nbytes] * group.size, how)
+    how.finish(own, group.size)
+    put_back(tensor, made)
+
+
+def _fold(group: Group, own: torch.Tensor, whole: torch.Tensor, sends: Sequence[int], how: Reduction) -> None:
+    parts = own.new_empty((group.size, *own.shape))
+    group.all_to_all_v(bytes_of(parts), bytes_of(whole), receives=[own.nbytes] * group.size, sends=sends)
+    own.copy_(how.folded(parts))
 
 
 def all_to_all(

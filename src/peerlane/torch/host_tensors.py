@@ -27,6 +27,21 @@ def bytes_of(tensor: torch.Tensor) -> Any:
     return made
 
 
+def span_of(tensors: Sequence[torch.Tensor]) -> tuple[Any, list[int]]:
+    """Return the memory from the first to the last byte of contiguous tensors, and where each begins in it.
+
+    Between the tensors it may be anybody's, or nobody's.
+    """
+    filled = [tensor for tensor in tensors if tensor.nbytes]
+    if not filled:
+        return bytearray(), [0] * len(tensors)
+    start = min(tensor.data_ptr() for tensor in filled)
+    end = max(tensor.data_ptr() + tensor.nbytes for tensor in filled)
+    made = _bytes_type(end - start).from_address(start)
+    made.tensors = filled
+    return made, [tensor.data_ptr() - start if tensor.nbytes else 0 for tensor in tensors]
+
+
 def check(call: str, tensors: Iterable[torch.Tensor]) -> None:
     """Refuse tensors that are not strided, or not in host memory."""
     for tensor in tensors:

@@ -17,7 +17,7 @@ from peerlane.device.device import devices
 from peerlane.errors import Error
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import refused, told
-from peerlane.torch.host_tensors import check, check_alike, flat, joined
+from peerlane.torch.host_tensors import check, check_alike
 from peerlane.torch.lane import Lane
 from peerlane.torch.meeting import Meeting
 from peerlane.torch.messages import Messages
@@ -91,6 +91,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         self._ended: Exception | None = None
         self._meeting = Meeting(store, rank, size, self._seconds)
         self._barriers, self._is_sound = 0, True
+        self._longest = self._seconds  # how long the groups wait by themselves
         there = devices()
         try:
             with contextlib.ExitStack() as undo:
@@ -156,7 +157,7 @@ class PeerlaneGroup(dist.ProcessGroup):
     supports_splitting = supports_coalescing = supports_time_estimate = False
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the time-out of later calls; a time-out that is longer than the group's first one has no effect."""
+        """Set the time-out of later calls; one that is longer than the group's first has no effect."""
         self._seconds = timeout.total_seconds()
 
     # Ends.
@@ -205,9 +206,9 @@ class PeerlaneGroup(dist.ProcessGroup):
     def _start(
         self, name: str, opts: Any, changed: list[torch.Tensor], call: Callable[..., None], *what: Any
     ) -> Work:
-        seconds: float | None = opts.timeout.total_seconds()
-        if seconds is None or seconds <= 0 or seconds >= self._seconds:
-            seconds = None
+        given = opts.timeout.total_seconds()
+        asked = given if given > 0 else self._seconds
+        seconds = asked if asked < self._longest else None
 
         def go() -> None:
             if self._ended is not None:
@@ -344,12 +345,7 @@ class PeerlaneGroup(dist.ProcessGroup):
             "reduce_scatter", parts, tensor, parts[self.rank()] if len(parts) == self.size() else None
         )
         how = find("reduce_scatter", opts.reduceOp, tensor.dtype)
-        numels = [part.numel() for part in parts]
-
-        def call(group: Group) -> None:
-            calls.reduce_scatter(group, tensor, joined(parts), numels, how)
-
-        return self._run("reduce_scatter", opts, outputs, call)
+        return self._run("reduce_scatter", opts, outputs, calls.reduce_scatter, tensor, parts, how)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = _REDUCE_SCATTER
@@ -357,7 +353,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Combine a tensor of all ranks, and give each rank an equal part."""
         how = self._reduction_of_parts("reduce_scatter_single", output, tensor, opts)
         return self._run(
-            "reduce_scatter_tensor", opts, [output], self._reduce_scatter_whole, output, tensor, how
+            "reduce_scatter_tensor", opts, [output], calls.reduce_scatter_whole, output, tensor, how
         )
 
     _reduce_scatter_base = reduce_scatter_single
@@ -374,15 +370,9 @@ class PeerlaneGroup(dist.ProcessGroup):
             )
             for output, tensor in zip(outputs, inputs, strict=True)
         ]
-        return self._run("reduce_scatter_tensor", opts, outputs, _each(self._reduce_scatter_whole), what)
+        return self._run("reduce_scatter_tensor", opts, outputs, _each(calls.reduce_scatter_whole), what)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-    @staticmethod
-    def _reduce_scatter_whole(
-        group: Group, output: torch.Tensor, tensor: torch.Tensor, how: Reduction
-    ) -> None:
-        calls.reduce_scatter(group, output, flat(tensor), [output.numel()] * group.size, how)
 
     def _reduction_of_parts(
         self, call: str, output: torch.Tensor, tensor: torch.Tensor, opts: Any

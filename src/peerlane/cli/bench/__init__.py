@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 HELP = "measure against references of the same run"
 DESCRIPTION = """\
-Measures copies, calls, streams, sharing, look-ups, ranks, machines and
-checks. Each figure is a ratio to a reference that is timed in the same run,
+Measures copies, calls, streams, sharing, look-ups, ranks, torch, machines
+and checks. Each figure is a ratio to a reference that is timed in the same run,
 with its spread. Channels and collectives have times and GB/s by size, beside
 those of the libraries that are installed."""
 EXAMPLES = (
@@ -52,6 +52,7 @@ _SUBJECTS = (
     "wait",
     "channel",
     "collective",
+    "torch",
     "machines",
     "check",
 )
@@ -157,6 +158,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[S
         shares,
         starts,
         submissions,
+        torches,
         waits,
     )
 
@@ -176,6 +178,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[S
             "scale": lambda: scale.measure(plan),
             "start": lambda: starts.measure(plan),
             "wait": lambda: waits.measure(plan, devices),
+            "torch": lambda: torches.measure(plan.sized(torches.DEFAULT_SIZES)),
             "machines": lambda: machines.measure(plan),
             "check": lambda: logged.measure(plan, devices),
         }
@@ -213,7 +216,7 @@ def _check_combination(args: argparse.Namespace) -> None:
     if args.what is None and args.against is None:
         raise InvalidValue(f"say what to measure: {', '.join([*_SUBJECTS, _ALL])}")
     useful = {
-        "--sizes": (args.sizes, ("copy", "channel", "collective", _ALL)),
+        "--sizes": (args.sizes, ("copy", "channel", "collective", "torch", _ALL)),
         "--plot": (args.plot, ("copy", "channel", "collective", _ALL)),
         "--with": (args.rivals, ("copy", "call", _ALL)),
         "--against": (args.against, (None, *SUBJECTS, _ALL)),

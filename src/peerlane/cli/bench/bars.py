@@ -33,6 +33,8 @@ START, NUMPY, PEERLANE_FIRST_LOOK = (
     "peerlane, and its first look",
 )
 RUN, OVER_PYTHON, TENTH = "peerlane run -c pass", "processor time over python -c pass", "0.1 s"
+TORCH_TASKS, TORCH_PROCESSES = ("all-reduce", "all-gather", "broadcast"), (2, 4)
+TORCH_SIZES = ("4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB")
 #: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
 
@@ -63,6 +65,11 @@ class Bar:
 def share_case(what: str, state: str) -> str:
     """Return the name of the case: sharing so much while the exporter is idle or busy."""
     return f"share {what}, exporter {state}"
+
+
+def torch_case(task: str, size: str, processes: int) -> str:
+    """Return the name of the case: torch does a collective on so many bytes of each rank."""
+    return f"torch {task} {size} over {processes} processes"
 
 
 def analysis_case(events: int) -> str:
@@ -100,6 +107,12 @@ BARS = (
         Bar("all-reduce", f"all-reduce 64 MiB over {size} processes", PEERLANE, 1.0, 1.0, rival)
         for size in (2, 4)
         for rival in ("mpich", "openmpi", "gloo")
+    ),
+    *(
+        Bar("torch", torch_case(task, size, processes), PEERLANE, 2.0, 2.0, "gloo")
+        for task in TORCH_TASKS
+        for processes in TORCH_PROCESSES
+        for size in TORCH_SIZES
     ),
     Bar("machines", f"{ONE_WAY}, {BETWEEN_MACHINES}", PEERLANE, 1.5, 1.5, TCP),
     Bar("machines", f"{ONE_WAY}, {BETWEEN_MACHINES}", PEERLANE, 0.35, 0.35, "nixl"),

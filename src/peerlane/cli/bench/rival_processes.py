@@ -107,8 +107,8 @@ def run(way: Way, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found
     words = [f"{nbytes}:{max(1, times // rival.fewer)}" for nbytes, times in jobs]
     command = [str(_python(way.contender)), str(_RANK), rival.kind, can, *words]
     if rival.launcher is None:
-        return _read(way.contender, _by_rank(size, command))
-    return _read(way.contender, _launched(way, rival.launcher, mode, size, command))
+        return figures_of(way.contender, _by_rank(size, command))
+    return figures_of(way.contender, _launched(way, rival.launcher, mode, size, command))
 
 
 def run_apart(name: str, task: str, jobs: Sequence[Job], places: Sequence[Place]) -> Found:
@@ -122,10 +122,19 @@ def run_apart(name: str, task: str, jobs: Sequence[Job], places: Sequence[Place]
     rival = RIVALS.get(name)
     file, kind = (_RANK, rival.kind) if rival else (_MACHINE_RANK, name)
     words = [f"{nbytes}:{times}" for nbytes, times in jobs]
-    return _read(name, _by_rank(len(places), [str(_python(name)), str(file), kind, task, *words], places))
+    return figures_of(
+        name, _by_rank(len(places), [str(_python(name)), str(file), kind, task, *words], places)
+    )
 
 
-def _read(name: str, out: str) -> Found:
+def figures_of(name: str, out: str) -> Found:
+    """Return the figures that a contender has printed.
+
+    Raises
+    ------
+    RivalFailed
+        Its last line has none.
+    """
     try:
         found: Found = json.loads(out.strip().splitlines()[-1])
     except (IndexError, ValueError):
