@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from torch_suite.of_backend import OURS, RANKS, Outcome
+from torch_suite.of_backend import MORE_RANKS, OURS, RANKS, Outcome
 
 GOAL = 0.95
 _MOST_SECONDS = 3600.0
@@ -33,7 +33,7 @@ test run on gloo (`NAMED` in `tests/torch_suite/of_backend.py`). It is not added
 PyTorch's profiler shows as asynchronous, with the shapes of their tensors: only C++ can make such events
 ([profiles](guides/torch.md#profiles)). The processes of a test are forks of one that has imported PyTorch.
 
-{date}, torch {version}, Python {python}, {ranks} ranks, no accelerator:
+{date}, torch {version}, Python {python}, {ranks} ranks ({more_ranks} where a test is skipped with fewer), no accelerator:
 
 | of {all} tests | gloo | peerlane |
 |---|---|---|
@@ -83,6 +83,7 @@ def main(page: Path) -> int:
             version=torch.__version__,
             python=platform.python_version(),
             ranks=RANKS,
+            more_ranks=MORE_RANKS,
             all=len(theirs),
             **{
                 f"{who}_{kind}": each[kind]
