@@ -105,7 +105,7 @@ found["part"] = part.tolist()
     for each in found:
         assert each["differing"] == []
         assert each["part"] == [[r, 3 * r + 3, 3 * r + 6, r + 3] for r in (0.0, 4.0, 8.0)]
-        assert each["counts"][0] > 400
+        assert each["counts"][0] > 350
         assert each["counts"][1] < each["counts"][0] / 3
 
 

@@ -33,7 +33,8 @@ test run on gloo (`NAMED` in `tests/torch_suite/of_backend.py`). It is not added
 PyTorch's profiler shows as asynchronous, with the shapes of their tensors: only C++ can make such events
 ([profiles](guides/torch.md#profiles)). The processes of a test are forks of one that has imported PyTorch.
 
-{date}, torch {version}, Python {python}, {ranks} ranks ({more_ranks} where a test is skipped with fewer), no accelerator:
+{date}, torch {version}, Python {python}, {ranks} ranks, {more_ranks} where a test is skipped with fewer,
+no accelerator:
 
 | of {all} tests | gloo | peerlane |
 |---|---|---|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -55,7 +56,8 @@ class Meeting:
             Ranks did not come in time; the text names them.
         """
         self.put(name, value)
-        found = [self.wait(name, rank, self._seconds) for rank in range(self._size)]
+        ends = time.monotonic() + self._seconds
+        found = [self.wait(name, rank, ends - time.monotonic()) for rank in range(self._size)]
         if None in found:
             missing = ", ".join(str(rank) for rank, value in enumerate(found) if value is None)
             raise WaitTimeout(

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import struct
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,18 +89,18 @@ class Messages:
         asked = _Asked(tensor, set(peers), tag)
         with self._lock:
             kept = next(((peer, each) for peer in peers for each in self._kept[peer] if each[0] == tag), None)
+            starting = set()
             if kept is not None:
                 self._kept[kept[0]].remove(kept[1])
             else:
                 self._asked.append(asked)
-                self._drop_lost()
-                starting = asked.peers - self._reading if asked in self._asked else set()
+                starting = asked.peers - self._reading - self._lost.keys()
                 self._reading |= starting
         if kept is not None:
-            self._give(asked, *kept)
-            return asked.future
+            _give(asked, *kept)
         for peer in starting:
             self._in[peer].submit("recv", functools.partial(self._read, peer))
+        self._fail_those_in_vain()
         return asked.future
 
     def say_goodbye(self) -> None:
@@ -114,9 +114,7 @@ class Messages:
 
     def close(self, why: Exception) -> None:
         """End all calls that are under way."""
-        with self._lock:
-            self._lost = dict.fromkeys(self._others(), why)
-            self._drop_lost()
+        self._lose(dict.fromkeys(self._others(), why))
         for lane in (*self._out.values(), *self._in.values()):
             lane.close()
         with contextlib.suppress(Error):
@@ -130,12 +128,20 @@ class Messages:
             )
         return lanes[peer]
 
-    def _drop_lost(self) -> None:
-        """Fail the receives that no rank can serve any more; the caller has the lock."""
-        for asked in list(self._asked):
-            if asked.peers <= self._lost.keys():
-                self._asked.remove(asked)
-                asked.future.set_exception(self._lost[min(asked.peers)])
+    def _lose(self, lost: dict[int, Exception]) -> None:
+        """Note that no message of some ranks will come; the first reason of a rank counts."""
+        with self._lock:
+            self._lost = lost | self._lost
+            self._reading -= lost.keys()
+        self._fail_those_in_vain()
+
+    def _fail_those_in_vain(self) -> None:
+        """Fail the receives that no rank can serve any more."""
+        with self._lock:
+            in_vain = [each for each in self._asked if each.peers <= self._lost.keys()]
+            self._asked = [each for each in self._asked if each not in in_vain]
+        for each in in_vain:  # without the lock: a callback of the future may ask for the next message
+            each.future.set_exception(self._lost[min(each.peers)])
 
     def _read(self, peer: int) -> None:
         """Take messages of a rank as long as receives may want them."""
@@ -151,10 +157,7 @@ class Messages:
                         call="Group.recv",
                     )
         except Error as error:
-            with self._lock:
-                self._reading.discard(peer)
-                self._lost.setdefault(peer, told("recv", error))
-                self._drop_lost()
+            self._lose({peer: told("recv", error)})
 
     def _take(self, peer: int) -> bool:
         """Give a rank's next message to the first receive that wants it, or keep it; False if none will come."""
@@ -165,25 +168,17 @@ class Messages:
             return False
         with self._lock:
             asked = self._taken(peer, tag)
-        try:
-            made = flat(asked.tensor) if asked is not None else torch.empty(0)
-            if asked is not None and made.nbytes == nbytes:
-                self._receive(bytes_of(made), peer)
-                put_back(asked.tensor, made)
-                asked.future.set_result(peer)
-                return True
-            found = bytearray(nbytes)
-            self._receive(found, peer)
-        except Error as error:
-            if asked is not None:
-                asked.future.set_exception(told("recv", error))
-            raise
+        if asked is not None and asked.tensor.nbytes == nbytes:
+            _complete(asked, peer, lambda into: self._receive(into, peer))
+            return True
+        found = bytearray(nbytes)
+        self._receive(found, peer)
         with self._lock:
             asked = asked or self._taken(peer, tag)
             if asked is None:
                 self._kept[peer].append((tag, found))
-                return True
-        self._give(asked, peer, (tag, found))
+        if asked is not None:
+            _give(asked, peer, (tag, found))
         return True
 
     def _receive(self, into: Any, peer: int) -> None:
@@ -201,18 +196,35 @@ class Messages:
             self._asked.remove(asked)
         return asked
 
-    @staticmethod
-    def _give(asked: _Asked, peer: int, message: tuple[int, bytearray]) -> None:
-        tag, found = message
-        made = flat(asked.tensor)
-        if made.nbytes != len(found):
-            asked.future.set_exception(
-                refused(
-                    f"peerlane:recv : rank {peer} has sent {len(found):,} bytes with tag {tag}, and the receive has "
-                    f"a tensor of {made.nbytes:,}; both must have the same"
-                )
+
+def _give(asked: _Asked, peer: int, message: tuple[int, bytearray]) -> None:
+    """Give a message that has come to a receive."""
+    tag, found = message
+    if asked.tensor.nbytes != len(found):
+        asked.future.set_exception(
+            refused(
+                f"peerlane:recv : rank {peer} has sent {len(found):,} bytes with tag {tag}, and the receive has "
+                f"a tensor of {asked.tensor.nbytes:,}; both must have the same"
             )
-            return
-        memoryview(bytes_of(made)).cast("B")[:] = found
+        )
+        return
+
+    def fill(into: Any) -> None:
+        memoryview(into).cast("B")[:] = found
+
+    _complete(asked, peer, fill)
+
+
+def _complete(asked: _Asked, peer: int, fill: Callable[[Any], None]) -> None:
+    """Fill the tensor of a receive, and end it."""
+    try:
+        made = flat(asked.tensor)
+        fill(bytes_of(made))
         put_back(asked.tensor, made)
+    except Error as error:
+        asked.future.set_exception(told("recv", error))
+        raise
+    except BaseException as error:  # noqa: BLE001 - who waits for the message gets it
+        asked.future.set_exception(error)
+    else:
         asked.future.set_result(peer)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,7 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.group import Group
 from peerlane.device.device import devices
-from peerlane.errors import Error
+from peerlane.errors import Error, WaitTimeout
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import refused, told
 from peerlane.torch.host_tensors import check, check_alike
@@ -41,6 +44,7 @@ _ALL_TO_ALL = c10d.AllToAllOptions()
 _BARRIER = c10d.BarrierOptions()
 
 _Tensors = Sequence[torch.Tensor]
+_open: weakref.WeakSet[PeerlaneGroup] = weakref.WeakSet()
 
 
 def create(given: Any, _options: object = None) -> PeerlaneGroup:
@@ -96,24 +100,29 @@ class PeerlaneGroup(dist.ProcessGroup):
         try:
             with contextlib.ExitStack() as undo:
 
-                def meet(kind: str) -> Group:
+                def meet(kind: str, wait_timeout: float | None) -> Group:
                     return undo.enter_context(
                         Group(
                             *(rank, size),
                             rendezvous=partial(self._meeting.all_gather, kind),
                             device=there[number % len(there)],
                             window=1,
-                            wait_timeout=self._seconds,
-                            name=f"torch group {name}, {kind}"[:64],
+                            wait_timeout=wait_timeout,
+                            name=f"{kind} of torch group {name}"[:64],
                             timeout=self._seconds,
                         )
                     )
 
-                self._group = meet("collectives")
-                self._messages = Messages(meet("messages"))
+                self._group = meet("collectives", self._seconds)
+                # A receive from any rank waits for ranks that send nothing, so its time-out is that of its wait.
+                self._messages = Messages(meet("messages", None))
                 undo.pop_all()
         except Error as error:
             raise told("init", error) from error
+        _open.add(self)
+        # At exit this must run before the groups are closed, whose exit handler was registered just now.
+        atexit.unregister(_leave_all)
+        atexit.register(_leave_all)
 
     # What torch asks about the group.
 
@@ -165,10 +174,13 @@ class PeerlaneGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """End the group after the calls that are under way; peers learn of it."""
         self._lane.finish(self._seconds)
+        self._leave("destroyed")
+
+    def _leave(self, how: str) -> None:
         if self._is_sound and self._messages.is_sound:
             # Without a word of it the others lose this rank, which must not hide a deadlock that they are told of.
             self._messages.say_goodbye()
-        self._end(refused("peerlane: the process group was destroyed"))
+        self._end(refused(f"peerlane: the process group was {how}"))
 
     def abort(self) -> None:
         """End the group at once: calls that are under way raise."""
@@ -176,6 +188,7 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def _end(self, why: Exception) -> None:
         self._ended = self._ended or why
+        _open.discard(self)
         self._lane.close()
         with contextlib.suppress(Error):
             self._group.close()
@@ -183,10 +196,9 @@ class PeerlaneGroup(dist.ProcessGroup):
 
     def _expire(self, call: str, seconds: float) -> Exception:
         """End the group because a call took too long; return the error."""
-        error: Exception = refused(
-            f"peerlane:{call} : Timed out waiting {seconds * 1000:g}ms for the other ranks; the process group "
-            "has ended"
-        )
+        text = f"Timed out waiting {seconds * 1000:g}ms for the other ranks; the process group has ended"
+        error: Exception = refused(f"peerlane:{call} : {text}")
+        error.__cause__ = WaitTimeout(text, call=call)
         self._end(error)
         return error
 
@@ -421,20 +433,23 @@ class PeerlaneGroup(dist.ProcessGroup):
         """Send a tensor to a rank."""
         (tensor,) = tensors
         check("send", tensors)
-        return Work("send", tensors, self._messages.send(tensor, peer, tag))
+        return self._message(f"send to rank {peer}", tensors, self._messages.send(tensor, peer, tag))
 
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Work:
         """Receive a tensor of a rank."""
         (tensor,) = tensors
         check("recv", tensors)
-        return Work("recv", tensors, self._messages.receive(tensor, [peer], tag))
+        return self._message(f"recv from rank {peer}", tensors, self._messages.receive(tensor, [peer], tag))
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
         """Receive a tensor of whichever rank sends one first."""
         (tensor,) = tensors
         check("recv", tensors)
         peers = [rank for rank in range(self.size()) if rank != self.rank()]
-        return Work("recvAnySource", tensors, self._messages.receive(tensor, peers, tag))
+        return self._message("recv from any rank", tensors, self._messages.receive(tensor, peers, tag))
+
+    def _message(self, said: str, tensors: list[torch.Tensor], future: Future[int | None]) -> Work:
+        return Work(said, tensors, future, self._seconds, self._expire)
 
     # Checks.
 
@@ -490,6 +505,12 @@ class PeerlaneGroup(dist.ProcessGroup):
             )
         width = tensor.nbytes // rows if rows else 0
         return [split * width for split in splits]
+
+
+def _leave_all() -> None:
+    """Leave all groups: a process that ends without a word counts as lost where receives wait for any rank."""
+    for group in list(_open):
+        group._leave("left at the end of the process")
 
 
 def _each(call: Callable[..., None]) -> Callable[[Group, Sequence[tuple[Any, ...]]], None]:

@@ -59,7 +59,7 @@ def test_bench_torch_has_a_figure_and_a_bar_for_each_case(tmp_path: Path, rank: 
         (case, "peerlane", "gloo") for case in cases
     ]
     assert {each["ratio"] for each in result["figures"]} == {4.0}
-    assert sorted(each["case"] for each in result["bars"]) == sorted(cases)
+    assert sorted(each["case"] for each in result["bars"]) == sorted(f"{case}, peerlane" for case in cases)
     assert {(each["must"], each["met"]) for each in result["bars"]} == {(2.0, "goal")}
 
 
