@@ -110,3 +110,35 @@ else:
     kind, text, cause = found[1]["left"]
     assert (kind, cause) == ("DistBackendError", "PeerLost")
     assert "rank 0 has left the group" in text
+
+
+def test_silent_rank_and_one_that_ends_do_not_end_the_messages_of_others(programs: Programs) -> None:
+    found = programs.run(
+        """
+short, other = dist.new_group(timeout=seconds(1)), dist.new_group()
+store = dist.distributed_c10d._get_default_store()
+box = torch.zeros(1)
+if rank == 0:
+    dist.recv(box, group=short)  # from any rank, so from now on it waits for both
+    caught(dist.barrier, other, timeout=seconds(1.5))
+    store.set("longer than the time-out", "")
+    dist.recv(box, 2, short)
+    found["late"] = box.item()
+    store.set("rank 2 may end", "")
+    caught(dist.barrier, short)  # rank 1 does not come, and rank 2 has ended by then
+    dist.recv(box, 1)
+    found["last"] = box.item()
+elif rank == 1:
+    dist.send(torch.ones(1), 0, short)
+    store.wait(["rank 2 may end"])
+    dist.send(torch.full((1,), 5.0), 0)
+    store.wait(["rank 0 has it"])
+else:
+    store.wait(["longer than the time-out"])
+    dist.send(torch.full((1,), 3.0), 0, short)
+    sys.exit()  # without an end of the process group
+store.set("rank 0 has it", "")
+""",
+        size=3,
+    )
+    assert found[0] == {"late": 3.0, "last": 5.0}
