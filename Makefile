@@ -60,6 +60,7 @@ test-torch: $(VENV)-torch/installed
 
 $(VENV)-torch/installed: $(NATIVE)
 	$(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)-torch/bin/python -m pip install --quiet --group build
 	$(VENV)-torch/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0+cpu
 	$(VENV)-torch/bin/python -m pip install --quiet expecttest hypothesis ml_dtypes numpy psutil pytest pytest-timeout
