@@ -117,44 +117,46 @@ struct Short {
 typedef uint32_t Two __attribute__((may_alias, aligned(2)));
 
 template <class Kind, Combine op>
-PEERLANE_INLINE void each(char* dst, const char* src, size_t n) {
+PEERLANE_INLINE void each(char* dst, const char* first, const char* second, size_t n) {
     using T = typename Kind::Stored;
     T* const to = reinterpret_cast<T*>(dst);
-    const T* const from = reinterpret_cast<const T*>(src);
+    const T* const a = reinterpret_cast<const T*>(first);
+    const T* const b = reinterpret_cast<const T*>(second);
 #pragma GCC ivdep
-    for (size_t i = 0; i < n; ++i) to[i] = Kind::template of<op>(to[i], from[i]);
+    for (size_t i = 0; i < n; ++i) to[i] = Kind::template of<op>(a[i], b[i]);
 }
 
 // Two to a word: nothing has to change its place.
 template <Combine op>
-PEERLANE_INLINE void each_brain(char* dst, const char* src, size_t n) {
+PEERLANE_INLINE void each_brain(char* dst, const char* first, const char* second, size_t n) {
     Two* const to = reinterpret_cast<Two*>(dst);
-    const Two* const from = reinterpret_cast<const Two*>(src);
+    const Two* const left = reinterpret_cast<const Two*>(first);
+    const Two* const right = reinterpret_cast<const Two*>(second);
     const size_t words = n / 2;
     constexpr uint32_t upper = 0xFFFF0000u;
 #pragma GCC ivdep
     for (size_t i = 0; i < words; ++i) {
-        const uint32_t a = to[i], b = from[i];
+        const uint32_t a = left[i], b = right[i];
         const uint32_t high = Brain::rounded(Single::of<op>(float_of(a & upper), float_of(b & upper)));
         const uint32_t low = Brain::rounded(Single::of<op>(float_of(a << 16), float_of(b << 16)));
         to[i] = (high & upper) | low >> 16;
     }
-    each<Short<Brain>, op>(dst + words * 4, src + words * 4, n % 2);
+    each<Short<Brain>, op>(dst + words * 4, first + words * 4, second + words * 4, n % 2);
 }
 
 template <class Kind, Combine op>
-PEERLANE_INLINE void run_plain(char* dst, const char* src, size_t n) {
+PEERLANE_INLINE void run_plain(char* dst, const char* first, const char* second, size_t n) {
     constexpr bool computes = op == Combine::sum || op == Combine::prod;
     if constexpr (computes && std::is_same_v<Kind, Short<Brain>>)
-        each_brain<op>(dst, src, n);
+        each_brain<op>(dst, first, second, n);
     else
-        each<Kind, op>(dst, src, n);
+        each<Kind, op>(dst, first, second, n);
 }
 
 struct Plain {
     template <class Kind, Combine op>
-    static void run(char* dst, const char* src, size_t n) {
-        run_plain<Kind, op>(dst, src, n);
+    static void run(char* dst, const char* first, const char* second, size_t n) {
+        run_plain<Kind, op>(dst, first, second, n);
     }
 };
 
@@ -173,18 +175,17 @@ constexpr bool converts = std::is_same_v<Kind, Short<Half>> && (op == Combine::s
 
 struct Avx2 {
     template <class Kind, Combine op>
-    PEERLANE_AVX2 static void run(char* dst, const char* src, size_t n) {
+    PEERLANE_AVX2 static void run(char* dst, const char* first, const char* second, size_t n) {
         if constexpr (converts<Kind, op>) {
-            for (; n >= 8; n -= 8, dst += 16, src += 16) {
-                auto* const to = reinterpret_cast<__m128i*>(dst);
-                const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(to));   // and quiet
-                const __m256 b = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src)));
+            for (; n >= 8; n -= 8, dst += 16, first += 16, second += 16) {
+                const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first)));   // and quiet
+                const __m256 b = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(second)));
                 const __m256 result = op == Combine::sum ? _mm256_add_ps(a, b) : _mm256_mul_ps(a, b);
                 const __m256 kept = _mm256_blendv_ps(result, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
-                _mm_storeu_si128(to, _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT));
             }
         }
-        run_plain<Kind, op>(dst, src, n);
+        run_plain<Kind, op>(dst, first, second, n);
     }
 };
 
@@ -193,17 +194,17 @@ constexpr __mmask16 kAll = 0xFFFF;
 
 struct Avx512 {
     template <class Kind, Combine op>
-    PEERLANE_AVX512 static void run(char* dst, const char* src, size_t n) {
+    PEERLANE_AVX512 static void run(char* dst, const char* first, const char* second, size_t n) {
         if constexpr (converts<Kind, op>) {
-            for (; n >= 16; n -= 16, dst += 32, src += 32) {
-                const __m512 a = _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(dst)));   // and quiet
-                const __m512 b = _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
+            for (; n >= 16; n -= 16, dst += 32, first += 32, second += 32) {
+                const __m512 a = _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first)));   // and quiet
+                const __m512 b = _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second)));
                 const __m512 result = op == Combine::sum ? _mm512_add_ps(a, b) : _mm512_mul_ps(a, b);
                 const __m512 kept = _mm512_mask_mov_ps(result, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
                 _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst), _mm512_maskz_cvtps_ph(kAll, kept, _MM_FROUND_TO_NEAREST_INT));
             }
         }
-        run_plain<Kind, op>(dst, src, n);
+        run_plain<Kind, op>(dst, first, second, n);
     }
 };
 #endif

@@ -1,4 +1,4 @@
-// Element by element: dst = dst OP src, on one thread.
+// Element by element: dst = first OP second, on one thread.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -13,8 +13,8 @@ enum class Element : uint8_t {
 enum class Combine : uint8_t { sum, prod, max, min };
 constexpr unsigned kElements = 12, kCombines = 4;
 
-// `n` elements.  Both places are multiples of the element's size, and the same one or apart.
-using ReduceKernel = void (*)(char* dst, const char* src, size_t n);
+// `n` elements.  All places are multiples of the element's size.  The destination is one of the other two, or apart from both.
+using ReduceKernel = void (*)(char* dst, const char* first, const char* second, size_t n);
 
 struct Reduction {
     ReduceKernel kernel;
@@ -24,8 +24,8 @@ struct Reduction {
 using Reductions = std::array<std::array<Reduction, kCombines>, kElements>;
 
 // Integers wrap.  float16 and bfloat16 are widened to float32 and rounded once, to the nearest even.  Of two that are no
-// numbers the destination's counts.  Maxima and minima are one of both, bit by bit, but that bfloat16 gets quiet; of two
-// zeros float16 keeps the destination's, the others the source's.  Same bits whatever the processor, the length and the place.
+// numbers the first counts.  Maxima and minima are one of both, bit by bit, but that bfloat16 gets quiet; of two
+// zeros float16 keeps the first, the others the second.  Same bits whatever the processor, the length and the place.
 const Reductions& reductions();
 inline const Reduction& reduction_of(Element element, Combine op) {
     return reductions()[static_cast<unsigned>(element)][static_cast<unsigned>(op)];

@@ -80,7 +80,7 @@ void forget_turns() {
 void reduce_alone(const Reduction& reduction, char* dst, const char* src, uint64_t size) {
     const Turn turn(dst, size);
     const StandardRounding rounding;
-    reduction.kernel(dst, src, size / reduction.width);
+    reduction.kernel(dst, dst, src, size / reduction.width);
 }
 
 }  // namespace peerlane

@@ -53,6 +53,7 @@ enum class Why : int {
     lease_ended,       // its owner took lent memory back
     no_progress,       // all that this process, or a group of ranks, can do is wait
     far,               // the other end of a channel, on another machine, refused `role`, or is lost
+    calls_differ,      // ranks have called different collectives, and the other one is past its call
 };
 
 // The two processes of a refused handle.
@@ -130,6 +131,10 @@ struct Refusal {
         struct {
             uint32_t peer, why, memory, notify;           // far: see FarWhy in frame.h
         } far;
+        struct {
+            uint64_t number, own, theirs;                 // which call, and the words of both
+            uint32_t rank, peer;
+        } calls;                                      // calls_differ
         struct {
             int status;
             HandleParties parties;

@@ -8,6 +8,7 @@
 
 #include "memory/memory.h"
 #include "python/bind.h"
+#include "python/bind_collectives.h"
 #include "stream/fork.h"
 
 namespace nb = nanobind;
@@ -24,8 +25,8 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "no_block", "lease_ended", "no_progress", "far"};
-static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::far) + 1);
+    "no_block", "lease_ended", "no_progress", "far", "calls_differ"};
+static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::calls_differ) + 1);
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -146,6 +147,13 @@ nb::dict facts_of(const Refusal& refusal) {
             add("refused", refusal.far.why);
             add("memory", refusal.far.memory);
             add("notify", refusal.far.notify);
+            break;
+        case Why::calls_differ:
+            add("number", refusal.calls.number);
+            add("rank", refusal.calls.rank);
+            add("peer", refusal.calls.peer);
+            add("did", called(refusal.calls.own));
+            add("peer_did", called(refusal.calls.theirs));
             break;
         case Why::lease_ended:
             add("lease", refusal.lease.id);

@@ -51,7 +51,7 @@ SharedSignal::~SharedSignal() {
     const bool is_parents = SignalMember::pid_of(me_) != getpid();   // a child may be a process of its own by now
     if (Heap::get().is_forked() || is_parents) return;
     member(place_).waiting.store(0, std::memory_order_relaxed);
-    member(place_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel);
+    let_go();
 }
 
 std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledger, uint32_t bank) {

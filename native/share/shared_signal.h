@@ -71,6 +71,8 @@ class SharedSignal {
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     ExportKey offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
     void abandon();   // this process does not use it any more
+    // To those who wait it is as if this process had closed it; it may go on waiting itself.
+    void let_go() const { member(place_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel); }
 
     // Of an event: the number of a new record, and of the newest.
     uint64_t issue() { return line().consumed.fetch_add(1, std::memory_order_acq_rel) + 1; }

@@ -146,6 +146,12 @@ void add_spans(log::Spans& spans, const Op& op, uint8_t by) {
         case OpKind::batch:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
             return;
+        case OpKind::stepwise: {
+            const auto& work = static_cast<const Stepwise&>(*op.extra);
+            add_span(spans, work.written().host, work.written().size, true);
+            add_span(spans, work.read().host, work.read().size, false);
+            return;
+        }
         case OpKind::descriptor:
             add_span(spans, op.dst, static_cast<const Launch*>(op.extra)->table_size, false);
             return;

@@ -233,6 +233,11 @@ void Notify::reset() {
     at.generation.fetch_add(1, std::memory_order_acq_rel);
 }
 
+void Notify::look_past() {
+    SignalLine& at = signal();
+    at.consumed.store(at.recorded(), std::memory_order_release);
+}
+
 void Notify::share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index) {
     index_ = index;
     if (keep) {

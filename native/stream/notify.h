@@ -96,6 +96,8 @@ struct Notify {
     // Announce a waiter, then look again: a record after this rings the doorbell.
     bool announce();
     void reset();
+    // It counts as recorded from the next record on; to be called by its only waiter.
+    void look_past();
     // Let other processes record it and wait for it.  `keep`: its present records are shared too; `index`: the line of a
     // bank.  Under the scheduler's lock.
     void share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);

@@ -10,8 +10,8 @@ constexpr uint64_t kMostSpares = 4096;   // 16 MiB
 
 const char* name_of(OpKind kind) {
     constexpr const char* kNames[] = {"copy", "copy_2d", "write_value", "fill", "reduce", "free", "batch", "descriptor",
-                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value", "far"};
-    static_assert(std::size(kNames) == static_cast<size_t>(OpKind::far) + 1);
+                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value", "far", "collective"};
+    static_assert(std::size(kNames) == static_cast<size_t>(OpKind::stepwise) + 1);
     return kNames[static_cast<int>(kind)];
 }
 
@@ -45,7 +45,8 @@ Ends ends_of(const Op& op) {
         return heap.address_of(extent) + (at - reinterpret_cast<uintptr_t>(heap.host_of(extent, 0)));
     };
     const auto id = [](const Extent* extent) { return extent ? extent->id.load(std::memory_order_relaxed) : 0; };
-    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) return {.notify = op.notify->id};
+    const bool names_notify = op.kind == OpKind::notify || op.kind == OpKind::wait_notify || op.kind == OpKind::stepwise;
+    if (names_notify) return {.notify = op.notify ? op.notify->id : 0};
     const bool names_memory = op.kind <= OpKind::reduce || op.kind == OpKind::descriptor || op.kind == OpKind::wait_value;
     if (!names_memory) return {};
     Ends ends{.dst = address(op.dst, op.dst_extent), .dst_id = id(op.dst_extent), .size = op.size};

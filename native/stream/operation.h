@@ -9,7 +9,8 @@
 namespace peerlane {
 
 enum class OpKind : uint8_t {
-    copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value, far
+    copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value, far,
+    stepwise
 };
 
 const char* name_of(OpKind kind);
@@ -46,8 +47,26 @@ struct Batch : Extra {
     }
 };
 
-struct Mark;
 struct Notify;
+
+// An operation that goes on, step by step, until it is over or must wait for another process.
+struct Stepwise : Extra {
+    enum class Step : uint8_t { over, waits, goes_on, failed };
+
+    // Until it is over, fails or must wait, but not much longer than it takes to move kChunk bytes.  Without the scheduler's lock.
+    virtual Step advance(Refusal& why) = 0;
+    virtual bool has_come() { return true; }   // what it waits for
+    virtual bool is_brief() const { return true; }
+    struct Touched {
+        const char* host;
+        uint64_t size;
+    };
+    virtual Touched written() const { return {}; }   // pinned
+    virtual Touched read() const { return {}; }
+    Notify* awaited = nullptr;                 // while it waits: the line, whose records it looks past
+};
+
+struct Mark;
 struct Op;
 struct Stream;
 class CallbackQueue;
@@ -61,13 +80,13 @@ struct Op {
     uint32_t phase = 0;             // of the stream's group
     union {
         char* dst = nullptr;
-        Notify* notify;             // held
+        Notify* notify;             // held; stepwise: the line that it waits for, its own
         CallbackQueue* callbacks;   // held
     };
     Extent* dst_extent = nullptr;   // pinned
     union {
         const char* src = nullptr;
-        uint64_t timeout_ns;        // wait, wait_notify: 0 is for ever
+        uint64_t timeout_ns;        // wait, wait_notify, stepwise: 0 is for ever
         Op* next;                   // notify: the next in the list of operations that will record the line
     };
     Extent* src_extent = nullptr;   // pinned
@@ -86,7 +105,7 @@ struct Op {
 
     bool owns_extra() const {
         return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value ||
-               kind == OpKind::far;
+               kind == OpKind::far || kind == OpKind::stepwise;
     }
     bool moves_bytes() const { return kind <= OpKind::reduce || kind == OpKind::batch || kind == OpKind::descriptor; }
     Range dst_range() const { return range(dst, dst_extent, size); }

@@ -26,6 +26,11 @@ bool is_control(OpKind kind) {
            kind == OpKind::callback || kind == OpKind::far;
 }
 
+// What the submitting thread begins with, while its stream is idle.
+bool begins_at_once(const Op& op) {
+    return is_control(op.kind) || (op.kind == OpKind::stepwise && static_cast<const Stepwise*>(op.extra)->is_brief());
+}
+
 }  // namespace
 
 Scheduler& Scheduler::get() {
@@ -113,7 +118,7 @@ void Scheduler::submit_nothing(const Stream& stream) const {
 namespace {
 
 uint64_t timeout_of(const Op& op) {
-    if (op.kind == OpKind::wait || op.kind == OpKind::wait_notify) return op.timeout_ns;
+    if (op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::stepwise) return op.timeout_ns;
     return op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : 0;
 }
 
@@ -154,14 +159,14 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
         ensure_watch();
         ring_before(moved_at_ + kRest);
     }
-    if (schedule == Schedule::eager && idle && is_control(op.kind)) {
+    if (schedule == Schedule::eager && idle && begins_at_once(op)) {
         const StreamPtr held = stream.shared_from_this();
         Leave leave{.single = true};
         start_head(lock, stream, leave);
     }
     if (op.kind == OpKind::far && stream.park == Park::far && stream.posted + 1 == result.sequence) post_far(stream);
     // Another process may wait for what it records, and cannot ask.
-    const bool asked_elsewhere = (op.kind == OpKind::notify && op.notify->shared()) || op.kind == OpKind::far;
+    const bool asked_elsewhere = (op.kind == OpKind::notify && op.notify->shared()) || op.kind == OpKind::far || op.kind == OpKind::stepwise;
     if (demanding_ != 0 || asked_elsewhere) demand(stream, result.sequence);
     if (demanding_ == 0) all_demanded_ = false;
     make_ready(stream);
@@ -348,6 +353,11 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     if (is_shared) lock.lock();
     wake_waiters(notify);
     return number;
+}
+
+void Scheduler::was_recorded(Notify& notify) {
+    Lock lock(mutex_);
+    wake_waiters(notify);
 }
 
 void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index) {

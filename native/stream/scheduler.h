@@ -100,6 +100,7 @@ class Scheduler {
     void finish_callback(Stream& stream, uint64_t token, bool raised);
     // Record outside of any stream; the number of the record.  Throws Refusal for a strict one that was not consumed.
     uint64_t notify_recorded(Notify& notify);
+    void was_recorded(Notify& notify);              // by a rank that need not wait for this lock unless somebody waits
     static constexpr uint64_t kRest = 1'000'000'000;   // nanoseconds without a call: the process rests
     bool is_at_rest();
     void share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
@@ -172,6 +173,7 @@ class Scheduler {
     void start_wait_notify(Stream& stream, Op& op);
     void start_wait_value(Stream& stream, const Op& op);
     void start_far(Stream& stream, const Op& op);
+    void start_stepwise(Lock& lock, Stream& stream, Op& op);
     void post_far(Stream& stream);
     void cancel_head(Lock& lock, Stream& stream);
     // For the head, while it holds its pins; the second one for any operation.

@@ -126,7 +126,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     }
     // A wait starts when it is over: parked, it would be told again whenever it looks.
     const bool waits = op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value ||
-                       op.kind == OpKind::far;
+                       op.kind == OpKind::far || op.kind == OpKind::stepwise;
     const bool observed = log::is_read(log::kObserver);
     if (observed && !waits && op.kind != OpKind::notify) [[unlikely]] log_started(stream, stream.head(), op);
     switch (op.kind) {
@@ -147,6 +147,10 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             break;
         case OpKind::far:
             start_far(stream, op);
+            break;
+        case OpKind::stepwise:
+            start_stepwise(lock, stream, op);
+            if (stream.cause && stream.cause_until >= stream.head()) return true;   // it was cancelled, or has failed
             break;
         default:
             try {
@@ -415,6 +419,27 @@ void Scheduler::far_moved(Stream& stream) {
     while (schedule() == Schedule::eager && can_run(stream) && stream.queue.front().kind == OpKind::far && start_head(lock, stream, leave)) {
     }
     make_ready(stream);
+}
+
+// It moves bytes, and others must not wait for this lock meanwhile.
+void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op) {
+    auto& work = static_cast<Stepwise&>(*op.extra);
+    while (!stream.cause) {
+        stream.active = 1;
+        lock.unlock();
+        Refusal why{};
+        const Stepwise::Step step = work.advance(why);
+        lock.lock();
+        stream.active = 0;
+        if (step == Stepwise::Step::over) return;
+        if (step == Stepwise::Step::failed) return fail(stream, op, why);
+        if (step == Stepwise::Step::goes_on || work.has_come()) continue;
+        op.notify = work.awaited;
+        op.notify->look_past();
+        if (work.has_come() || op.notify->announce()) continue;
+        stream.timed_head = 0;   // the time-out is for one wait
+        return park(stream, Park::notify, op.timeout_ns);
+    }
 }
 
 void Scheduler::start_wait_value(Stream& stream, const Op& op) {

@@ -813,6 +813,71 @@ def copy_blocks(stream: Stream | None, dst: Memory, src: Memory, table: Any) -> 
     Copy blocks; an entry of `table` is 3 words: first byte in `dst`, first byte in `src`, bytes.
     """
 
+ROUND_LINES: int = 8
+
+def bytes_of_rounds(long_slot: int) -> int:
+    """How many bytes of memory a rank's slots take."""
+
+class Farewell:
+    """
+    What the peers of channels are told when this rank will not do what they wait for.
+    """
+
+    def __init__(self, lines: Sequence[object]) -> None:
+        """`lines`: all that this rank records there."""
+
+    def behind(self, stream: Stream) -> None:
+        """Say it if what the stream has been given is cancelled."""
+
+    def say(self) -> None:
+        """Say it now."""
+
+    @property
+    def is_said(self) -> bool: ...
+
+class Rounds:
+    """A rank's part in the collectives of the ranks of one machine."""
+
+    def __init__(self, rank: int, size: int, slots: Memory, theirs: Sequence[object], incoming: Sequence[Sequence[object]], outgoing: Sequence[Sequence[object]], farewell: Farewell, processors: int) -> None:
+        """
+        `theirs`: the slots of the other ranks, from the one behind this one on, with the lines from them and to them.
+        """
+
+    def run(self, kind: int, dst: Any, src: Any, root: Any, number: int) -> int:
+        """
+        Make a collective in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, this thread has the turn, and queue_begun() goes on with it.
+        """
+
+    def queue_begun(self, stream: Stream, timeout_ns: int, dst: object | None, src: object | None) -> None: ...
+
+    def queue(self, stream: Stream, timeout_ns: int, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int]) -> None: ...
+
+    @property
+    def begun(self) -> tuple[int, int, int, int, bool]:
+        """What run() has begun, in numbers."""
+
+    def claim(self, seconds: float) -> bool:
+        """
+        Take the turn, which one thread has at a time; False: another one has it still.
+        """
+
+    def release(self) -> None:
+        """Give the turn back."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether run() may make a call: nothing is queued."""
+
+    @is_plain.setter
+    def is_plain(self, arg: bool, /) -> None: ...
+
+    def count(self) -> int:
+        """Count a call; its number."""
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were."""
+
 class ChannelEnd:
     """What the quick methods of a channel need of it."""
 

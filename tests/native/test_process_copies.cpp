@@ -36,6 +36,7 @@ void drawn_pieces_arrive(std::mt19937_64& random, uint64_t size, size_t count) {
     std::vector<unsigned char> theirs(size), mine(size), back(size);
     Other other;
     for (unsigned char& each : mine) each = static_cast<unsigned char>(random());
+    mine.front() |= 1;   // a byte that theirs has not
     std::vector<ProcessCopies::Piece> there, here;
     for (uint64_t from = 0, i = 0; from < size; ++i) {
         const uint64_t part = i + 1 == count ? size - from : std::min(size - from, size / count);

@@ -42,20 +42,25 @@ void levels_agree(std::mt19937_64& random) {
                 const uint64_t size = count * width, shift = random() % 9 * width;
                 const auto a = some(size + shift + 64), b = some(size + shift + 64);
                 auto expected = a;
-                plain[element][op].kernel(expected.data() + shift, b.data() + shift, count);
+                plain[element][op].kernel(expected.data() + shift, expected.data() + shift, b.data() + shift, count);
                 CHECK(memcmp(expected.data(), a.data(), shift) == 0);
                 CHECK(memcmp(expected.data() + shift + size, a.data() + shift + size, 64) == 0);
                 for (const Reductions* level : levels) {
                     auto found = a;
-                    (*level)[element][op].kernel(found.data() + shift, b.data() + shift, count);
+                    (*level)[element][op].kernel(found.data() + shift, found.data() + shift, b.data() + shift, count);
                     CHECK(found == expected);
+                    auto apart = a, second = b;
+                    (*level)[element][op].kernel(apart.data() + shift, a.data() + shift, b.data() + shift, count);
+                    CHECK(apart == expected);
+                    (*level)[element][op].kernel(second.data() + shift, a.data() + shift, second.data() + shift, count);
+                    CHECK(memcmp(second.data() + shift, expected.data() + shift, size) == 0);
                     CHECK((*level)[element][op].width == width);
                 }
                 auto itself = b, one = b;
-                plain[element][op].kernel(one.data() + shift, std::vector<char>(b).data() + shift, count);
+                plain[element][op].kernel(one.data() + shift, one.data() + shift, std::vector<char>(b).data() + shift, count);
                 for (const Reductions* level : levels) {
                     itself = b;
-                    (*level)[element][op].kernel(itself.data() + shift, itself.data() + shift, count);
+                    (*level)[element][op].kernel(itself.data() + shift, itself.data() + shift, itself.data() + shift, count);
                     CHECK(itself == one);
                 }
             }
@@ -89,7 +94,8 @@ void halves_are_rounded_to_the_nearest_even() {
             for (const Combine op : {Combine::sum, Combine::prod}) {
                 auto found = every;
                 (*level)[static_cast<unsigned>(Element::float16)][static_cast<unsigned>(op)].kernel(
-                    reinterpret_cast<char*>(found.data()), reinterpret_cast<const char*>(others.data()), found.size());
+                    reinterpret_cast<char*>(found.data()), reinterpret_cast<const char*>(every.data()),
+                    reinterpret_cast<const char*>(others.data()), found.size());
                 for (unsigned i = 0; i < every.size(); ++i) {
                     const float a = value_of_half(every[i]), b = value_of_half(other);
                     const float exact = op == Combine::sum ? a + b : a * b;

@@ -193,6 +193,89 @@ class MessageRings(Protocol):
         ...
 
 
+class Farewell(Protocol):
+    """What the peers of channels are told when this rank will not do what they wait for: their waits end."""
+
+    def behind(self, stream: Queue, /) -> None:
+        """Tell them if what the stream has been given so far is cancelled."""
+        ...
+
+    def say(self) -> None:
+        """Tell them now."""
+        ...
+
+    @property
+    def is_said(self) -> bool:
+        """Return whether they were told."""
+        ...
+
+
+class Rounds(Protocol):
+    """A rank's part in the collectives of the ranks of one machine.
+
+    A call has a kind (:class:`peerlane.diagnostics.called.Kind`), buffers or None, a root, and the number of its
+    reduction or -1.
+    """
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether :meth:`run` may make calls: nothing is queued."""
+        ...
+
+    @is_plain.setter
+    def is_plain(self, value: bool, /) -> None: ...
+
+    def run(self, kind: int, dst: Memory | None, src: Memory | None, root: int, number: int, /) -> int:
+        """Make a call in this thread if nothing is unusual.
+
+        Returns 0 if it was not begun, 1 if it is over.  2: it was begun, this thread has the turn, and
+        :meth:`queue_begun` goes on with it.
+        """
+        ...
+
+    def queue_begun(self, stream: Queue, timeout_ns: int, dst: Memory | None, src: Memory | None, /) -> None:
+        """Queue what :meth:`run` has begun."""
+        ...
+
+    def queue(
+        self,
+        stream: Queue,
+        timeout_ns: int,
+        kind: int,
+        dst: Memory | None,
+        src: Memory | None,
+        root: int,
+        number: int,
+        at: Sequence[int],
+        sizes: Sequence[int],
+        /,
+    ) -> None:
+        """Queue a call whose arguments are valid; ``at`` and ``sizes`` have the ranks' parts if they may differ."""
+        ...
+
+    @property
+    def begun(self) -> tuple[int, int, int, int, bool]:
+        """Return what :meth:`run` has begun, as :func:`peerlane.diagnostics.called.of_word` wants it."""
+        ...
+
+    def claim(self, seconds: float, /) -> bool:
+        """Take the turn, which one thread has at a time; False: another one has it still."""
+        ...
+
+    def release(self) -> None:
+        """Give the turn back."""
+        ...
+
+    def count(self) -> int:
+        """Count a call that :meth:`run` does not make, and return its number."""
+        ...
+
+    @property
+    def calls(self) -> int:
+        """Return the number of the last call."""
+        ...
+
+
 class ProcessCopies(Protocol):
     """Copies between this process's memory and another's, by the system; they may be run many times."""
 
@@ -278,6 +361,7 @@ OwnLease: TypeAlias = Any
 OwnArea: TypeAlias = Any
 OwnUndelivered: TypeAlias = Any
 OwnMembers: TypeAlias = Any
+OwnFarewell: TypeAlias = Any
 OwnChannel: TypeAlias = Any
 
 
@@ -351,6 +435,42 @@ class Ranks(Protocol):
 
     def abandon(self, notify: Notify) -> None:
         """Declare that only queued operations will still record it: other waits for it fail with ``PeerLost``."""
+        ...
+
+    # Collectives of ranks on one machine.
+
+    ROUND_LINES: int  # lines from each rank to each other one
+
+    def bytes_of_rounds(self, long_slot: int, /) -> int:
+        """Return the bytes of a rank's slots."""
+        ...
+
+    def rounds(
+        self,
+        rank: int,
+        size: int,
+        slots: Memory,
+        theirs: Sequence[Memory],
+        incoming: Sequence[Sequence[Notify]],
+        outgoing: Sequence[Sequence[Notify]],
+        farewell: OwnFarewell,
+        /,
+    ) -> Rounds:
+        """Return a rank's part; peers come in cyclic order, from the one behind this rank on.
+
+        Parameters
+        ----------
+        slots, theirs : Buffer, sequence of Buffer
+            The memory of this rank, and of each peer.
+        incoming, outgoing : sequence of sequence of Notify
+            For each peer ``ROUND_LINES`` notifies that it records, and as many that this rank records.
+        farewell : Farewell
+            It is said when a call fails or is cancelled.
+        """
+        ...
+
+    def farewell(self, lines: Sequence[Notify], /) -> Farewell:
+        """Return a farewell to the peers of channels; ``lines`` has all notifies that this rank records there."""
         ...
 
     # Fast calls of a channel.

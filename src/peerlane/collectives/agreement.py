@@ -15,7 +15,8 @@ import zlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from peerlane.errors import Error, InvalidValue, Refused
+from peerlane.diagnostics.called import differ
+from peerlane.errors import Error
 
 if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer
@@ -70,12 +71,10 @@ class Agreement:
         self._sending: Stream | None = None
         self._mine = memoryview(memory).cast("B")
         self._theirs: dict[int, memoryview] = {}
-        self._calls = 0
         self._messages = [0] * (2 * size)  # the number of messages of each lane, by the place of its posts
 
-    def calls(self, call: str, said: str) -> None:
-        """Post a call of a collective; InvalidValue if another rank has called something else instead."""
-        self._calls = number = self._calls + 1
+    def calls(self, call: str, said: str, number: int) -> None:
+        """Post a call of a collective, by its number; InvalidValue if another rank has called something else."""
         text, checksum = _encoded(said)
         word = number % _NUMBER << 32 | checksum
         at = number % _KEPT * _ENTRY
@@ -92,7 +91,8 @@ class Agreement:
             (seen,) = _Q.unpack_from(theirs, at)
             if seen != word and seen >> 32 == word >> 32:
                 other = bytes(theirs[at + _WORD : at + _ENTRY]).rstrip(b"\0").decode(errors="replace")
-                raise self._differ(call, f"collective {number:,}", peer, f"calls {other}", f"calls {said}")
+                place = f"collective {number:,}"
+                raise differ(call, place, self._rank, f"calls {said}", peer, f"calls {other}")
 
     def moves(self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool) -> None:
         """Post how many bytes go to a peer or come from it; InvalidValue if the peer has posted another number."""
@@ -113,7 +113,7 @@ class Agreement:
             kind = _KINDS[bool(seen & _IN_COLLECTIVE)]
             what = f"{verbs[0]} {seen & _NBYTES:,} bytes as a {kind}"
             mine = f"{verbs[1]} {nbytes:,} as a {_KINDS[in_collective]}"
-            raise self._differ(call, f"number {number:,} of its lane", peer, what, mine)
+            raise differ(call, f"number {number:,} of its lane", self._rank, mine, peer, what)
 
     def _send(self, peer: int, at: int, nbytes: int) -> None:
         """Send a part of this rank's posts to a rank of another machine."""
@@ -148,16 +148,6 @@ class Agreement:
                     raise
                 return None
         return found
-
-    def _differ(self, call: str, what: str, peer: int, theirs: str, mine: str) -> InvalidValue:
-        return InvalidValue(
-            f"{call}: as {what}, rank {peer} {theirs}, and rank {self._rank} {mine}; all ranks must call the same, "
-            "in the same order and with sizes that agree",
-            call=call,
-            detail=Refused(
-                reason="calls_differ", place=what, rank=self._rank, did=mine, peer=peer, peer_did=theirs
-            ),
-        )
 
     def close(self) -> None:
         """Release all memory."""

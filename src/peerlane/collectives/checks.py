@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerlane.collectives.folding import Operation
@@ -40,6 +42,29 @@ def check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> No
         )
 
 
+def check_parts_apart(call: str, name: str, at: Sequence[int], sizes: Sequence[int]) -> None:
+    """Refuse parts of a destination that overlap: which rank's bytes stay would be chance."""
+    taken = sorted(
+        (first, first + nbytes, rank)
+        for rank, (first, nbytes) in enumerate(zip(at, sizes, strict=True))
+        if nbytes
+    )
+    for (first, end, rank), (other, other_end, other_rank) in itertools.pairwise(taken):
+        if other < end:
+            raise InvalidValue(
+                f"{call}: {name} puts the bytes of rank {rank} at {first:,} to {end:,} of dst, and those of rank "
+                f"{other_rank} at {other:,} to {other_end:,}; parts of dst must not overlap",
+                call=call,
+                detail=Refused(
+                    reason="parts_overlap",
+                    name=name,
+                    ranks=(rank, other_rank),
+                    starts=(first, other),
+                    ends=(end, other_end),
+                ),
+            )
+
+
 def as_target(dst: Any) -> Buffer:
     """Return the buffer of a destination; AccessDenied if it is read-only."""
     buffer = as_buffer(dst)
@@ -59,4 +84,4 @@ def operation_on(call: str, dtype: npt.DTypeLike, op: str, *ends: Buffer) -> Ope
                 call=call,
                 detail=Refused(reason="no_whole_elements", address=end.address, size=end.size, width=width),
             )
-    return Operation(*reductions.names_of(number))
+    return Operation(*reductions.names_of(number), number)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from peerlane.collectives.all_gather import all_gather
+from peerlane.collectives import in_rounds
 from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
-from peerlane.collectives.broadcast import broadcast
-from peerlane.collectives.reduce_scatter import reduce_scatter
-from peerlane.collectives.reduce_to_root import reduce_to_root
+from peerlane.collectives.barrier import barrier
 from peerlane.collectives.reductions_by_machine import (
     all_reduce_by_machine,
     reduce_by_machine,
     reduce_scatter_by_machine,
 )
+from peerlane.collectives.scatter import scatter
 
 #: By the name that ``Group.all_reduce`` takes.
 ALL_REDUCE: dict[str, Callable[..., None]] = {
@@ -29,47 +28,57 @@ ALL_REDUCE: dict[str, Callable[..., None]] = {
 
 
 class Choice(NamedTuple):
-    """The algorithms of a group.
+    """The algorithms of a group, and the bytes of its scratch memory.
 
     Attributes
     ----------
-    all_gather, broadcast, reduce, reduce_scatter : callable
-    long_all_reduce : str
-        The name of the algorithm for an all-reduce of more than ``longest_one_shot`` bytes.
-    longest_one_shot : int
+    barrier, broadcast, all_gather, all_gather_v, reduce, reduce_scatter, reduce_scatter_v, scatter : callable
+    all_to_all : callable or None
+        For equal parts; None: the one for parts of any sizes.
+    all_reduce : callable
+        Returns the algorithm for a number of bytes.
     workspace : int
-        Bytes of scratch memory.
     """
 
-    all_gather: Callable[..., None]
+    barrier: Callable[..., None]
     broadcast: Callable[..., None]
+    all_gather: Callable[..., None]
+    all_gather_v: Callable[..., None]
     reduce: Callable[..., None]
     reduce_scatter: Callable[..., None]
-    long_all_reduce: str
-    longest_one_shot: int
+    reduce_scatter_v: Callable[..., None]
+    scatter: Callable[..., None]
+    all_to_all: Callable[..., None] | None
+    all_reduce: Callable[[int], Callable[..., None]]
     workspace: int
 
-    def all_reduce(self, nbytes: int) -> str:
-        """Return the name of the algorithm for an all-reduce."""
-        return "one-shot" if nbytes <= self.longest_one_shot else self.long_all_reduce
 
+_LONGEST_ONE_SHOT = 16 << 10  # over several machines: docs/performance.md
 
-# The limits of one-shot, and why pieces for a network are longer: docs/performance.md
 ONE_MACHINE = Choice(
-    all_gather,
-    broadcast,
-    reduce_to_root,
-    reduce_scatter,
-    "two-shot",
-    longest_one_shot=64 << 10,
+    in_rounds.barrier,
+    in_rounds.broadcast,
+    in_rounds.all_gather,
+    in_rounds.all_gather_v,
+    in_rounds.reduce,
+    in_rounds.reduce_scatter,
+    in_rounds.reduce_scatter_v,
+    in_rounds.scatter,
+    in_rounds.all_to_all,
+    lambda _nbytes: in_rounds.all_reduce,
     workspace=8 << 20,
 )
+# Pieces for a network are longer.
 SEVERAL_MACHINES = Choice(
-    all_gather_by_machine,
+    barrier,
     broadcast_by_machine,
+    all_gather_by_machine,
+    all_gather_by_machine,
     reduce_by_machine,
     reduce_scatter_by_machine,
-    "by-machine",
-    longest_one_shot=16 << 10,
+    reduce_scatter_by_machine,
+    scatter,
+    None,
+    lambda nbytes: one_shot if nbytes <= _LONGEST_ONE_SHOT else all_reduce_by_machine,
     workspace=32 << 20,
 )

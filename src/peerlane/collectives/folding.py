@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation on elements: their type, and ``sum``, ``prod``, ``max`` or ``min``."""
+    """An operation on elements: their type, ``sum``, ``prod``, ``max`` or ``min``, and its number in native code."""
 
     dtype: str
     op: str
+    number: int
 
     def __str__(self) -> str:
         return f"{self.op} of {self.dtype}"

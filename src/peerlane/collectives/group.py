@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from peerlane.collectives.all_reduce_ring import ring_pairs
 from peerlane.collectives.all_to_all import all_to_all
-from peerlane.collectives.barrier import barrier
-from peerlane.collectives.checks import as_target, check_apart, check_equal, operation_on
+from peerlane.collectives.checks import as_target, check_apart, check_equal, check_parts_apart, operation_on
 from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINES
 from peerlane.collectives.point_to_point import receive, send
-from peerlane.collectives.scatter import scatter
 from peerlane.collectives.turns import Turns
 from peerlane.device.device import Device, before_leaving
+from peerlane.diagnostics.called import Kind, in_words
 from peerlane.errors import BadArgument, Error, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.copy import copy
@@ -31,6 +30,7 @@ from peerlane.ranks.joining import join
 from peerlane.ranks.session import Session
 from peerlane.streams.notify import NotifyKind
 from peerlane.streams.stream import checked_stream
+from peerlane.support.reductions import number_of
 from peerlane.support.timeouts import checked_timeout
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from peerlane.rendezvous import Rendezvous
     from peerlane.rendezvous.meet import Exchange
     from peerlane.streams.stream import Stream
+
+# As plain ints, which native code takes quicker.
+_BARRIER, _BROADCAST, _ALL_GATHER, _ALL_REDUCE, _REDUCE, _REDUCE_SCATTER, _ALL_TO_ALL, _SCATTER = map(
+    int, Kind
+)
 
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
@@ -292,9 +297,12 @@ class Group(Session):
         Closed
             The group or the stream is closed, or a collective has failed before.
         """
-        self._check("Group.barrier", stream)
+        call = "Group.barrier"
+        if stream is None and self._ends_now(call, _BARRIER, None, None):
+            return
+        self._check(call, stream)
         if self.size > 1:
-            self._turns.run("Group.barrier", stream, barrier, said="barrier")
+            self._turns.run(call, stream, self._choice.barrier, said=in_words(Kind.BARRIER, 0))
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> None:
         """Copy the bytes of one rank into the buffers of all.
@@ -315,11 +323,16 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.broadcast"
+        if stream is None:
+            is_root = root == self.rank
+            into, own = (None, buffer) if is_root else (buffer, None)
+            if self._ends_now(call, _BROADCAST, into, own, root):
+                return
         self._check(call, stream)
         root = checked_rank(call, root, self.size)
         whole = as_buffer(buffer) if self.rank == root else as_target(buffer)
         if self.size > 1:
-            said = f"broadcast of {whole.size:,} bytes from rank {root}"
+            said = in_words(Kind.BROADCAST, whole.size, root=root)
             self._turns.run(call, stream, self._choice.broadcast, whole, root, nbytes=whole.size, said=said)
 
     def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
@@ -341,6 +354,8 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.all_gather"
+        if stream is None and self._ends_now(call, _ALL_GATHER, dst, src):
+            return
         self._check(call, stream)
         whole = as_target(dst)
         part = self._part(call, "dst", whole)
@@ -348,7 +363,7 @@ class Group(Session):
         check_equal(call, "a part of dst", part, "src", own)
         check_apart(call, whole, own, part)
         if self.size > 1:
-            said, at = f"all_gather of {own.size:,} bytes of each rank", self._equal_parts(whole)
+            said, at = in_words(Kind.ALL_GATHER, own.size), self._equal_parts(whole)
             gather = self._choice.all_gather
             self._turns.run(call, stream, gather, whole, own, *at, nbytes=whole.size, said=said)
         elif own.address != part.address:
@@ -388,6 +403,7 @@ class Group(Session):
         self._check(call, stream)
         whole = as_target(dst)
         at, sizes = self._parts(call, "receives", receives, receives_at)
+        check_parts_apart(call, "receives_at", at, sizes)
         parts = [whole[first : first + nbytes] for first, nbytes in zip(at, sizes, strict=True)]
         part = parts[self.rank]
         own = part if src is None else as_buffer(src)
@@ -396,7 +412,7 @@ class Group(Session):
             check_apart(call, each, own, part)
         if self.size > 1:
             said = f"all_gather_v of {sizes} bytes"
-            gather = self._choice.all_gather
+            gather = self._choice.all_gather_v
             self._turns.run(call, stream, gather, whole, own, at, sizes, nbytes=sum(sizes), said=said)
         elif own.address != part.address:
             copy(part, own, stream=stream)
@@ -422,6 +438,10 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.scatter"
+        if stream is None and self._ends_now(
+            call, Kind.SCATTER, dst, src if root == self.rank else None, root
+        ):
+            return
         self._check(call, stream)
         root, part = checked_rank(call, root, self.size), as_target(dst)
         whole = as_buffer(src) if self.rank == root else None
@@ -430,8 +450,10 @@ class Group(Session):
             check_equal(call, "dst", part, "a part of src", own)
             check_apart(call, whole, part, own)
         if self.size > 1:
-            said = f"scatter of {part.size:,} bytes to each rank from rank {root}"
-            self._turns.run(call, stream, scatter, part, whole, root, nbytes=part.size, said=said)
+            said = in_words(Kind.SCATTER, part.size, root=root)
+            self._turns.run(
+                call, stream, self._choice.scatter, part, whole, root, nbytes=part.size, said=said
+            )
         elif whole is not None and part.address != whole.address:
             copy(part, whole, stream=stream)
 
@@ -452,14 +474,19 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.all_to_all"
+        if stream is None and self._ends_now(call, _ALL_TO_ALL, dst, src):
+            return
         self._check(call, stream)
         into, whole = as_target(dst), as_buffer(src)
         self._part(call, "src", whole)
         check_equal(call, "dst", into, "src", whole)
         check_apart(call, into, whole, None)
         parts = self._equal_parts(whole)
-        said = f"all_to_all of {parts[1][0]:,} bytes between any two ranks"
-        self._exchange(call, stream, into, whole, parts, parts, said=said)
+        said = in_words(Kind.ALL_TO_ALL, parts[1][0])
+        if self.size > 1 and self._choice.all_to_all is not None:
+            self._turns.run(call, stream, self._choice.all_to_all, into, whole, nbytes=whole.size, said=said)
+        else:
+            self._exchange(call, stream, into, whole, parts, parts, said=said)
 
     def all_to_all_v(
         self,
@@ -497,6 +524,7 @@ class Group(Session):
         into, whole = as_target(dst), as_buffer(src)
         check_apart(call, into, whole, None)
         takes = self._parts(call, "receives", receives, receives_at)
+        check_parts_apart(call, "receives_at", *takes)
         gives = self._parts(call, "sends", sends, sends_at)
         here, there = takes[1][self.rank], gives[1][self.rank]
         if here != there:
@@ -577,6 +605,10 @@ class Group(Session):
         the same bits, in floating point too.
         """
         call = "Group.all_reduce"
+        if stream is None and algorithm is None:
+            number = number_of(call, dtype, op)
+            if self._ends_now(call, _ALL_REDUCE, dst, dst if src is None else src, 0, number):
+                return
         self._check(call, stream)
         if algorithm is not None and algorithm not in ALL_REDUCE:
             raise InvalidValue(
@@ -590,11 +622,13 @@ class Group(Session):
         check_apart(call, whole, own, whole)
         operation = operation_on(call, dtype, op, own, whole)
         if self.size > 1:
-            name = algorithm or self._choice.all_reduce(own.size)
-            said = f"all_reduce of {own.size:,} bytes, {operation}, {name}"
-            pairs = ring_pairs(self.rank, self.size, own.size) if name == "ring" else None
+            chosen = ALL_REDUCE[algorithm] if algorithm else self._choice.all_reduce(own.size)
+            said = in_words(Kind.ALL_REDUCE, own.size, operation.number) + (
+                (algorithm and f", {algorithm}") or ""
+            )
+            pairs = ring_pairs(self.rank, self.size, own.size) if algorithm == "ring" else None
             what = (whole, own, operation)
-            self._turns.run(call, stream, ALL_REDUCE[name], *what, nbytes=own.size, said=said, pairs=pairs)
+            self._turns.run(call, stream, chosen, *what, nbytes=own.size, said=said, pairs=pairs)
         elif own.address != whole.address:
             copy(whole, own, stream=stream)
 
@@ -619,6 +653,10 @@ class Group(Session):
             As :meth:`all_reduce`.
         """
         call = "Group.reduce_scatter"
+        if stream is None and self._ends_now(
+            call, Kind.REDUCE_SCATTER, dst, src, 0, number_of(call, dtype, op)
+        ):
+            return
         self._check(call, stream)
         part, whole = as_target(dst), as_buffer(src)
         own = self._part(call, "src", whole)
@@ -626,10 +664,8 @@ class Group(Session):
         check_apart(call, whole, part, own)
         operation = operation_on(call, dtype, op, part, whole)
         if self.size > 1:
-            said, at = (
-                f"reduce_scatter of {part.size:,} bytes to each rank, {operation}",
-                self._equal_parts(whole),
-            )
+            said = in_words(Kind.REDUCE_SCATTER, part.size, operation.number)
+            at = self._equal_parts(whole)
             self._turns.run(
                 *(call, stream, self._choice.reduce_scatter, part, whole, *at, operation),
                 nbytes=whole.size,
@@ -683,7 +719,7 @@ class Group(Session):
         if self.size > 1:
             said = f"reduce_scatter_v of {sizes} bytes, {operation}"
             self._turns.run(
-                *(call, stream, self._choice.reduce_scatter, part, whole, at, sizes, operation),
+                *(call, stream, self._choice.reduce_scatter_v, part, whole, at, sizes, operation),
                 nbytes=sum(sizes),
                 said=said,
             )
@@ -720,6 +756,10 @@ class Group(Session):
             As :meth:`all_reduce`.
         """
         call = "Group.reduce"
+        if stream is None:
+            own, result = dst if src is None else src, dst if root == self.rank else None
+            if self._ends_now(call, _REDUCE, result, own, root, number_of(call, dtype, op)):
+                return
         self._check(call, stream)
         root = checked_rank(call, root, self.size)
         own = as_buffer(dst if src is None else src)
@@ -729,7 +769,7 @@ class Group(Session):
             check_apart(call, result, own, result)
         operation = operation_on(call, dtype, op, own)
         if self.size > 1:
-            said = f"reduce of {own.size:,} bytes, {operation}, to rank {root}"
+            said = in_words(Kind.REDUCE, own.size, operation.number, root)
             self._turns.run(
                 *(call, stream, self._choice.reduce, result, own, operation, root),
                 nbytes=own.size,
@@ -737,6 +777,13 @@ class Group(Session):
             )
         elif result is not None and own.address != result.address:
             copy(result, own, stream=stream)
+
+    def _ends_now(self, call: str, kind: int, dst: Any, src: Any, root: int = 0, number: int = -1) -> bool:
+        """Make a call without a stream as one native call, if nothing is unusual; False: nothing has happened."""
+        how = self._turns.run_now(kind, dst, src, root, number)
+        if how == 2:
+            self._turns.go_on(call, dst, src)
+        return how != 0
 
     def _exchange(
         self,

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from peerlane.collectives.all_gather import all_gather
 from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
 from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.barrier import barrier
-from peerlane.collectives.broadcast import broadcast
+from peerlane.collectives.in_rounds import InRounds
 from peerlane.collectives.point_to_point import receive, send
-from peerlane.collectives.reduce_scatter import reduce_scatter
-from peerlane.collectives.reduce_to_root import reduce_to_root
 from peerlane.collectives.reductions_by_machine import (
     all_reduce_by_machine,
     reduce_by_machine,
     reduce_scatter_by_machine,
 )
 from peerlane.collectives.scatter import scatter
+from peerlane.diagnostics.called import Kind
 from peerlane.memory.buffer import Buffer
 
 
@@ -62,9 +60,7 @@ def _all_reduce(_rank: int, whole: Buffer, own: Buffer, _operation: Any) -> Touc
 #: By algorithm: the kind, and what it touches.
 _KINDS: dict[Callable[..., None], tuple[str, Callable[..., Touched]]] = {
     barrier: ("barrier", lambda _rank: Touched([], [])),
-    broadcast: ("broadcast", _broadcast),
     broadcast_by_machine: ("broadcast", _broadcast),
-    all_gather: ("all_gather", _all_gather),
     all_gather_by_machine: ("all_gather", _all_gather),
     scatter: ("scatter", _scatter),
     all_to_all: ("all_to_all", lambda _rank, incoming, outgoing: Touched(incoming, outgoing)),
@@ -72,20 +68,22 @@ _KINDS: dict[Callable[..., None], tuple[str, Callable[..., Touched]]] = {
     two_shot: ("all_reduce", _all_reduce),
     ring: ("all_reduce", _all_reduce),
     all_reduce_by_machine: ("all_reduce", _all_reduce),
-    reduce_scatter: ("reduce_scatter", _reduce_scatter),
     reduce_scatter_by_machine: ("reduce_scatter", _reduce_scatter),
-    reduce_to_root: ("reduce", _reduce),
     reduce_by_machine: ("reduce", _reduce),
     send: ("send", lambda _rank, whole, peer: Touched([], [whole], peer)),
     receive: ("receive", lambda _rank, whole, peer: Touched([whole], [], peer)),
 }
 
 
-def kind_of(algorithm: Callable[..., None]) -> str:
-    """Return the kind of a collective, as the log names it."""
-    return _KINDS[algorithm][0]
-
-
-def touched(algorithm: Callable[..., None], rank: int, what: tuple[Any, ...]) -> Touched:
-    """Return what this rank's part of a collective touches."""
-    return _KINDS[algorithm][1](rank, *what)
+def told(algorithm: Callable[..., None], rank: int, what: tuple[Any, ...]) -> tuple[str, Touched]:
+    """Return the kind of a collective, as the log names it, and what this rank's part of it touches."""
+    if not isinstance(algorithm, InRounds):
+        kind, touched = _KINDS[algorithm]
+        return kind, touched(rank, *what)
+    call = algorithm.call(rank, *what)
+    written, read = ([] if each is None else [each] for each in (call.dst, call.src))
+    if call.sizes and call.dst is not None and call.src is not None:
+        whole = call.dst if call.kind is Kind.ALL_GATHER else call.src
+        parts = [whole[first : first + each] for first, each in zip(call.at, call.sizes, strict=True)]
+        written, read = (parts, read) if call.kind is Kind.ALL_GATHER else (written, parts)
+    return call.kind.name.lower(), Touched(written, read, call.root)

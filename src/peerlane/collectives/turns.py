@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.collectives import logged
+from peerlane.collectives.in_rounds import InRounds
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics import event_log, turns
+from peerlane.diagnostics.called import of_word
 from peerlane.errors import Cancelled, Closed, Error, Refused
 
 if TYPE_CHECKING:
+    from peerlane.backend.ranks import Rounds
+    from peerlane.memory.buffer import Buffer
     from peerlane.ranks.invite import Invitations
     from peerlane.ranks.session import Session
     from peerlane.streams.event import Event
@@ -28,6 +32,13 @@ _here_lock = threading.Lock()
 
 #: A lane: ``"to"`` or ``"from"``, and the peer.
 Lane: TypeAlias = "tuple[str, int]"
+
+
+_TURN_SECONDS = 0.1  # between two looks whether a signal has come, while another thread has the turn
+
+
+def _not_begun(*_: Any) -> int:
+    return 0
 
 
 class Turns:
@@ -45,7 +56,15 @@ class Turns:
         Bytes of the workspace.
     timeout : float or None
         Seconds that a collective waits for a peer at a time.
+
+    Attributes
+    ----------
+    run_now : callable
+        :meth:`peerlane.backend.ranks.Rounds.run`, which ends small collectives without a Python frame, once there is
+        one.
     """
+
+    run_now: Callable[..., int]
 
     def __init__(
         self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
@@ -61,6 +80,8 @@ class Turns:
         self._untold: Error | None = None  # of the workspace that another rank's thread made
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
+        self._calls = 0  # on several machines
+        self.run_now = _not_begun
         with _here_lock:
             _here.add(self)
 
@@ -92,8 +113,7 @@ class Turns:
     ) -> Iterator[None]:
         """Log a collective as one event, and nothing that it is made of."""
         session = self._session
-        spans = logged.touched(algorithm, session.rank, what)
-        kind = logged.kind_of(algorithm)
+        kind, spans = logged.told(algorithm, session.rank, what)
         place = session.name, self._invitations.group, kind, lane, session.rank, session.size
         where = event_log.collective(*place, spans, stream)
         with event_log.quiet():
@@ -118,7 +138,14 @@ class Turns:
             running = self._running.setdefault(lane, threading.Lock())
         if is_first:
             self._prepare_neighbours(call)
-        with running:
+        rounds = self._rounds(call, work) if lane is None and work.has_rounds else None
+        if rounds is not None and stream is None and isinstance(algorithm, InRounds):
+            how, made = algorithm.run(rounds, work.rank, what)
+            if how == 2:
+                self.go_on(call, made.dst, made.src)
+            if how != 0:
+                return
+        with running if rounds is None else self._turn_of(rounds):
             with self._lock:
                 self._check_sound(call)
                 before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
@@ -130,7 +157,7 @@ class Turns:
                     work.sends_aside = stream is None
                 if stream is not None:
                     last = self._queue(work, stream, lane, before, algorithm, what)
-                elif nbytes < _LONG:
+                elif nbytes < _LONG and not isinstance(algorithm, InRounds):
                     for event in before:
                         event.sync()
                     algorithm(work, *what, None)
@@ -151,6 +178,52 @@ class Turns:
                 self._lasts.pop(lane, None)
                 if last is not None:
                     self._lasts[lane] = last
+                    self._set_plain(False)
+                elif lane is None:
+                    self._set_plain(True)
+
+    def _rounds(self, call: str, work: Workspace) -> Rounds:
+        try:
+            rounds = work.rounds
+        except BaseException as error:
+            with self._lock:
+                self._fail(call, error)
+            raise
+        self.run_now = rounds.run
+        return rounds
+
+    @contextlib.contextmanager
+    def _turn_of(self, rounds: Rounds) -> Iterator[None]:
+        while not rounds.claim(_TURN_SECONDS):
+            pass
+        try:
+            yield
+        finally:
+            rounds.release()
+
+    def _set_plain(self, is_plain: bool) -> None:
+        """Say whether `run_now` need not wait for anything queued; under the lock."""
+        work = self._work
+        if work is not None and work.has_rounds and self.run_now is not _not_begun:
+            work.rounds.is_plain = is_plain
+
+    def go_on(self, call: str, dst: Buffer | None, src: Buffer | None) -> None:
+        """End a call that `run_now` has begun, on a stream, where it may wait for long."""
+        work = self._work
+        assert work is not None
+        rounds = work.rounds
+        try:
+            try:
+                work.agreement.calls(call, of_word(rounds.begun), rounds.calls)
+                own = self._own_stream(None)
+                rounds.queue_begun(own, work.timeout_ns, dst, src)
+                own.sync()
+            except BaseException as error:
+                with self._lock:
+                    self._fail(call, error)
+                raise
+        finally:
+            rounds.release()
 
     def _made(self, call: str) -> Workspace:
         try:
@@ -191,8 +264,8 @@ class Turns:
         mine, theirs = self._invitations, other._invitations
         return mine.group == theirs.group and self._session.size == other._session.size
 
-    @staticmethod
     def _agree(
+        self,
         call: str,
         work: Workspace,
         said: str,
@@ -205,7 +278,11 @@ class Turns:
             way, peer = lane
             agreement.moves(call, peer, nbytes, out=way == "to", in_collective=False)
             return
-        agreement.calls(call, said)
+        if work.has_rounds:
+            number = work.rounds.count()
+        else:
+            number = self._calls = self._calls + 1
+        agreement.calls(call, said, number)
         if pairs is not None:
             takes, gives = pairs
             for peer in work.others:
@@ -229,6 +306,8 @@ class Turns:
         for event in before:
             stops.wait(event)
         algorithm(work, *what, stops)
+        if not isinstance(algorithm, InRounds):  # which does so itself
+            work.end_with(stops, None if lane is None else lane[1])
         last = stops.record()
         if stops is not stream:
             stream.wait(last)
@@ -243,6 +322,9 @@ class Turns:
         untold, self._untold = self._untold, None
         if untold is not None:
             raise untold.with_traceback(None)
+        if self._work is not None and not self._failure and self._work.has_left:
+            self._failure = "one on a stream failed or was cancelled"
+            self._end()
         if self._failure:
             raise Closed(
                 f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
@@ -267,6 +349,8 @@ class Turns:
             self._end()
 
     def _end(self) -> None:
+        self._set_plain(False)
+        self.run_now = _not_begun
         work, self._work = self._work, None
         self._lasts.clear()
         for own in self._own.values():

@@ -22,11 +22,14 @@ from peerlane.errors import (
     Refused,
     WaitTimeout,
 )
+from peerlane.ranks.channel import lines_of
 from peerlane.ranks.invite import GivenUp
 from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.streams.notify import NotifyKind
+from peerlane.support.timeouts import in_nanoseconds
 
 if TYPE_CHECKING:
+    from peerlane.backend.ranks import Farewell, Rounds
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
     from peerlane.ranks.channel_setup import Begun
@@ -44,7 +47,10 @@ _SERIES = "collectives"  # the series of its channels
 _DATA, _RESULT, _DONE = 0, DEPTH, 2 * DEPTH
 _SENT, _TAKEN = 4 * DEPTH, 5 * DEPTH
 _BARRIER = 6 * DEPTH
-_NOTIFIES = 6 * DEPTH + 2
+_ROUNDS = 6 * DEPTH + 2  # those behind are the lines of rounds
+
+SLOTS = "slots"  # the tag of the memory with a rank's slots for rounds
+_LEAST_LONG_SLOT, _MOST_LONG_SLOT = 64 << 10, 1 << 20
 
 
 class Workspace:
@@ -66,6 +72,8 @@ class Workspace:
     ----------
     rank, size : int
     timeout : float or None
+    timeout_ns : int
+        The same for operations of streams; 0: for ever.
     slot : int
         Bytes that one rank can leave in another's memory at a time; a multiple of 64.
     others : list of int
@@ -83,9 +91,15 @@ class Workspace:
         self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
     ) -> None:
         self.rank, self.size, self.timeout = session.rank, session.size, timeout
+        self.timeout_ns = in_nanoseconds("Group", timeout)
         self.machines = Machines(self.rank, [each.machine for each in session.members])
         self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
-        share = nbytes // (2 * DEPTH * self.size)
+        self._ranks = session.device.backend.ranks
+        far = frozenset(each.rank for each in session.members if not each.is_here)
+        lines = 0 if far else self._ranks.ROUND_LINES
+        long_slot = min(max(nbytes // 8, _LEAST_LONG_SLOT), _MOST_LONG_SLOT)
+        for_rounds = self._ranks.bytes_of_rounds(long_slot) if lines else 0
+        share = max(0, nbytes - for_rounds) // (2 * DEPTH * self.size)
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
         area = self.size * DEPTH * self.slot
         with contextlib.ExitStack() as undo:
@@ -93,19 +107,68 @@ class Workspace:
                 undo.callback(invitations.decline, _SERIES, peer)
             memory = session.device.allocate(2 * area, peer=True)
             undo.callback(memory.close)
-            far = frozenset(each.rank for each in session.members if not each.is_here)
             said = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
             undo.callback(said.close)
             said.fill(0)
             self._memories: Memories = {WINDOW: Loan(memory, ends=False), SAID: Loan(said, ends=False)}
-            self.channels = Channels(session, invitations, self._memories, self.others)
+            if for_rounds:
+                slots = session.device.allocate(for_rounds, peer=True)
+                undo.callback(slots.close)
+                self._memories[SLOTS] = Loan(slots, ends=False)
+            self.channels = Channels(session, invitations, self._memories, self.others, _ROUNDS + lines)
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
         self.agreement = Agreement(self.rank, self.size, said, self.channels, far)
         self._barriers = 0
+        self._rounds: Rounds | None = None
+        self._farewells: dict[int | None, Farewell] = {}
+        self._lock = threading.Lock()
         self._device = session.device
         self._sending: Stream | None = None
         self.sends_aside = False
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether all ranks are on one machine."""
+        return SLOTS in self._memories
+
+    @property
+    def rounds(self) -> Rounds:
+        """The rounds of the ranks of one machine; the first use makes all channels."""
+        if self._rounds is None:
+            channels = self.channels.everyone()
+            with self._lock:
+                if self._rounds is None:
+                    lines = [lines_of(channel, _ROUNDS) for channel in channels]
+                    self._rounds = self._ranks.rounds(
+                        self.rank,
+                        self.size,
+                        self._memories[SLOTS].buffer,
+                        [channel.memories[SLOTS] for channel in channels],
+                        [incoming for incoming, _ in lines],
+                        [outgoing for _, outgoing in lines],
+                        self._farewell(None),
+                    )
+        return self._rounds
+
+    def _farewell(self, peer: int | None) -> Farewell:
+        """Return what tells one peer, or all of them, that this rank will not do what they wait for."""
+        if peer not in self._farewells:
+            channels = self.channels.everyone() if peer is None else [self.channels[peer]]
+            self._farewells[peer] = self._ranks.farewell(
+                [line for channel in channels for line in lines_of(channel, 0)[1]]
+            )
+        return self._farewells[peer]
+
+    def end_with(self, stream: Stream, peer: int | None) -> None:
+        """Let peers know if what was queued for one of them, or for all, is cancelled."""
+        if self.has_rounds:
+            self._farewell(peer).behind(stream)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether peers were told that this rank will not do what they wait for."""
+        return any(each.is_said for each in self._farewells.values())
 
     def slots(self, memory: Buffer) -> list[list[Buffer]]:
         """Return the slots of an area, by rank and turn."""
@@ -144,6 +207,8 @@ class Workspace:
                 ends.callback(self._sending.close, wait=False)
             ends.callback(self.agreement.close)
             ends.callback(self.channels.close)
+            for farewell in self._farewells.values():  # what is queued keeps their lines
+                ends.callback(farewell.say)
 
 
 class Channels(dict[int, "Channel"]):
@@ -153,7 +218,7 @@ class Channels(dict[int, "Channel"]):
     """
 
     def __init__(
-        self, session: Session, invitations: Invitations, memories: Memories, peers: list[int]
+        self, session: Session, invitations: Invitations, memories: Memories, peers: list[int], notifies: int
     ) -> None:
         super().__init__()
         self._session, self._invitations = session, invitations
@@ -165,7 +230,7 @@ class Channels(dict[int, "Channel"]):
         try:
             for peer in peers:
                 self._begun[peer] = invitations.invite(
-                    _SERIES, peer, memories, _NOTIFIES, kind, collective=True
+                    _SERIES, peer, memories, notifies, kind, collective=True
                 )
         except BaseException:
             self.withdraw()

@@ -47,7 +47,7 @@ class Operation:
         told when it is over, and not if it raised.
     kind : str
         ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
-        ``wait``, ``notify``, ``wait_notify``, ``wait_value`` or ``callback``.
+        ``wait``, ``notify``, ``wait_notify``, ``wait_value``, ``callback`` or ``collective``.
     spans : tuple of Span
         The bytes that it reads and writes, as far as they are known: those of a descriptor's copies are known when it
         starts.  A wait starts when it is over; a cancelled operation never starts.

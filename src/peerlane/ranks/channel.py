@@ -701,6 +701,11 @@ class Channel:
             )
 
 
+def lines_of(channel: Channel, first: int) -> tuple[list[Notify], list[Notify]]:
+    """Return the notifies of both directions from number ``first`` on, for a back-end that uses their lines."""
+    return channel._incoming[first:], channel._outgoing[first:]
+
+
 def is_busy(channel: Channel) -> bool:
     """Tell whether ``nonblocking`` operations of a channel are still running."""
     with channel._lock:

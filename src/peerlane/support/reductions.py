@@ -53,6 +53,11 @@ def names_of(number: int) -> tuple[str, str]:
     return _TYPES[number // len(_OPERATIONS)], _OPERATIONS[number % len(_OPERATIONS)]
 
 
+def is_number(number: int) -> bool:
+    """Return whether a number stands for a reduction."""
+    return 0 <= number < len(_NUMBERS)
+
+
 def width_of(number: int) -> int:
     """Return the bytes of an element for a number of :func:`number_of`."""
     return _WIDTHS[number // len(_OPERATIONS)]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from peerlane.errors import WaitTimeout
+from peerlane.errors import Refused, WaitTimeout
 
 
 class Meeting:
@@ -59,10 +59,12 @@ class Meeting:
         ends = time.monotonic() + self._seconds
         found = [self.wait(name, rank, ends - time.monotonic()) for rank in range(self._size)]
         if None in found:
-            missing = ", ".join(str(rank) for rank, value in enumerate(found) if value is None)
+            late = tuple(rank for rank, value in enumerate(found) if value is None)
+            missing = ", ".join(map(str, late))
             raise WaitTimeout(
                 f"Group: of {self._size} ranks these did not come within {self._seconds:g} s: {missing}; all "
                 "ranks of a process group must make it",
                 call="Group",
+                detail=Refused(reason="ranks_missing", ranks=late, size=self._size, seconds=self._seconds),
             )
         return [value for value in found if value is not None]

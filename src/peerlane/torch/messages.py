@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from peerlane.collectives.group import Group
-from peerlane.errors import Error, PeerLost
+from peerlane.errors import Error, PeerLost, Refused
 from peerlane.torch.failures import refused, told
 from peerlane.torch.host_tensors import bytes_of, flat, put_back
 from peerlane.torch.lane import Lane
@@ -155,6 +155,7 @@ class Messages:
                     raise PeerLost(
                         f"Group.recv: rank {peer} has left the group; no message of it will come",
                         call="Group.recv",
+                        detail=Refused(reason="peer_left", rank=peer),
                     )
         except Error as error:
             self._lose({peer: told("recv", error)})

@@ -17,7 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.group import Group
 from peerlane.device.device import devices
-from peerlane.errors import Error, WaitTimeout
+from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import refused, told
 from peerlane.torch.host_tensors import check, check_alike
@@ -198,7 +198,7 @@ class PeerlaneGroup(dist.ProcessGroup):
         """End the group because a call took too long; return the error."""
         text = f"Timed out waiting {seconds * 1000:g}ms for the other ranks; the process group has ended"
         error: Exception = refused(f"peerlane:{call} : {text}")
-        error.__cause__ = WaitTimeout(text, call=call)
+        error.__cause__ = WaitTimeout(text, call=call, detail=Refused(reason="wait_timeout", seconds=seconds))
         self._end(error)
         return error
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerlane import _core
@@ -107,6 +108,24 @@ class VirtualRanks:
 
     def __init__(self, ledger: Callable[[], _core.Ledger]) -> None:
         self._ledger = ledger
+
+    ROUND_LINES = _core.ROUND_LINES
+    bytes_of_rounds = staticmethod(_core.bytes_of_rounds)
+    farewell = staticmethod(_core.Farewell)
+
+    def rounds(
+        self,
+        rank: int,
+        size: int,
+        slots: Any,
+        theirs: Sequence[Any],
+        incoming: Sequence[Sequence[Any]],
+        outgoing: Sequence[Sequence[Any]],
+        farewell: _core.Farewell,
+        /,
+    ) -> _core.Rounds:
+        processors = len(os.sched_getaffinity(0))
+        return _core.Rounds(rank, size, slots, theirs, incoming, outgoing, farewell, processors)
 
     def create_bank(self, lines: int) -> _core.Signal:
         return _core.Signal(self._ledger(), lines)

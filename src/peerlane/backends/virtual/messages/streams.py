@@ -11,7 +11,7 @@ from peerlane import _core
 from peerlane.backends.virtual.messages import far as far_messages
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.diagnostics import allocations, call_site, progress, wait_state, wait_texts
+from peerlane.diagnostics import allocations, call_site, called, progress, wait_state, wait_texts
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -40,6 +40,7 @@ _REFUSALS = frozenset(
         "cancelled",
         "wait_timeout",
         "callback_failed",
+        "calls_differ",
         "bad_descriptor",
         "notify_doubled",
         "notifies_full",
@@ -333,6 +334,9 @@ def _explained(why: str, of: Any) -> BaseException:
             )
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
+        case "calls_differ":
+            mine, theirs = (f"calls {called.of_word(each)}" for each in (of.did, of.peer_did))
+            return called.differ(None, f"collective {of.number:,}", of.rank, mine, of.peer, theirs)
         case "bad_descriptor":
             wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
             at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"

@@ -1,0 +1,257 @@
+// Collectives of ranks on one machine: at once in the calling thread, or as one operation of a stream.
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "python/bind_collectives.h"
+#include "python/bind_operands.h"
+#include "python/bind_signals.h"
+#include "ranks/collective.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr uint64_t kWithGil = 2'000, kWithoutGil = 1'000'000;   // nanoseconds; then it waits as streams do, asleep
+
+struct FarewellHandle {
+    std::shared_ptr<Farewell> farewell;
+};
+
+struct RoundsHandle {
+    std::shared_ptr<Rounds> rounds;
+    std::optional<Collective> begun;         // by run(), which did not end it
+};
+
+// With its memory pinned; empty if it is not given as such.
+std::optional<Collective::Call> pinned_call(const Rounds& rounds, Collective::Kind kind, nb::handle dst, nb::handle src, uint32_t root,
+                                            int number) {
+    const bool has_dst = !dst.is_none(), has_src = !src.is_none();
+    if ((has_dst && !nb::isinstance<Memory>(dst)) || (has_src && !nb::isinstance<Memory>(src))) return {};
+    Collective::Call call{.kind = kind, .root = root};
+    if (number >= 0) {
+        call.operation = static_cast<unsigned>(number);
+        call.reduction = &reduction_numbered(call.operation);
+    }
+    if (has_dst) {
+        const Memory& memory = *nb::inst_ptr<Memory>(dst);
+        call.dst_size = memory.size();
+        call.dst = memory.pin_writable();
+    }
+    try {
+        if (has_src) {
+            const Memory& memory = *nb::inst_ptr<Memory>(src);
+            call.src_size = memory.size();
+            call.src = memory.pin();
+        } else if (kind == Collective::Kind::all_gather && has_dst) {   // this rank's part is in its place
+            call.src_size = call.dst_size / rounds.size;
+            call.src = Memory(*nb::inst_ptr<Memory>(dst), rounds.rank * call.src_size, call.src_size).pin();
+        }
+    } catch (const Refusal&) {
+        Heap::get().unpin(call.dst);
+        throw;
+    }
+    return call;
+}
+
+// Set the size of a call whose parts are all equal; false: who checks its arguments says what is wrong.
+bool has_size(Collective::Call& call, uint32_t rank, uint64_t size) {
+    using Kind = Collective::Kind;
+    const char *const dst = call.dst.host, *const src = call.src.host;
+    const uint64_t into = call.dst_size, from = call.src_size;
+    const bool is_apart = dst >= src + from || src >= dst + into;
+    switch (call.kind) {
+        case Kind::barrier:
+            return true;
+        case Kind::broadcast:
+            call.size = rank == call.root ? from : into;
+            return true;
+        case Kind::all_gather:
+            call.size = from;
+            return into == from * size && (is_apart || src == dst + rank * from);
+        case Kind::reduce_scatter:
+            call.size = into;
+            return from == into * size && (is_apart || dst == src + rank * into);
+        case Kind::all_to_all:
+            call.size = from / size;
+            return into == from && from % size == 0 && is_apart;
+        case Kind::scatter:
+            call.size = into;
+            return rank != call.root || (from == into * size && (is_apart || dst == src + rank * into));
+        default:
+            call.size = from;
+            return (call.kind == Kind::reduce && rank != call.root) || (into == from && (is_apart || dst == src));
+    }
+}
+
+bool has_whole_elements(const Collective::Call& call) {
+    if (!call.reduction) return true;
+    const uint64_t places = reinterpret_cast<uintptr_t>(call.dst.host) | reinterpret_cast<uintptr_t>(call.src.host);
+    return (call.size | places) % call.reduction->width == 0;   // a power of two
+}
+
+void unpin(const Collective::Call& call) {
+    Heap::get().unpin(call.src);
+    Heap::get().unpin(call.dst);
+}
+
+struct Turn {
+    Rounds& rounds;
+    bool is_kept = false;
+    ~Turn() {
+        if (!is_kept) rounds.turn.unlock();
+    }
+};
+
+// 0: not begun; 1: over; 2: begun, and to be queued.
+int run(RoundsHandle& self, int kind, nb::handle dst, nb::handle src, nb::handle given_root, int number) {
+    if (log::is_read(log::kAnyone) || Turns::is_on()) [[unlikely]] return 0;
+    Rounds& rounds = *self.rounds;
+    if (!PyLong_CheckExact(given_root.ptr())) return 0;
+    const long root = PyLong_AsLong(given_root.ptr());
+    if (root < 0 || root >= rounds.size) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (!rounds.turn.try_lock()) return 0;
+    Turn turn{rounds};
+    if (!rounds.is_plain || rounds.farewell->is_said()) return 0;
+    std::optional<Collective::Call> call;
+    try {
+        call = pinned_call(rounds, static_cast<Collective::Kind>(kind), dst, src, static_cast<uint32_t>(root), number);
+    } catch (const Refusal&) {   // who is called next says why
+        return 0;
+    }
+    if (!call) return 0;
+    const uint64_t bytes = std::max(call->dst_size, call->src_size);
+    if (!has_size(*call, rounds.rank, rounds.size) || !has_whole_elements(*call)) {
+        unpin(*call);
+        return 0;
+    }
+    call->number = ++rounds.calls;
+    Collective collective(self.rounds, std::move(*call));
+    Collective::Step step{};
+    Refusal why{};
+    bool is_over = false;
+    if (bytes <= kBrief && !rounds.is_beside) is_over = collective.run(kWithGil, step, why);
+    if (!is_over && step != Collective::Step::failed)
+        is_over = interruptible([&](Poll poll) { return collective.run(kWithoutGil, step, why, poll); });
+    if (is_over) return 1;
+    self.begun.emplace(std::move(collective));
+    turn.is_kept = true;
+    return 2;
+}
+
+void queue(const StreamHandle& stream, std::unique_ptr<Stepwise> work, uint64_t timeout_ns, nb::handle keep) {
+    Op op{.kind = OpKind::stepwise, .timeout_ns = timeout_ns, .extra = work.get()};
+    submit(stream, op, keep);
+    (void)work.release();
+}
+
+void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout_ns, nb::handle dst, nb::handle src) {
+    const nb::object keep = kept(dst.is_none() ? nb::handle() : dst, src.is_none() ? nb::handle() : src);
+    queue(stream, std::make_unique<Collective>(std::move(collective)), timeout_ns, keep);
+}
+
+}  // namespace
+
+void bind_collectives(nb::module_& m) {
+    m.attr("ROUND_LINES") = Rounds::kDepth;
+    m.def("bytes_of_rounds", &Rounds::bytes, "long_slot"_a, "How many bytes of memory a rank's slots take.");
+    nb::class_<FarewellHandle>(m, "Farewell", "What the peers of channels are told when this rank will not do what they wait for.")
+        .def(
+            "__init__",
+            [](FarewellHandle* self, const std::vector<nb::object>& lines) {
+                std::vector<Notify*> held;
+                for (const nb::object& each : lines) held.push_back(nb::cast<const HeldNotify&>(each).shared);
+                for (Notify* const line : held) line->hold();
+                new (self) FarewellHandle{std::make_shared<Farewell>(std::move(held))};
+            },
+            "lines"_a, "`lines`: all that this rank records there.")
+        .def(
+            "behind",
+            [](const FarewellHandle& self, const StreamHandle& stream) { queue(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
+            "stream"_a, "Say it if what the stream has been given is cancelled.")
+        .def("say", [](const FarewellHandle& self) { self.farewell->say(); }, nb::call_guard<GilReleased>(), "Say it now.")
+        .def_prop_ro("is_said", [](const FarewellHandle& self) { return self.farewell->is_said(); });
+
+    nb::class_<RoundsHandle>(m, "Rounds", "A rank's part in the collectives of the ranks of one machine.")
+        .def(
+            "__init__",
+            [](RoundsHandle* self, uint32_t rank, uint32_t size, const Memory& slots, const std::vector<nb::object>& theirs,
+               const std::vector<std::vector<nb::object>>& incoming, const std::vector<std::vector<nb::object>>& outgoing, const FarewellHandle& farewell,
+               uint32_t processors) {
+                std::vector<Rounds::Peer> peers(theirs.size());
+                if (size < 2 || rank >= size || peers.size() != size - 1 || incoming.size() != peers.size() || outgoing.size() != peers.size())
+                    throw nb::value_error("not as many as there are peers");
+                const uint64_t short_bytes = Rounds::bytes(0);
+                if (slots.size() <= short_bytes) throw nb::value_error("no room for the slots");
+                for (uint32_t i = 0; i < peers.size(); ++i) {
+                    if (nb::cast<const Memory&>(theirs[i]).size() != slots.size()) throw nb::value_error("not as long as the others' slots");
+                    if (incoming[i].size() != Rounds::kDepth || outgoing[i].size() != Rounds::kDepth) throw nb::value_error("not as many lines");
+                }
+                Range own = slots.pin_writable();
+                for (uint32_t i = 0; i < peers.size(); ++i) {
+                    peers[i].rank = (rank + 1 + i) % size;
+                    peers[i].slots = nb::cast<const Memory&>(theirs[i]).pin();
+                    for (uint32_t line = 0; line < Rounds::kDepth; ++line) {
+                        peers[i].incoming[line] = nb::cast<const HeldNotify&>(incoming[i][line]).shared;
+                        peers[i].outgoing[line] = nb::cast<const HeldNotify&>(outgoing[i][line]).shared;
+                        peers[i].incoming[line]->hold();
+                        peers[i].outgoing[line]->hold();
+                    }
+                }
+                const uint64_t long_slot = (slots.size() - short_bytes) / Rounds::kLongSlots / 64 * 64;
+                new (self) RoundsHandle{std::make_shared<Rounds>(rank, size, own, long_slot, std::move(peers), size > processors, farewell.farewell),
+                                        {}};
+            },
+            "rank"_a, "size"_a, "slots"_a, "theirs"_a, "incoming"_a, "outgoing"_a, "farewell"_a, "processors"_a,
+            "`theirs`: the slots of the other ranks, from the one behind this one on, with the lines from them and to them.")
+        .def("run", &run, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a.none(), "number"_a,
+             nb::sig("def run(self, kind: int, dst: typing.Any, src: typing.Any, root: typing.Any, number: int) -> int"),
+             "Make a collective in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, this thread has the "
+             "turn, and queue_begun() goes on with it.")
+        .def(
+            "queue_begun",
+            [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, nb::handle dst, nb::handle src) {
+                Collective collective = std::move(self.begun.value());
+                self.begun.reset();
+                queue(stream, std::move(collective), timeout_ns, dst, src);
+            },
+            "stream"_a, "timeout_ns"_a, "dst"_a.none(), "src"_a.none())
+        .def(
+            "queue",
+            [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, int kind, nb::handle dst, nb::handle src, uint32_t root, int number,
+               std::vector<uint64_t> at, std::vector<uint64_t> sizes) {
+                std::optional<Collective::Call> call = pinned_call(*self.rounds, static_cast<Collective::Kind>(kind), dst, src, root, number);
+                if (!call) throw nb::type_error("not a memory");
+                call->number = self.rounds->calls;
+                call->at = std::move(at);
+                call->sizes = std::move(sizes);
+                if (call->sizes.empty() && !has_size(*call, self.rounds->rank, self.rounds->size)) {
+                    unpin(*call);
+                    throw nb::value_error("these sizes do not belong together");
+                }
+                queue(stream, Collective(self.rounds, std::move(*call)), timeout_ns, dst, src);
+            },
+            "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a)
+        .def_prop_ro("begun", [](const RoundsHandle& self) { return called(self.begun.value().word()); },
+                     nb::sig("def begun(self) -> tuple[int, int, int, int, bool]"), "What run() has begun, in numbers.")
+        .def(
+            "claim",
+            [](const RoundsHandle& self, double seconds) {
+                if (self.rounds->turn.try_lock()) return true;
+                const GilReleased gil;
+                return self.rounds->turn.try_lock_for(std::chrono::duration<double>(seconds));
+            },
+            "seconds"_a, "Take the turn, which one thread has at a time; False: another one has it still.")
+        .def(
+            "release", [](const RoundsHandle& self) { self.rounds->turn.unlock(); }, "Give the turn back.")
+        .def_prop_rw(
+            "is_plain", [](const RoundsHandle& self) { return self.rounds->is_plain.load(); },
+            [](const RoundsHandle& self, bool is_plain) { self.rounds->is_plain = is_plain; }, "Whether run() may make a call: nothing is queued.")
+        .def("count", [](const RoundsHandle& self) { return ++self.rounds->calls; }, "Count a call; its number.")
+        .def_prop_ro("calls", [](const RoundsHandle& self) { return self.rounds->calls; }, "How many calls there were.");
+}

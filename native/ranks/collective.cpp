@@ -1,0 +1,331 @@
+#include "ranks/collective.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "copy/task.h"
+#include "memory/fault_guard.h"
+#include "stream/stream.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr uint64_t kLine = 64;
+constexpr uint64_t kFoldedAtOnce = 8 << 10;               // stays in the first cache
+constexpr uint64_t kBroadcastPiece = uint64_t{256} << 10; // so short that the root and its readers work at the same time
+constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; then others may need the processor
+constexpr uint64_t kPollPeriod = 100'000'000;
+constexpr unsigned kLooks = 32;                            // between two looks at the clock
+constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits = 43;
+
+// From this size on each rank combines a share: below, a second round takes longer.
+uint64_t longest_one_shot(const Rounds& rounds) {
+    return rounds.must_yield ? uint64_t{64} << 10 : uint64_t{16} << 10;
+}
+
+void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    asm volatile("yield");
+#endif
+}
+
+bool is_foreign(const Range& memory) { return memory.host && !memory.extent; }
+
+uint64_t hash_of(const std::vector<uint64_t>& sizes) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const uint64_t each : sizes) hash = (hash ^ each) * 0x100000001b3 ^ hash >> 29;
+    return hash;
+}
+
+}  // namespace
+
+uint64_t Collective::Call::word() const {
+    const uint64_t bytes = sizes.empty() ? size : hash_of(sizes);
+    uint64_t word = static_cast<uint64_t>(kind);
+    word |= uint64_t{operation} << kKindBits;
+    word |= uint64_t{root} << (kKindBits + kOperationBits);
+    word |= uint64_t{!sizes.empty()} << (kKindBits + kOperationBits + kRootBits);
+    return word | bytes << (64 - kSizeBits);
+}
+
+Collective::Said Collective::said(uint64_t word) {
+    const bool has_parts = word >> (kKindBits + kOperationBits + kRootBits) & 1;
+    return {.kind = static_cast<Kind>(word & ((1 << kKindBits) - 1)),
+            .operation = static_cast<unsigned>(word >> kKindBits & ((1 << kOperationBits) - 1)),
+            .root = static_cast<uint32_t>(word >> (kKindBits + kOperationBits) & ((1 << kRootBits) - 1)),
+            .size = has_parts ? 0 : word >> (64 - kSizeBits),
+            .has_parts = has_parts};
+}
+
+bool Collective::ends_alone(uint64_t word, uint32_t rank) {
+    const Said call = said(word);
+    if (call.kind == Kind::reduce) return call.root != rank;
+    return (call.kind == Kind::broadcast || call.kind == Kind::scatter) && call.root == rank;
+}
+
+Collective::Collective(std::shared_ptr<Rounds> rounds, Call call) : rounds_(std::move(rounds)), call_(std::move(call)) {
+    longest_ = call_.size;
+    for (const uint64_t each : call_.sizes) longest_ = std::max(longest_, each);
+    word_ = call_.word();
+    is_two_shot_ = (call_.kind == Kind::all_reduce || (call_.kind == Kind::reduce && rounds_->size > 2)) &&
+                   longest_ > longest_one_shot(*rounds_);
+    is_split_ = call_.kind == Kind::reduce_scatter || call_.kind == Kind::all_to_all || call_.kind == Kind::scatter;
+    piece_size_ = rounds_->long_slot;
+    if (call_.kind == Kind::broadcast) piece_size_ = std::min(piece_size_, kBroadcastPiece);
+    if (is_split_) {
+        const uint64_t in_short = Rounds::kShortSlot / rounds_->size / kLine * kLine;
+        piece_size_ = longest_ <= in_short ? in_short : piece_size_ / rounds_->size / kLine * kLine;
+    }
+    if (longest_ != 0) pieces_ = (longest_ - 1) / piece_size_ + 1;
+    sources_.resize(rounds_->size);
+}
+
+Collective::Collective(Collective&& other) noexcept = default;
+
+Collective::~Collective() {
+    if (!rounds_) return;   // moved from
+    if (stage_ != Stage::over) rounds_->farewell->say();
+    Heap::get().unpin(call_.src);
+    Heap::get().unpin(call_.dst);
+}
+
+Collective::Stretch Collective::piece_of(uint64_t whole) const {
+    const uint64_t first = std::min(piece_ * piece_size_, whole);
+    return {first, std::min(piece_size_, whole - first)};
+}
+
+Collective::Stretch Collective::share_of(uint32_t of) const {
+    const uint64_t whole = piece_of(call_.size).size, lines = (whole + kLine - 1) / kLine;
+    const uint64_t each = (lines + rounds_->size - 1) / rounds_->size * kLine;
+    const uint64_t first = std::min(of * each, whole);
+    return {first, std::min(each, whole - first)};
+}
+
+bool Collective::folds() const {
+    return call_.kind == Kind::all_reduce || call_.kind == Kind::reduce || call_.kind == Kind::reduce_scatter;
+}
+
+bool Collective::takes_of(uint32_t peer) const {
+    if (call_.kind == Kind::broadcast || call_.kind == Kind::scatter) return peer == call_.root;
+    if (call_.kind == Kind::reduce && (!is_two_shot_ || is_second_shot_)) return rounds_->rank == call_.root;
+    return true;
+}
+
+Collective::Bytes Collective::given_to(uint32_t peer) const {
+    const uint32_t rank = rounds_->rank;
+    char* const src = call_.src.host;
+    if (is_split_) {
+        if (call_.kind == Kind::scatter && rank != call_.root) return {};
+        const Stretch piece = piece_of(part_size(peer));
+        return {src + part_at(peer) + piece.first, piece.size};
+    }
+    if (call_.kind == Kind::barrier || (call_.kind == Kind::broadcast && rank != call_.root)) return {};
+    const Stretch piece = piece_of(part_size(rank));
+    if (is_two_shot_) {
+        const Stretch share = share_of(peer);
+        return {src + piece.first + share.first, share.size};
+    }
+    if (call_.kind == Kind::reduce && rank == call_.root && peer != rank) return {};
+    return {src + piece.first, piece.size};
+}
+
+Collective::Bytes Collective::taken_of(uint32_t peer) const {
+    char* const dst = call_.dst.host;
+    if (call_.kind == Kind::barrier) return {};
+    if (call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all) {
+        const Stretch piece = piece_of(part_size(peer));
+        return {dst + part_at(peer) + piece.first, piece.size};
+    }
+    const Stretch piece = piece_of(part_size(rounds_->rank));
+    if (!is_two_shot_) return {dst + piece.first, piece.size};
+    const Stretch share = share_of(is_second_shot_ ? peer : rounds_->rank);
+    return {dst + piece.first + share.first, share.size};
+}
+
+uint64_t Collective::place_of(uint32_t rank) const {
+    if (is_split_) return rank * piece_size_;
+    return is_two_shot_ && !is_second_shot_ ? share_of(rank).first : 0;
+}
+
+const char* Collective::bytes_of(uint32_t peer) {
+    const Rounds::Peer& from = rounds_->peer(peer);
+    if (is_two_shot_) return rounds_->in_slot(from, is_second_shot_ ? round_ : first_shot_) + place_of(rounds_->rank);
+    if (taken_of(peer).size <= Rounds::kInLine) return rounds_->in_line(from, round_);
+    return rounds_->in_slot(from, round_) + place_of(rounds_->rank);
+}
+
+void Collective::begin_round() {
+    const uint64_t longest = is_split_ ? piece_size_ * rounds_->size : piece_of(longest_).size;
+    round_ = rounds_->next(is_two_shot_ || longest > Rounds::kShortSlot);
+}
+
+void Collective::give() {
+    const uint32_t rank = rounds_->rank;
+    char* const slot = rounds_->slot(round_);
+    if (is_second_shot_) {
+        is_second_shot_ = false;   // what has come is the first shot's
+        const Bytes to = taken_of(rank);
+        fold(slot, given_to(rank));
+        is_second_shot_ = true;
+        if (call_.kind == Kind::all_reduce || rank == call_.root) memcpy(to.at, slot, to.size);
+        return;
+    }
+    if (!is_split_ && !is_two_shot_) {
+        const Bytes given = given_to(rounds_->peers().front().rank);
+        if (given.size != 0) memcpy(slot, given.at, given.size);
+        moved_ += given.size;
+    } else {
+        for (const Rounds::Peer& peer : rounds_->peers()) {
+            const Bytes given = given_to(peer.rank);
+            if (given.size != 0) memcpy(slot + place_of(peer.rank), given.at, given.size);
+            moved_ += given.size;
+        }
+    }
+    const bool keeps = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all ||
+                       (call_.kind == Kind::scatter && rank == call_.root);
+    if (!keeps) return;
+    const Bytes own = given_to(rank), to = taken_of(rank);
+    if (own.at != to.at && own.size != 0) memcpy(to.at, own.at, own.size);
+}
+
+void Collective::tell() {
+    const char* const slot = rounds_->slot(round_);
+    for (const Rounds::Peer& peer : rounds_->peers()) {
+        const uint64_t size = is_two_shot_ ? 0 : given_to(peer.rank).size;
+        rounds_->tell(peer, round_, word_, slot + place_of(peer.rank), size <= Rounds::kInLine ? size : 0);
+    }
+}
+
+void Collective::take(uint32_t peer) {
+    const Bytes taken = taken_of(peer);
+    if (taken.size != 0) memcpy(taken.at, bytes_of(peer), taken.size);
+    moved_ += taken.size;
+}
+
+// In the order of ranks, block by block.
+void Collective::fold(char* to, const Bytes& own) {
+    const uint32_t rank = rounds_->rank, size = rounds_->size;
+    alignas(kLine) char aside[kFoldedAtOnce];
+    // The first combination would overwrite what the third or a later one reads.
+    const bool is_aside = to == own.at && rank >= 2;
+    for (uint32_t each = 0; each < size; ++each) sources_[each] = each == rank ? own.at : bytes_of(each);
+    for (uint64_t at = 0; at < own.size; at += kFoldedAtOnce) {
+        const uint64_t n = std::min(kFoldedAtOnce, own.size - at), count = n / call_.reduction->width;
+        char* const result = is_aside ? aside : to + at;
+        call_.reduction->kernel(result, sources_[0] + at, sources_[1] + at, count);
+        for (uint32_t each = 2; each < size; ++each) call_.reduction->kernel(result, result, sources_[each] + at, count);
+        if (is_aside) memcpy(to + at, aside, n);
+    }
+    moved_ += own.size * size;
+}
+
+bool Collective::end_round() {
+    if (is_two_shot_ && !is_second_shot_) {
+        first_shot_ = round_;
+        is_second_shot_ = true;
+        return true;
+    }
+    is_second_shot_ = false;
+    return ++piece_ < pieces_;
+}
+
+template <class Work>
+bool Collective::touch(Refusal& why, const Work& work) {
+    FaultGuard guard;
+    if (guarded(guard, work)) [[likely]] return true;
+    const Side sides[] = {side_at("dst", call_.dst.host, call_.dst_size), side_at("src", call_.src.host, call_.src_size)};
+    why = explain_fault(guard, sides, 2);
+    return false;
+}
+
+// Who calls last finds that the calls differ, and says so; but not a rank that did not wait for the others.
+bool Collective::has_passed(const Rounds::Peer& peer, Refusal& why) const {
+    const std::optional<uint64_t> theirs = rounds_->called_by(peer, round_);
+    if (!theirs || *theirs == word_ || !ends_alone(*theirs, peer.rank)) return false;
+    why = {.why = Why::calls_differ,
+           .calls = {.number = call_.number, .own = word_, .theirs = *theirs, .rank = rounds_->rank, .peer = peer.rank}};
+    return true;
+}
+
+Stepwise::Step Collective::advance(Refusal& why) {
+    moved_ = 0;
+    try {
+        Heap::get().check_leases(call_.dst, call_.src);   // they may have ended since it was submitted
+    } catch (const Refusal& refusal) {
+        why = refusal;
+        return Step::failed;
+    }
+    if (is_foreign(call_.dst) || is_foreign(call_.src)) rearm_fault_handlers();
+    std::vector<Rounds::Peer>& peers = rounds_->peers();
+    while (stage_ != Stage::over) {
+        if (stage_ == Stage::begin) {
+            begin_round();
+            stage_ = Stage::give;
+        }
+        if (stage_ == Stage::give) {
+            awaited = rounds_->in_the_way(round_);
+            waits_for_room_ = awaited != nullptr;
+            if (waits_for_room_) return Step::waits;
+            if (!touch(why, [this] { give(); })) return Step::failed;
+            tell();
+            taken_ = 0;
+            stage_ = Stage::take;
+        }
+        for (; taken_ < peers.size(); ++taken_) {
+            Rounds::Peer& peer = peers[taken_];
+            if (!takes_of(peer.rank)) continue;
+            if (!rounds_->has_come(peer, round_, word_)) {
+                awaited = peer.incoming[round_.number % Rounds::kDepth];
+                return has_passed(peer, why) ? Step::failed : Step::waits;
+            }
+            if (!folds() || is_second_shot_)
+                if (!touch(why, [&] { take(peer.rank); })) return Step::failed;
+        }
+        if (folds() && !is_two_shot_ && takes_of(rounds_->rank)) {
+            const Bytes to = taken_of(rounds_->rank);
+            if (!touch(why, [&] { fold(to.at, given_to(rounds_->rank)); })) return Step::failed;
+        }
+        stage_ = end_round() ? Stage::begin : Stage::over;
+        if (moved_ >= kChunk && stage_ != Stage::over) return Step::goes_on;
+    }
+    return Step::over;
+}
+
+bool Collective::has_come() {
+    if (waits_for_room_) return awaited->signal().recorded() >= round_.needed;   // this one, though another may be in the way too
+    return rounds_->has_come(rounds_->peers()[taken_], round_, word_);
+}
+
+bool Collective::run(uint64_t patience_ns, Step& step, Refusal& why, Poll poll) {
+    uint64_t next_poll = 0;   // once it has lasted
+    while (true) {
+        step = advance(why);
+        if (step == Step::goes_on) {
+            const uint64_t now = now_ns();
+            if (next_poll != 0 && now >= next_poll && poll.ask && poll.ask(poll.context)) throw Refusal{.why = Why::interrupted};
+            if (now >= next_poll) next_poll = now + kPollPeriod;
+            continue;
+        }
+        if (step != Step::waits) return step == Step::over;
+        bool yields = rounds_->must_yield;
+        const uint64_t began = now_ns();
+        for (unsigned looks = 1; !has_come(); ++looks) {
+            if (yields)
+                sched_yield();
+            else
+                relax();
+            if (!yields && looks % kLooks != 0) continue;
+            const uint64_t waited = now_ns() - began;
+            if (waited >= patience_ns) return false;
+            yields |= waited >= kSpinAlone;
+        }
+    }
+}
+
+}  // namespace peerlane

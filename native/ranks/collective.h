@@ -1,0 +1,103 @@
+// One collective of one rank, as rounds: it goes on until it must wait for another rank, and then from there.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "copy/copy_engine.h"
+#include "ranks/rounds.h"
+#include "stream/operation.h"
+
+namespace peerlane {
+
+class Collective final : public Stepwise {
+  public:
+    enum class Kind : uint8_t { nothing, barrier, broadcast, all_gather, all_reduce, reduce, reduce_scatter, all_to_all, scatter };
+
+    // What this rank has called; all ranks agree on all but the memory.
+    struct Call {
+        Kind kind = Kind::nothing;
+        uint32_t root = 0;
+        unsigned operation = 0;             // of a reduction: its number
+        const Reduction* reduction = nullptr;
+        Range dst{}, src{};                 // pinned, each for itself
+        uint64_t dst_size = 0, src_size = 0;
+        uint64_t number = 0;                // how many calls this one is
+        uint64_t size = 0;                  // bytes: of the whole, or of one rank's part
+        std::vector<uint64_t> at, sizes;    // of parts that differ, by rank: offsets in this rank's memory, and bytes
+
+        uint64_t word() const;              // stands for the call
+    };
+    // Of a call's word: what it was called with.  `size`: 0 if parts differ.
+    struct Said {
+        Kind kind;
+        unsigned operation;
+        uint32_t root;
+        uint64_t size;
+        bool has_parts;
+    };
+    static Said said(uint64_t word);
+    // Whether a rank may end this call before another rank has begun it.
+    static bool ends_alone(uint64_t word, uint32_t rank);
+
+    // Takes the pins over.
+    Collective(std::shared_ptr<Rounds> rounds, Call call);
+    Collective(Collective&& other) noexcept;
+    // One that is not over ends the rounds of its rank.
+    ~Collective() override;
+
+    Step advance(Refusal& why) override;
+    bool has_come() override;
+    uint64_t word() const { return word_; }
+    bool is_brief() const override { return longest_ <= kBriefBytes; }
+    Touched written() const override { return {call_.dst.host, call_.dst_size}; }
+    Touched read() const override { return {call_.src.host, call_.src_size}; }
+    // Advance without a stream, and wait up to `patience_ns` at a time; false: it waits still, or has failed.  Throws Refusal
+    // when the poll says stop.
+    bool run(uint64_t patience_ns, Step& step, Refusal& why, Poll poll = {});
+
+  private:
+    static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // as long to move as handing it to another thread takes
+    struct Bytes {
+        char* at = nullptr;
+        uint64_t size = 0;
+    };
+    enum class Stage : uint8_t { begin, give, take, over };
+
+    struct Stretch {
+        uint64_t first = 0, size = 0;
+    };
+
+    uint64_t part_size(uint32_t of) const { return call_.sizes.empty() ? call_.size : call_.sizes[of]; }
+    uint64_t part_at(uint32_t of) const { return call_.at.empty() ? of * call_.size : call_.at[of]; }
+    Stretch piece_of(uint64_t whole) const;           // the present one
+    Stretch share_of(uint32_t of) const;              // of the present piece, where each rank combines one
+    uint64_t place_of(uint32_t peer) const;           // in a slot, of the bytes for this rank
+    bool folds() const;
+    bool takes_of(uint32_t peer) const;
+    Bytes given_to(uint32_t peer) const;
+    Bytes taken_of(uint32_t peer) const;
+    const char* bytes_of(uint32_t peer);              // that have come from it
+    void begin_round();
+    void give();
+    void tell();
+    void take(uint32_t peer);
+    void fold(char* to, const Bytes& own);
+    bool end_round();                                 // false: it was the last one
+    template <class Work>
+    bool touch(Refusal& why, const Work& work);
+    bool has_passed(const Rounds::Peer& peer, Refusal& why) const;
+
+    std::shared_ptr<Rounds> rounds_;
+    Call call_;
+    uint64_t word_ = 0, longest_ = 0;         // bytes of the longest part
+    bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
+    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0, stride_ = 0;
+    Rounds::Round round_{}, first_shot_{};
+    Stage stage_ = Stage::begin;
+    uint32_t taken_ = 0;                     // of how many peers
+    uint64_t moved_ = 0;                     // bytes in this call of advance()
+    bool waits_for_room_ = false;
+    std::vector<const char*> sources_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,45 @@
+// What peers are told when this rank will not do what they wait for.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "stream/notify.h"
+#include "stream/operation.h"
+
+namespace peerlane {
+
+class Farewell {
+  public:
+    // `lines`: all that this rank records at the peers of channels, held.
+    explicit Farewell(std::vector<Notify*> lines) : lines_(std::move(lines)) {}
+    ~Farewell();
+    Farewell(const Farewell&) = delete;
+
+    // The peers' waits for these lines end, as if this rank had closed its channels.
+    void say();
+    bool is_said() const { return is_said_.load(std::memory_order_acquire); }
+
+  private:
+    const std::vector<Notify*> lines_;
+    std::atomic<bool> is_said_{false};
+};
+
+// Behind the operations that peers wait for: says the farewell if it does not run.
+class Behind final : public Stepwise {
+  public:
+    explicit Behind(std::shared_ptr<Farewell> farewell) : farewell_(std::move(farewell)) {}
+    ~Behind() override {
+        if (!is_over_) farewell_->say();
+    }
+    Step advance(Refusal&) override {
+        is_over_ = true;
+        return Step::over;
+    }
+
+  private:
+    const std::shared_ptr<Farewell> farewell_;
+    bool is_over_ = false;
+};
+
+}  // namespace peerlane

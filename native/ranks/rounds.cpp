@@ -1,0 +1,79 @@
+#include "ranks/rounds.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "stream/scheduler.h"
+
+namespace peerlane {
+
+Rounds::Rounds(uint32_t rank, uint32_t size, Range slots, uint64_t long_slot, std::vector<Peer> peers, bool must_yield,
+               std::shared_ptr<Farewell> farewell)
+    : rank(rank), size(size), long_slot(long_slot), must_yield(must_yield),
+      is_beside(std::any_of(peers.begin(), peers.end(), [](const Peer& each) { return each.incoming[0]->is_local(); })),
+      farewell(std::move(farewell)), slots_(slots), peers_(std::move(peers)) {}
+
+Rounds::~Rounds() {
+    Heap::get().unpin(slots_);
+    for (const Peer& peer : peers_) {
+        Heap::get().unpin(peer.slots);
+        for (uint32_t i = 0; i < kDepth; ++i) {
+            peer.incoming[i]->drop();
+            peer.outgoing[i]->drop();
+        }
+    }
+}
+
+// A rank begins a round when it has read all that it reads of the round before.  So who has begun round r does not read the
+// slots and lines of rounds before r any more.
+Rounds::Round Rounds::next(bool is_long) {
+    const uint64_t number = ++number_;
+    Round round{.number = number, .slot = number % kDepth * kShortSlot, .room = kShortSlot, .needed = 0};
+    if (number > kDepth) round.needed = number - kDepth + 1;
+    if (!is_long) return round;
+    const uint64_t index = long_rounds_++ % kLongSlots;
+    round.slot = kDepth * kShortSlot + index * long_slot;
+    round.room = long_slot;
+    if (const uint64_t last = std::exchange(used_[index], number)) round.needed = std::max(round.needed, last + 1);
+    return round;
+}
+
+Notify* Rounds::in_the_way(const Round& round) {
+    for (Peer& peer : peers_) {
+        if (peer.begun >= round.needed) continue;
+        Notify& line = *peer.incoming[round.needed % kDepth];
+        if (line.signal().recorded() < round.needed) return &line;
+        peer.begun = round.needed;
+    }
+    return nullptr;
+}
+
+void Rounds::tell(const Peer& peer, const Round& round, uint64_t word, const char* bytes, uint64_t n) const {
+    Notify& notify = *peer.outgoing[round.number % kDepth];
+    SignalLine& line = notify.signal();
+    line.time_ns.store(word, std::memory_order_relaxed);
+    if (n != 0) memcpy(line.reserved, bytes, n);
+    const uint64_t step = round.number > kDepth ? kDepth : round.number;
+    // One read-modify-write with the waiter's bit, as in Notify::record.
+    const uint64_t before = line.word.fetch_add(step * SignalLine::kRecord, std::memory_order_acq_rel);
+    if (before & SignalLine::kWaiter) [[unlikely]] Scheduler::get().was_recorded(notify);
+}
+
+bool Rounds::has_come(Peer& peer, const Round& round, uint64_t word) const {
+    const SignalLine& line = peer.incoming[round.number % kDepth]->signal();
+    if (line.recorded() != round.number) return false;
+    peer.begun = std::max(peer.begun, round.number);
+    return line.time_ns.load(std::memory_order_relaxed) == word;
+}
+
+const char* Rounds::in_line(const Peer& peer, const Round& round) const {
+    return reinterpret_cast<const char*>(peer.incoming[round.number % kDepth]->signal().reserved);
+}
+
+std::optional<uint64_t> Rounds::called_by(const Peer& peer, const Round& round) const {
+    const SignalLine& line = peer.incoming[round.number % kDepth]->signal();
+    if (line.recorded() != round.number) return {};
+    return line.time_ns.load(std::memory_order_relaxed);
+}
+
+}  // namespace peerlane

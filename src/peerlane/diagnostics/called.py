@@ -1,0 +1,78 @@
+"""The calls of collectives in words, as ranks that have called different ones tell each other."""
+
+from __future__ import annotations
+
+import enum
+
+from peerlane.errors import InvalidValue, Refused
+from peerlane.support import reductions
+
+
+class Kind(enum.IntEnum):
+    """Collectives, by the numbers of native code."""
+
+    BARRIER = 1
+    BROADCAST = 2
+    ALL_GATHER = 3
+    ALL_REDUCE = 4
+    REDUCE = 5
+    REDUCE_SCATTER = 6
+    ALL_TO_ALL = 7
+    SCATTER = 8
+
+
+def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
+    """Return a call in words.
+
+    Parameters
+    ----------
+    kind : int
+        One of :class:`Kind`; any other number comes from a peer that writes what it likes.
+    size : int
+        Bytes of the whole, or of a rank's part.
+    number : int
+        Of the reduction.
+    root : int
+    """
+    match kind:
+        case Kind.BARRIER:
+            return "barrier"
+        case Kind.BROADCAST:
+            return f"broadcast of {size:,} bytes from rank {root}"
+        case Kind.ALL_GATHER:
+            return f"all_gather of {size:,} bytes of each rank"
+        case Kind.ALL_REDUCE:
+            return f"all_reduce of {size:,} bytes, {_operation(number)}"
+        case Kind.REDUCE:
+            return f"reduce of {size:,} bytes, {_operation(number)}, to rank {root}"
+        case Kind.REDUCE_SCATTER:
+            return f"reduce_scatter of {size:,} bytes to each rank, {_operation(number)}"
+        case Kind.ALL_TO_ALL:
+            return f"all_to_all of {size:,} bytes between any two ranks"
+        case Kind.SCATTER:
+            return f"scatter of {size:,} bytes to each rank from rank {root}"
+    return "something that is not a collective"
+
+
+def _operation(number: int) -> str:
+    if not reductions.is_number(number):
+        return "an unknown operation"
+    dtype, op = reductions.names_of(number)
+    return f"{op} of {dtype}"
+
+
+def of_word(said: tuple[int, int, int, int, bool]) -> str:
+    """Return a call in words as native code has it: kind, size, number, root, and whether parts differ."""
+    kind, size, number, root, has_parts = said
+    words = in_words(kind, size, number, root)
+    return f"{words.split()[0]}_v of parts that differ" if has_parts else words
+
+
+def differ(call: str | None, place: str, rank: int, mine: str, peer: int, theirs: str) -> InvalidValue:
+    """Return the exception for ranks that call different things; ``place`` names which call."""
+    return InvalidValue(
+        f"{call + ': ' if call else ''}as {place}, rank {peer} {theirs}, and rank {rank} {mine}; all ranks must call "
+        "the same, in the same order and with sizes that agree",
+        call=call,
+        detail=Refused(reason="calls_differ", place=place, rank=rank, did=mine, peer=peer, peer_did=theirs),
+    )

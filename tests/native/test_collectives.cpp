@@ -1,0 +1,264 @@
+// Collectives in rounds: threads as ranks get what one thread computes, in all schedules and on streams, and all of them are
+// told when one of them gives up.
+#include <thread>
+
+#include "copy/reduction.h"
+#include "ledgers.h"
+#include "memory/memory.h"
+#include "ranks/collective.h"
+#include "streams.h"
+
+using namespace streams;
+
+namespace {
+
+using Kind = Collective::Kind;
+
+uint32_t device;
+
+// Ranks of this process, as the threads that use them.
+class Ranks {
+  public:
+    Ranks(uint32_t size, uint64_t long_slot, bool must_yield) : size(size) {
+        const uint64_t bytes = Rounds::bytes(long_slot);
+        std::vector<Memory*> slots;
+        for (uint32_t rank = 0; rank < size; ++rank) memories_.push_back(Memory::allocate(device, bytes, true));
+        // lines_[to][from]
+        for (uint32_t to = 0; to < size; ++to) {
+            lines_.emplace_back(size);
+            for (auto& from : lines_.back())
+                for (Notify*& line : from) line = Notify::local(NotifyKind::binary, device);
+        }
+        for (uint32_t rank = 0; rank < size; ++rank) {
+            std::vector<Rounds::Peer> peers;
+            std::vector<Notify*> told;
+            for (uint32_t step = 1; step < size; ++step) {
+                const uint32_t peer = (rank + step) % size;
+                peers.push_back({.rank = peer, .incoming = lines_[rank][peer], .outgoing = lines_[peer][rank], .slots = memories_[peer].pin()});
+                for (Notify* const each : lines_[rank][peer]) each->hold();
+                for (Notify* const each : lines_[peer][rank]) each->hold();
+                for (Notify* const each : lines_[peer][rank]) {
+                    each->hold();
+                    told.push_back(each);
+                }
+            }
+            rounds.push_back(std::make_shared<Rounds>(rank, size, memories_[rank].pin(), long_slot, std::move(peers), must_yield,
+                                                      std::make_shared<Farewell>(std::move(told))));
+        }
+    }
+    ~Ranks() {
+        rounds.clear();
+        for (const auto& to : lines_)
+            for (const auto& from : to)
+                for (Notify* const line : from) line->drop();
+    }
+    template <class Work>
+    void run(const Work& work) const {
+        std::vector<std::thread> threads;
+        for (uint32_t rank = 0; rank < size; ++rank) threads.emplace_back([&, rank] { work(rank); });
+        for (std::thread& each : threads) each.join();
+    }
+
+    const uint32_t size;
+    std::vector<std::shared_ptr<Rounds>> rounds;
+
+  private:
+    std::vector<Memory> memories_;
+    std::vector<std::vector<std::array<Notify*, Rounds::kDepth>>> lines_;
+};
+
+// A rank's memory for a call, and what it must hold in the end.
+struct Job {
+    Kind kind;
+    uint32_t root;
+    uint64_t count;   // elements of a part
+    bool in_place;
+};
+
+uint32_t element(uint32_t rank, uint64_t at) { return static_cast<uint32_t>(at * 2654435761u) ^ (rank + 1) * 40503u; }
+
+uint64_t parts_of(Kind kind, uint32_t size, bool into) {
+    const bool many_into = kind == Kind::all_gather || kind == Kind::all_to_all;
+    const bool many_from = kind == Kind::reduce_scatter || kind == Kind::all_to_all || kind == Kind::scatter;
+    return (into ? many_into : many_from) ? size : 1;
+}
+
+uint32_t expected(const Job& job, uint32_t rank, uint32_t size, uint64_t at) {
+    const uint64_t part = at / job.count, within = at % job.count;
+    uint32_t sum = 0;
+    switch (job.kind) {
+        case Kind::broadcast: return element(job.root, at);
+        case Kind::all_gather: return element(static_cast<uint32_t>(part), within);
+        case Kind::all_to_all: return element(static_cast<uint32_t>(part), rank * job.count + within);
+        case Kind::scatter: return element(job.root, rank * job.count + at);
+        case Kind::reduce_scatter:
+            for (uint32_t each = 0; each < size; ++each) sum += element(each, rank * job.count + at);
+            return sum;
+        default:
+            for (uint32_t each = 0; each < size; ++each) sum += element(each, at);
+            return sum;
+    }
+}
+
+Range range_of(const Area& area) {
+    CHECK(Heap::get().pin(area.extent));
+    return {area.host, area.extent, area.size, device};
+}
+
+class Called {
+  public:
+    Called(const Job& job, uint32_t rank, uint32_t size) : job_(job), rank_(rank), size_(size) {
+        const uint64_t from = parts_of(job.kind, size, false) * job.count, into = parts_of(job.kind, size, true) * job.count;
+        src_ = area(device, std::max<uint64_t>(4 * from, 4));
+        dst_ = area(device, std::max<uint64_t>(4 * into, 4));
+        into_ = into;
+        auto* const words = reinterpret_cast<uint32_t*>(src_.host);
+        for (uint64_t at = 0; at < from; ++at) words[at] = element(rank, at);
+        memset(dst_.host, 0xEE, dst_.size);
+        const bool may_be_in_place = job.kind == Kind::all_reduce || job.kind == Kind::reduce;
+        if (job.in_place && may_be_in_place) memcpy(dst_.host, src_.host, 4 * from);
+        is_in_place_ = job.in_place && may_be_in_place;
+    }
+    ~Called() {
+        src_.close();
+        dst_.close();
+    }
+    Called(const Called&) = delete;
+
+    Collective::Call call() const {
+        Collective::Call call{.kind = job_.kind, .root = job_.root, .size = 4 * job_.count};
+        const bool is_root = rank_ == job_.root;
+        if (job_.kind == Kind::all_reduce || job_.kind == Kind::reduce || job_.kind == Kind::reduce_scatter)
+            call.reduction = &reduction_of(Element::uint32, Combine::sum);
+        if (job_.kind == Kind::barrier) return call;
+        const bool writes = !(job_.kind == Kind::broadcast && is_root) && !(job_.kind == Kind::reduce && !is_root);
+        const bool reads = !(job_.kind == Kind::broadcast || job_.kind == Kind::scatter) || is_root;
+        if (writes || is_in_place_) call.dst = range_of(dst_);
+        if (reads) call.src = range_of(is_in_place_ ? dst_ : src_);
+        return call;
+    }
+    void check() const {
+        if (job_.kind == Kind::barrier || (job_.kind == Kind::broadcast && rank_ == job_.root) ||
+            (job_.kind == Kind::reduce && rank_ != job_.root))
+            return;
+        const auto* const words = reinterpret_cast<const uint32_t*>(dst_.host);
+        for (uint64_t at = 0; at < into_; ++at) CHECK(words[at] == expected(job_, rank_, size_, at));
+    }
+
+  private:
+    const Job job_;
+    const uint32_t rank_, size_;
+    Area src_, dst_;
+    uint64_t into_ = 0;
+    bool is_in_place_ = false;
+};
+
+Job drawn(std::mt19937_64& random, uint32_t size) {
+    constexpr Kind kKinds[] = {Kind::barrier, Kind::broadcast, Kind::all_gather, Kind::all_reduce, Kind::reduce,
+                               Kind::reduce_scatter, Kind::all_to_all, Kind::scatter};
+    constexpr uint64_t kCounts[] = {1, 3, 12, 13, 255, 2048, 5000, 40'000};
+    return {.kind = kKinds[random() % std::size(kKinds)], .root = static_cast<uint32_t>(random() % size),
+            .count = kCounts[random() % std::size(kCounts)], .in_place = random() % 2 == 0};
+}
+
+// Each rank draws the same calls; where they wait is drawn by each for itself.
+void ranks_get_what_one_thread_computes(uint64_t seed, uint32_t size, unsigned calls, bool on_streams) {
+    const Ranks ranks(size, uint64_t{16} << 10, true);
+    ranks.run([&](uint32_t rank) {
+        std::mt19937_64 same(seed), own(seed ^ rank);
+        const StreamPtr on = stream(device);
+        for (unsigned i = 0; i < calls; ++i) {
+            const Job job = drawn(same, size);
+            const Called called(job, rank, size);
+            Collective collective(ranks.rounds[rank], called.call());
+            Collective::Step step{};
+            Refusal why{};
+            bool is_over = !on_streams && own() % 4 != 0 && collective.run(own() % 100'000, step, why);
+            if (!is_over) {
+                engine().submit(*on, {.kind = OpKind::stepwise, .timeout_ns = 0, .extra = new Collective(std::move(collective))});
+                finish(*on);
+            }
+            called.check();
+        }
+        close(*on);
+    });
+}
+
+// Who gives up before its turn, fails, or is cancelled tells the others.
+void a_rank_that_gives_up_ends_the_waits_of_the_others() {
+    const Ranks ranks(3, uint64_t{64} << 10, true);
+    ranks.run([&](uint32_t rank) {
+        const StreamPtr on = stream(device);
+        if (rank == 1) {
+            Collective never(ranks.rounds[rank], {.kind = Kind::barrier});
+        } else {
+            engine().submit(*on, {.kind = OpKind::stepwise, .extra = new Collective(ranks.rounds[rank], {.kind = Kind::barrier})});
+            CHECK(engine().synchronize(*on, Deadline::in(kPatience), {}) == Outcome::reached);
+            const FailurePtr failure = engine().take_failure(*on);
+            CHECK(failure && failure->refusal.why == Why::waits_for_lost);
+        }
+        close(*on);
+    });
+}
+
+// A root that did not wait is past its call when the other one comes with another.
+void calls_that_differ_are_told_to_who_comes_later() {
+    const Ranks ranks(2, uint64_t{64} << 10, true);
+    Refusal why{};
+    Collective::Step step{};
+    const Called root({Kind::broadcast, 0, 4, false}, 0, 2);
+    Collective broadcast(ranks.rounds[0], root.call());
+    CHECK(broadcast.run(0, step, why) && step == Collective::Step::over);
+    Collective barrier(ranks.rounds[1], {.kind = Kind::barrier, .number = 1});
+    CHECK(!barrier.run(1'000'000'000, step, why) && step == Collective::Step::failed);
+    CHECK(why.why == Why::calls_differ && why.calls.peer == 0 && why.calls.rank == 1);
+    const Collective::Said said = Collective::said(why.calls.theirs);
+    CHECK(said.kind == Kind::broadcast && said.size == 16 && said.root == 0 && !said.has_parts);
+    CHECK(Collective::said(why.calls.own).kind == Kind::barrier);
+}
+
+// Rounds that a slow rank has not read yet are not written over: the root waits.
+void a_root_does_not_run_away_from_a_slow_rank() {
+    const Ranks ranks(2, uint64_t{64} << 10, true);
+    for (const uint64_t count : {uint64_t{4}, uint64_t{9000}}) {
+        unsigned ahead = 0;
+        std::vector<std::unique_ptr<Called>> held;
+        std::vector<std::unique_ptr<Collective>> calls;
+        Refusal why{};
+        Collective::Step step{};
+        while (ahead < 100) {
+            held.push_back(std::make_unique<Called>(Job{Kind::broadcast, 0, count, false}, 0, 2));
+            calls.push_back(std::make_unique<Collective>(ranks.rounds[0], held.back()->call()));
+            if (!calls.back()->run(0, step, why)) break;
+            ++ahead;
+        }
+        CHECK(ahead <= Rounds::kDepth && step == Collective::Step::waits);
+        std::thread later([&] { CHECK(calls.back()->run(60'000'000'000, step, why)); });
+        for (unsigned i = 0; i <= ahead; ++i) {
+            const Called called({Kind::broadcast, 0, count, false}, 1, 2);
+            Refusal own_why{};
+            Collective::Step own_step{};
+            Collective collective(ranks.rounds[1], called.call());
+            CHECK(collective.run(60'000'000'000, own_step, own_why));
+            called.check();
+        }
+        later.join();
+    }
+}
+
+}  // namespace
+
+NATIVE_TEST(test_collectives) {
+    auto random = seeded("test_collectives");
+    open_heap();
+    device = new_device();
+    const auto calls = static_cast<unsigned>(scaled(60, 2'000));
+    under_each_schedule(random, [&] {
+        for (const uint32_t size : {2u, 3u, 5u})
+            for (const bool on_streams : {false, true}) RUN(ranks_get_what_one_thread_computes(random(), size, calls, on_streams));
+        RUN(a_rank_that_gives_up_ends_the_waits_of_the_others());
+    });
+    RUN(calls_that_differ_are_told_to_who_comes_later());
+    RUN(a_root_does_not_run_away_from_a_slow_rank());
+    return 0;
+}
