@@ -22,10 +22,9 @@ constexpr uint64_t kPollPeriod = 100'000'000;
 constexpr unsigned kLooks = 32;                            // between two looks at the clock
 constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits = 43;
 
-// From this size on each rank combines a share: below, a second round takes longer.
-uint64_t longest_one_shot(const Rounds& rounds) {
-    return rounds.must_yield ? uint64_t{64} << 10 : uint64_t{16} << 10;
-}
+// Of more bytes each rank combines a share: of fewer, a second round takes longer.  All ranks must decide alike, so nothing of
+// one process alone may count here, such as its processors.
+uint64_t longest_one_shot(const Rounds& rounds) { return rounds.size == 2 ? uint64_t{16} << 10 : uint64_t{32} << 10; }
 
 void relax() {
 #if defined(__x86_64__)

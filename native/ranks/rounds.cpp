@@ -28,12 +28,11 @@ Rounds::~Rounds() {
 // slots and lines of rounds before r any more.
 Rounds::Round Rounds::next(bool is_long) {
     const uint64_t number = ++number_;
-    Round round{.number = number, .slot = number % kDepth * kShortSlot, .room = kShortSlot, .needed = 0};
+    Round round{.number = number, .slot = number % kDepth * kShortSlot, .needed = 0};
     if (number > kDepth) round.needed = number - kDepth + 1;
     if (!is_long) return round;
     const uint64_t index = long_rounds_++ % kLongSlots;
     round.slot = kDepth * kShortSlot + index * long_slot;
-    round.room = long_slot;
     if (const uint64_t last = std::exchange(used_[index], number)) round.needed = std::max(round.needed, last + 1);
     return round;
 }

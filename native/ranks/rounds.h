@@ -30,7 +30,7 @@ class Rounds {
         uint64_t begun = 0;   // the newest round that it is known to have begun
     };
     struct Round {
-        uint64_t number, slot, room;   // the slot's offset, and its bytes
+        uint64_t number, slot;         // the slot's offset
         uint64_t needed;               // the round that all others must have begun before this rank writes
     };
 

@@ -79,3 +79,19 @@ while True:
                 each.receive()
             assert told.value.kind == "PeerLost", str(told.value)
         assert time.monotonic() - began < LOST_SECONDS
+
+
+def test_ranks_with_different_processors_take_the_same_rounds() -> None:
+    code = """
+import os
+import numpy as np
+if grp.rank == 0:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+for count in (1_000, 6_000, 10_000, 100_000):
+    word = np.full(count, grp.rank + 1.0, np.float32)
+    grp.all_reduce(word, dtype="float32")
+    assert (word == 3).all(), count
+result = True
+"""
+    with ranks(2) as peers:
+        assert ask_all(peers, code) == [True] * 2

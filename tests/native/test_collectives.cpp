@@ -21,7 +21,6 @@ class Ranks {
   public:
     Ranks(uint32_t size, uint64_t long_slot, bool must_yield) : size(size) {
         const uint64_t bytes = Rounds::bytes(long_slot);
-        std::vector<Memory*> slots;
         for (uint32_t rank = 0; rank < size; ++rank) memories_.push_back(Memory::allocate(device, bytes, true));
         // lines_[to][from]
         for (uint32_t to = 0; to < size; ++to) {
