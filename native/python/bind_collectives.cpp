@@ -1,11 +1,10 @@
 // Collectives of ranks on one machine: at once in the calling thread, or as one operation of a stream.
 #include <nanobind/stl/vector.h>
 
-#include <optional>
-
 #include "python/bind_collectives.h"
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
+#include "python/quick_method.h"
 #include "ranks/collective.h"
 
 namespace nb = nanobind;
@@ -16,38 +15,30 @@ namespace {
 
 constexpr uint64_t kWithGil = 2'000, kWithoutGil = 1'000'000;   // nanoseconds; then it waits as streams do, asleep
 
+const Memory* memory_or_none(nb::handle given) { return given.is_none() ? nullptr : &nb::cast<const Memory&>(given); }
+
 struct FarewellHandle {
     std::shared_ptr<Farewell> farewell;
 };
 
-struct RoundsHandle {
-    std::shared_ptr<Rounds> rounds;
-    std::optional<Collective> begun;         // by run(), which did not end it
-};
-
-// With its memory pinned; empty if it is not given as such.
-std::optional<Collective::Call> pinned_call(const Rounds& rounds, Collective::Kind kind, nb::handle dst, nb::handle src, uint32_t root,
-                                            int number) {
-    const bool has_dst = !dst.is_none(), has_src = !src.is_none();
-    if ((has_dst && !nb::isinstance<Memory>(dst)) || (has_src && !nb::isinstance<Memory>(src))) return {};
+// With its memory pinned.
+Collective::Call pinned_call(const Rounds& rounds, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
     Collective::Call call{.kind = kind, .root = root};
     if (number >= 0) {
         call.operation = static_cast<unsigned>(number);
         call.reduction = &reduction_numbered(call.operation);
     }
-    if (has_dst) {
-        const Memory& memory = *nb::inst_ptr<Memory>(dst);
-        call.dst_size = memory.size();
-        call.dst = memory.pin_writable();
+    if (dst) {
+        call.dst_size = dst->size();
+        call.dst = dst->pin_writable();
     }
     try {
-        if (has_src) {
-            const Memory& memory = *nb::inst_ptr<Memory>(src);
-            call.src_size = memory.size();
-            call.src = memory.pin();
-        } else if (kind == Collective::Kind::all_gather && has_dst) {   // this rank's part is in its place
+        if (src) {
+            call.src_size = src->size();
+            call.src = src->pin();
+        } else if (kind == Collective::Kind::all_gather && dst) {   // this rank's part is in its place
             call.src_size = call.dst_size / rounds.size;
-            call.src = Memory(*nb::inst_ptr<Memory>(dst), rounds.rank * call.src_size, call.src_size).pin();
+            call.src = Memory(*dst, rounds.rank * call.src_size, call.src_size).pin();
         }
     } catch (const Refusal&) {
         Heap::get().unpin(call.dst);
@@ -105,26 +96,30 @@ struct Turn {
     }
 };
 
-// 0: not begun; 1: over; 2: begun, and to be queued.
-int run(RoundsHandle& self, int kind, nb::handle dst, nb::handle src, nb::handle given_root, int number) {
+void queue(const StreamHandle& stream, std::unique_ptr<Stepwise> work, uint64_t timeout_ns, nb::handle keep) {
+    Op op{.kind = OpKind::stepwise, .timeout_ns = timeout_ns, .extra = work.get()};
+    submit(stream, op, keep);
+    (void)work.release();
+}
+
+void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout_ns, nb::handle keep) {
+    queue(stream, std::make_unique<Collective>(std::move(collective)), timeout_ns, keep);
+}
+
+}  // namespace
+
+int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
     if (log::is_read(log::kAnyone) || Turns::is_on()) [[unlikely]] return 0;
     Rounds& rounds = *self.rounds;
-    if (!PyLong_CheckExact(given_root.ptr())) return 0;
-    const long root = PyLong_AsLong(given_root.ptr());
-    if (root < 0 || root >= rounds.size) {
-        PyErr_Clear();
-        return 0;
-    }
     if (!rounds.turn.try_lock()) return 0;
     Turn turn{rounds};
     if (!rounds.is_plain || rounds.farewell->is_said()) return 0;
     std::optional<Collective::Call> call;
     try {
-        call = pinned_call(rounds, static_cast<Collective::Kind>(kind), dst, src, static_cast<uint32_t>(root), number);
+        call = pinned_call(rounds, kind, dst, src, root, number);
     } catch (const Refusal&) {   // who is called next says why
         return 0;
     }
-    if (!call) return 0;
     const uint64_t bytes = std::max(call->dst_size, call->src_size);
     if (!has_size(*call, rounds.rank, rounds.size) || !has_whole_elements(*call)) {
         unpin(*call);
@@ -143,19 +138,6 @@ int run(RoundsHandle& self, int kind, nb::handle dst, nb::handle src, nb::handle
     turn.is_kept = true;
     return 2;
 }
-
-void queue(const StreamHandle& stream, std::unique_ptr<Stepwise> work, uint64_t timeout_ns, nb::handle keep) {
-    Op op{.kind = OpKind::stepwise, .timeout_ns = timeout_ns, .extra = work.get()};
-    submit(stream, op, keep);
-    (void)work.release();
-}
-
-void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout_ns, nb::handle dst, nb::handle src) {
-    const nb::object keep = kept(dst.is_none() ? nb::handle() : dst, src.is_none() ? nb::handle() : src);
-    queue(stream, std::make_unique<Collective>(std::move(collective)), timeout_ns, keep);
-}
-
-}  // namespace
 
 void bind_collectives(nb::module_& m) {
     m.attr("ROUND_LINES") = Rounds::kDepth;
@@ -209,8 +191,12 @@ void bind_collectives(nb::module_& m) {
             },
             "rank"_a, "size"_a, "slots"_a, "theirs"_a, "incoming"_a, "outgoing"_a, "farewell"_a, "processors"_a,
             "`theirs`: the slots of the other ranks, from the one behind this one on, with the lines from them and to them.")
-        .def("run", &run, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a.none(), "number"_a,
-             nb::sig("def run(self, kind: int, dst: typing.Any, src: typing.Any, root: typing.Any, number: int) -> int"),
+        .def(
+            "run",
+            [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number) {
+                return run_now(self, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
+            },
+            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a,
              "Make a collective in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, this thread has the "
              "turn, and queue_begun() goes on with it.")
         .def(
@@ -218,23 +204,24 @@ void bind_collectives(nb::module_& m) {
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, nb::handle dst, nb::handle src) {
                 Collective collective = std::move(self.begun.value());
                 self.begun.reset();
-                queue(stream, std::move(collective), timeout_ns, dst, src);
+                queue(stream, std::move(collective), timeout_ns, nb::make_tuple(dst, src));   // also arrays of NumPy
             },
             "stream"_a, "timeout_ns"_a, "dst"_a.none(), "src"_a.none())
         .def(
             "queue",
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, int kind, nb::handle dst, nb::handle src, uint32_t root, int number,
                std::vector<uint64_t> at, std::vector<uint64_t> sizes) {
-                std::optional<Collective::Call> call = pinned_call(*self.rounds, static_cast<Collective::Kind>(kind), dst, src, root, number);
-                if (!call) throw nb::type_error("not a memory");
-                call->number = self.rounds->calls;
-                call->at = std::move(at);
-                call->sizes = std::move(sizes);
-                if (call->sizes.empty() && !has_size(*call, self.rounds->rank, self.rounds->size)) {
-                    unpin(*call);
+                Collective::Call call =
+                    pinned_call(*self.rounds, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
+                call.number = self.rounds->calls;
+                call.at = std::move(at);
+                call.sizes = std::move(sizes);
+                if (call.sizes.empty() && !has_size(call, self.rounds->rank, self.rounds->size)) {
+                    unpin(call);
                     throw nb::value_error("these sizes do not belong together");
                 }
-                queue(stream, Collective(self.rounds, std::move(*call)), timeout_ns, dst, src);
+                const nb::object keep = kept(dst.is_none() ? nb::handle() : dst, src.is_none() ? nb::handle() : src);
+                queue(stream, Collective(self.rounds, std::move(call)), timeout_ns, keep);
             },
             "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a)
         .def_prop_ro("begun", [](const RoundsHandle& self) { return called(self.begun.value().word()); },

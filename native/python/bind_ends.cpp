@@ -8,8 +8,8 @@
 #include "python/bind_far.h"
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
+#include "python/quick_method.h"
 #include "stream/logged.h"
-#include <structmember.h>   // wants Python.h before it
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,32 +29,6 @@ struct ChannelEnd {
     uint32_t far_window = 0, far_notifies = 0;
 };
 
-// Null if it is none.
-template <class Type>
-Type* as(nb::handle object) {
-    static const nb::handle type = nb::type<Type>();
-    static PyTypeObject* known = nullptr;   // held: the class that was seen last; asking for bases takes longer than the rest
-    PyTypeObject* const own = Py_TYPE(object.ptr());
-    if (own != known) {
-        if (!PyType_IsSubtype(own, reinterpret_cast<PyTypeObject*>(type.ptr()))) return nullptr;
-        Py_INCREF(own);
-        Py_XDECREF(std::exchange(known, own));
-    }
-    return nb::inst_ready(object) ? nb::inst_ptr<Type>(object) : nullptr;
-}
-
-// Arguments as CPython hands them over: those by name come last.
-struct Arguments {
-    PyObject* const* values;
-    size_t positional;
-    PyObject* names;
-
-    size_t named() const { return names ? static_cast<size_t>(PyTuple_GET_SIZE(names)) : 0; }
-    nb::handle name(size_t i) const { return PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)); }
-    nb::handle value(size_t i) const { return values[positional + i]; }
-};
-
-// What a way answers: whether it has served the call.  A refusal means that nothing has happened yet.
 using Way = bool (*)(ChannelEnd&, const Arguments&);
 
 struct Names {
@@ -66,16 +40,6 @@ const Names& names() {
                            PyUnicode_InternFromString("notify"), PyUnicode_InternFromString("stream"),
                            PyUnicode_InternFromString("timeout")};
     return all;
-}
-
-std::optional<uint64_t> number(nb::handle value) {
-    if (!PyLong_CheckExact(value.ptr())) return std::nullopt;
-    const unsigned long long found = PyLong_AsUnsignedLongLong(value.ptr());
-    if (found == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
-        PyErr_Clear();
-        return std::nullopt;
-    }
-    return found;
 }
 
 // Seconds, or None for ever.
@@ -221,30 +185,14 @@ constexpr ChannelVerb kChannelVerbs[] = {
     {.name = "drain", .after = log::Kind::drain},
 };
 
-// A method of a ChannelEnd that a way serves where it can, and a Python function otherwise.
-struct QuickMethod {
-    PyObject_HEAD
-    vectorcallfunc call;
-    PyObject* otherwise;
-    PyObject* attributes;
-    const ChannelVerb* verb;
-};
+using ChannelMethod = QuickMethod<ChannelVerb, 1>;
 
-PyObject* serve(const QuickMethod* method, const Arguments& given, size_t flags) {
-    try {
+PyObject* serve(const ChannelMethod* method, const Arguments& given, size_t flags) {
+    const auto way = [&] {
         ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(given.values[0]) : nullptr;
-        if (end && method->verb->way && method->verb->way(*end, given)) Py_RETURN_NONE;
-    } catch (nb::python_error& error) {
-        error.restore();
-        return nullptr;
-    } catch (const Refusal&) {
-        // The checked call says why.
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    } catch (const std::exception& error) {   // the interpreter calls this, and cannot unwind
-        return PyErr_Format(PyExc_RuntimeError, "%s", error.what());
-    }
-    return PyObject_Vectorcall(method->otherwise, given.values, flags, given.names);
+        return end && method->verb->way && method->verb->way(*end, given);
+    };
+    return served_or(way, method->otherwise(), given, flags);
 }
 
 // The thread's events belong to a channel as long as this lives.
@@ -262,7 +210,7 @@ class Belonging {
     const uint8_t flags_;
 };
 
-PyObject* serve_logged(const QuickMethod* method, const Arguments& given, size_t flags) {
+PyObject* serve_logged(const ChannelMethod* method, const Arguments& given, size_t flags) {
     const ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(given.values[0]) : nullptr;
     const uint64_t number = end ? end->number : 0;
     const nb::object held = end ? nb::borrow(given.values[0]) : nb::object();
@@ -287,7 +235,7 @@ PyObject* serve_logged(const QuickMethod* method, const Arguments& given, size_t
 }
 
 PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyObject* names) {
-    const auto* const method = reinterpret_cast<QuickMethod*>(self);
+    const auto* const method = reinterpret_cast<ChannelMethod*>(self);
     const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
     if (log::wanted()) [[unlikely]] return serve_logged(method, given, flags);
     return serve(method, given, flags);
@@ -304,61 +252,8 @@ PyObject* make_method(PyTypeObject* type, PyObject* given, PyObject* named) {
     if (!PyArg_ParseTupleAndKeywords(given, named, "sO", const_cast<char**>(keywords), &name, &otherwise)) return nullptr;
     const auto* const found = std::find_if(std::begin(kChannelVerbs), std::end(kChannelVerbs), [&](const ChannelVerb& each) { return each.name == name; });
     if (found == std::end(kChannelVerbs)) return PyErr_Format(PyExc_ValueError, "no way of this name: %s", name);
-    auto* const made = reinterpret_cast<QuickMethod*>(type->tp_alloc(type, 0));
-    if (!made) return nullptr;
-    made->call = call_method;
-    made->otherwise = Py_NewRef(otherwise);
-    made->verb = found;
-    return reinterpret_cast<PyObject*>(made);
+    return reinterpret_cast<PyObject*>(ChannelMethod::make(type, call_method, *found, {otherwise}));
 }
-
-int visit_method(PyObject* self, visitproc visit, void* arg) {
-    const auto* const method = reinterpret_cast<QuickMethod*>(self);
-    Py_VISIT(method->otherwise);
-    Py_VISIT(method->attributes);
-    Py_VISIT(Py_TYPE(self));
-    return 0;
-}
-
-int clear_method(PyObject* self) {
-    auto* const method = reinterpret_cast<QuickMethod*>(self);
-    Py_CLEAR(method->otherwise);
-    Py_CLEAR(method->attributes);
-    return 0;
-}
-
-void drop_method(PyObject* self) {
-    PyObject_GC_UnTrack(self);
-    clear_method(self);
-    PyTypeObject* const type = Py_TYPE(self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-PyMemberDef method_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(QuickMethod, call), READONLY, nullptr},
-    {"__dictoffset__", T_PYSSIZET, offsetof(QuickMethod, attributes), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
-PyGetSetDef method_attributes[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
-PyType_Slot method_slots[] = {
-    {Py_tp_doc, const_cast<char*>("A method of a ChannelEnd that native code serves where it can, and `otherwise` else.")},
-    {Py_tp_new, reinterpret_cast<void*>(make_method)},
-    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-    {Py_tp_descr_get, reinterpret_cast<void*>(bind_method)},
-    {Py_tp_traverse, reinterpret_cast<void*>(visit_method)},
-    {Py_tp_clear, reinterpret_cast<void*>(clear_method)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(drop_method)},
-    {Py_tp_members, method_members},
-    {Py_tp_getset, method_attributes},
-    {0, nullptr},
-};
-PyType_Spec method_spec = {
-    "peerlane._core.QuickMethod", sizeof(QuickMethod), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, method_slots};
 
 std::vector<nb::object> lines_of(const nb::list& lines) {
     std::vector<nb::object> found;
@@ -421,5 +316,7 @@ void bind_ends(nb::module_& m) {
     nb::list verbs;
     for (const ChannelVerb& verb : kChannelVerbs) verbs.append(nb::str(verb.name.data(), verb.name.size()));
     m.attr("CHANNEL_VERBS") = nb::tuple(verbs);
-    m.attr("QuickMethod") = nb::steal(PyType_FromSpec(&method_spec));
+    m.attr("QuickMethod") =
+        ChannelMethod::type("peerlane._core.QuickMethod", "A method of a ChannelEnd that native code serves where it can, and `otherwise` else.",
+                            make_method, bind_method);
 }

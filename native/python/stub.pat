@@ -21,6 +21,22 @@ peerlane._core.QuickMethod:
         def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
         def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
+peerlane._core.GroupCall:
+    class GroupCall:
+        """A collective of a group that native code makes where it can, and `otherwise` else."""
+        def __init__(
+            self,
+            rounds: Rounds,
+            name: str,
+            otherwise: Callable[..., None],
+            go_on: Callable[[str, Any, Any], None],
+            number_of: Callable[[str, Any, str], int],
+        ) -> None: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+peerlane._core.GROUP_VERBS:
+    GROUP_VERBS: tuple[str, ...]
+
 peerlane._core.CHANNEL_VERBS:
     CHANNEL_VERBS: tuple[str, ...]
 

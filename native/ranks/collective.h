@@ -40,7 +40,7 @@ class Collective final : public Stepwise {
     static bool ends_alone(uint64_t word, uint32_t rank);
 
     // Takes the pins over.
-    Collective(std::shared_ptr<Rounds> rounds, Call call);
+    Collective(std::shared_ptr<Rounds> rounds, Call&& call);
     Collective(Collective&& other) noexcept;
     // One that is not over ends the rounds of its rank.
     ~Collective() override;
@@ -91,13 +91,12 @@ class Collective final : public Stepwise {
     Call call_;
     uint64_t word_ = 0, longest_ = 0;         // bytes of the longest part
     bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
-    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0, stride_ = 0;
+    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};
     Stage stage_ = Stage::begin;
     uint32_t taken_ = 0;                     // of how many peers
     uint64_t moved_ = 0;                     // bytes in this call of advance()
     bool waits_for_room_ = false;
-    std::vector<const char*> sources_;
 };
 
 }  // namespace peerlane

@@ -11,7 +11,7 @@ Rounds::Rounds(uint32_t rank, uint32_t size, Range slots, uint64_t long_slot, st
                std::shared_ptr<Farewell> farewell)
     : rank(rank), size(size), long_slot(long_slot), must_yield(must_yield),
       is_beside(std::any_of(peers.begin(), peers.end(), [](const Peer& each) { return each.incoming[0]->is_local(); })),
-      farewell(std::move(farewell)), slots_(slots), peers_(std::move(peers)) {}
+      farewell(std::move(farewell)), sources(size), slots_(slots), peers_(std::move(peers)) {}
 
 Rounds::~Rounds() {
     Heap::get().unpin(slots_);

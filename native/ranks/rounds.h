@@ -50,6 +50,7 @@ class Rounds {
     std::timed_mutex turn;
     std::atomic<bool> is_plain{false};   // nothing is queued
     uint64_t calls = 0;                  // how many there were, this one included
+    std::vector<const char*> sources;    // room for one of each rank
 
     Round next(bool is_long);
     char* slot(const Round& round) const { return slots_.host + round.slot; }

@@ -173,7 +173,8 @@ class Scheduler {
     void start_wait_notify(Stream& stream, Op& op);
     void start_wait_value(Stream& stream, const Op& op);
     void start_far(Stream& stream, const Op& op);
-    void start_stepwise(Lock& lock, Stream& stream, Op& op);
+    bool comes_soon(Lock& lock, Stream& stream, Stepwise& work, const Leave& leave);
+    void start_stepwise(Lock& lock, Stream& stream, Op& op, const Leave& leave);
     void post_far(Stream& stream);
     void cancel_head(Lock& lock, Stream& stream);
     // For the head, while it holds its pins; the second one for any operation.

@@ -171,9 +171,10 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
             return !alone;   // anybody may write it
         case Park::notify: {   // anybody may record it, once
             const Notify& notify = *stream.queue.front().notify;
-            if (stream.queue.front().kind == OpKind::stepwise) return true;   // other ranks take part, or say farewell
             if (notify.promised.load(std::memory_order_relaxed)) return true;
             if (notify.shared() && notify.shared()->others_live(notify.index())) return true;
+            // Other ranks of this process take part in a collective, or say farewell.
+            if (stream.queue.front().kind == OpKind::stepwise && notify.is_local() && !notify.abandoned.load(std::memory_order_relaxed)) return true;
             if (notify.is_recorded()) return true;   // who ended may have recorded it before, and nobody has looked yet
             return !alone && !(notify.is_local() && any_recorder(notify.line, [](Stream&) { return true; }));
         }

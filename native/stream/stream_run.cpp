@@ -1,6 +1,7 @@
 // What runs: slices of a stream, small operations in a row, and what the others begin with.  Runs in threads that
 // cannot tell anybody of an exception: none is thrown.
 #include <cstring>
+#include <sched.h>
 #include <unistd.h>
 
 #include "copy/kernels.h"
@@ -15,6 +16,7 @@ namespace peerlane {
 namespace {
 
 constexpr uint64_t kSmall = uint64_t{64} << 10;
+constexpr uint64_t kWakeNs = 50'000;   // what it takes to wake a thread of another process, twice
 constexpr uint64_t kMostInARow = 64, kMostBytesInARow = kChunk;
 
 bool is_small(const Op& op) {
@@ -149,7 +151,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             start_far(stream, op);
             break;
         case OpKind::stepwise:
-            start_stepwise(lock, stream, op);
+            start_stepwise(lock, stream, op, leave);
             if (stream.cause && stream.cause_until >= stream.head()) return true;   // it was cancelled, or has failed
             break;
         default:
@@ -421,8 +423,23 @@ void Scheduler::far_moved(Stream& stream) {
     make_ready(stream);
 }
 
+// To be woken takes longer than a peer usually needs; but another stream may be ready.
+bool Scheduler::comes_soon(Lock& lock, Stream& stream, Stepwise& work, const Leave& leave) {
+    stream.active = 1;
+    lock.unlock();
+    bool has_come = false;
+    for (const uint64_t until = now_ns() + kWakeNs; !has_come && now_ns() < until;) {
+        if (leave.others && leave.others->load(std::memory_order_relaxed) != 0) break;
+        sched_yield();
+        has_come = work.has_come();
+    }
+    lock.lock();
+    stream.active = 0;
+    return has_come;
+}
+
 // It moves bytes, and others must not wait for this lock meanwhile.
-void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op) {
+void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op, const Leave& leave) {
     auto& work = static_cast<Stepwise&>(*op.extra);
     while (!stream.cause) {
         stream.active = 1;
@@ -434,6 +451,7 @@ void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op) {
         if (step == Stepwise::Step::over) return;
         if (step == Stepwise::Step::failed) return fail(stream, op, why);
         if (step == Stepwise::Step::goes_on || work.has_come()) continue;
+        if (!leave.single && schedule() == Schedule::eager && comes_soon(lock, stream, work, leave)) continue;
         op.notify = work.awaited;
         op.notify->look_past();
         if (work.has_come() || op.notify->announce()) continue;

@@ -843,7 +843,7 @@ class Rounds:
         `theirs`: the slots of the other ranks, from the one behind this one on, with the lines from them and to them.
         """
 
-    def run(self, kind: int, dst: Any, src: Any, root: Any, number: int) -> int:
+    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int) -> int:
         """
         Make a collective in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, this thread has the turn, and queue_begun() goes on with it.
         """
@@ -877,6 +877,20 @@ class Rounds:
     @property
     def calls(self) -> int:
         """How many calls there were."""
+
+GROUP_VERBS: tuple[str, ...]
+
+class GroupCall:
+    """A collective of a group that native code makes where it can, and `otherwise` else."""
+    def __init__(
+        self,
+        rounds: Rounds,
+        name: str,
+        otherwise: Callable[..., None],
+        go_on: Callable[[str, Any, Any], None],
+        number_of: Callable[[str, Any, str], int],
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
 class ChannelEnd:
     """What the quick methods of a channel need of it."""

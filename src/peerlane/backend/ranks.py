@@ -6,8 +6,8 @@ objects are opaque: they go back to the back-end that made them, and to no other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 # Objects of packages above this one: a Buffer, a Notify, a Stream, a Device, a Handle; the result of `open_handle`.
 Memory: TypeAlias = Any
@@ -443,6 +443,24 @@ class Ranks(Protocol):
 
     def bytes_of_rounds(self, long_slot: int, /) -> int:
         """Return the bytes of a rank's slots."""
+        ...
+
+    GROUP_CALLS: ClassVar[Sequence[str]]  #: names of the methods of a group that :meth:`group_call` knows
+
+    def group_call(
+        self,
+        rounds: Rounds,
+        name: str,
+        method: Callable[..., None],
+        go_on: Callable[[str, Memory | None, Memory | None], None],
+        number_of: Callable[[str, Any, str], int],
+        /,
+    ) -> Callable[..., None]:
+        """Return what makes the calls of a group's method by :meth:`Rounds.run`, and leaves others to the method.
+
+        ``go_on(call, dst, src)`` goes on with a call that :meth:`Rounds.run` has begun.
+        ``number_of(call, dtype, op)`` returns a reduction's number.
+        """
         ...
 
     def rounds(

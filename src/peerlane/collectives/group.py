@@ -36,15 +36,11 @@ from peerlane.support.timeouts import checked_timeout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from peerlane.backend.ranks import Rounds
     from peerlane.ranks.channel import Channel
     from peerlane.rendezvous import Rendezvous
     from peerlane.rendezvous.meet import Exchange
     from peerlane.streams.stream import Stream
-
-# As plain ints, which native code takes quicker.
-_BARRIER, _BROADCAST, _ALL_GATHER, _ALL_REDUCE, _REDUCE, _REDUCE_SCATTER, _ALL_TO_ALL, _SCATTER = map(
-    int, Kind
-)
 
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
@@ -180,7 +176,7 @@ class Group(Session):
             undo.pop_all()
         self._choice = ONE_MACHINE if all(each.is_here for each in self.members) else SEVERAL_MACHINES
         nbytes = self._choice.workspace if workspace is None else workspace
-        self._turns = Turns(self, self._invitations, nbytes, wait_timeout)
+        self._turns = Turns(self, self._invitations, nbytes, wait_timeout, self._serve)
         _open.add(self)
         detect.watch(self)
         # At exit, groups must close before the rendezvous, which was made just now.
@@ -298,8 +294,6 @@ class Group(Session):
             The group or the stream is closed, or a collective has failed before.
         """
         call = "Group.barrier"
-        if stream is None and self._ends_now(call, _BARRIER, None, None):
-            return
         self._check(call, stream)
         if self.size > 1:
             self._turns.run(call, stream, self._choice.barrier, said=in_words(Kind.BARRIER, 0))
@@ -323,11 +317,6 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.broadcast"
-        if stream is None:
-            is_root = root == self.rank
-            into, own = (None, buffer) if is_root else (buffer, None)
-            if self._ends_now(call, _BROADCAST, into, own, root):
-                return
         self._check(call, stream)
         root = checked_rank(call, root, self.size)
         whole = as_buffer(buffer) if self.rank == root else as_target(buffer)
@@ -354,8 +343,6 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.all_gather"
-        if stream is None and self._ends_now(call, _ALL_GATHER, dst, src):
-            return
         self._check(call, stream)
         whole = as_target(dst)
         part = self._part(call, "dst", whole)
@@ -438,10 +425,6 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.scatter"
-        if stream is None and self._ends_now(
-            call, Kind.SCATTER, dst, src if root == self.rank else None, root
-        ):
-            return
         self._check(call, stream)
         root, part = checked_rank(call, root, self.size), as_target(dst)
         whole = as_buffer(src) if self.rank == root else None
@@ -474,8 +457,6 @@ class Group(Session):
             As :meth:`barrier`.
         """
         call = "Group.all_to_all"
-        if stream is None and self._ends_now(call, _ALL_TO_ALL, dst, src):
-            return
         self._check(call, stream)
         into, whole = as_target(dst), as_buffer(src)
         self._part(call, "src", whole)
@@ -605,10 +586,6 @@ class Group(Session):
         the same bits, in floating point too.
         """
         call = "Group.all_reduce"
-        if stream is None and algorithm is None:
-            number = number_of(call, dtype, op)
-            if self._ends_now(call, _ALL_REDUCE, dst, dst if src is None else src, 0, number):
-                return
         self._check(call, stream)
         if algorithm is not None and algorithm not in ALL_REDUCE:
             raise InvalidValue(
@@ -653,10 +630,6 @@ class Group(Session):
             As :meth:`all_reduce`.
         """
         call = "Group.reduce_scatter"
-        if stream is None and self._ends_now(
-            call, Kind.REDUCE_SCATTER, dst, src, 0, number_of(call, dtype, op)
-        ):
-            return
         self._check(call, stream)
         part, whole = as_target(dst), as_buffer(src)
         own = self._part(call, "src", whole)
@@ -756,10 +729,6 @@ class Group(Session):
             As :meth:`all_reduce`.
         """
         call = "Group.reduce"
-        if stream is None:
-            own, result = dst if src is None else src, dst if root == self.rank else None
-            if self._ends_now(call, _REDUCE, result, own, root, number_of(call, dtype, op)):
-                return
         self._check(call, stream)
         root = checked_rank(call, root, self.size)
         own = as_buffer(dst if src is None else src)
@@ -778,12 +747,14 @@ class Group(Session):
         elif result is not None and own.address != result.address:
             copy(result, own, stream=stream)
 
-    def _ends_now(self, call: str, kind: int, dst: Any, src: Any, root: int = 0, number: int = -1) -> bool:
-        """Make a call without a stream as one native call, if nothing is unusual; False: nothing has happened."""
-        how = self._turns.run_now(kind, dst, src, root, number)
-        if how == 2:
-            self._turns.go_on(call, dst, src)
-        return how != 0
+    def _serve(self, rounds: Rounds | None) -> None:
+        """Let native code make calls where nothing is unusual, or, without rounds, the methods all of them."""
+        ranks, own = self.device.backend.ranks, self.__dict__
+        for name in ranks.GROUP_CALLS:
+            own.pop(name, None)
+            method = getattr(self, name)
+            if rounds is not None and method.__func__ is getattr(Group, name):  # not a subclass's
+                own[name] = ranks.group_call(rounds, name, method, self._turns.go_on, number_of)
 
     def _exchange(
         self,

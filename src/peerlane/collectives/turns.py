@@ -37,10 +37,6 @@ Lane: TypeAlias = "tuple[str, int]"
 _TURN_SECONDS = 0.1  # between two looks whether a signal has come, while another thread has the turn
 
 
-def _not_begun(*_: Any) -> int:
-    return 0
-
-
 class Turns:
     """The workspace of a group, which the first collective makes, and the last operations that are queued on it.
 
@@ -56,18 +52,17 @@ class Turns:
         Bytes of the workspace.
     timeout : float or None
         Seconds that a collective waits for a peer at a time.
-
-    Attributes
-    ----------
-    run_now : callable
-        :meth:`peerlane.backend.ranks.Rounds.run`, which ends small collectives without a Python frame, once there is
-        one.
+    serve : callable
+        Called with the rounds when there are some, which may make calls from then on, and with None at their end.
     """
 
-    run_now: Callable[..., int]
-
     def __init__(
-        self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
+        self,
+        session: Session,
+        invitations: Invitations,
+        nbytes: int,
+        timeout: float | None,
+        serve: Callable[[Rounds | None], None],
     ) -> None:
         self._session, self._invitations = session, invitations
         self._nbytes, self._timeout = nbytes, timeout
@@ -81,7 +76,7 @@ class Turns:
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
-        self.run_now = _not_begun
+        self._serve, self._serves = serve, False
         with _here_lock:
             _here.add(self)
 
@@ -189,7 +184,9 @@ class Turns:
             with self._lock:
                 self._fail(call, error)
             raise
-        self.run_now = rounds.run
+        if not self._serves:
+            self._serves = True
+            self._serve(rounds)
         return rounds
 
     @contextlib.contextmanager
@@ -202,13 +199,13 @@ class Turns:
             rounds.release()
 
     def _set_plain(self, is_plain: bool) -> None:
-        """Say whether `run_now` need not wait for anything queued; under the lock."""
+        """Say whether the rounds need not wait for anything queued; under the lock."""
         work = self._work
-        if work is not None and work.has_rounds and self.run_now is not _not_begun:
+        if work is not None and self._serves:
             work.rounds.is_plain = is_plain
 
     def go_on(self, call: str, dst: Buffer | None, src: Buffer | None) -> None:
-        """End a call that `run_now` has begun, on a stream, where it may wait for long."""
+        """End a call that the rounds have begun, on a stream, where it may wait for long."""
         work = self._work
         assert work is not None
         rounds = work.rounds
@@ -350,7 +347,9 @@ class Turns:
 
     def _end(self) -> None:
         self._set_plain(False)
-        self.run_now = _not_begun
+        if self._serves:
+            self._serves = False
+            self._serve(None)
         work, self._work = self._work, None
         self._lasts.clear()
         for own in self._own.values():

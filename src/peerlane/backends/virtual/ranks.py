@@ -113,6 +113,11 @@ class VirtualRanks:
     bytes_of_rounds = staticmethod(_core.bytes_of_rounds)
     farewell = staticmethod(_core.Farewell)
 
+    GROUP_CALLS = _core.GROUP_VERBS
+
+    def group_call(self, rounds: Any, name: str, method: Any, go_on: Any, number_of: Any) -> Any:
+        return functools.update_wrapper(_core.GroupCall(rounds, name, method, go_on, number_of), method)
+
     def rounds(
         self,
         rank: int,

@@ -1,0 +1,199 @@
+// A group's collectives as programs call them most: without a stream, with buffers, served without a Python frame.
+#include <array>
+#include <string_view>
+
+#include "python/bind_collectives.h"
+#include "python/quick_method.h"
+
+namespace nb = nanobind;
+using namespace peerlane;
+
+namespace {
+
+using Kind = Collective::Kind;
+
+enum Place : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kPlaces };
+
+struct GroupVerb {
+    std::string_view name;
+    Kind kind;
+    bool has_root, reduces;
+    uint8_t needed, positional;   // of dst, src and root
+};
+constexpr GroupVerb kGroupVerbs[] = {
+    {"barrier", Kind::barrier, false, false, 0, 0},     {"broadcast", Kind::broadcast, true, false, 1, 2},
+    {"all_gather", Kind::all_gather, false, false, 1, 2}, {"all_to_all", Kind::all_to_all, false, false, 2, 2},
+    {"scatter", Kind::scatter, true, false, 1, 3},      {"all_reduce", Kind::all_reduce, false, true, 1, 2},
+    {"reduce", Kind::reduce, true, true, 1, 3},         {"reduce_scatter", Kind::reduce_scatter, false, true, 2, 2},
+};
+
+enum HeldObject : size_t { kOtherwise, kRounds, kGoOn, kNumberOf, kCallName, kHeld };
+using GroupMethod = QuickMethod<GroupVerb, kHeld>;
+
+struct Words {
+    nb::handle buffer, dst, src, root, dtype, op, stream, algorithm, sum;
+};
+const Words& words() {
+    static const Words all{PyUnicode_InternFromString("buffer"), PyUnicode_InternFromString("dst"),    PyUnicode_InternFromString("src"),
+                           PyUnicode_InternFromString("root"),   PyUnicode_InternFromString("dtype"),  PyUnicode_InternFromString("op"),
+                           PyUnicode_InternFromString("stream"), PyUnicode_InternFromString("algorithm"), PyUnicode_InternFromString("sum")};
+    return all;
+}
+
+using Values = std::array<PyObject*, kPlaces>;   // null: not given
+
+// False: the Python function says what is wrong, or serves what is not frequent.
+bool sort_out(const GroupVerb& verb, const Arguments& given, Values& values) {
+    if (given.positional > verb.positional) return false;
+    for (size_t i = 0; i < given.positional; ++i) values[verb.kind == Kind::broadcast && i == 1 ? size_t{kRoot} : i] = given.values[i];
+    const nb::handle first = verb.kind == Kind::broadcast ? words().buffer : words().dst;
+    for (size_t i = 0; i < given.named(); ++i) {
+        const nb::handle name = given.name(i);
+        PyObject* const value = given.value(i).ptr();
+        size_t place = kPlaces;
+        if (name.is(words().stream) || (name.is(words().algorithm) && verb.kind == Kind::all_reduce)) {
+            if (value != Py_None) return false;
+            continue;
+        }
+        if (name.is(first) && verb.positional != 0) place = kDst;
+        if (name.is(words().src) && verb.kind != Kind::broadcast && verb.positional != 0) place = kSrc;
+        if (name.is(words().root) && verb.has_root) place = kRoot;
+        if (name.is(words().dtype) && verb.reduces) place = kDtype;
+        if (name.is(words().op) && verb.reduces) place = kOp;
+        if (place == kPlaces || values[place]) return false;
+        values[place] = value;
+    }
+    return (verb.needed < 1 || values[kDst]) && (verb.needed < 2 || values[kSrc]) && (!verb.reduces || values[kDtype]);
+}
+
+// The number of a reduction, or nothing.  Pairs of objects that cannot change are known from one call to the next.
+std::optional<int> reduction_of(const GroupMethod& method, PyObject* dtype, PyObject* op) {
+    struct Known {
+        PyObject *dtype, *op;   // held
+        int number;
+    };
+    static std::array<Known, 8> known{};   // under the GIL
+    static size_t next = 0;
+    for (const Known& each : known)
+        if (each.dtype == dtype && each.op == op) return each.number;
+    PyObject* const arguments[] = {method.held[kCallName], dtype, op};
+    const nb::object found = nb::steal(PyObject_Vectorcall(method.held[kNumberOf], arguments, 3, nullptr));
+    if (!found) {
+        PyErr_Clear();
+        return std::nullopt;
+    }
+    const int number = nb::cast<int>(found);
+    const bool is_fixed = PyUnicode_CheckExact(dtype) || (PyType_Check(dtype) && !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(dtype), Py_TPFLAGS_HEAPTYPE));
+    if (!is_fixed || !PyUnicode_CheckExact(op)) return number;
+    const Known last = std::exchange(known[next++ % known.size()], {Py_NewRef(dtype), Py_NewRef(op), number});
+    Py_XDECREF(last.dtype);
+    Py_XDECREF(last.op);
+    return number;
+}
+
+// A buffer, or an array of NumPy for the time of a call.
+class Given {
+  public:
+    Given() = default;
+    ~Given() {
+        if (is_viewed_) PyBuffer_Release(&view_);
+    }
+    Given(const Given&) = delete;
+
+    // False: it is something else.
+    bool take(nb::handle object) {
+        memory_ = as<Memory>(object);
+        if (memory_) return true;
+        if (!is_array(object) || PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+            PyErr_Clear();
+            return false;
+        }
+        is_viewed_ = true;
+        const std::string_view format = view_.format ? view_.format : "B";
+        if (format.size() != 1 || kPlain.find(format) == std::string_view::npos) return false;   // objects, or who knows what
+        memory_ = &array_.emplace(reinterpret_cast<uint64_t>(view_.buf), static_cast<uint64_t>(view_.len), view_.readonly != 0, true);
+        return true;
+    }
+    const Memory* memory() const { return memory_; }   // null: none was given
+
+  private:
+    static constexpr std::string_view kPlain = "?bBhHiIlLqQefd";
+
+    // Known once somebody has imported NumPy.
+    static bool is_array(nb::handle object) {
+        static PyTypeObject* type = nullptr;   // held
+        if (!type) {
+            const nb::handle numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+            if (!numpy) return false;
+            const nb::object found = nb::getattr(numpy, "ndarray", nb::none());
+            if (!PyType_Check(found.ptr())) return false;   // another thread is importing it
+            type = reinterpret_cast<PyTypeObject*>(found.inc_ref().ptr());
+        }
+        return PyType_IsSubtype(Py_TYPE(object.ptr()), type) != 0;
+    }
+
+    const Memory* memory_ = nullptr;
+    std::optional<Memory> array_;
+    Py_buffer view_{};
+    bool is_viewed_ = false;
+};
+
+bool serve(const GroupMethod& method, const Arguments& given) {
+    const GroupVerb& verb = *method.verb;
+    RoundsHandle& rounds = *nb::inst_ptr<RoundsHandle>(method.held[kRounds]);
+    Values values{};
+    if (!sort_out(verb, given, values)) return false;
+    const auto root = values[kRoot] ? number(values[kRoot]) : 0;
+    if (!root || *root >= rounds.rounds->size) return false;
+    int reduction = -1;
+    if (verb.reduces) {
+        const auto found = reduction_of(method, values[kDtype], values[kOp] ? values[kOp] : words().sum.ptr());
+        if (!found) return false;
+        reduction = *found;
+    }
+    nb::handle dst = values[kDst] ? values[kDst] : Py_None, src = values[kSrc] ? values[kSrc] : Py_None;
+    const bool is_root = *root == rounds.rounds->rank;
+    if (verb.kind == Kind::broadcast && is_root) std::swap(dst, src);
+    if (verb.kind == Kind::scatter && !is_root) src = Py_None;
+    if ((verb.kind == Kind::all_reduce || verb.kind == Kind::reduce) && src.is_none()) src = dst;
+    if (verb.kind == Kind::reduce && !is_root) dst = Py_None;
+    Given into, from;
+    if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
+    const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction);
+    if (how != 2) return how != 0;
+    PyObject* const arguments[] = {method.held[kCallName], dst.ptr(), src.ptr()};
+    if (!nb::steal(PyObject_Vectorcall(method.held[kGoOn], arguments, 3, nullptr))) throw nb::python_error();
+    return true;
+}
+
+PyObject* make_call(PyObject* self, PyObject* const* values, size_t flags, PyObject* named) {
+    const auto* const method = reinterpret_cast<GroupMethod*>(self);
+    const nb::object held = nb::borrow(self);   // the group may drop it meanwhile
+    const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), named};
+    return served_or([&] { return serve(*method, given); }, method->otherwise(), given, flags);
+}
+
+PyObject* make_group_call(PyTypeObject* type, PyObject* given, PyObject* named) {
+    const char* name = nullptr;
+    PyObject *rounds = nullptr, *otherwise = nullptr, *go_on = nullptr, *number_of = nullptr;
+    static const char* keywords[] = {"rounds", "name", "otherwise", "go_on", "number_of", nullptr};
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OsOOO", const_cast<char**>(keywords), &rounds, &name, &otherwise, &go_on, &number_of)) return nullptr;
+    if (!as<RoundsHandle>(rounds)) return PyErr_Format(PyExc_TypeError, "rounds must be Rounds");
+    for (const GroupVerb& verb : kGroupVerbs) {
+        if (verb.name != name) continue;
+        const nb::object call_name = nb::steal(PyUnicode_FromFormat("Group.%s", name));
+        if (!call_name) return nullptr;
+        return reinterpret_cast<PyObject*>(GroupMethod::make(type, make_call, verb, {otherwise, rounds, go_on, number_of, call_name.ptr()}));
+    }
+    return PyErr_Format(PyExc_ValueError, "no collective of this name: %s", name);
+}
+
+}  // namespace
+
+void bind_group_calls(nb::module_& m) {
+    nb::list verbs;
+    for (const GroupVerb& verb : kGroupVerbs) verbs.append(nb::str(verb.name.data(), verb.name.size()));
+    m.attr("GROUP_VERBS") = nb::tuple(verbs);
+    m.attr("GroupCall") = GroupMethod::type(
+        "peerlane._core.GroupCall", "A collective of a group that native code makes where it can, and `otherwise` else.", make_group_call, nullptr);
+}

@@ -1,0 +1,180 @@
+"""Collectives that native code serves: they take and refuse the same arguments as the methods in Python."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.threads_as_ranks import run_ranks
+
+pytestmark = pytest.mark.timeout(60)
+
+NAMES = (
+    *("barrier", "broadcast", "all_gather", "all_to_all"),
+    *("scatter", "all_reduce", "reduce", "reduce_scatter"),
+)
+
+
+def served(group: pl.Group) -> pl.Group:
+    """Return the group after its first collective, from which on native code serves it."""
+    assert type(group.barrier).__name__ == "method"
+    group.barrier()
+    assert {type(getattr(group, name)).__name__ for name in NAMES} == {"GroupCall"}
+    return group
+
+
+def test_arguments_by_place_and_by_name_give_the_same_bytes() -> None:
+    def work(group: pl.Group) -> None:
+        served(group)
+        rank, size = group.rank, group.size
+        whole = np.arange(size * 3, dtype=np.int32)
+        mine = whole[rank * 3 : rank * 3 + 3].copy()
+        got = np.zeros(size * 3, np.int32)
+        group.all_gather(got, mine)
+        assert np.array_equal(got, whole)
+        in_place = np.zeros(size * 3, np.int32)
+        in_place[rank * 3 : rank * 3 + 3] = mine
+        group.all_gather(dst=in_place, stream=None)
+        assert np.array_equal(in_place, whole)
+
+        word = np.full(1, rank, np.int64)
+        group.broadcast(word, 1)
+        assert word[0] == 1
+        word[0] = rank
+        group.broadcast(root=np.int64(0), buffer=word)
+        assert word[0] == 0
+
+        sums = np.full(5, rank + 1, np.float64)
+        group.all_reduce(sums, dtype=np.float64, op="sum", algorithm=None)
+        assert np.array_equal(sums, np.full(5, size * (size + 1) / 2))
+        into = np.zeros(5, np.float32)
+        group.all_reduce(into, np.full(5, rank, np.float32), dtype="float32", op="max")
+        assert np.array_equal(into, np.full(5, size - 1))
+        into[:] = 0
+        group.reduce(into, np.full(5, 2, np.float32), 1, dtype=np.dtype("float32"), op="prod")
+        assert np.array_equal(into, np.full(5, 2**size if rank == 1 else 0))
+        part = np.zeros(2, np.int16)
+        group.reduce_scatter(part, np.arange(size * 2, dtype=np.int16), dtype="int16")
+        assert np.array_equal(part, size * np.arange(rank * 2, rank * 2 + 2))
+        out = np.zeros(size, np.uint8)
+        group.all_to_all(out, src=np.arange(size, dtype=np.uint8) + 10 * rank)
+        assert np.array_equal(out, [10 * each + rank for each in range(size)])
+        share = np.zeros(1, np.uint8)
+        group.scatter(share, np.arange(size, dtype=np.uint8) if rank == 2 else None, root=2)
+        assert share[0] == rank
+
+    run_ranks(3, work)
+
+
+WRONG: dict[str, tuple[type[Exception], Callable[[pl.Group], Any]]] = {
+    "a name that is not a parameter": (TypeError, lambda g: g.barrier(streams=None)),  # type: ignore[call-arg]
+    "too many": (TypeError, lambda g: g.barrier(None)),  # type: ignore[misc]
+    "one twice": (TypeError, lambda g: g.broadcast(np.zeros(1), buffer=np.zeros(1))),  # type: ignore[misc]
+    "none at all": (TypeError, lambda g: g.all_gather()),  # type: ignore[call-arg]
+    "no type": (TypeError, lambda g: g.all_reduce(np.zeros(2))),  # type: ignore[call-arg]
+    "no such type": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(2), dtype="float8")),
+    "no such operation": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(2), dtype="float64", op="xor")),
+    "no such root": (pl.InvalidValue, lambda g: g.broadcast(np.zeros(2), 7)),
+    "a root below zero": (pl.InvalidValue, lambda g: g.broadcast(np.zeros(2), -1)),
+    "no whole element": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(3, np.uint8), dtype="int16")),
+    "an array of objects": (TypeError, lambda g: g.all_reduce(np.array([None]), dtype="int64")),
+    "a read-only array": (pl.AccessDenied, lambda g: g.all_reduce(_read_only(), dtype="int64")),
+    "every other element": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(4)[::2], dtype="float64")),
+    "parts that are not equal": (pl.InvalidValue, lambda g: g.all_gather(np.zeros(3, np.uint8))),
+    "sizes that differ": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(2), np.zeros(3), dtype="float64")),
+    "not a stream": (TypeError, lambda g: g.barrier(stream=1)),  # type: ignore[arg-type]
+}
+
+
+def _without_addresses(error: BaseException) -> str:
+    return re.sub("[0-9a-f]{8,}", "...", str(error))
+
+
+def _read_only() -> np.ndarray[Any, Any]:
+    made = np.zeros(2, np.int64)
+    made.flags.writeable = False
+    return made
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_arguments_are_refused_as_before_the_first_collective(what: str) -> None:
+    kind, call = WRONG[what]
+
+    def work(group: pl.Group) -> None:
+        with pytest.raises(kind) as first:
+            call(group)
+        served(group)
+        with pytest.raises(kind) as then:
+            call(group)
+        assert _without_addresses(then.value) == _without_addresses(first.value)
+        group.barrier()  # nothing was begun
+
+    run_ranks(2, work)
+
+
+def test_numpy_arrays_that_are_no_plain_numbers_go_by_the_methods_in_python() -> None:
+    def work(group: pl.Group) -> None:
+        served(group)
+        when = np.full(3, group.rank, "datetime64[s]")
+        group.broadcast(when, 1)
+        assert np.array_equal(when, np.full(3, 1, "datetime64[s]"))
+        record = np.zeros(2, [("a", np.int32), ("b", np.float64)])
+        record["b"] = group.rank
+        group.broadcast(record, 1)
+        assert np.array_equal(record["b"], [1, 1])
+        text = bytearray(b"ab" if group.rank == 0 else b"--")
+        group.broadcast(text)
+        assert text == b"ab"
+
+    run_ranks(2, work)
+
+
+def test_a_method_of_a_subclass_stays_in_charge() -> None:
+    class Counting(pl.Group):
+        calls = 0
+
+        def all_reduce(self, *args: Any, **options: Any) -> None:
+            self.calls += 1
+            super().all_reduce(*args, **options)
+
+    def work(group: pl.Group) -> None:
+        group.__class__ = Counting
+        assert isinstance(group, Counting)
+        group.barrier()
+        assert type(group.barrier).__name__ == "GroupCall"
+        word = np.ones(1)
+        group.all_reduce(word, dtype="float64")
+        assert (group.calls, word[0]) == (1, 2)
+
+    run_ranks(2, work)
+
+
+def test_names_and_signatures_are_those_of_the_methods() -> None:
+    def work(group: pl.Group) -> None:
+        before = {name: inspect.signature(getattr(group, name)) for name in NAMES}
+        served(group)
+        for name in NAMES:
+            call = getattr(group, name)
+            assert (call.__name__, call.__doc__) == (name, getattr(pl.Group, name).__doc__)
+            assert inspect.signature(call) == before[name]
+
+    run_ranks(2, work)
+
+
+def test_after_the_group_is_closed_the_methods_say_so() -> None:
+    def work(group: pl.Group) -> None:
+        kept = served(group).barrier
+        group.barrier()
+        group.close()
+        assert type(group.barrier).__name__ == "method"
+        for call in (kept, group.barrier):
+            with pytest.raises(pl.Closed):
+                call()
+
+    run_ranks(2, work, ends_together=False)
