@@ -53,6 +53,8 @@ struct Block {
     bool read_only = false;
     bool peer = false;        // allocated for peer access
     char* at = nullptr;       // where it lies, if that is not where its allocation's address says
+    std::atomic<bool> is_read_elsewhere{false};   // processes that do not hold it may have it mapped, for reading
+    std::atomic<bool> is_given_as_file{false};    // somebody has a descriptor, and expects the bytes there
     // How many hold it, and in the upper half how many of them do so for other processes only.
     std::atomic<uint64_t> holders{1};
     std::unique_ptr<Account> account;
@@ -73,7 +75,7 @@ void drop(Block* block);   // the last one closes the descriptor
 void hold_for_others(Block* block);
 void drop_for_others(Block* block);
 // A new descriptor of its file, the caller's to close.  Throws Refusal.
-int file_of(const Block& block, bool read_only);
+int file_of(Block& block, bool read_only);
 extern std::atomic<void (*)(uint64_t block_id)> abandoned;
 
 // Around fork: the child closes every block's descriptor, as it must not keep its parent's memory alive.

@@ -55,6 +55,12 @@ struct Spot {
     uint64_t left = UINT64_MAX;   // contiguous bytes from there on; 0: there is no memory
 };
 
+// The same with the block itself, whose file others may read.
+struct FileSpot {
+    Block* block = nullptr;          // null: it is not memory of a device
+    uint64_t offset = 0, left = 0;
+};
+
 // Reserved addresses, into which blocks are mapped side by side.
 struct Reservation {
     const uint64_t id, offset;
@@ -170,6 +176,7 @@ class Heap {
     }
 
     Spot spot_of(const char* host) const;   // of memory that is pinned
+    FileSpot file_spot_of(const char* host) const;   // the same
     void log_extent(log::Kind kind, const Extent* extent) const noexcept;   // its beginning or its end, for the event log
     Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
     void unpin(const Range& range) {

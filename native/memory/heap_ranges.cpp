@@ -113,6 +113,14 @@ Spot Heap::spot_of(const char* host) const {
     return {extent->block->id, before + within, extent->size - within};
 }
 
+FileSpot Heap::file_spot_of(const char* host) const {
+    const Spot spot = spot_of(host);
+    if (spot.block == 0) return {};
+    uint64_t within;
+    const Extent* const extent = extent_of_host(reinterpret_cast<uint64_t>(host) - space_.shadow_base(), within);
+    return {extent->block, spot.offset, spot.left};
+}
+
 void Heap::log_extent(log::Kind kind, const Extent* extent) const noexcept {
     if (extent->mapping) return;   // what is mapped there has its own life
     const Spot spot = spot_of(host_of(extent, 0));

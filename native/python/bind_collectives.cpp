@@ -162,11 +162,12 @@ void bind_collectives(nb::module_& m) {
     nb::class_<RoundsHandle>(m, "Rounds", "A rank's part in the collectives of the ranks of one machine.")
         .def(
             "__init__",
-            [](RoundsHandle* self, uint32_t rank, uint32_t size, const Memory& slots, const std::vector<nb::object>& theirs,
+            [](RoundsHandle* self, uint32_t rank, uint32_t size, const Memory& slots, const std::vector<nb::object>& theirs, const std::vector<pid_t>& pids,
                const std::vector<std::vector<nb::object>>& incoming, const std::vector<std::vector<nb::object>>& outgoing, const FarewellHandle& farewell,
                uint32_t processors) {
-                std::vector<Rounds::Peer> peers(theirs.size());
-                if (size < 2 || rank >= size || peers.size() != size - 1 || incoming.size() != peers.size() || outgoing.size() != peers.size())
+                std::vector<Rounds::Peer> peers;
+                for (const pid_t pid : pids) peers.push_back({.memory = PeerMemory(pid)});
+                if (size < 2 || rank >= size || peers.size() != size - 1 || theirs.size() != peers.size() || incoming.size() != peers.size() || outgoing.size() != peers.size())
                     throw nb::value_error("not as many as there are peers");
                 const uint64_t short_bytes = Rounds::bytes(0);
                 if (slots.size() <= short_bytes) throw nb::value_error("no room for the slots");
@@ -189,8 +190,8 @@ void bind_collectives(nb::module_& m) {
                 new (self) RoundsHandle{std::make_shared<Rounds>(rank, size, own, long_slot, std::move(peers), size > processors, farewell.farewell),
                                         {}};
             },
-            "rank"_a, "size"_a, "slots"_a, "theirs"_a, "incoming"_a, "outgoing"_a, "farewell"_a, "processors"_a,
-            "`theirs`: the slots of the other ranks, from the one behind this one on, with the lines from them and to them.")
+            "rank"_a, "size"_a, "slots"_a, "theirs"_a, "pids"_a, "incoming"_a, "outgoing"_a, "farewell"_a, "processors"_a,
+            "`theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.")
         .def(
             "run",
             [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number) {
@@ -226,6 +227,13 @@ void bind_collectives(nb::module_& m) {
             "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a)
         .def_prop_ro("begun", [](const RoundsHandle& self) { return called(self.begun.value().word()); },
                      nb::sig("def begun(self) -> tuple[int, int, int, int, bool]"), "What run() has begun, in numbers.")
+        .def(
+            "let_go",
+            [](RoundsHandle& self) {
+                if (self.rounds.use_count() != 1) return;   // a call is under way; the last one to go lets go
+                for (Rounds::Peer& peer : self.rounds->peers()) peer.memory.forget();
+            },
+            "Let go of what peers' memory is mapped here; there are no more calls.")
         .def(
             "claim",
             [](const RoundsHandle& self, double seconds) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "copy/task.h"
+#include "copy/kernels.h"
 #include "memory/fault_guard.h"
 #include "stream/stream.h"
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr uint64_t kLine = 64;
 constexpr uint64_t kFoldedAtOnce = 8 << 10;               // stays in the first cache
-constexpr uint64_t kBroadcastPiece = uint64_t{256} << 10; // so short that the root and its readers work at the same time
+constexpr uint64_t kBroadcastPiece = uint64_t{512} << 10; // so short that the root and its readers work at the same time
+constexpr uint64_t kBeyondCaches = uint64_t{16} << 20;
 constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; then others may need the processor
 constexpr uint64_t kPollPeriod = 100'000'000;
 constexpr unsigned kLooks = 32;                            // between two looks at the clock
@@ -25,6 +27,9 @@ constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits 
 // Of more bytes each rank combines a share: of fewer, a second round takes longer.  All ranks must decide alike, so nothing of
 // one process alone may count here, such as its processors.
 uint64_t longest_one_shot(const Rounds& rounds) { return rounds.size == 2 ? uint64_t{16} << 10 : uint64_t{32} << 10; }
+
+// From here on another round costs less than a copy to a slot.
+uint64_t shortest_in_place(const Rounds& rounds) { return rounds.size == 2 ? uint64_t{32} << 10 : uint64_t{128} << 10; }
 
 void relax() {
 #if defined(__x86_64__)
@@ -35,6 +40,15 @@ void relax() {
 }
 
 bool is_foreign(const Range& memory) { return memory.host && !memory.extent; }
+
+// In the line of a round of a long call.
+struct Told {
+    uint64_t src_file, src_offset, dst_file, dst_offset;   // where the bytes for the peer begin, and the result
+    int32_t src_fd, dst_fd;
+    uint16_t in_place;      // the peer is to read there, not in a slot
+    uint16_t can_read;      // in the last round: this rank can read the peer's memory where it lies
+};
+static_assert(sizeof(Told) <= Rounds::kInLine);
 
 uint64_t hash_of(const std::vector<uint64_t>& sizes) {
     uint64_t hash = 0xcbf29ce484222325;
@@ -82,6 +96,7 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(st
         piece_size_ = longest_ <= in_short ? in_short : piece_size_ / rounds_->size / kLine * kLine;
     }
     if (longest_ != 0) pieces_ = (longest_ - 1) / piece_size_ + 1;
+    is_long_ = longest_ >= shortest_in_place(*rounds_);
 }
 
 Collective::Collective(Collective&& other) noexcept = default;
@@ -110,6 +125,7 @@ bool Collective::folds() const {
 }
 
 bool Collective::takes_of(uint32_t peer) const {
+    if (is_last_) return (call_.kind != Kind::broadcast && call_.kind != Kind::scatter) || call_.root == rounds_->rank;
     if (call_.kind == Kind::broadcast || call_.kind == Kind::scatter) return peer == call_.root;
     if (call_.kind == Kind::reduce && (!is_two_shot_ || is_second_shot_)) return rounds_->rank == call_.root;
     return true;
@@ -133,48 +149,73 @@ Collective::Bytes Collective::given_to(uint32_t peer) const {
     return {src + piece.first, piece.size};
 }
 
+Collective::Stretch Collective::shared_part(uint32_t of) const {
+    const Stretch share = share_of(of);
+    return {piece_of(call_.size).first + share.first, share.size};
+}
+
+Collective::Stretch Collective::taken_part(uint32_t peer) const {
+    if (is_two_shot_) return shared_part(is_second_shot_ ? peer : rounds_->rank);
+    const bool of_peer = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all;
+    return piece_of(part_size(of_peer ? peer : rounds_->rank));
+}
+
 Collective::Bytes Collective::taken_of(uint32_t peer) const {
-    char* const dst = call_.dst.host;
     if (call_.kind == Kind::barrier) return {};
-    if (call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all) {
-        const Stretch piece = piece_of(part_size(peer));
-        return {dst + part_at(peer) + piece.first, piece.size};
-    }
-    const Stretch piece = piece_of(part_size(rounds_->rank));
-    if (!is_two_shot_) return {dst + piece.first, piece.size};
-    const Stretch share = share_of(is_second_shot_ ? peer : rounds_->rank);
-    return {dst + piece.first + share.first, share.size};
+    const bool is_part = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all;
+    const Stretch part = taken_part(peer);
+    return {call_.dst.host + (is_part ? part_at(peer) : 0) + part.first, part.size};
 }
 
 uint64_t Collective::place_of(uint32_t rank) const {
     if (is_split_) return rank * piece_size_;
-    return is_two_shot_ && !is_second_shot_ ? share_of(rank).first : 0;
+    return is_two_shot_ ? share_of(rank).first : 0;
 }
 
-const char* Collective::bytes_of(uint32_t peer) {
+const char* Collective::source_of(uint32_t peer) {
     const Rounds::Peer& from = rounds_->peer(peer);
-    if (is_two_shot_) return rounds_->in_slot(from, is_second_shot_ ? round_ : first_shot_) + place_of(rounds_->rank);
-    if (taken_of(peer).size <= Rounds::kInLine) return rounds_->in_line(from, round_);
-    return rounds_->in_slot(from, round_) + place_of(rounds_->rank);
+    const Stretch part = is_two_shot_ ? shared_part(rounds_->rank) : taken_part(peer);
+    if (is_long_ && from.in_place && from.src) return from.src + part.first;
+    if (!is_two_shot_ && part.size <= Rounds::kInLine && !is_long_) return rounds_->in_line(from, round_);
+    return rounds_->in_slot(from, first_shot_) + place_of(rounds_->rank);
+}
+
+const char* Collective::result_of(uint32_t peer) {
+    const Rounds::Peer& from = rounds_->peer(peer);
+    if (is_long_ && from.in_place && from.dst) return from.dst + shared_part(peer).first;
+    return rounds_->in_slot(from, round_);
 }
 
 void Collective::begin_round() {
     const uint64_t longest = is_split_ ? piece_size_ * rounds_->size : piece_of(longest_).size;
-    round_ = rounds_->next(is_two_shot_ || longest > Rounds::kShortSlot);
+    round_ = rounds_->next(!is_last_ && (is_two_shot_ || longest > Rounds::kShortSlot));
+    if (!is_second_shot_) first_shot_ = round_;
+    if (!is_long_ || is_last_ || piece_ != 0 || is_second_shot_) return;
+    const std::vector<Rounds::Peer>& peers = rounds_->peers();
+    in_place_ = std::all_of(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.reads_here; });
+    src_ = Place::of(call_.src, call_.src_size);
+    if (call_.kind == Kind::all_reduce) dst_ = Place::of(call_.dst, call_.dst_size);
+}
+
+// Of a two-shot collective, after the first shot of all.
+void Collective::combine() {
+    const uint32_t rank = rounds_->rank;
+    const bool has_result = call_.kind == Kind::all_reduce || rank == call_.root;
+    char* const slot = rounds_->slot(round_);
+    const Bytes to = has_result ? taken_of(rank) : Bytes{};
+    if (in_place_ && dst_.file != 0) return fold(to.at, given_to(rank));
+    fold(slot, given_to(rank));
+    if (has_result) memcpy(to.at, slot, to.size);
 }
 
 void Collective::give() {
+    if (is_last_) return;
+    if (is_second_shot_) return combine();
     const uint32_t rank = rounds_->rank;
     char* const slot = rounds_->slot(round_);
-    if (is_second_shot_) {
-        is_second_shot_ = false;   // what has come is the first shot's
-        const Bytes to = taken_of(rank);
-        fold(slot, given_to(rank));
-        is_second_shot_ = true;
-        if (call_.kind == Kind::all_reduce || rank == call_.root) memcpy(to.at, slot, to.size);
-        return;
-    }
-    if (!is_split_ && !is_two_shot_) {
+    if (in_place_ && src_.file != 0) {
+        // Others read it there.
+    } else if (!is_split_ && !is_two_shot_) {
         const Bytes given = given_to(rounds_->peers().front().rank);
         if (given.size != 0) memcpy(slot, given.at, given.size);
         moved_ += given.size;
@@ -194,16 +235,47 @@ void Collective::give() {
 
 void Collective::tell() {
     const char* const slot = rounds_->slot(round_);
-    for (const Rounds::Peer& peer : rounds_->peers()) {
-        const uint64_t size = is_two_shot_ ? 0 : given_to(peer.rank).size;
-        rounds_->tell(peer, round_, word_, slot + place_of(peer.rank), size <= Rounds::kInLine ? size : 0);
+    for (Rounds::Peer& peer : rounds_->peers()) {
+        if (!is_long_) {
+            const uint64_t size = is_two_shot_ ? 0 : given_to(peer.rank).size;
+            rounds_->tell(peer, round_, word_, slot + place_of(peer.rank), size <= Rounds::kInLine ? size : 0);
+            continue;
+        }
+        Told told{.src_file = src_.file, .src_offset = src_.offset + (is_split_ ? part_at(peer.rank) : 0),
+                  .dst_file = dst_.file, .dst_offset = dst_.offset, .src_fd = src_.fd, .dst_fd = dst_.fd, .in_place = in_place_};
+        if (is_last_) told = {.can_read = peer.src != nullptr};
+        rounds_->tell(peer, round_, word_, reinterpret_cast<const char*>(&told), sizeof told);
     }
+}
+
+bool Collective::note(Rounds::Peer& peer) {
+    const bool is_first = piece_ == 0 && !is_second_shot_;
+    if (!is_long_ || (!is_first && !is_last_)) return true;
+    Told told;
+    memcpy(&told, rounds_->in_line(peer, round_), sizeof told);
+    if (is_last_) {
+        peer.reads_here |= told.can_read != 0;
+        return true;
+    }
+    const uint64_t of_peer = part_size(peer.rank), mine = part_size(rounds_->rank);
+    peer.in_place = told.in_place != 0;
+    peer.src = peer.memory.at({told.src_file, told.src_offset, told.src_fd}, is_split_ ? mine : of_peer);
+    peer.dst = peer.memory.at({told.dst_file, told.dst_offset, told.dst_fd}, mine);
+    return !peer.in_place || ((told.src_file == 0 || peer.src) && (told.dst_file == 0 || peer.dst));
 }
 
 void Collective::take(uint32_t peer) {
     const Bytes taken = taken_of(peer);
-    if (taken.size != 0) memcpy(taken.at, bytes_of(peer), taken.size);
+    if (taken.size == 0) return;
+    const char* const from = is_second_shot_ ? result_of(peer) : source_of(peer);
     moved_ += taken.size;
+    // Beyond the caches nobody would find the bytes there.
+    if (!is_long_ || !rounds_->peer(peer).in_place || longest_ * rounds_->size < kBeyondCaches || !has_stream_copy()) {
+        memcpy(taken.at, from, taken.size);
+        return;
+    }
+    stream_copy(taken.at, from, taken.size);
+    store_fence();
 }
 
 // In the order of ranks, block by block.
@@ -213,7 +285,7 @@ void Collective::fold(char* to, const Bytes& own) {
     // The first combination would overwrite what the third or a later one reads.
     const bool is_aside = to == own.at && rank >= 2;
     std::vector<const char*>& sources = rounds_->sources;
-    for (uint32_t each = 0; each < size; ++each) sources[each] = each == rank ? own.at : bytes_of(each);
+    for (uint32_t each = 0; each < size; ++each) sources[each] = each == rank ? own.at : source_of(each);
     for (uint64_t at = 0; at < own.size; at += kFoldedAtOnce) {
         const uint64_t n = std::min(kFoldedAtOnce, own.size - at), count = n / call_.reduction->width;
         char* const result = is_aside ? aside : to + at;
@@ -225,13 +297,15 @@ void Collective::fold(char* to, const Bytes& own) {
 }
 
 bool Collective::end_round() {
+    if (is_last_) return false;
     if (is_two_shot_ && !is_second_shot_) {
-        first_shot_ = round_;
         is_second_shot_ = true;
         return true;
     }
     is_second_shot_ = false;
-    return ++piece_ < pieces_;
+    if (++piece_ < pieces_) return true;
+    is_last_ = is_long_;
+    return is_last_;
 }
 
 template <class Work>
@@ -287,10 +361,15 @@ Stepwise::Step Collective::advance(Refusal& why) {
                 awaited = peer.incoming[round_.number % Rounds::kDepth];
                 return has_passed(peer, why) ? Step::failed : Step::waits;
             }
+            if (!note(peer)) {
+                why = {.why = Why::system_memory, .size = longest_};
+                return Step::failed;
+            }
+            if (is_last_) continue;
             if (!folds() || is_second_shot_)
                 if (!touch(why, [&] { take(peer.rank); })) return Step::failed;
         }
-        if (folds() && !is_two_shot_ && takes_of(rounds_->rank)) {
+        if (folds() && !is_two_shot_ && !is_last_ && takes_of(rounds_->rank)) {
             const Bytes to = taken_of(rounds_->rank);
             if (!touch(why, [&] { fold(to.at, given_to(rounds_->rank)); })) return Step::failed;
         }

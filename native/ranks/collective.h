@@ -71,15 +71,20 @@ class Collective final : public Stepwise {
     uint64_t part_at(uint32_t of) const { return call_.at.empty() ? of * call_.size : call_.at[of]; }
     Stretch piece_of(uint64_t whole) const;           // the present one
     Stretch share_of(uint32_t of) const;              // of the present piece, where each rank combines one
+    Stretch shared_part(uint32_t of) const;           // the same in the whole
+    Stretch taken_part(uint32_t peer) const;          // of its part, in the present piece
     uint64_t place_of(uint32_t peer) const;           // in a slot, of the bytes for this rank
     bool folds() const;
     bool takes_of(uint32_t peer) const;
     Bytes given_to(uint32_t peer) const;
     Bytes taken_of(uint32_t peer) const;
-    const char* bytes_of(uint32_t peer);              // that have come from it
+    const char* source_of(uint32_t peer);             // what it gives this rank
+    const char* result_of(uint32_t peer);             // the share that it has combined
     void begin_round();
     void give();
+    void combine();
     void tell();
+    bool note(Rounds::Peer& peer);                    // what it has told; false: it cannot be read here
     void take(uint32_t peer);
     void fold(char* to, const Bytes& own);
     bool end_round();                                 // false: it was the last one
@@ -91,6 +96,10 @@ class Collective final : public Stepwise {
     Call call_;
     uint64_t word_ = 0, longest_ = 0;         // bytes of the longest part
     bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
+    bool is_long_ = false;                    // others may read where bytes lie, so a last round says that they have
+    bool is_last_ = false;                    // this is that round
+    Place src_{}, dst_{};                     // of a long call: where its bytes and its result lie
+    bool in_place_ = false;                   // others read them there
     uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};
     Stage stage_ = Stage::begin;

@@ -838,9 +838,9 @@ class Farewell:
 class Rounds:
     """A rank's part in the collectives of the ranks of one machine."""
 
-    def __init__(self, rank: int, size: int, slots: Memory, theirs: Sequence[object], incoming: Sequence[Sequence[object]], outgoing: Sequence[Sequence[object]], farewell: Farewell, processors: int) -> None:
+    def __init__(self, rank: int, size: int, slots: Memory, theirs: Sequence[object], pids: Sequence[int], incoming: Sequence[Sequence[object]], outgoing: Sequence[Sequence[object]], farewell: Farewell, processors: int) -> None:
         """
-        `theirs`: the slots of the other ranks, from the one behind this one on, with the lines from them and to them.
+        `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.
         """
 
     def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int) -> int:
@@ -855,6 +855,9 @@ class Rounds:
     @property
     def begun(self) -> tuple[int, int, int, int, bool]:
         """What run() has begun, in numbers."""
+
+    def let_go(self) -> None:
+        """Let go of what peers' memory is mapped here; there are no more calls."""
 
     def claim(self, seconds: float) -> bool:
         """

@@ -1,5 +1,9 @@
 // Collectives in rounds: threads as ranks get what one thread computes, in all schedules and on streams, and all of them are
 // told when one of them gives up.
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "copy/reduction.h"
@@ -19,7 +23,8 @@ uint32_t device;
 // Ranks of this process, as the threads that use them.
 class Ranks {
   public:
-    Ranks(uint32_t size, uint64_t long_slot, bool must_yield) : size(size) {
+    // `owner`: the process in which the ranks look for one another's memory.
+    Ranks(uint32_t size, uint64_t long_slot, bool must_yield, pid_t owner = getpid()) : size(size) {
         const uint64_t bytes = Rounds::bytes(long_slot);
         for (uint32_t rank = 0; rank < size; ++rank) memories_.push_back(Memory::allocate(device, bytes, true));
         // lines_[to][from]
@@ -33,7 +38,7 @@ class Ranks {
             std::vector<Notify*> told;
             for (uint32_t step = 1; step < size; ++step) {
                 const uint32_t peer = (rank + step) % size;
-                peers.push_back({.rank = peer, .incoming = lines_[rank][peer], .outgoing = lines_[peer][rank], .slots = memories_[peer].pin()});
+                peers.push_back({.rank = peer, .incoming = lines_[rank][peer], .outgoing = lines_[peer][rank], .slots = memories_[peer].pin(), .memory = PeerMemory(owner)});
                 for (Notify* const each : lines_[rank][peer]) each->hold();
                 for (Notify* const each : lines_[peer][rank]) each->hold();
                 for (Notify* const each : lines_[peer][rank]) {
@@ -162,7 +167,8 @@ Job drawn(std::mt19937_64& random, uint32_t size) {
 
 // Each rank draws the same calls; where they wait is drawn by each for itself.
 void ranks_get_what_one_thread_computes(uint64_t seed, uint32_t size, unsigned calls, bool on_streams) {
-    const Ranks ranks(size, uint64_t{16} << 10, true);
+    constexpr pid_t kNobody = 0;   // then all bytes go through slots
+    const Ranks ranks(size, uint64_t{16} << 10, true, seed % 3 == 0 ? kNobody : getpid());
     ranks.run([&](uint32_t rank) {
         std::mt19937_64 same(seed), own(seed ^ rank);
         const StreamPtr on = stream(device);
@@ -245,6 +251,54 @@ void a_root_does_not_run_away_from_a_slow_rank() {
     }
 }
 
+uint64_t resident(const void* at, uint64_t size) {
+    std::vector<unsigned char> pages(size / 4096);
+    CHECK(mincore(const_cast<void*>(at), size, pages.data()) == 0);
+    return static_cast<uint64_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+}
+
+// What another process says is not trusted; and that it is read elsewhere does not keep memory from the system.
+void memory_is_read_where_it_lies_and_only_there() {
+    constexpr uint64_t kSize = uint64_t{8} << 20;
+    Area area = streams::area(device, kSize);
+    const Range range = range_of(area);
+    memset(area.host, 0x5A, kSize);
+    const Place place = Place::of(range, kSize);
+    CHECK(place.file != 0 && place.fd >= 0);
+    CHECK(Place::of(range, kSize + (uint64_t{64} << 20)).file == 0 && Place::of({.host = area.host}, 1).file == 0);
+
+    PeerMemory memory(getpid()), nobody(0);
+    const char* const bytes = memory.at(place, kSize);
+    CHECK(bytes && bytes != area.host && memcmp(bytes, area.host, kSize) == 0);
+    area.host[kSize - 1] = 7;
+    CHECK(bytes[kSize - 1] == 7 && memory.at(place, kSize) == bytes);
+    CHECK(!nobody.at(place, kSize));
+
+    Place wrong = place;
+    wrong.file += 1;
+    CHECK(!memory.at(wrong, 1));
+    wrong = place;
+    wrong.fd = 0;   // another file
+    CHECK(!PeerMemory(getpid()).at(wrong, 1));
+    wrong = place;
+    for (const uint64_t offset : {kSize << 10, UINT64_MAX, UINT64_MAX - kSize + 2}) {
+        wrong.offset = offset;
+        CHECK(!memory.at(wrong, kSize));
+    }
+    CHECK(!memory.at(place, UINT64_MAX));
+    const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct stat file {};
+    CHECK(unsealed >= 0 && ftruncate(unsealed, 4096) == 0 && fstat(unsealed, &file) == 0);
+    CHECK(!memory.at({file.st_ino, 0, unsealed}, 1));   // it could shrink
+    close(unsealed);
+
+    CHECK(resident(bytes, kSize) == kSize / 4096);
+    Heap::get().unpin(range);
+    area.close();
+    Heap::get().trim();
+    CHECK(resident(bytes, kSize) == 0);
+}
+
 }  // namespace
 
 NATIVE_TEST(test_collectives) {
@@ -257,6 +311,7 @@ NATIVE_TEST(test_collectives) {
             for (const bool on_streams : {false, true}) RUN(ranks_get_what_one_thread_computes(random(), size, calls, on_streams));
         RUN(a_rank_that_gives_up_ends_the_waits_of_the_others());
     });
+    RUN(memory_is_read_where_it_lies_and_only_there());
     RUN(calls_that_differ_are_told_to_who_comes_later());
     RUN(a_root_does_not_run_away_from_a_slow_rank());
     return 0;

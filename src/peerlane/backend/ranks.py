@@ -258,6 +258,10 @@ class Rounds(Protocol):
         """Return what :meth:`run` has begun, as :func:`peerlane.diagnostics.called.of_word` wants it."""
         ...
 
+    def let_go(self) -> None:
+        """Let go of what peers' memory is mapped here; there are no more calls."""
+        ...
+
     def claim(self, seconds: float, /) -> bool:
         """Take the turn, which one thread has at a time; False: another one has it still."""
         ...
@@ -469,6 +473,7 @@ class Ranks(Protocol):
         size: int,
         slots: Memory,
         theirs: Sequence[Memory],
+        pids: Sequence[int],
         incoming: Sequence[Sequence[Notify]],
         outgoing: Sequence[Sequence[Notify]],
         farewell: OwnFarewell,
@@ -480,6 +485,8 @@ class Ranks(Protocol):
         ----------
         slots, theirs : Buffer, sequence of Buffer
             The memory of this rank, and of each peer.
+        pids : sequence of int
+            The process of each peer.
         incoming, outgoing : sequence of sequence of Notify
             For each peer ``ROUND_LINES`` notifies that it records, and as many that this rank records.
         farewell : Farewell

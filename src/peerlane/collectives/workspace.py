@@ -95,6 +95,7 @@ class Workspace:
         self.machines = Machines(self.rank, [each.machine for each in session.members])
         self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
         self._ranks = session.device.backend.ranks
+        self._pids = [each.pid_here for each in session.members]
         far = frozenset(each.rank for each in session.members if not each.is_here)
         lines = 0 if far else self._ranks.ROUND_LINES
         long_slot = min(max(nbytes // 8, _LEAST_LONG_SLOT), _MOST_LONG_SLOT)
@@ -145,6 +146,7 @@ class Workspace:
                         self.size,
                         self._memories[SLOTS].buffer,
                         [channel.memories[SLOTS] for channel in channels],
+                        [self._pids[channel.peer] for channel in channels],
                         [incoming for incoming, _ in lines],
                         [outgoing for _, outgoing in lines],
                         self._farewell(None),
@@ -199,6 +201,8 @@ class Workspace:
 
     def close(self) -> None:
         """Close the channels and the memory.  Records of peers that were not consumed are not a mistake here."""
+        if self._rounds is not None:  # which frames that somebody looked at may keep
+            self._rounds.let_go()
         with contextlib.ExitStack() as ends:
             for loan in self._memories.values():
                 ends.callback(loan.buffer.close)

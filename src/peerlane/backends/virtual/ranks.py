@@ -124,13 +124,14 @@ class VirtualRanks:
         size: int,
         slots: Any,
         theirs: Sequence[Any],
+        pids: Sequence[int],
         incoming: Sequence[Sequence[Any]],
         outgoing: Sequence[Sequence[Any]],
         farewell: _core.Farewell,
         /,
     ) -> _core.Rounds:
         processors = len(os.sched_getaffinity(0))
-        return _core.Rounds(rank, size, slots, theirs, incoming, outgoing, farewell, processors)
+        return _core.Rounds(rank, size, slots, theirs, pids, incoming, outgoing, farewell, processors)
 
     def create_bank(self, lines: int) -> _core.Signal:
         return _core.Signal(self._ledger(), lines)
