@@ -1,4 +1,4 @@
-// A group's collectives as programs call them most: without a stream, with buffers, served without a Python frame.
+// A group's collectives and messages as programs call them most: without a stream, with buffers, served without a Python frame.
 #include <array>
 #include <string_view>
 
@@ -17,7 +17,7 @@ enum Place : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kPlaces };
 struct GroupVerb {
     std::string_view name;
     Kind kind;
-    bool has_root, reduces;
+    bool has_root, reduces;       // of messages the root is the peer
     uint8_t needed, positional;   // of dst, src and root
 };
 constexpr GroupVerb kGroupVerbs[] = {
@@ -25,18 +25,20 @@ constexpr GroupVerb kGroupVerbs[] = {
     {"all_gather", Kind::all_gather, false, false, 1, 2}, {"all_to_all", Kind::all_to_all, false, false, 2, 2},
     {"scatter", Kind::scatter, true, false, 1, 3},      {"all_reduce", Kind::all_reduce, false, true, 1, 2},
     {"reduce", Kind::reduce, true, true, 1, 3},         {"reduce_scatter", Kind::reduce_scatter, false, true, 2, 2},
+    {"send", Kind::send, true, false, 1, 2},            {"recv", Kind::receive, true, false, 1, 2},
 };
+bool is_message(const GroupVerb& verb) { return verb.kind == Kind::send || verb.kind == Kind::receive; }
 
-enum HeldObject : size_t { kOtherwise, kRounds, kGoOn, kNumberOf, kCallName, kHeld };
+enum HeldObject : size_t { kOtherwise, kMaker, kGoOn, kNumberOf, kCallName, kHeld };   // kMaker: Rounds or Mails
 using GroupMethod = QuickMethod<GroupVerb, kHeld>;
 
 struct Words {
-    nb::handle buffer, dst, src, root, dtype, op, stream, algorithm, sum;
+    nb::handle buffer, dst, src, root, dtype, op, stream, algorithm, sum, peer;
 };
 const Words& words() {
     static const Words all{PyUnicode_InternFromString("buffer"), PyUnicode_InternFromString("dst"),    PyUnicode_InternFromString("src"),
                            PyUnicode_InternFromString("root"),   PyUnicode_InternFromString("dtype"),  PyUnicode_InternFromString("op"),
-                           PyUnicode_InternFromString("stream"), PyUnicode_InternFromString("algorithm"), PyUnicode_InternFromString("sum")};
+                           PyUnicode_InternFromString("stream"), PyUnicode_InternFromString("algorithm"), PyUnicode_InternFromString("sum"), PyUnicode_InternFromString("peer")};
     return all;
 }
 
@@ -45,8 +47,10 @@ using Values = std::array<PyObject*, kPlaces>;   // null: not given
 // False: the Python function says what is wrong, or serves what is not frequent.
 bool sort_out(const GroupVerb& verb, const Arguments& given, Values& values) {
     if (given.positional > verb.positional) return false;
-    for (size_t i = 0; i < given.positional; ++i) values[verb.kind == Kind::broadcast && i == 1 ? size_t{kRoot} : i] = given.values[i];
-    const nb::handle first = verb.kind == Kind::broadcast ? words().buffer : words().dst;
+    const bool is_lone = verb.kind == Kind::broadcast || is_message(verb);   // one buffer, in the place of dst
+    for (size_t i = 0; i < given.positional; ++i) values[is_lone && i == 1 ? size_t{kRoot} : i] = given.values[i];
+    const nb::handle first = verb.kind == Kind::broadcast ? words().buffer : verb.kind == Kind::send ? words().src : words().dst;
+    const nb::handle root = is_message(verb) ? words().peer : words().root;
     for (size_t i = 0; i < given.named(); ++i) {
         const nb::handle name = given.name(i);
         PyObject* const value = given.value(i).ptr();
@@ -56,14 +60,14 @@ bool sort_out(const GroupVerb& verb, const Arguments& given, Values& values) {
             continue;
         }
         if (name.is(first) && verb.positional != 0) place = kDst;
-        if (name.is(words().src) && verb.kind != Kind::broadcast && verb.positional != 0) place = kSrc;
-        if (name.is(words().root) && verb.has_root) place = kRoot;
+        if (name.is(words().src) && !is_lone && verb.positional != 0) place = kSrc;
+        if (name.is(root) && verb.has_root) place = kRoot;
         if (name.is(words().dtype) && verb.reduces) place = kDtype;
         if (name.is(words().op) && verb.reduces) place = kOp;
         if (place == kPlaces || values[place]) return false;
         values[place] = value;
     }
-    return (verb.needed < 1 || values[kDst]) && (verb.needed < 2 || values[kSrc]) && (!verb.reduces || values[kDtype]);
+    return (verb.needed < 1 || values[kDst]) && (verb.needed < 2 || values[kSrc]) && (!is_message(verb) || values[kRoot]) && (!verb.reduces || values[kDtype]);
 }
 
 // The number of a reduction, or nothing.  Pairs of objects that cannot change are known from one call to the next.
@@ -138,11 +142,29 @@ class Given {
     bool is_viewed_ = false;
 };
 
+// Go on with what was begun, on a stream.
+bool go_on(const GroupMethod& method, std::array<PyObject*, 4> arguments, size_t count) {
+    if (!nb::steal(PyObject_Vectorcall(method.held[kGoOn], arguments.data(), count, nullptr))) throw nb::python_error();
+    return true;
+}
+
+bool serve_message(const GroupMethod& method, const Values& values) {
+    MailsHandle& mails = *nb::inst_ptr<MailsHandle>(method.held[kMaker]);
+    const auto peer = number(values[kRoot]);
+    Given given;
+    if (!peer || *peer >= mails.of.size() || !given.take(values[kDst])) return false;
+    const bool sends = method.verb->kind == Kind::send;
+    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *given.memory());
+    if (how != 2) return how != 0;
+    return go_on(method, {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]}, 4);
+}
+
 bool serve(const GroupMethod& method, const Arguments& given) {
     const GroupVerb& verb = *method.verb;
-    RoundsHandle& rounds = *nb::inst_ptr<RoundsHandle>(method.held[kRounds]);
     Values values{};
     if (!sort_out(verb, given, values)) return false;
+    if (is_message(verb)) return serve_message(method, values);
+    RoundsHandle& rounds = *nb::inst_ptr<RoundsHandle>(method.held[kMaker]);
     const auto root = values[kRoot] ? number(values[kRoot]) : 0;
     if (!root || *root >= rounds.rounds->size) return false;
     int reduction = -1;
@@ -161,9 +183,7 @@ bool serve(const GroupMethod& method, const Arguments& given) {
     if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
     const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction);
     if (how != 2) return how != 0;
-    PyObject* const arguments[] = {method.held[kCallName], dst.ptr(), src.ptr()};
-    if (!nb::steal(PyObject_Vectorcall(method.held[kGoOn], arguments, 3, nullptr))) throw nb::python_error();
-    return true;
+    return go_on(method, {method.held[kCallName], dst.ptr(), src.ptr()}, 3);
 }
 
 PyObject* make_call(PyObject* self, PyObject* const* values, size_t flags, PyObject* named) {
@@ -175,25 +195,26 @@ PyObject* make_call(PyObject* self, PyObject* const* values, size_t flags, PyObj
 
 PyObject* make_group_call(PyTypeObject* type, PyObject* given, PyObject* named) {
     const char* name = nullptr;
-    PyObject *rounds = nullptr, *otherwise = nullptr, *go_on = nullptr, *number_of = nullptr;
-    static const char* keywords[] = {"rounds", "name", "otherwise", "go_on", "number_of", nullptr};
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OsOOO", const_cast<char**>(keywords), &rounds, &name, &otherwise, &go_on, &number_of)) return nullptr;
-    if (!as<RoundsHandle>(rounds)) return PyErr_Format(PyExc_TypeError, "rounds must be Rounds");
+    PyObject *maker = nullptr, *otherwise = nullptr, *go_on = nullptr, *number_of = nullptr;
+    static const char* keywords[] = {"maker", "name", "otherwise", "go_on", "number_of", nullptr};
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OsOOO", const_cast<char**>(keywords), &maker, &name, &otherwise, &go_on, &number_of)) return nullptr;
+    const bool has_rounds = as<RoundsHandle>(maker), has_mails = as<MailsHandle>(maker);
     for (const GroupVerb& verb : kGroupVerbs) {
-        if (verb.name != name) continue;
+        if (verb.name != name || !(is_message(verb) ? has_mails : has_rounds)) continue;
         const nb::object call_name = nb::steal(PyUnicode_FromFormat("Group.%s", name));
         if (!call_name) return nullptr;
-        return reinterpret_cast<PyObject*>(GroupMethod::make(type, make_call, verb, {otherwise, rounds, go_on, number_of, call_name.ptr()}));
+        return reinterpret_cast<PyObject*>(GroupMethod::make(type, make_call, verb, {otherwise, maker, go_on, number_of, call_name.ptr()}));
     }
-    return PyErr_Format(PyExc_ValueError, "no collective of this name: %s", name);
+    return PyErr_Format(PyExc_ValueError, "nothing of this name is made by that: %s", name);
 }
 
 }  // namespace
 
 void bind_group_calls(nb::module_& m) {
-    nb::list verbs;
-    for (const GroupVerb& verb : kGroupVerbs) verbs.append(nb::str(verb.name.data(), verb.name.size()));
-    m.attr("GROUP_VERBS") = nb::tuple(verbs);
+    nb::list collectives, messages;
+    for (const GroupVerb& verb : kGroupVerbs) (is_message(verb) ? messages : collectives).append(nb::str(verb.name.data(), verb.name.size()));
+    m.attr("COLLECTIVE_VERBS") = nb::tuple(collectives);
+    m.attr("MESSAGE_VERBS") = nb::tuple(messages);
     m.attr("GroupCall") = GroupMethod::type(
         "peerlane._core.GroupCall", "A collective of a group that native code makes where it can, and `otherwise` else.", make_group_call, nullptr);
 }

@@ -23,19 +23,22 @@ peerlane._core.QuickMethod:
 
 peerlane._core.GroupCall:
     class GroupCall:
-        """A collective of a group that native code makes where it can, and `otherwise` else."""
+        """A collective or message of a group that native code makes where it can, and `otherwise` else."""
         def __init__(
             self,
-            rounds: Rounds,
+            maker: Rounds | Mails,
             name: str,
             otherwise: Callable[..., None],
-            go_on: Callable[[str, Any, Any], None],
+            go_on: Callable[..., None],
             number_of: Callable[[str, Any, str], int],
         ) -> None: ...
         def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
-peerlane._core.GROUP_VERBS:
-    GROUP_VERBS: tuple[str, ...]
+peerlane._core.COLLECTIVE_VERBS:
+    COLLECTIVE_VERBS: tuple[str, ...]
+
+peerlane._core.MESSAGE_VERBS:
+    MESSAGE_VERBS: tuple[str, ...]
 
 peerlane._core.CHANNEL_VERBS:
     CHANNEL_VERBS: tuple[str, ...]

@@ -1,7 +1,5 @@
 #include "ranks/collective.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -19,9 +17,6 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kFoldedAtOnce = 8 << 10;               // stays in the first cache
 constexpr uint64_t kBroadcastPiece = uint64_t{512} << 10; // so short that the root and its readers work at the same time
 constexpr uint64_t kBeyondCaches = uint64_t{16} << 20;
-constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; then others may need the processor
-constexpr uint64_t kPollPeriod = 100'000'000;
-constexpr unsigned kLooks = 32;                            // between two looks at the clock
 constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits = 43;
 
 // Of more bytes each rank combines a share: of fewer, a second round takes longer.  All ranks must decide alike, so nothing of
@@ -30,16 +25,6 @@ uint64_t longest_one_shot(const Rounds& rounds) { return rounds.size == 2 ? uint
 
 // From here on another round costs less than a copy to a slot.
 uint64_t shortest_in_place(const Rounds& rounds) { return rounds.size == 2 ? uint64_t{32} << 10 : uint64_t{128} << 10; }
-
-void relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    asm volatile("yield");
-#endif
-}
-
-bool is_foreign(const Range& memory) { return memory.host && !memory.extent; }
 
 // In the line of a round of a long call.
 struct Told {
@@ -338,6 +323,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
         why = refusal;
         return Step::failed;
     }
+    const auto is_foreign = [](const Range& memory) { return memory.host && !memory.extent; };
     if (is_foreign(call_.dst) || is_foreign(call_.src)) rearm_fault_handlers();
     std::vector<Rounds::Peer>& peers = rounds_->peers();
     while (stage_ != Stage::over) {
@@ -382,34 +368,6 @@ Stepwise::Step Collective::advance(Refusal& why) {
 bool Collective::has_come() {
     if (waits_for_room_) return awaited->signal().recorded() >= round_.needed;   // this one, though another may be in the way too
     return rounds_->has_come(rounds_->peers()[taken_], round_, word_);
-}
-
-bool Collective::run(uint64_t patience_ns, Step& step, Refusal& why, Poll poll) {
-    uint64_t next_poll = 0;   // once it has lasted
-    while (true) {
-        step = advance(why);
-        if (step == Step::goes_on) {
-            const uint64_t now = now_ns();
-            if (next_poll != 0 && now >= next_poll && poll.ask && poll.ask(poll.context)) throw Refusal{.why = Why::interrupted};
-            if (now >= next_poll) next_poll = now + kPollPeriod;
-            continue;
-        }
-        if (step != Step::waits) return step == Step::over;
-        bool yields = rounds_->must_yield;
-        uint64_t began = 0;   // the first looks need no clock
-        for (unsigned looks = 1; !has_come(); ++looks) {
-            if (yields)
-                sched_yield();
-            else
-                relax();
-            if (!yields && looks % kLooks != 0) continue;
-            const uint64_t now = now_ns();
-            if (began == 0) began = now;
-            const uint64_t waited = now - began;
-            if (waited >= patience_ns) return false;
-            yields |= waited >= kSpinAlone;
-        }
-    }
 }
 
 }  // namespace peerlane

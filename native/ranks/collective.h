@@ -11,7 +11,9 @@ namespace peerlane {
 
 class Collective final : public Stepwise {
   public:
-    enum class Kind : uint8_t { nothing, barrier, broadcast, all_gather, all_reduce, reduce, reduce_scatter, all_to_all, scatter };
+    enum class Kind : uint8_t { nothing, barrier, broadcast, all_gather, all_reduce, reduce, reduce_scatter, all_to_all, scatter,
+                                // Messages, in what ranks are told of calls that differ.
+                                send, receive };
 
     // What this rank has called; all ranks agree on all but the memory.
     struct Call {
@@ -51,9 +53,6 @@ class Collective final : public Stepwise {
     bool is_brief() const override { return longest_ <= kBriefBytes; }
     Touched written() const override { return {call_.dst.host, call_.dst_size}; }
     Touched read() const override { return {call_.src.host, call_.src_size}; }
-    // Advance without a stream, and wait up to `patience_ns` at a time; false: it waits still, or has failed.  Throws Refusal
-    // when the poll says stop.
-    bool run(uint64_t patience_ns, Step& step, Refusal& why, Poll poll = {});
 
   private:
     static constexpr uint64_t kBriefBytes = uint64_t{32} << 10;   // as long to move as handing it to another thread takes

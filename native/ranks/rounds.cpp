@@ -1,9 +1,8 @@
 #include "ranks/rounds.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "stream/scheduler.h"
+#include "ranks/numbered_lines.h"
 
 namespace peerlane {
 
@@ -48,14 +47,7 @@ Notify* Rounds::in_the_way(const Round& round) {
 }
 
 void Rounds::tell(const Peer& peer, const Round& round, uint64_t word, const char* bytes, uint64_t n) const {
-    Notify& notify = *peer.outgoing[round.number % kDepth];
-    SignalLine& line = notify.signal();
-    line.time_ns.store(word, std::memory_order_relaxed);
-    if (n != 0) memcpy(line.reserved, bytes, n);
-    const uint64_t step = round.number > kDepth ? kDepth : round.number;
-    // One read-modify-write with the waiter's bit, as in Notify::record.
-    const uint64_t before = line.word.fetch_add(step * SignalLine::kRecord, std::memory_order_acq_rel);
-    if (before & SignalLine::kWaiter) [[unlikely]] Scheduler::get().was_recorded(notify);
+    tell_number(*peer.outgoing[round.number % kDepth], round.number, kDepth, word, bytes, n);
 }
 
 bool Rounds::has_come(Peer& peer, const Round& round, uint64_t word) const {

@@ -298,6 +298,7 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
     auto* notify = new Notify(std::move(place.first), place.second, kind);
     notify->line.word.store(0, std::memory_order_relaxed);   // nobody else knows the line any more
     notify->line.consumed.store(0, std::memory_order_relaxed);
+    notify->line.time_ns.store(0, std::memory_order_relaxed);
     notify->reset();
     notify->local_ = true;
     notify->id = next_id();

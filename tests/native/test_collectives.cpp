@@ -1,4 +1,4 @@
-// Collectives in rounds: threads as ranks get what one thread computes, in all schedules and on streams, and all of them are
+// Collectives in rounds, and messages: threads as ranks get what one thread computes, in all schedules and on streams, and all of them are
 // told when one of them gives up.
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +10,8 @@
 #include "ledgers.h"
 #include "memory/memory.h"
 #include "ranks/collective.h"
+#include "ranks/mail.h"
+#include "ranks/run_here.h"
 #include "streams.h"
 
 using namespace streams;
@@ -178,7 +180,7 @@ void ranks_get_what_one_thread_computes(uint64_t seed, uint32_t size, unsigned c
             Collective collective(ranks.rounds[rank], called.call());
             Collective::Step step{};
             Refusal why{};
-            bool is_over = !on_streams && own() % 4 != 0 && collective.run(own() % 100'000, step, why);
+            bool is_over = !on_streams && own() % 4 != 0 && run_here(collective, true, own() % 100'000, step, why);
             if (!is_over) {
                 engine().submit(*on, {.kind = OpKind::stepwise, .timeout_ns = 0, .extra = new Collective(std::move(collective))});
                 finish(*on);
@@ -213,9 +215,9 @@ void calls_that_differ_are_told_to_who_comes_later() {
     Collective::Step step{};
     const Called root({Kind::broadcast, 0, 4, false}, 0, 2);
     Collective broadcast(ranks.rounds[0], root.call());
-    CHECK(broadcast.run(0, step, why) && step == Collective::Step::over);
+    CHECK(run_here(broadcast, true, 0, step, why) && step == Collective::Step::over);
     Collective barrier(ranks.rounds[1], {.kind = Kind::barrier, .number = 1});
-    CHECK(!barrier.run(1'000'000'000, step, why) && step == Collective::Step::failed);
+    CHECK(!run_here(barrier, true, 1'000'000'000, step, why) && step == Collective::Step::failed);
     CHECK(why.why == Why::calls_differ && why.calls.peer == 0 && why.calls.rank == 1);
     const Collective::Said said = Collective::said(why.calls.theirs);
     CHECK(said.kind == Kind::broadcast && said.size == 16 && said.root == 0 && !said.has_parts);
@@ -234,21 +236,109 @@ void a_root_does_not_run_away_from_a_slow_rank() {
         while (ahead < 100) {
             held.push_back(std::make_unique<Called>(Job{Kind::broadcast, 0, count, false}, 0, 2));
             calls.push_back(std::make_unique<Collective>(ranks.rounds[0], held.back()->call()));
-            if (!calls.back()->run(0, step, why)) break;
+            if (!run_here(*calls.back(), true, 0, step, why)) break;
             ++ahead;
         }
         CHECK(ahead <= Rounds::kDepth && step == Collective::Step::waits);
-        std::thread later([&] { CHECK(calls.back()->run(60'000'000'000, step, why)); });
+        std::thread later([&] { CHECK(run_here(*calls.back(), true, 60'000'000'000, step, why)); });
         for (unsigned i = 0; i <= ahead; ++i) {
             const Called called({Kind::broadcast, 0, count, false}, 1, 2);
             Refusal own_why{};
             Collective::Step own_step{};
             Collective collective(ranks.rounds[1], called.call());
-            CHECK(collective.run(60'000'000'000, own_step, own_why));
+            CHECK(run_here(collective, true, 60'000'000'000, own_step, own_why));
             called.check();
         }
         later.join();
     }
+}
+
+// Two ranks, and what each has of their mail.
+struct Pair {
+    static constexpr uint64_t kSlots = 3;
+
+    explicit Pair(uint64_t slot, pid_t owner = getpid()) {
+        for (auto& way : lines)
+            for (auto& kind : way)
+                for (uint64_t i = 0; i < kSlots; ++i) kind.push_back(Notify::local(NotifyKind::binary, device));
+        for (uint32_t rank = 0; rank < 2; ++rank) memories.push_back(Memory::allocate(device, kSlots * slot, true));
+        for (uint32_t rank = 0; rank < 2; ++rank) {
+            std::vector<Notify*> told;
+            for (Notify* const each : {lines[rank][0][0], lines[rank][0][1], lines[rank][0][2], lines[1 - rank][1][0], lines[1 - rank][1][1],
+                                       lines[1 - rank][1][2]}) {
+                each->hold();
+                told.push_back(each);
+            }
+            auto mail = std::make_shared<Mail>(rank, 1 - rank, owner, true, std::make_shared<Farewell>(std::move(told)));
+            for (const bool sends : {false, true}) {
+                const uint32_t way = sends ? rank : 1 - rank;   // from which rank
+                mail->way(sends) = std::make_unique<Mail::Way>(lines[way][0], lines[way][1], memories[1 - way].pin(), slot);
+            }
+            mails.push_back(std::move(mail));
+        }
+    }
+    ~Pair() {
+        mails.clear();
+        for (auto& way : lines)
+            for (auto& kind : way)
+                for (Notify* const each : kind) each->drop();
+    }
+
+    std::array<std::array<std::vector<Notify*>, 2>, 2> lines;   // by sender; sent, taken
+    std::vector<Memory> memories;
+    std::vector<std::shared_ptr<Mail>> mails;
+};
+
+// Both send and receive the same drawn messages at the same time, each way in a thread.
+void messages_arrive_in_order(uint64_t seed, unsigned count, bool on_streams) {
+    constexpr uint64_t kSlot = 4096, kSizes[] = {0, 1, 47, 48, 49, 4096, 4097, 12'288, 12'289, 100'000, 1'500'000};
+    const Pair pair(kSlot, seed % 2 == 0 ? getpid() : 0);
+    std::vector<std::thread> threads;
+    for (unsigned each = 0; each < 4; ++each)
+        threads.emplace_back([&, each] {
+            const uint32_t rank = each % 2;
+            const bool sends = each < 2;
+            std::mt19937_64 same(seed + (sends ? rank : 1 - rank)), own(seed ^ each);
+            const StreamPtr on = stream(device);
+            for (unsigned i = 0; i < count; ++i) {
+                const uint64_t size = kSizes[same() % std::size(kSizes)], salt = same();
+                const Area memory = area(device, std::max<uint64_t>(size, 8));
+                const auto byte = [&](uint64_t at) { return static_cast<char>((at * 31 + salt) >> (at % 5)); };
+                if (sends)
+                    for (uint64_t at = 0; at < size; ++at) memory.host[at] = byte(at);
+                Range range = range_of(memory);
+                Message message(pair.mails[rank], sends, range, size);
+                Stepwise::Step step{};
+                Refusal why{};
+                if (on_streams || own() % 4 == 0 || !run_here(message, true, own() % 100'000, step, why)) {
+                    engine().submit(*on, {.kind = OpKind::stepwise, .extra = new Message(std::move(message))});
+                    finish(*on);
+                }
+                if (!sends)
+                    for (uint64_t at = 0; at < size; ++at) CHECK(memory.host[at] == byte(at));
+                memory.close();
+            }
+            close(*on);
+        });
+    for (std::thread& each : threads) each.join();
+}
+
+// Whoever comes last finds it, and the other one is told that nothing comes.
+void messages_whose_sizes_differ_are_refused(bool sender_is_first) {
+    const Pair pair(4096);
+    const Area memory = area(device, 4096);
+    const auto message = [&](uint32_t rank, bool sends, uint64_t size) { return Message(pair.mails[rank], sends, range_of(memory), size); };
+    Refusal why{};
+    Stepwise::Step step{};
+    Message sends = message(0, true, 8), receives = message(1, false, 9);
+    Message &first = sender_is_first ? sends : receives, &second = sender_is_first ? receives : sends;
+    CHECK(run_here(first, true, 0, step, why) == sender_is_first);
+    CHECK(!run_here(second, true, 0, step, why) && step == Stepwise::Step::failed && why.why == Why::calls_differ);
+    const Collective::Said own = Collective::said(why.calls.own), theirs = Collective::said(why.calls.theirs);
+    CHECK(own.kind == (sender_is_first ? Kind::receive : Kind::send) && own.size == (sender_is_first ? 9 : 8));
+    CHECK(theirs.kind == (sender_is_first ? Kind::send : Kind::receive) && theirs.size == (sender_is_first ? 8 : 9));
+    CHECK(why.calls.number == 1 && why.calls.rank == (sender_is_first ? 1 : 0) && why.calls.peer == 1 - why.calls.rank);
+    memory.close();
 }
 
 uint64_t resident(const void* at, uint64_t size) {
@@ -310,7 +400,10 @@ NATIVE_TEST(test_collectives) {
         for (const uint32_t size : {2u, 3u, 5u})
             for (const bool on_streams : {false, true}) RUN(ranks_get_what_one_thread_computes(random(), size, calls, on_streams));
         RUN(a_rank_that_gives_up_ends_the_waits_of_the_others());
+        for (const uint64_t seed : {2 * random(), 2 * random() + 1})
+            for (const bool on_streams : {false, true}) RUN(messages_arrive_in_order(seed, calls, on_streams));
     });
+    for (const bool sender_is_first : {false, true}) RUN(messages_whose_sizes_differ_are_refused(sender_is_first));
     RUN(memory_is_read_where_it_lies_and_only_there());
     RUN(calls_that_differ_are_told_to_who_comes_later());
     RUN(a_root_does_not_run_away_from_a_slow_rank());

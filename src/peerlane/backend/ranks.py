@@ -193,6 +193,54 @@ class MessageRings(Protocol):
         ...
 
 
+class Mails(Protocol):
+    """The messages between a rank and the others of its machine."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether :meth:`run` may make messages: nothing is queued."""
+        ...
+
+    @is_plain.setter
+    def is_plain(self, value: bool, /) -> None: ...
+
+    def has(self, peer: int, sends: bool, /) -> bool:
+        """Return whether messages can go to a peer, or come from it."""
+        ...
+
+    def run(self, peer: int, sends: bool, memory: Memory, /) -> int:
+        """Make a message in this thread if nothing is unusual: 0, 1 or 2 as :meth:`Rounds.run`."""
+        ...
+
+    def queue_begun(self, peer: int, sends: bool, stream: Queue, timeout_ns: int, keep: object, /) -> None:
+        """Queue what :meth:`run` has begun."""
+        ...
+
+    def queue(self, peer: int, sends: bool, stream: Queue, timeout_ns: int, memory: Memory, /) -> None:
+        """Queue a message."""
+        ...
+
+    def count(self, peer: int, sends: bool, /) -> int:
+        """Count a message that :meth:`run` does not make, and return its number."""
+        ...
+
+    def calls(self, peer: int, sends: bool, /) -> int:
+        """Return how many messages there were."""
+        ...
+
+    def claim(self, peer: int, sends: bool, seconds: float, /) -> bool:
+        """Take the turn of one way, which one thread has at a time; False: another one has it still."""
+        ...
+
+    def release(self, peer: int, sends: bool, /) -> None:
+        """Give the turn back."""
+        ...
+
+    def let_go(self) -> None:
+        """Let go of what peers' memory is mapped here; there are no more messages."""
+        ...
+
+
 class Farewell(Protocol):
     """What the peers of channels are told when this rank will not do what they wait for: their waits end."""
 
@@ -449,21 +497,56 @@ class Ranks(Protocol):
         """Return the bytes of a rank's slots."""
         ...
 
-    GROUP_CALLS: ClassVar[Sequence[str]]  #: names of the methods of a group that :meth:`group_call` knows
+    #: Names of the methods of a group that :meth:`group_call` knows: collectives and messages.
+    COLLECTIVES: ClassVar[Sequence[str]]
+    MESSAGES: ClassVar[Sequence[str]]
 
     def group_call(
         self,
-        rounds: Rounds,
+        maker: Rounds | Mails,
         name: str,
         method: Callable[..., None],
-        go_on: Callable[[str, Memory | None, Memory | None], None],
+        go_on: Callable[..., None],
         number_of: Callable[[str, Any, str], int],
         /,
     ) -> Callable[..., None]:
-        """Return what makes the calls of a group's method by :meth:`Rounds.run`, and leaves others to the method.
+        """Return what makes the calls of a group's method by ``maker``'s ``run``, and leaves others to the method.
 
-        ``go_on(call, dst, src)`` goes on with a call that :meth:`Rounds.run` has begun.
+        ``go_on(call, dst, src)`` or ``go_on(call, sends, peer, buffer)`` goes on with a call that ``run`` has begun.
         ``number_of(call, dtype, op)`` returns a reduction's number.
+        """
+        ...
+
+    def mails(self, size: int, /) -> Mails:
+        """Return a rank's messages in a group of ``size``, none of which can be sent yet."""
+        ...
+
+    def add_mail(
+        self,
+        mails: Mails,
+        rank: int,
+        size: int,
+        peer: int,
+        sends: bool,
+        sent: Sequence[Notify],
+        taken: Sequence[Notify],
+        slots: Memory,
+        pid: int,
+        farewell: OwnFarewell,
+        /,
+    ) -> None:
+        """Let messages go to a peer, or come from it.
+
+        Parameters
+        ----------
+        sent, taken : sequence of Notify
+            Those that say that a piece was sent, and those that say that it was taken.
+        slots : Buffer
+            As many slots, in the receiver's memory.
+        pid : int
+            The peer's process.
+        farewell : Farewell
+            It is said when a message fails or is cancelled.
         """
         ...
 

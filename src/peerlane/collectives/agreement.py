@@ -71,7 +71,7 @@ class Agreement:
         self._sending: Stream | None = None
         self._mine = memoryview(memory).cast("B")
         self._theirs: dict[int, memoryview] = {}
-        self._messages = [0] * (2 * size)  # the number of messages of each lane, by the place of its posts
+        self._moved = [0] * (2 * size)  # how much was posted for each lane, by the place of its posts
 
     def calls(self, call: str, said: str, number: int) -> None:
         """Post a call of a collective, by its number; InvalidValue if another rank has called something else."""
@@ -94,10 +94,17 @@ class Agreement:
                 place = f"collective {number:,}"
                 raise differ(call, place, self._rank, f"calls {said}", peer, f"calls {other}")
 
-    def moves(self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool) -> None:
-        """Post how many bytes go to a peer or come from it; InvalidValue if the peer has posted another number."""
+    def moves(
+        self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool, messages: int | None
+    ) -> None:
+        """Post how many bytes go to a peer or come from it; InvalidValue if the peer has posted another number.
+
+        ``messages``: how many messages the lane has had, this one included, if they are counted elsewhere.
+        """
         lane = 2 * peer + out
-        self._messages[lane] = number = self._messages[lane] + 1
+        if in_collective or messages is None:
+            self._moved[lane] += 1
+        number = self._moved[lane] + (messages or 0)
         word = number % _NUMBER << 40 | in_collective * _IN_COLLECTIVE | nbytes & _NBYTES
         at = number % _KEPT * _WORD
         _Q.pack_into(self._mine, _CALLS + lane * _LANE + at, word)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from peerlane.collectives import in_rounds
+from peerlane.collectives import by_mail, in_rounds
 from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
 from peerlane.collectives.barrier import barrier
+from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.reductions_by_machine import (
     all_reduce_by_machine,
     reduce_by_machine,
@@ -50,6 +51,8 @@ class Choice(NamedTuple):
     scatter: Callable[..., None]
     all_to_all: Callable[..., None] | None
     all_reduce: Callable[[int], Callable[..., None]]
+    send: Callable[..., None]
+    receive: Callable[..., None]
     workspace: int
 
 
@@ -66,6 +69,8 @@ ONE_MACHINE = Choice(
     in_rounds.scatter,
     in_rounds.all_to_all,
     lambda _nbytes: in_rounds.all_reduce,
+    by_mail.send,
+    by_mail.receive,
     workspace=8 << 20,
 )
 # Pieces for a network are longer.
@@ -80,5 +85,7 @@ SEVERAL_MACHINES = Choice(
     scatter,
     None,
     lambda nbytes: one_shot if nbytes <= _LONGEST_ONE_SHOT else all_reduce_by_machine,
+    send,
+    receive,
     workspace=32 << 20,
 )

@@ -7,7 +7,7 @@ import contextlib
 import operator
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from peerlane.collectives.all_reduce_ring import ring_pairs
 from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.checks import as_target, check_apart, check_equal, check_parts_apart, operation_on
 from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINES
-from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.turns import Turns
 from peerlane.device.device import Device, before_leaving
 from peerlane.diagnostics.called import Kind, in_words
@@ -36,7 +35,7 @@ from peerlane.support.timeouts import checked_timeout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.backend.ranks import Rounds
+    from peerlane.backend.ranks import Mails, Rounds
     from peerlane.ranks.channel import Channel
     from peerlane.rendezvous import Rendezvous
     from peerlane.rendezvous.meet import Exchange
@@ -540,14 +539,16 @@ class Group(Session):
         call = "Group.send"
         self._check(call, stream)
         whole, peer = as_buffer(src), self._checked_other(call, peer)
-        self._turns.run(call, stream, send, whole, peer, lane=("to", peer), nbytes=whole.size)
+        self._turns.run(call, stream, self._choice.send, whole, peer, lane=("to", peer), nbytes=whole.size)
 
     def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Receive bytes of a rank, in the order in which it sends; parameters and errors as for :meth:`send`."""
         call = "Group.recv"
         self._check(call, stream)
         whole, peer = as_target(dst), self._checked_other(call, peer)
-        self._turns.run(call, stream, receive, whole, peer, lane=("from", peer), nbytes=whole.size)
+        self._turns.run(
+            call, stream, self._choice.receive, whole, peer, lane=("from", peer), nbytes=whole.size
+        )
 
     def all_reduce(
         self,
@@ -747,14 +748,14 @@ class Group(Session):
         elif result is not None and own.address != result.address:
             copy(result, own, stream=stream)
 
-    def _serve(self, rounds: Rounds | None) -> None:
-        """Let native code make calls where nothing is unusual, or, without rounds, the methods all of them."""
-        ranks, own = self.device.backend.ranks, self.__dict__
-        for name in ranks.GROUP_CALLS:
+    def _serve(self, names: Sequence[str], maker: Rounds | Mails | None, go_on: Callable[..., None]) -> None:
+        """Let native code make calls where nothing is unusual, or, without a maker, the methods all of them."""
+        own = self.__dict__
+        for name in names:
             own.pop(name, None)
             method = getattr(self, name)
-            if rounds is not None and method.__func__ is getattr(Group, name):  # not a subclass's
-                own[name] = ranks.group_call(rounds, name, method, self._turns.go_on, number_of)
+            if maker is not None and method.__func__ is getattr(Group, name):  # not a subclass's
+                own[name] = self.device.backend.ranks.group_call(maker, name, method, go_on, number_of)
 
     def _exchange(
         self,

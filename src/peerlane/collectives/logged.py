@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from peerlane.collectives import by_mail
 from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, broadcast_by_machine
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring
@@ -72,6 +73,8 @@ _KINDS: dict[Callable[..., None], tuple[str, Callable[..., Touched]]] = {
     reduce_by_machine: ("reduce", _reduce),
     send: ("send", lambda _rank, whole, peer: Touched([], [whole], peer)),
     receive: ("receive", lambda _rank, whole, peer: Touched([whole], [], peer)),
+    by_mail.send: ("send", lambda _rank, whole, peer: Touched([], [whole], peer)),
+    by_mail.receive: ("receive", lambda _rank, whole, peer: Touched([whole], [], peer)),
 }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.collectives import logged
+from peerlane.collectives.by_mail import ByMail
 from peerlane.collectives.in_rounds import InRounds
 from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics import event_log, turns
@@ -16,7 +18,7 @@ from peerlane.diagnostics.called import of_word
 from peerlane.errors import Cancelled, Closed, Error, Refused
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Rounds
+    from peerlane.backend.ranks import Mails, Rounds
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.invite import Invitations
     from peerlane.ranks.session import Session
@@ -53,7 +55,8 @@ class Turns:
     timeout : float or None
         Seconds that a collective waits for a peer at a time.
     serve : callable
-        Called with the rounds when there are some, which may make calls from then on, and with None at their end.
+        Called with names of methods, what may make their calls from then on, and what goes on with a call that was
+        begun; with None instead of the second when it may not any more.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Turns:
         invitations: Invitations,
         nbytes: int,
         timeout: float | None,
-        serve: Callable[[Rounds | None], None],
+        serve: Callable[[Sequence[str], Rounds | Mails | None, Callable[..., None]], None],
     ) -> None:
         self._session, self._invitations = session, invitations
         self._nbytes, self._timeout = nbytes, timeout
@@ -76,7 +79,7 @@ class Turns:
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
-        self._serve, self._serves = serve, False
+        self._serve, self._serves, self._serves_mail = serve, False, False
         with _here_lock:
             _here.add(self)
 
@@ -133,14 +136,26 @@ class Turns:
             running = self._running.setdefault(lane, threading.Lock())
         if is_first:
             self._prepare_neighbours(call)
-        rounds = self._rounds(call, work) if lane is None and work.has_rounds else None
-        if rounds is not None and stream is None and isinstance(algorithm, InRounds):
-            how, made = algorithm.run(rounds, work.rank, what)
+        turn: contextlib.AbstractContextManager[Any] = running
+        if isinstance(algorithm, ByMail):
+            whole, peer = what
+            sends, mails = algorithm.sends, self._mails(call, work, peer, algorithm.sends)
+            how = mails.run(peer, sends, whole) if stream is None else 0
             if how == 2:
-                self.go_on(call, made.dst, made.src)
+                self.go_on_with(call, sends, peer, whole)
             if how != 0:
                 return
-        with running if rounds is None else self._turn_of(rounds):
+            turn = self._turn_of(partial(mails.claim, peer, sends), partial(mails.release, peer, sends))
+        elif lane is None and work.has_rounds:
+            rounds = self._rounds(call, work)
+            if stream is None and isinstance(algorithm, InRounds):
+                how, made = algorithm.run(rounds, work.rank, what)
+                if how == 2:
+                    self.go_on(call, made.dst, made.src)
+                if how != 0:
+                    return
+            turn = self._turn_of(rounds.claim, rounds.release)
+        with turn:
             with self._lock:
                 self._check_sound(call)
                 before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
@@ -152,7 +167,7 @@ class Turns:
                     work.sends_aside = stream is None
                 if stream is not None:
                     last = self._queue(work, stream, lane, before, algorithm, what)
-                elif nbytes < _LONG and not isinstance(algorithm, InRounds):
+                elif nbytes < _LONG and not isinstance(algorithm, InRounds | ByMail):
                     for event in before:
                         event.sync()
                     algorithm(work, *what, None)
@@ -171,11 +186,11 @@ class Turns:
                 if lane is None:
                     self._lasts.clear()
                 self._lasts.pop(lane, None)
-                if last is not None:
+                if last is None:
+                    self._lasts.pop(None, None)  # it is over too
+                else:
                     self._lasts[lane] = last
-                    self._set_plain(False)
-                elif lane is None:
-                    self._set_plain(True)
+                self._set_plain(not self._lasts)
 
     def _rounds(self, call: str, work: Workspace) -> Rounds:
         try:
@@ -186,41 +201,75 @@ class Turns:
             raise
         if not self._serves:
             self._serves = True
-            self._serve(rounds)
+            self._serve(self._session.device.backend.ranks.COLLECTIVES, rounds, self.go_on)
         return rounds
 
+    def _mails(self, call: str, work: Workspace, peer: int, sends: bool) -> Mails:
+        try:
+            if not work.mails.has(peer, sends):
+                work.make_mail(peer, sends=sends)
+        except BaseException as error:
+            with self._lock:
+                self._fail(call, error)
+            raise
+        if not self._serves_mail:
+            self._serves_mail = True
+            self._serve(self._session.device.backend.ranks.MESSAGES, work.mails, self.go_on_with)
+        return work.mails
+
     @contextlib.contextmanager
-    def _turn_of(self, rounds: Rounds) -> Iterator[None]:
-        while not rounds.claim(_TURN_SECONDS):
+    def _turn_of(self, claim: Callable[[float], bool], release: Callable[[], None]) -> Iterator[None]:
+        while not claim(_TURN_SECONDS):
             pass
         try:
             yield
         finally:
-            rounds.release()
+            release()
 
     def _set_plain(self, is_plain: bool) -> None:
-        """Say whether the rounds need not wait for anything queued; under the lock."""
+        """Say whether native code need not wait for anything queued; under the lock."""
         work = self._work
         if work is not None and self._serves:
             work.rounds.is_plain = is_plain
+        if work is not None and self._serves_mail:
+            work.mails.is_plain = is_plain
 
     def go_on(self, call: str, dst: Buffer | None, src: Buffer | None) -> None:
-        """End a call that the rounds have begun, on a stream, where it may wait for long."""
+        """End a collective that the rounds have begun, on a stream, where it may wait for long."""
         work = self._work
         assert work is not None
         rounds = work.rounds
+
+        def queue(own: Stream) -> None:
+            work.agreement.calls(call, of_word(rounds.begun), rounds.calls)
+            rounds.queue_begun(own, work.timeout_ns, dst, src)
+
+        self._go_on(call, None, queue, rounds.release)
+
+    def go_on_with(self, call: str, sends: bool, peer: int, whole: Buffer) -> None:
+        """End a message that was begun, on a stream."""
+        work = self._work
+        assert work is not None
+        mails = work.mails
+
+        def queue(own: Stream) -> None:
+            mails.queue_begun(peer, sends, own, work.timeout_ns, whole)
+
+        self._go_on(call, ("to" if sends else "from", peer), queue, partial(mails.release, peer, sends))
+
+    def _go_on(
+        self, call: str, lane: Lane | None, queue: Callable[[Stream], None], release: Callable[[], None]
+    ) -> None:
         try:
-            try:
-                work.agreement.calls(call, of_word(rounds.begun), rounds.calls)
-                own = self._own_stream(None)
-                rounds.queue_begun(own, work.timeout_ns, dst, src)
-                own.sync()
-            except BaseException as error:
-                with self._lock:
-                    self._fail(call, error)
-                raise
+            own = self._own_stream(lane)
+            queue(own)
+            own.sync()
+        except BaseException as error:
+            with self._lock:
+                self._fail(call, error)
+            raise
         finally:
-            rounds.release()
+            release()
 
     def _made(self, call: str) -> Workspace:
         try:
@@ -270,10 +319,12 @@ class Turns:
         nbytes: int,
         pairs: tuple[list[int], list[int]] | None,
     ) -> None:
-        agreement = work.agreement
+        agreement, mails = work.agreement, work.mails if work.has_rounds else None
         if lane is not None:
             way, peer = lane
-            agreement.moves(call, peer, nbytes, out=way == "to", in_collective=False)
+            out = way == "to"
+            count = mails.count(peer, out) if mails is not None else None
+            agreement.moves(call, peer, nbytes, out=out, in_collective=False, messages=count)
             return
         if work.has_rounds:
             number = work.rounds.count()
@@ -281,10 +332,10 @@ class Turns:
             number = self._calls = self._calls + 1
         agreement.calls(call, said, number)
         if pairs is not None:
-            takes, gives = pairs
-            for peer in work.others:
-                agreement.moves(call, peer, takes[peer], out=False, in_collective=True)
-                agreement.moves(call, peer, gives[peer], out=True, in_collective=True)
+            for out, sizes in zip((False, True), pairs, strict=True):
+                for peer in work.others:
+                    count = mails.calls(peer, out) if mails is not None else None
+                    agreement.moves(call, peer, sizes[peer], out=out, in_collective=True, messages=count)
 
     def _queue(
         self,
@@ -303,7 +354,7 @@ class Turns:
         for event in before:
             stops.wait(event)
         algorithm(work, *what, stops)
-        if not isinstance(algorithm, InRounds):  # which does so itself
+        if not isinstance(algorithm, InRounds | ByMail):  # which do so themselves
             work.end_with(stops, None if lane is None else lane[1])
         last = stops.record()
         if stops is not stream:
@@ -347,9 +398,13 @@ class Turns:
 
     def _end(self) -> None:
         self._set_plain(False)
+        names = self._session.device.backend.ranks
         if self._serves:
             self._serves = False
-            self._serve(None)
+            self._serve(names.COLLECTIVES, None, self.go_on)
+        if self._serves_mail:
+            self._serves_mail = False
+            self._serve(names.MESSAGES, None, self.go_on_with)
         work, self._work = self._work, None
         self._lasts.clear()
         for own in self._own.values():

@@ -29,7 +29,7 @@ from peerlane.streams.notify import NotifyKind
 from peerlane.support.timeouts import in_nanoseconds
 
 if TYPE_CHECKING:
-    from peerlane.backend.ranks import Farewell, Rounds
+    from peerlane.backend.ranks import Farewell, Mails, Rounds
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
     from peerlane.ranks.channel_setup import Begun
@@ -47,7 +47,8 @@ _SERIES = "collectives"  # the series of its channels
 _DATA, _RESULT, _DONE = 0, DEPTH, 2 * DEPTH
 _SENT, _TAKEN = 4 * DEPTH, 5 * DEPTH
 _BARRIER = 6 * DEPTH
-_ROUNDS = 6 * DEPTH + 2  # those behind are the lines of rounds
+_MAIL_SENT, _MAIL_TAKEN = 6 * DEPTH + 2, 7 * DEPTH + 2
+_ROUNDS = 8 * DEPTH + 2  # those behind are the lines of rounds
 
 SLOTS = "slots"  # the tag of the memory with a rank's slots for rounds
 _LEAST_LONG_SLOT, _MOST_LONG_SLOT = 64 << 10, 1 << 20
@@ -82,6 +83,8 @@ class Workspace:
         How the ranks lie on machines.
     board : Board
     lanes : Lanes
+    mails : Mails
+        Messages between the ranks of one machine.
     agreement : Agreement
     sends_aside : bool
         Whether the present collective may use :meth:`sending`.
@@ -100,13 +103,14 @@ class Workspace:
         lines = 0 if far else self._ranks.ROUND_LINES
         long_slot = min(max(nbytes // 8, _LEAST_LONG_SLOT), _MOST_LONG_SLOT)
         for_rounds = self._ranks.bytes_of_rounds(long_slot) if lines else 0
-        share = max(0, nbytes - for_rounds) // (2 * DEPTH * self.size)
+        areas = 3 if lines else 2  # of slots: for the board, for lanes, and for mails
+        share = max(0, nbytes - for_rounds) // (areas * DEPTH * self.size)
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
         area = self.size * DEPTH * self.slot
         with contextlib.ExitStack() as undo:
             for peer in self.others:  # otherwise they wait for this rank until their time-out
                 undo.callback(invitations.decline, _SERIES, peer)
-            memory = session.device.allocate(2 * area, peer=True)
+            memory = session.device.allocate(areas * area, peer=True)
             undo.callback(memory.close)
             said = session.device.allocate(bytes_for(self.size, has_far=bool(far)), peer=True)
             undo.callback(said.close)
@@ -118,7 +122,9 @@ class Workspace:
                 self._memories[SLOTS] = Loan(slots, ends=False)
             self.channels = Channels(session, invitations, self._memories, self.others, _ROUNDS + lines)
             undo.pop_all()
-        self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
+        self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area : 2 * area], area)
+        self._mail_area = 2 * area
+        self.mails: Mails = self._ranks.mails(self.size)
         self.agreement = Agreement(self.rank, self.size, said, self.channels, far)
         self._barriers = 0
         self._rounds: Rounds | None = None
@@ -140,7 +146,7 @@ class Workspace:
             channels = self.channels.everyone()
             with self._lock:
                 if self._rounds is None:
-                    lines = [lines_of(channel, _ROUNDS) for channel in channels]
+                    lines = [lines_of(channel, _ROUNDS) for channel in channels]  # all that are left
                     self._rounds = self._ranks.rounds(
                         self.rank,
                         self.size,
@@ -152,6 +158,23 @@ class Workspace:
                         self._farewell(None),
                     )
         return self._rounds
+
+    def make_mail(self, peer: int, *, sends: bool) -> None:
+        """Make the mail to a peer or from it, once; the first use makes the channel."""
+        channel = self.channels[peer]
+        incoming, outgoing = lines_of(channel, 0)
+        told, answered = (outgoing, incoming) if sends else (incoming, outgoing)
+        memory = channel.window if sends else self._memories[WINDOW].buffer
+        at = self._mail_area + (self.rank if sends else peer) * DEPTH * self.slot
+        farewell = self._farewell(peer)
+        with self._lock:
+            if not self.mails.has(peer, sends):
+                self._ranks.add_mail(
+                    *(self.mails, self.rank, self.size, peer, sends),
+                    told[_MAIL_SENT : _MAIL_SENT + DEPTH],
+                    answered[_MAIL_TAKEN : _MAIL_TAKEN + DEPTH],
+                    *(memory[at : at + DEPTH * self.slot], self._pids[peer], farewell),
+                )
 
     def _farewell(self, peer: int | None) -> Farewell:
         """Return what tells one peer, or all of them, that this rank will not do what they wait for."""
@@ -203,6 +226,7 @@ class Workspace:
         """Close the channels and the memory.  Records of peers that were not consumed are not a mistake here."""
         if self._rounds is not None:  # which frames that somebody looked at may keep
             self._rounds.let_go()
+        self.mails.let_go()
         with contextlib.ExitStack() as ends:
             for loan in self._memories.values():
                 ends.callback(loan.buffer.close)

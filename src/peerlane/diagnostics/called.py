@@ -9,7 +9,7 @@ from peerlane.support import reductions
 
 
 class Kind(enum.IntEnum):
-    """Collectives, by the numbers of native code."""
+    """Collectives and messages, by the numbers of native code."""
 
     BARRIER = 1
     BROADCAST = 2
@@ -19,6 +19,8 @@ class Kind(enum.IntEnum):
     REDUCE_SCATTER = 6
     ALL_TO_ALL = 7
     SCATTER = 8
+    SEND = 9
+    RECEIVE = 10
 
 
 def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
@@ -66,6 +68,27 @@ def of_word(said: tuple[int, int, int, int, bool]) -> str:
     kind, size, number, root, has_parts = said
     words = in_words(kind, size, number, root)
     return f"{words.split()[0]}_v of parts that differ" if has_parts else words
+
+
+def differing(
+    number: int,
+    rank: int,
+    did: tuple[int, int, int, int, bool],
+    peer: int,
+    peer_did: tuple[int, int, int, int, bool],
+) -> InvalidValue:
+    """Return the exception for calls as native code has them."""
+    mine, theirs = _done(did), _done(peer_did)
+    place = f"number {number:,} of its lane" if did[0] in _MESSAGES else f"collective {number:,}"
+    return differ(None, place, rank, mine, peer, theirs)
+
+
+_MESSAGES = {Kind.SEND: "sends", Kind.RECEIVE: "receives"}
+
+
+def _done(said: tuple[int, int, int, int, bool]) -> str:
+    verb = _MESSAGES.get(said[0])  # type: ignore[call-overload]  # any number
+    return f"{verb} {said[1]:,} bytes as a message" if verb else f"calls {of_word(said)}"
 
 
 def differ(call: str | None, place: str, rank: int, mine: str, peer: int, theirs: str) -> InvalidValue:

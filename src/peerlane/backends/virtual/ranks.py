@@ -113,10 +113,29 @@ class VirtualRanks:
     bytes_of_rounds = staticmethod(_core.bytes_of_rounds)
     farewell = staticmethod(_core.Farewell)
 
-    GROUP_CALLS = _core.GROUP_VERBS
+    COLLECTIVES, MESSAGES = _core.COLLECTIVE_VERBS, _core.MESSAGE_VERBS
 
-    def group_call(self, rounds: Any, name: str, method: Any, go_on: Any, number_of: Any) -> Any:
-        return functools.update_wrapper(_core.GroupCall(rounds, name, method, go_on, number_of), method)
+    def group_call(self, maker: Any, name: str, method: Any, go_on: Any, number_of: Any) -> Any:
+        return functools.update_wrapper(_core.GroupCall(maker, name, method, go_on, number_of), method)
+
+    mails = staticmethod(_core.Mails)
+
+    def add_mail(
+        self,
+        mails: Any,
+        rank: int,
+        size: int,
+        peer: int,
+        sends: bool,
+        sent: Sequence[Any],
+        taken: Sequence[Any],
+        slots: Any,
+        pid: int,
+        farewell: _core.Farewell,
+        /,
+    ) -> None:
+        must_yield = size > len(os.sched_getaffinity(0))
+        mails.add(rank, peer, sends, sent, taken, slots, pid, farewell, must_yield)
 
     def rounds(
         self,

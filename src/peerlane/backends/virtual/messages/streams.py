@@ -335,8 +335,7 @@ def _explained(why: str, of: Any) -> BaseException:
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "calls_differ":
-            mine, theirs = (f"calls {called.of_word(each)}" for each in (of.did, of.peer_did))
-            return called.differ(None, f"collective {of.number:,}", of.rank, mine, of.peer, theirs)
+            return called.differing(of.number, of.rank, of.did, of.peer, of.peer_did)
         case "bad_descriptor":
             wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
             at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"

@@ -1,0 +1,169 @@
+#include "ranks/mail.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "copy/copy_engine.h"
+#include "copy/kernels.h"
+#include "memory/fault_guard.h"
+#include "ranks/collective.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr uint64_t kLongMessage = uint64_t{16} << 20;
+
+// The word of a piece: the bytes of the message, and whether the peer is to read them where they lie.
+constexpr uint64_t kInPlace = uint64_t{1} << 63;
+constexpr unsigned kExpectedBits = 44;
+// What a receiver says before it waits: the low bits of the piece's number, and the bytes that it expects.
+uint64_t expectation(uint64_t number, uint64_t size) { return number << kExpectedBits | size; }
+
+uint64_t word_of(bool sends, uint64_t size) {
+    const Collective::Call call{.kind = sends ? Collective::Kind::send : Collective::Kind::receive, .size = size};
+    return call.word();
+}
+
+}  // namespace
+
+Message::Message(std::shared_ptr<Mail> mail, bool sends, Range memory, uint64_t size)
+    : mail_(std::move(mail)), way_(mail_->way(sends).get()), sends_(sends), memory_(memory), size_(size) {}
+
+Message::~Message() {
+    if (!mail_) return;   // moved from
+    if (stage_ != Stage::over) mail_->farewell->say();
+    Heap::get().unpin(memory_);
+}
+
+bool Message::differs(uint64_t theirs, Refusal& why) const {
+    if (theirs == size_) return false;
+    why = {.why = Why::calls_differ,
+           .calls = {.number = message_, .own = word_of(sends_, size_), .theirs = word_of(!sends_, theirs), .rank = mail_->rank, .peer = mail_->peer}};
+    return true;
+}
+
+bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
+    if (n == 0) return true;
+    FaultGuard guard;
+    const bool bypasses = in_place_ && size_ >= kLongMessage && has_stream_copy();   // beyond the caches nobody would find the bytes there
+    const auto work = [=] {
+        if (bypasses) {
+            stream_copy(to, from, n);
+            store_fence();
+        } else {
+            memcpy(to, from, n);
+        }
+    };
+    if (guarded(guard, work)) [[likely]] return true;
+    const Side side = side_at(sends_ ? "src" : "dst", memory_.host, size_);
+    why = explain_fault(guard, &side, 1);
+    return false;
+}
+
+Stepwise::Step Message::wait_for(const NumberedLines& lines, uint64_t number) {
+    awaited_lines_ = &lines;
+    awaited_number_ = number;
+    awaited = &lines.of(number);
+    return Step::waits;
+}
+
+bool Message::has_come() { return awaited_lines_->has(awaited_number_); }
+
+char* Message::slot_of_piece() const { return way_->slots.host + number_ % way_->sent.depth() * way_->slot; }
+
+// There is room for it.
+bool Message::send_piece(Refusal& why) {
+    const uint64_t n = std::min(size_ - moved_, way_->slot);
+    const char* from = memory_.host + moved_;
+    char told[Mail::kInLine];
+    if (moved_ == 0) {
+        const uint64_t said = way_->taken.word(number_);   // the receiver may have come first
+        if (said >> kExpectedBits == expectation(number_, 0) >> kExpectedBits && differs(said & ((uint64_t{1} << kExpectedBits) - 1), why)) return false;
+    }
+    if (size_ <= Mail::kInLine) {
+        if (!move(told, from, n, why)) return false;
+        way_->sent.tell(number_, size_, told, n);
+    } else if (moved_ == 0 && size_ > way_->longest()) {
+        const Place place = Place::of(memory_, size_);
+        static_assert(sizeof place <= Mail::kInLine);
+        in_place_ = mail_->reads_here && place.file != 0;
+        if (!in_place_ && !move(slot_of_piece(), from, n, why)) return false;
+        way_->sent.tell(number_, size_ | (in_place_ ? kInPlace : 0), reinterpret_cast<const char*>(&place), sizeof place);
+    } else {
+        if (!move(slot_of_piece(), from, n, why)) return false;
+        way_->sent.tell(number_, size_, nullptr, 0);
+    }
+    moved_ += in_place_ ? size_ : n;
+    return true;
+}
+
+// It is there.
+bool Message::receive_piece(Refusal& why) {
+    const uint64_t word = way_->sent.word(number_);
+    uint8_t can_read = 0;
+    if (moved_ == 0) {
+        if (differs(word & ~kInPlace, why)) return false;
+        if (size_ > way_->longest()) {
+            Place place;
+            memcpy(&place, way_->sent.bytes(number_), sizeof place);
+            there_ = mail_->memory.at(place, size_);
+            can_read = there_ != nullptr;
+            in_place_ = word & kInPlace;
+            if (in_place_ && !there_) {
+                why = {.why = Why::system_memory, .size = size_};
+                return false;
+            }
+        }
+    }
+    const uint64_t n = std::min(size_ - moved_, in_place_ ? kChunk : way_->slot);
+    if (size_ <= Mail::kInLine) {
+        char bytes[Mail::kInLine];
+        memcpy(bytes, way_->sent.bytes(number_), n);
+        if (!move(memory_.host, bytes, n, why)) return false;
+    } else {
+        const char* const from = in_place_ ? there_ + moved_ : slot_of_piece();
+        if (!move(memory_.host + moved_, from, n, why)) return false;
+    }
+    moved_ += n;
+    if (!in_place_ || moved_ == size_) way_->taken.tell(number_, way_->taken.word(number_), reinterpret_cast<const char*>(&can_read), 1);
+    return true;
+}
+
+Stepwise::Step Message::advance(Refusal& why) {
+    try {
+        Heap::get().check_leases(sends_ ? Range{} : memory_, sends_ ? memory_ : Range{});   // they may have ended since it was submitted
+    } catch (const Refusal& refusal) {
+        why = refusal;
+        return Step::failed;
+    }
+    if (memory_.host && !memory_.extent) rearm_fault_handlers();
+    const uint64_t depth = way_->sent.depth();
+    for (uint64_t before = moved_; stage_ != Stage::over;) {
+        if (stage_ == Stage::begin) {
+            if (moved_ == 0) message_ = ++way_->messages;
+            number_ = ++way_->pieces;
+            stage_ = Stage::piece;
+            if (!sends_ && moved_ == 0) way_->taken.of(number_).signal().time_ns.store(expectation(number_, size_), std::memory_order_release);
+        }
+        if (stage_ == Stage::until_taken) {
+            if (!way_->taken.has(number_)) return wait_for(way_->taken, number_);
+            stage_ = Stage::over;
+            break;
+        }
+        if (sends_) {
+            if (number_ > depth && !way_->taken.has(number_ - depth)) return wait_for(way_->taken, number_ - depth);
+            if (number_ > depth && way_->taken.bytes(number_)[0] != 0) mail_->reads_here = true;
+            if (!send_piece(why)) return Step::failed;
+        } else {
+            if (!way_->sent.has(number_)) return wait_for(way_->sent, number_);
+            if (!receive_piece(why)) return Step::failed;
+        }
+        const Stage more = in_place_ ? Stage::piece : Stage::begin, end = sends_ && in_place_ ? Stage::until_taken : Stage::over;
+        stage_ = moved_ < size_ ? more : end;
+        if (moved_ - before >= kChunk && stage_ != Stage::over) return Step::goes_on;
+    }
+    return Step::over;
+}
+
+}  // namespace peerlane
