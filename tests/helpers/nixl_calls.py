@@ -40,10 +40,14 @@ def address_of(array: np.ndarray) -> int:
 def finish(agent: Any, handle: Any, *message: bytes) -> str:
     """Post a transfer, and ask for its state until it is over."""
     state = str(agent.transfer(handle, *message))
+    return over(agent, handle) if state == "PROC" else state
+
+
+def over(agent: Any, handle: Any) -> str:
+    """Ask for the state of a transfer until it is over."""
     deadline = time.monotonic() + SECONDS
-    while state == "PROC":
+    while (state := str(agent.check_xfer_state(handle))) == "PROC":
         assert time.monotonic() < deadline, "the transfer is not over"
-        state = agent.check_xfer_state(handle)
     return state
 
 

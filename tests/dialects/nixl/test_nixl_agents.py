@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
-from helpers.nixl_calls import address_of, finish, heard, rows
+from helpers.nixl_calls import address_of, finish, heard, over, rows
 from helpers.prepared import run_python
 from helpers.promises import Node
 from peerlane import dialects
@@ -185,6 +185,24 @@ def test_nixl_release_of_a_running_transfer_sends_no_notification(pair: Pair) ->
     told = pair.b.get_new_notifs()
     assert told == {} or (told == {"a": [b"never"]} and target.all())
     assert told == {} or os.environ.get("PEERLANE_SCHEDULE") != "lazy"
+
+
+def test_nixl_transfer_waits_under_lazy_until_its_state_is_asked_for(node: Node) -> None:
+    node("devices=2,memory=64MiB,schedule=lazy")
+    pair = Pair()
+    pair.near.fill(1)
+    handle = pair.make(message=b"hello")
+    assert pair.a.transfer(handle) == "PROC"
+    with pl.devices()[0].create_stream() as later:
+        pl.copy(pair.far[2048:], pair.near[2048:], stream=later)
+        asked = later.record()
+        while not asked.is_done:  # one worker, or more, begins what is asked for, in its order
+            pass
+    pair.near.fill(2)
+    assert pair.b.get_new_notifs() == {}
+    assert over(pair.a, handle) == "DONE"
+    assert (pair.far.view()[:64] == 2).all()
+    assert heard(pair.b) == {"a": [b"hello"]}
 
 
 def test_nixl_transfer_under_way_is_not_posted_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,10 +132,10 @@ class Request:
             self._event, self._status = None, _NOT_POSTED
             raise
         self.post_time = time.monotonic() - start
-        # While accesses are logged, only a look at the state tells that it is over: chance would hide a race.
-        if self._failure is not None or (
-            self._event is not None and self._event.is_done and not event_log.active
-        ):
+        # Under `lazy` a question would make it run.  While accesses are logged, only the program's own question
+        # tells that it is over: chance would hide a race.
+        may_ask = self.peer.is_eager and not event_log.active
+        if self._failure is not None or (may_ask and self._event is not None and self._event.is_done):
             return self._known()
         return self._status
 
