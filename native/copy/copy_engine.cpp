@@ -94,8 +94,8 @@ void prepare_guard(const Task& task, const Side* sides, unsigned count) {
 
 }  // namespace
 
-Operand::Operand(const char* role, uint64_t address, uint64_t size)
-    : role(role), address(address), size(size), range_(Heap::get().resolve(role, address, size)) {
+Operand::Operand(const char* role, uint64_t address, uint64_t size, bool is_mapped)
+    : role(role), address(address), size(size), is_mapped(is_mapped), range_(Heap::get().resolve(role, address, size)) {
     if (address == 0 && size != 0) [[unlikely]]   // it would fault, on a stream long after the call
         throw Refusal{.why = Why::host_fault, .role = role, .size = size};
 }
@@ -113,7 +113,8 @@ void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct, Po
     Heap::get().check_access(dst.range(), src.range(), kHost);
     const bool staged = needs_staging(dst.range(), src.range(), direct);
     if (size <= kBrief && !staged) {
-        if (dst.is_pageable() || src.is_pageable()) rearm_fault_handlers();
+        if (dst.is_pageable() || src.is_pageable())
+            rearm_fault_handlers((!dst.is_pageable() || dst.is_mapped) && (!src.is_pageable() || src.is_mapped));
         FaultGuard guard;
         char* const to = dst.host();
         const char* const from = src.host();

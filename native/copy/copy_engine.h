@@ -15,7 +15,8 @@ struct Poll {
 // A range that is held for the length of an operation.
 class Operand {
   public:
-    Operand(const char* role, uint64_t address, uint64_t size);                 // throws Refusal
+    // `is_mapped`: pageable bytes are the buffer of a live object.  Throws Refusal.
+    Operand(const char* role, uint64_t address, uint64_t size, bool is_mapped = false);
     Operand(const char* role, uint64_t address, uint64_t size, Range range)     // takes the range's pins over
         : role(role), address(address), size(size), range_(range) {}
     ~Operand() { Heap::get().unpin(range_); }
@@ -31,6 +32,7 @@ class Operand {
 
     const char* const role;
     const uint64_t address, size;
+    const bool is_mapped = false;
 
   private:
     Range range_;

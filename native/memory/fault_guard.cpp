@@ -134,8 +134,8 @@ void install_fault_handlers() {
     installed.store(true, std::memory_order_release);
 }
 
-void rearm_fault_handlers() {
-    for (int which = 0; which < 2; ++which) {
+void rearm_fault_handlers(bool is_mapped) {
+    for (int which = is_mapped ? 1 : 0; which < 2; ++which) {
         struct sigaction present {};
         sigaction(kSignals[which], nullptr, &present);
         const int entry = entry_of(present);

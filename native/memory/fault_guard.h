@@ -28,9 +28,10 @@ struct FaultGuard : Fault {
 extern thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec")));
 
 // Install the handlers once; chain to whoever was there.  `rearm` also looks whether somebody replaced
-// them since (faulthandler does) and steps in front again.
+// them since (faulthandler does) and steps in front again.  Each look is a call of the system: memory that is
+// mapped can fault with SIGBUS only, where its file was cut.
 void install_fault_handlers();
-void rearm_fault_handlers();
+void rearm_fault_handlers(bool is_mapped = false);
 
 // Addresses in [base, base + size) are device addresses: a stray host access there is explained on stderr.
 void explain_faults_in(uintptr_t base, uint64_t size);

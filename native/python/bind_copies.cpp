@@ -20,6 +20,33 @@ void released(uint64_t size, const Work& work) {
     interruptible(work);
 }
 
+// An address, or an object's buffer, which is held as long.
+class Place {
+  public:
+    Place(nb::handle given, uint64_t size) {
+        if (PyLong_CheckExact(given.ptr())) {
+            address_ = nb::cast<uint64_t>(given);
+            return;
+        }
+        if (PyObject_GetBuffer(given.ptr(), &view_, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
+        address_ = reinterpret_cast<uint64_t>(view_.buf);
+        if (size > static_cast<uint64_t>(view_.len)) {
+            PyBuffer_Release(&view_);
+            throw nb::type_error("the buffer is smaller");
+        }
+    }
+    Place(const Place&) = delete;
+    ~Place() {
+        if (is_buffer()) PyBuffer_Release(&view_);
+    }
+    uint64_t address() const { return address_; }
+    bool is_buffer() const { return view_.obj != nullptr; }
+
+  private:
+    Py_buffer view_{};
+    uint64_t address_;
+};
+
 void reduce_now(const Operand& to, const Operand& from, const Reduction& reduction, bool direct) {
     check_reduced(to, from, reduction);
     released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); });
@@ -41,6 +68,25 @@ void bind_copies(nb::module_& m) {
             released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
         },
         "dst"_a, "src"_a, "size"_a, "direct"_a = false, "Copy between any two addresses; the GIL is released above 256 KiB.");
+    m.def(
+        "copy_if_alone",
+        [](const StreamHandle& handle, nb::handle dst, nb::handle src, uint64_t size, bool within) {
+            const Stream& stream = *handle.stream;
+            Heap::get().check_usable();
+            if (!stream.group->is_idle()) return false;
+            const Place there(dst, size), here(src, size);
+            const Operand to("dst", there.address(), size, there.is_buffer());
+            const Operand from("src", here.address(), size, here.is_buffer());
+            const bool is_to = to.range().device == stream.device, is_from = from.range().device == stream.device;
+            if (within ? !(is_to && is_from) : !(is_to || is_from)) return false;
+            released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
+            if (log::is_told()) [[unlikely]] log_complete(OpKind::copy, {&to}, {&from});
+            return true;
+        },
+        "stream"_a, "dst"_a, "src"_a, "size"_a, "within"_a,
+        nb::sig("def copy_if_alone(stream: Stream, dst: typing.Any, src: typing.Any, size: int, within: bool) -> bool"),
+        "Copy between two places, each an address or an object with a buffer, if the streams of the group have nothing to do, "
+        "and one end, or both if `within`, lies on the stream's device; else return False, and nothing happens.");
     m.def(
         "copy_memory",
         [](nb::handle dst_object, nb::handle src_object) {

@@ -385,6 +385,11 @@ def share(memory: Memory) -> tuple[Block, int]:
 def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
     """Copy between any two addresses; the GIL is released above 256 KiB."""
 
+def copy_if_alone(stream: Stream, dst: Any, src: Any, size: int, within: bool) -> bool:
+    """
+    Copy between two places, each an address or an object with a buffer, if the streams of the group have nothing to do, and one end, or both if `within`, lies on the stream's device; else return False, and nothing happens.
+    """
+
 def copy_memory(dst: Any, src: Any) -> bool:
     """
     Copy all of `src` to `dst`, which must be as large; False if one is no Memory, and then nothing happens.

@@ -29,6 +29,9 @@ submit_fill: Callable[[Any, Any, int, int], None]
 
 #: (destination, source, bytes, direct)
 copy: Callable[..., None]
+#: (a stream of a group, destination, source, bytes, whether both ends must lie on its device) -> whether it was done:
+#: not while the group has something to do, or if no end lies there; an end is an address, or an object with a buffer
+copy_if_alone: Callable[[Any, Any, Any, int, bool], bool]
 submit_copy_at: Callable[..., None]
 copy_2d: Callable[..., None]
 submit_copy_2d_at: Callable[..., None]

@@ -43,6 +43,9 @@ find = host.locate
 #: A faster copy of (destination, source, bytes, whether it must be direct): it converts no arguments, and knows only
 #: addresses of virtual devices and of the host.
 quick_copy = host.copy
+#: The same, if nothing is queued: (a stream of a group, destination, source, bytes, whether both ends must lie on its
+#: device); an end may be an object with a buffer, too.  Returns whether it was done.
+quick_copy_if_alone = host.copy_if_alone
 #: A faster copy on a stream: (stream, destination, source, bytes, whether it must be direct).
 quick_submit = host.submit_copy_at
 LIST_HEADER = struct.Struct("<8sIIQQ")

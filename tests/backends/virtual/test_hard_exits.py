@@ -37,6 +37,20 @@ def test_bad_address_under_faulthandler_is_still_raised(order: str, call: str) -
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
 
 
+def test_cut_file_under_faulthandler_is_an_error_of_the_quick_copy(tmp_path: Path) -> None:
+    code = (
+        "import faulthandler, mmap, os, sys\nfrom peerlane.dialects.hip import hip\n"
+        "kind = hip.hipMemcpyKind.hipMemcpyHostToDevice\n"
+        "_, device = hip.hipMalloc(8)\n"
+        "file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\nos.ftruncate(file, 8)\nmapped = mmap.mmap(file, 8)\n"
+        "print(hip.hipMemcpy(device, mapped, 8, kind)[0].name)\n"
+        "faulthandler.enable()\nos.ftruncate(file, 0)\n"
+        "print(hip.hipMemcpy(device, mapped, 8, kind)[0].name)"
+    )
+    done = run_python(["-c", code, str(tmp_path / "file")], timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "hipSuccess\nhipErrorIllegalAddress\n"), done.stderr
+
+
 def test_host_touch_of_device_memory_dies_with_one_traceback() -> None:
     code = (
         "import ctypes, faulthandler, peerlane as pl\n"

@@ -25,30 +25,36 @@ _Kind = TypeVar("_Kind", bound=Registration)
 
 
 class Registrations(Generic[_Kind]):
-    """All registered ranges of the process, none of which overlap."""
+    """All registered ranges of the process, none of which overlap.
+
+    Attributes
+    ----------
+    starts : list of int
+        Where they begin, in order.
+    """
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
+        self.starts: list[int] = []
         self._by_start: dict[int, _Kind] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._starts)
+        return bool(self.starts)
 
     def add(self, registration: _Kind) -> None:
         """Enter a new one."""
         self._by_start[registration.start] = registration
-        insort(self._starts, registration.start)
+        insort(self.starts, registration.start)
 
     def remove(self, start: int) -> _Kind | None:
         """Take out the one that begins here; None if there is none."""
         found = self._by_start.pop(start, None)
         if found is not None:
-            self._starts.remove(start)
+            self.starts.remove(start)
         return found
 
     def clear(self) -> None:
         """Take out all."""
-        self._starts.clear()
+        self.starts.clear()
         self._by_start.clear()
 
     def around(self, address: int, nbytes: int = 1) -> _Kind | None:
@@ -62,5 +68,5 @@ class Registrations(Generic[_Kind]):
         return last if last is not None and address < last.end else None
 
     def _before(self, address: int) -> _Kind | None:
-        at = bisect_right(self._starts, address)
-        return self._by_start[self._starts[at - 1]] if at else None
+        at = bisect_right(self.starts, address)
+        return self._by_start[self.starts[at - 1]] if at else None

@@ -23,7 +23,7 @@ from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
 from peerlane.memory import raw
-from peerlane.memory.raw import find, quick_copy
+from peerlane.memory.raw import quick_copy_if_alone
 
 _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")
@@ -151,14 +151,14 @@ def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
     copy_now(dst, src, sizeBytes, kind)
 
 
-def _host(end: Any, nbytes: int) -> int:
-    """Return where a buffer of the host is; TypeError for what may be anything else, and for a smaller one."""
-    if isinstance(end, (Pointer, c_void_p)):
-        raise TypeError
-    address, size, _ = raw.buffer_of(end)  # type: ignore[misc]  # None is a TypeError
-    if nbytes > size:
-        raise TypeError
-    return address
+#: Classes whose objects are what their buffer has, and not what it points to.
+_of_buffers: set[type] = {int}
+
+
+def _is_buffer(kind: type) -> bool:
+    if not issubclass(kind, (Pointer, c_void_p)):
+        _of_buffers.add(kind)
+    return kind in _of_buffers
 
 
 def _quick(checked: Any) -> Any:
@@ -169,21 +169,21 @@ def _quick(checked: Any) -> Any:
             dst, src, nbytes, kind = args
             to = dst._address if type(dst) is DeviceArray else dst
             source = src._address if type(src) is DeviceArray else src
-            if type(to) is not int:
-                to = _host(to, nbytes)
-            if type(source) is not int:
-                source = _host(source, nbytes)
             context = machine.here.context
             null = context.default_stream
+            is_settled = null.settled == null.submissions
+            within = not is_settled or bool(machine.registrations.starts)
             if (
                 type(nbytes) is int
                 and type(kind) is _Kind
-                and _is_alone(null, find(to), find(source))
-                and null.group.is_idle
+                and (type(to) in _of_buffers or _is_buffer(type(to)))
+                and (type(source) in _of_buffers or _is_buffer(type(source)))
+                # There is no failure to report; a copy within the device reports none.
+                and (is_settled or not machine.synchronous)
                 and not context.node.is_closed
                 and policy.is_plain
+                and quick_copy_if_alone(null.neutral, to, source, nbytes, within)
             ):
-                quick_copy(to, source, nbytes)
                 calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
@@ -191,19 +191,6 @@ def _quick(checked: Any) -> Any:
         return checked(*args, **given)
 
     return copy
-
-
-def _is_alone(null: Any, dst: Any, src: Any) -> bool:
-    """Tell whether a copy is in the order of this null stream and no other, and has no failure to report.
-
-    One within the device reports none.
-    """
-    number, is_settled = null.number, null.settled == null.submissions
-    if dst is None or src is None:  # ordinary memory of the host
-        return is_settled and (dst or src)[0] == number and not machine.registrations
-    if dst[0] == src[0]:
-        return dst[0] == number and (is_settled or not machine.synchronous)
-    return is_settled and number in (dst[0], src[0])
 
 
 calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy, signature=inspect.signature(hipMemcpy))
