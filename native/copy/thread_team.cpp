@@ -11,6 +11,13 @@ namespace peerlane {
 namespace {
 constexpr auto kTeamIdleLife = std::chrono::seconds(5);
 constexpr auto kDoneCheck = std::chrono::seconds(1);
+constexpr auto kSpin = std::chrono::microseconds(50);   // about as long as a wake-up takes, and the copy of a MiB
+
+// Who waits for the core goes first.
+template <class Look>
+void spin_until(const Look& look) {
+    for (const auto until = std::chrono::steady_clock::now() + kSpin; !look() && std::chrono::steady_clock::now() < until;) sched_yield();
+}
 }  // namespace
 
 namespace {
@@ -53,6 +60,9 @@ void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
     work(true);
     std::unique_lock lock(mutex_);
     wanted_ = 0;   // who has not started by now need not
+    lock.unlock();
+    spin_until([this] { return running_.load(std::memory_order_relaxed) == 0; });
+    lock.lock();
     while (running_ != 0) done_.wait_for(lock, kDoneCheck);
     work_ = nullptr;
     taken_.store(false, std::memory_order_release);
@@ -72,6 +82,9 @@ void ThreadTeam::serve() {
             lock.lock();
             if (--running_ == 0) done_.notify_all();
             last_work = std::chrono::steady_clock::now();
+            lock.unlock();
+            spin_until([this] { return wanted_.load(std::memory_order_relaxed) > 0; });
+            lock.lock();
             continue;
         }
         wake_.wait_for(lock, kTeamIdleLife);

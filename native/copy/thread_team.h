@@ -26,7 +26,8 @@ class ThreadTeam {
     std::mutex mutex_;
     std::condition_variable wake_, done_;
     const std::function<void(bool)>* work_ = nullptr;
-    unsigned wanted_ = 0, running_ = 0, alive_ = 0;
+    std::atomic<unsigned> wanted_{0}, running_{0};   // changed under the lock
+    unsigned alive_ = 0;
 };
 
 }  // namespace peerlane

@@ -341,7 +341,7 @@ def test_bench_channel_without_memory_skips_case_by_name(
     result = bench("channel", "8,64K", tmp_path)
     (skip,) = result["skipped"]
     assert skip["case"] == "channel, 64 KiB"
-    assert skip["why"] == "needs 524,288 bytes of memory, 100,000 are available"
+    assert skip["why"] == "needs 589,824 bytes of memory, 100,000 are available"
     assert {each["size"] for each in result["timings"]} == {8}
 
 

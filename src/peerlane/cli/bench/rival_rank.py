@@ -43,8 +43,8 @@ class Mpi:
     """MPI, of the library that mpi4py was told to load."""
 
     def __init__(self, most: int) -> None:
-        numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")
-        self._most, self._memory, self._elements = most, _touched(numpy, most), numpy.float32
+        self._numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")
+        self._most, self._memory = most, _touched(self._numpy, most)
         self._world = self._mpi.COMM_WORLD
         self.rank: int = self._world.rank
         self._window: Any = None
@@ -75,7 +75,7 @@ class Mpi:
     @contextlib.contextmanager
     def all_reduce(self, nbytes: int) -> Iterator[Call]:
         """Sum float32, in place."""
-        elements = self._memory[:nbytes].view(self._elements)
+        elements = self._memory[:nbytes].view(self._numpy.float32)
         yield lambda: self._world.Allreduce(self._mpi.IN_PLACE, elements)
 
     @contextlib.contextmanager
@@ -94,10 +94,11 @@ class Mpi:
 
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
-        """Send and receive."""
+        """Send and receive, into other memory."""
         words, peer = [self._memory[:nbytes], self._mpi.BYTE], _PEER[self.rank]
+        into = [_touched(self._numpy, nbytes), self._mpi.BYTE]
         send, receive = self._world.Send, self._world.Recv
-        yield _in_turn(self.rank, lambda: send(words, peer), lambda: receive(words, peer))
+        yield _in_turn(self.rank, lambda: send(words, peer), lambda: receive(into, peer))
 
     def close(self) -> None:
         if self._window is not None:
@@ -152,10 +153,11 @@ class Gloo:
 
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
-        """Send and receive."""
+        """Send and receive, into other memory."""
         memory, peer = self._memory[:nbytes], _PEER[self.rank]
+        into = self._torch.full((nbytes,), 0, dtype=self._torch.uint8)
         send, receive = self._ranks.send, self._ranks.recv
-        yield _in_turn(self.rank, lambda: send(memory, peer), lambda: receive(memory, peer))
+        yield _in_turn(self.rank, lambda: send(memory, peer), lambda: receive(into, peer))
 
     def close(self) -> None:
         self._ranks.destroy_process_group()
@@ -239,10 +241,10 @@ class Pipe:
 
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
-        """Send and receive bytes, into memory that exists already."""
-        part = memoryview(self._memory)[:nbytes]
+        """Send and receive bytes, into other memory that exists already."""
+        part, into = memoryview(self._memory)[:nbytes], bytearray(b"\1") * nbytes
         send, receive = self._pipe.send_bytes, self._pipe.recv_bytes_into
-        yield _in_turn(self.rank, lambda: send(part), lambda: receive(part))
+        yield _in_turn(self.rank, lambda: send(part), lambda: receive(into))
 
     def close(self) -> None:
         self._pipe.close()
