@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Collective::Kind;
 
-enum Place : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kPlaces };
+enum ValueIndex : uint8_t { kDst, kSrc, kRoot, kDtype, kOp, kPlaces };
 
 struct GroupVerb {
     std::string_view name;

@@ -178,8 +178,8 @@ void Collective::begin_round() {
     if (!is_long_ || is_last_ || piece_ != 0 || is_second_shot_) return;
     const std::vector<Rounds::Peer>& peers = rounds_->peers();
     in_place_ = std::all_of(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.reads_here; });
-    src_ = Place::of(call_.src, call_.src_size);
-    if (call_.kind == Kind::all_reduce) dst_ = Place::of(call_.dst, call_.dst_size);
+    src_ = FilePlace::of(call_.src, call_.src_size);
+    if (call_.kind == Kind::all_reduce) dst_ = FilePlace::of(call_.dst, call_.dst_size);
 }
 
 // Of a two-shot collective, after the first shot of all.

@@ -97,7 +97,7 @@ class Collective final : public Stepwise {
     bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
     bool is_long_ = false;                    // others may read where bytes lie, so a last round says that they have
     bool is_last_ = false;                    // this is that round
-    Place src_{}, dst_{};                     // of a long call: where its bytes and its result lie
+    FilePlace src_{}, dst_{};                     // of a long call: where its bytes and its result lie
     bool in_place_ = false;                   // others read them there
     uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};

@@ -85,7 +85,7 @@ bool Message::send_piece(Refusal& why) {
         if (!move(told, from, n, why)) return false;
         way_->sent.tell(number_, size_, told, n);
     } else if (moved_ == 0 && size_ > way_->longest()) {
-        const Place place = Place::of(memory_, size_);
+        const FilePlace place = FilePlace::of(memory_, size_);
         static_assert(sizeof place <= Mail::kInLine);
         in_place_ = mail_->reads_here && place.file != 0;
         if (!in_place_ && !move(slot_of_piece(), from, n, why)) return false;
@@ -105,7 +105,7 @@ bool Message::receive_piece(Refusal& why) {
     if (moved_ == 0) {
         if (differs(word & ~kInPlace, why)) return false;
         if (size_ > way_->longest()) {
-            Place place;
+            FilePlace place;
             memcpy(&place, way_->sent.bytes(number_), sizeof place);
             there_ = mail_->memory.at(place, size_);
             can_read = there_ != nullptr;

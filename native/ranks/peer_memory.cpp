@@ -11,7 +11,7 @@
 
 namespace peerlane {
 
-Place Place::of(const Range& range, uint64_t size) {
+FilePlace FilePlace::of(const Range& range, uint64_t size) {
     if (!range.extent) return {};
     const FileSpot spot = Heap::get().file_spot_of(range.host);
     struct stat file {};
@@ -25,7 +25,7 @@ void PeerMemory::forget() {
     files_.clear();
 }
 
-const PeerMemory::File* PeerMemory::open(const Place& place) {
+const PeerMemory::File* PeerMemory::open(const FilePlace& place) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner_), place.fd);
     int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -47,7 +47,7 @@ const PeerMemory::File* PeerMemory::open(const Place& place) {
     return &files_.front();
 }
 
-const char* PeerMemory::at(const Place& place, uint64_t size) {
+const char* PeerMemory::at(const FilePlace& place, uint64_t size) {
     if (place.file == 0) return nullptr;
     const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == place.file; });
     const File* file = nullptr;

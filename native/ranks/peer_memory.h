@@ -10,13 +10,13 @@
 namespace peerlane {
 
 // Where bytes lie, for processes of the same user: in a file that their owner has open.
-struct Place {
+struct FilePlace {
     uint64_t file = 0;   // its inode; 0: they lie nowhere that others could read
     uint64_t offset = 0;
     int32_t fd = -1;     // the owner's
 
     // Of pinned memory.
-    static Place of(const Range& range, uint64_t size);
+    static FilePlace of(const Range& range, uint64_t size);
 };
 
 // Files of one process, mapped for reading.  What the process says is not trusted: only where it is true are there bytes.
@@ -28,7 +28,7 @@ class PeerMemory {
     PeerMemory(const PeerMemory&) = delete;
 
     // The bytes from there on, at least so many; null: they cannot be read here.
-    const char* at(const Place& place, uint64_t size);
+    const char* at(const FilePlace& place, uint64_t size);
     void forget();
 
   private:
@@ -37,7 +37,7 @@ class PeerMemory {
         uint64_t inode, size;
         char* bytes;
     };
-    const File* open(const Place& place);
+    const File* open(const FilePlace& place);
 
     const pid_t owner_;
     std::vector<File> files_;   // the one that was used last is in front

@@ -353,9 +353,9 @@ void memory_is_read_where_it_lies_and_only_there() {
     Area area = streams::area(device, kSize);
     const Range range = range_of(area);
     memset(area.host, 0x5A, kSize);
-    const Place place = Place::of(range, kSize);
+    const FilePlace place = FilePlace::of(range, kSize);
     CHECK(place.file != 0 && place.fd >= 0);
-    CHECK(Place::of(range, kSize + (uint64_t{64} << 20)).file == 0 && Place::of({.host = area.host}, 1).file == 0);
+    CHECK(FilePlace::of(range, kSize + (uint64_t{64} << 20)).file == 0 && FilePlace::of({.host = area.host}, 1).file == 0);
 
     PeerMemory memory(getpid()), nobody(0);
     const char* const bytes = memory.at(place, kSize);
@@ -364,7 +364,7 @@ void memory_is_read_where_it_lies_and_only_there() {
     CHECK(bytes[kSize - 1] == 7 && memory.at(place, kSize) == bytes);
     CHECK(!nobody.at(place, kSize));
 
-    Place wrong = place;
+    FilePlace wrong = place;
     wrong.file += 1;
     CHECK(!memory.at(wrong, 1));
     wrong = place;
