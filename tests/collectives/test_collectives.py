@@ -278,37 +278,6 @@ def test_collectives_on_streams_from_one_thread_do_not_block_it() -> None:
         group.close()
 
 
-@pytest.mark.timeout(60)
-def test_stream_close_waits_for_collective_that_another_rank_begins_later() -> None:
-    is_queued = threading.Event()
-    streams: list[pl.Stream] = []
-    parts = [np.arange(5, dtype=np.int64), np.arange(5, dtype=np.int64)]
-
-    def work(group: pl.Group) -> None:
-        if group.rank == 0:
-            streams.append(group.device.create_stream())
-            group.all_reduce(parts[0], dtype="int64", stream=streams[0])
-            is_queued.set()
-            streams[0].close()
-            assert np.array_equal(parts[0], 2 * np.arange(5))
-            return
-        assert is_queued.wait(30)
-        while not _is_closing(streams[0]):
-            pass
-        group.all_reduce(parts[1], dtype="int64")
-
-    run_ranks(2, work)
-    assert np.array_equal(parts[1], 2 * np.arange(5))
-
-
-def _is_closing(stream: pl.Stream) -> bool:
-    try:
-        stream.record()
-    except pl.Closed:
-        return True
-    return False
-
-
 @pytest.mark.parametrize("size", [2, 3])
 def test_send_and_recv_of_mixed_sizes_arrive_in_order(size: int) -> None:
     sizes = (1, 100_000, 0, 7, 300_001)

@@ -454,3 +454,34 @@ def test_barrier_rank_that_comes_first_does_not_get_the_error_of_another(node: N
         "OutOfMemory",
         "PeerLost",
     ]
+
+
+@pytest.mark.timeout(60)
+def test_stream_close_waits_for_collective_that_another_rank_begins_later() -> None:
+    is_queued = threading.Event()
+    streams: list[pl.Stream] = []
+    parts = [np.arange(5, dtype=np.int64), np.arange(5, dtype=np.int64)]
+
+    def work(group: pl.Group) -> None:
+        if group.rank == 0:
+            streams.append(group.device.create_stream())
+            group.all_reduce(parts[0], dtype="int64", stream=streams[0])
+            is_queued.set()
+            streams[0].close()
+            assert np.array_equal(parts[0], 2 * np.arange(5))
+            return
+        assert is_queued.wait(30)
+        while not _is_closing(streams[0]):
+            pass
+        group.all_reduce(parts[1], dtype="int64")
+
+    run_ranks(2, work)
+    assert np.array_equal(parts[1], 2 * np.arange(5))
+
+
+def _is_closing(stream: pl.Stream) -> bool:
+    try:
+        stream.record()
+    except pl.Closed:
+        return True
+    return False
