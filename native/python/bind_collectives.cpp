@@ -14,7 +14,10 @@ using namespace peerlane;
 
 namespace {
 
-constexpr uint64_t kWithGil = 2'000, kWithoutGil = 1'000'000;   // nanoseconds; then it waits as streams do, asleep
+constexpr uint64_t kWithGil = 2'000;   // nanoseconds
+
+// Then it waits as streams do, asleep.  A rank without a processor of its own may come after some time slices.
+uint64_t patience(bool must_yield) { return must_yield ? 10'000'000 : 1'000'000; }
 
 const Memory* memory_or_none(nb::handle given) { return given.is_none() ? nullptr : &nb::cast<const Memory&>(given); }
 
@@ -139,7 +142,7 @@ int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const 
     bool is_over = false;
     if (bytes <= kBrief && !rounds.is_beside) is_over = run_here(collective, rounds.must_yield, kWithGil, step, why);
     if (!is_over && step != Collective::Step::failed)
-        is_over = interruptible([&](Poll poll) { return run_here(collective, rounds.must_yield, kWithoutGil, step, why, poll); });
+        is_over = interruptible([&](Poll poll) { return run_here(collective, rounds.must_yield, patience(rounds.must_yield), step, why, poll); });
     if (is_over) return 1;
     self.begun.emplace(std::move(collective));
     turn.is_kept = true;
@@ -167,7 +170,7 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
     bool is_over = false;
     if (memory.size() <= kBrief && !way.is_beside) is_over = run_here(message, mail->must_yield, kWithGil, step, why);
     if (!is_over && step != Stepwise::Step::failed)
-        is_over = interruptible([&](Poll poll) { return run_here(message, mail->must_yield, kWithoutGil, step, why, poll); });
+        is_over = interruptible([&](Poll poll) { return run_here(message, mail->must_yield, patience(mail->must_yield), step, why, poll); });
     if (is_over) return 1;
     one.begun(sends).emplace(std::move(message));
     turn.is_kept = true;

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kLine = 64;
 constexpr uint64_t kFoldedAtOnce = 8 << 10;               // stays in the first cache
 constexpr uint64_t kBroadcastPiece = uint64_t{512} << 10; // so short that the root and its readers work at the same time
+constexpr uint64_t kPieceInPlace = uint64_t{4} << 20;     // so short that the thread has time for other work
 constexpr uint64_t kBeyondCaches = uint64_t{16} << 20;
 constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits = 43;
 
@@ -80,6 +81,7 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(st
         const uint64_t in_short = Rounds::kShortSlot / rounds_->size / kLine * kLine;
         piece_size_ = longest_ <= in_short ? in_short : piece_size_ / rounds_->size / kLine * kLine;
     }
+    later_size_ = piece_size_;
     if (longest_ != 0) pieces_ = (longest_ - 1) / piece_size_ + 1;
     is_long_ = longest_ >= shortest_in_place(*rounds_);
 }
@@ -94,8 +96,9 @@ Collective::~Collective() {
 }
 
 Collective::Stretch Collective::piece_of(uint64_t whole) const {
-    const uint64_t first = std::min(piece_ * piece_size_, whole);
-    return {first, std::min(piece_size_, whole - first)};
+    if (piece_ == 0) return {0, std::min(piece_size_, whole)};
+    const uint64_t first = std::min(piece_size_ + (piece_ - 1) * later_size_, whole);
+    return {first, std::min(later_size_, whole - first)};
 }
 
 Collective::Stretch Collective::share_of(uint32_t of) const {
@@ -254,8 +257,10 @@ void Collective::take(uint32_t peer) {
     if (taken.size == 0) return;
     const char* const from = is_second_shot_ ? result_of(peer) : source_of(peer);
     moved_ += taken.size;
+    const bool has_all = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all;
+    const uint64_t written = longest_ * rounds_->size * (has_all ? rounds_->size : 1);   // by all ranks
     // Beyond the caches nobody would find the bytes there.
-    if (!is_long_ || !rounds_->peer(peer).in_place || longest_ * rounds_->size < kBeyondCaches || !has_stream_copy()) {
+    if (!is_long_ || !rounds_->peer(peer).in_place || written < kBeyondCaches || !has_stream_copy()) {
         memcpy(taken.at, from, taken.size);
         return;
     }
@@ -281,6 +286,18 @@ void Collective::fold(char* to, const Bytes& own) {
     moved_ += own.size * size;
 }
 
+// The same at all ranks: each has been told by all that give.
+bool Collective::is_all_in_place() const {
+    const bool has_root = call_.kind == Kind::broadcast || call_.kind == Kind::scatter, has_result = call_.kind == Kind::all_reduce;
+    if (!is_long_ || call_.kind == Kind::reduce) return false;
+    if (!has_root || call_.root == rounds_->rank)
+        if (!in_place_ || src_.file == 0 || (has_result && dst_.file == 0)) return false;
+    const std::vector<Rounds::Peer>& peers = rounds_->peers();
+    return std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& peer) {
+        return (has_root && peer.rank != call_.root) || (peer.in_place && peer.src && (!has_result || peer.dst));
+    });
+}
+
 bool Collective::end_round() {
     if (is_last_) return false;
     if (is_two_shot_ && !is_second_shot_) {
@@ -288,6 +305,10 @@ bool Collective::end_round() {
         return true;
     }
     is_second_shot_ = false;
+    if (piece_ == 0 && pieces_ > 1 && is_all_in_place()) {   // no slot bounds the pieces
+        later_size_ = std::max(later_size_, kPieceInPlace);
+        pieces_ = 1 + (longest_ - piece_size_ - 1) / later_size_ + 1;
+    }
     if (++piece_ < pieces_) return true;
     is_last_ = is_long_;
     return is_last_;

@@ -86,6 +86,7 @@ class Collective final : public Stepwise {
     bool note(Rounds::Peer& peer);                    // what it has told; false: it cannot be read here
     void take(uint32_t peer);
     void fold(char* to, const Bytes& own);
+    bool is_all_in_place() const;
     bool end_round();                                 // false: it was the last one
     template <class Work>
     bool touch(Refusal& why, const Work& work);
@@ -99,7 +100,7 @@ class Collective final : public Stepwise {
     bool is_last_ = false;                    // this is that round
     FilePlace src_{}, dst_{};                     // of a long call: where its bytes and its result lie
     bool in_place_ = false;                   // others read them there
-    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
+    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0, later_size_ = 0;   // of the first piece, and of the others
     Rounds::Round round_{}, first_shot_{};
     Stage stage_ = Stage::begin;
     uint32_t taken_ = 0;                     // of how many peers

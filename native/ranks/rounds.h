@@ -71,6 +71,7 @@ class Rounds {
 
     Peer& peer(uint32_t of) { return peers_[(of + size - rank - 1) % size]; }
     std::vector<Peer>& peers() { return peers_; }
+    const std::vector<Peer>& peers() const { return peers_; }
     // The word of the call with which a peer has begun the round.
     std::optional<uint64_t> called_by(const Peer& peer, const Round& round) const;
 
