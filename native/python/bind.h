@@ -18,6 +18,7 @@ void bind_submissions(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);
 void bind_collectives(nanobind::module_& m);
 void bind_group_calls(nanobind::module_& m);
+void bind_messages(nanobind::module_& m);
 void bind_ends(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_host_views(nanobind::module_& m);

@@ -6,7 +6,6 @@
 #include "python/bind_signals.h"
 #include "python/quick_method.h"
 #include "ranks/collective.h"
-#include "ranks/run_here.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -14,16 +13,7 @@ using namespace peerlane;
 
 namespace {
 
-constexpr uint64_t kWithGil = 2'000;   // nanoseconds
-
-// Then it waits as streams do, asleep.  A rank without a processor of its own may come after some time slices.
-uint64_t patience(bool must_yield) { return must_yield ? 10'000'000 : 1'000'000; }
-
 const Memory* memory_or_none(nb::handle given) { return given.is_none() ? nullptr : &nb::cast<const Memory&>(given); }
-
-struct FarewellHandle {
-    std::shared_ptr<Farewell> farewell;
-};
 
 // With its memory pinned.
 Collective::Call pinned_call(const Rounds& rounds, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
@@ -92,28 +82,8 @@ void unpin(const Collective::Call& call) {
     Heap::get().unpin(call.dst);
 }
 
-struct Turn {
-    std::timed_mutex& turn;
-    bool is_kept = false;
-    ~Turn() {
-        if (!is_kept) turn.unlock();
-    }
-};
-
-bool claim(std::timed_mutex& turn, double seconds) {
-    if (turn.try_lock()) return true;
-    const GilReleased gil;
-    return turn.try_lock_for(std::chrono::duration<double>(seconds));
-}
-
-void queue(const StreamHandle& stream, std::unique_ptr<Stepwise> work, uint64_t timeout_ns, nb::handle keep) {
-    Op op{.kind = OpKind::stepwise, .timeout_ns = timeout_ns, .extra = work.get()};
-    submit(stream, op, keep);
-    (void)work.release();
-}
-
 void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout_ns, nb::handle keep) {
-    queue(stream, std::make_unique<Collective>(std::move(collective)), timeout_ns, keep);
+    queue_steps(stream, std::make_unique<Collective>(std::move(collective)), timeout_ns, keep);
 }
 
 }  // namespace
@@ -139,134 +109,13 @@ int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const 
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
     Refusal why{};
-    bool is_over = false;
-    if (bytes <= kBrief && !rounds.is_beside) is_over = run_here(collective, rounds.must_yield, kWithGil, step, why);
-    if (!is_over && step != Collective::Step::failed)
-        is_over = interruptible([&](Poll poll) { return run_here(collective, rounds.must_yield, patience(rounds.must_yield), step, why, poll); });
-    if (is_over) return 1;
+    if (run_patiently(collective, bytes <= kBrief && !rounds.is_beside, rounds.must_yield, step, why)) return 1;
     self.begun.emplace(std::move(collective));
     turn.is_kept = true;
     return 2;
 }
 
-int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory) {
-    if (log::is_read(log::kAnyone) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
-    MailsHandle::One& one = self.of[peer];
-    if (!one.mail || !one.mail->way(sends) || one.mail->farewell->is_said()) return 0;
-    const std::shared_ptr<Mail> mail = one.mail;
-    Mail::Way& way = *mail->way(sends);
-    if (!way.turn.try_lock()) return 0;
-    Turn turn{way.turn};
-    Range range;
-    try {
-        range = sends ? memory.pin() : memory.pin_writable();
-    } catch (const Refusal&) {   // who is called next says why
-        return 0;
-    }
-    ++way.calls;
-    Message message(mail, sends, range, memory.size());
-    Stepwise::Step step{};
-    Refusal why{};
-    bool is_over = false;
-    if (memory.size() <= kBrief && !way.is_beside) is_over = run_here(message, mail->must_yield, kWithGil, step, why);
-    if (!is_over && step != Stepwise::Step::failed)
-        is_over = interruptible([&](Poll poll) { return run_here(message, mail->must_yield, patience(mail->must_yield), step, why, poll); });
-    if (is_over) return 1;
-    one.begun(sends).emplace(std::move(message));
-    turn.is_kept = true;
-    return 2;
-}
-
-namespace {
-
-std::vector<Notify*> lines_of(const std::vector<nb::object>& given) {
-    std::vector<Notify*> lines;
-    for (const nb::object& each : given) lines.push_back(nb::cast<const HeldNotify&>(each).shared);
-    return lines;
-}
-
-Mail::Way* way_or_none(const MailsHandle& self, uint32_t peer, bool sends) {
-    const std::shared_ptr<Mail>& mail = self.of.at(peer).mail;
-    return mail ? mail->way(sends).get() : nullptr;
-}
-
-Mail::Way& way_of(const MailsHandle& self, uint32_t peer, bool sends) {
-    Mail::Way* const way = way_or_none(self, peer, sends);
-    if (!way) throw nb::value_error("there is no such way");
-    return *way;
-}
-
-void bind_mails(nb::module_& m) {
-    nb::class_<MailsHandle>(m, "Mails", "The messages between a rank and the others of its machine.")
-        .def(
-            "__init__", [](MailsHandle* self, uint32_t size) { new (self) MailsHandle{std::vector<MailsHandle::One>(size)}; }, "size"_a)
-        .def("has", [](const MailsHandle& self, uint32_t peer, bool sends) { return way_or_none(self, peer, sends) != nullptr; }, "peer"_a, "sends"_a,
-             "Whether add() was called.")
-        .def(
-            "add",
-            [](MailsHandle& self, uint32_t rank, uint32_t peer, bool sends, const std::vector<nb::object>& sent, const std::vector<nb::object>& taken,
-               const Memory& slots, pid_t pid, const FarewellHandle& farewell, bool must_yield) {
-                const uint64_t depth = sent.size(), slot = depth == 0 ? 0 : slots.size() / depth;
-                if (taken.size() != depth || slot * depth != slots.size() || slot <= Mail::kInLine) throw nb::value_error("not as many slots as lines");
-                std::vector<Notify*> of_sent = lines_of(sent), of_taken = lines_of(taken);
-                std::shared_ptr<Mail>& mail = self.of.at(peer).mail;
-                if (!mail) mail = std::make_shared<Mail>(rank, peer, pid, must_yield, farewell.farewell);
-                if (mail->way(sends)) throw nb::value_error("there is such a way already");
-                const Range pinned = sends ? slots.pin_writable() : slots.pin();
-                mail->way(sends) = std::make_unique<Mail::Way>(std::move(of_sent), std::move(of_taken), pinned, slot);
-            },
-            "rank"_a, "peer"_a, "sends"_a, "sent"_a, "taken"_a, "slots"_a, "pid"_a, "farewell"_a, "must_yield"_a,
-            "Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.")
-        .def("run", &run_message, "peer"_a, "sends"_a, "memory"_a,
-             "Make a message in this thread, if nothing is unusual: 0, 1 or 2, as Rounds.run().")
-        .def(
-            "queue_begun",
-            [](MailsHandle& self, uint32_t peer, bool sends, const StreamHandle& stream, uint64_t timeout_ns, nb::handle keep) {
-                std::optional<Message>& begun = self.of.at(peer).begun(sends);
-                auto message = std::make_unique<Message>(std::move(begun.value()));
-                begun.reset();
-                queue(stream, std::move(message), timeout_ns, keep);
-            },
-            "peer"_a, "sends"_a, "stream"_a, "timeout_ns"_a, "keep"_a.none())
-        .def(
-            "queue",
-            [](const MailsHandle& self, uint32_t peer, bool sends, const StreamHandle& stream, uint64_t timeout_ns, nb::handle buffer) {
-                const Memory& memory = nb::cast<const Memory&>(buffer);
-                (void)way_of(self, peer, sends);
-                const nb::object keep = sends ? kept(nb::handle(), buffer) : kept(buffer, nb::handle());
-                const Range range = sends ? memory.pin() : memory.pin_writable();
-                queue(stream, std::make_unique<Message>(self.of.at(peer).mail, sends, range, memory.size()), timeout_ns, keep);
-            },
-            "peer"_a, "sends"_a, "stream"_a, "timeout_ns"_a, "buffer"_a)
-        .def("count", [](const MailsHandle& self, uint32_t peer, bool sends) { return ++way_of(self, peer, sends).calls; }, "peer"_a, "sends"_a,
-             "Count a message that run() does not make; its number.")
-        .def("calls", [](const MailsHandle& self, uint32_t peer, bool sends) { 
-                 const Mail::Way* const way = way_or_none(self, peer, sends);
-                 return way ? way->calls : 0;
-             },
-             "peer"_a, "sends"_a, "How many messages there were.")
-        .def(
-            "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(way_of(self, peer, sends).turn, seconds); },
-            "peer"_a, "sends"_a, "seconds"_a, "Take the turn of one way, which one thread has at a time; False: another one has it still.")
-        .def(
-            "release", [](const MailsHandle& self, uint32_t peer, bool sends) { way_of(self, peer, sends).turn.unlock(); }, "peer"_a, "sends"_a,
-            "Give the turn back.")
-        .def_prop_rw(
-            "is_plain", [](const MailsHandle& self) { return self.is_plain.load(); }, [](MailsHandle& self, bool is_plain) { self.is_plain = is_plain; },
-            "Whether run() may make a message: nothing is queued.")
-        .def(
-            "let_go",
-            [](MailsHandle& self) {
-                for (MailsHandle::One& one : self.of)
-                    if (one.mail && one.mail.use_count() == 1) one.mail->memory.forget();
-            },
-            "Let go of what peers' memory is mapped here; there are no more messages.");
-}
-
-}  // namespace
-
 void bind_collectives(nb::module_& m) {
-    bind_mails(m);
     m.attr("ROUND_LINES") = Rounds::kDepth;
     m.def("bytes_of_rounds", &Rounds::bytes, "long_slot"_a, "How many bytes of memory a rank's slots take.");
     nb::class_<FarewellHandle>(m, "Farewell", "What the peers of channels are told when this rank will not do what they wait for.")
@@ -281,7 +130,7 @@ void bind_collectives(nb::module_& m) {
             "lines"_a, "`lines`: all that this rank records there.")
         .def(
             "behind",
-            [](const FarewellHandle& self, const StreamHandle& stream) { queue(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
+            [](const FarewellHandle& self, const StreamHandle& stream) { queue_steps(stream, std::make_unique<Behind>(self.farewell), 0, nb::handle()); },
             "stream"_a, "Say it if what the stream has been given is cancelled.")
         .def("say", [](const FarewellHandle& self) { self.farewell->say(); }, nb::call_guard<GilReleased>(), "Say it now.")
         .def_prop_ro("is_said", [](const FarewellHandle& self) { return self.farewell->is_said(); });

@@ -8,8 +8,15 @@
 #include <vector>
 
 #include "memory/memory.h"
+#include "python/bind_operands.h"
+#include "python/bind_signals.h"
 #include "ranks/collective.h"
 #include "ranks/mail.h"
+#include "ranks/run_here.h"
+
+struct FarewellHandle {
+    std::shared_ptr<peerlane::Farewell> farewell;
+};
 
 struct RoundsHandle {
     std::shared_ptr<peerlane::Rounds> rounds;
@@ -39,3 +46,34 @@ struct MailsHandle {
 };
 // As run_now() of a collective.
 int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory);
+
+// A claimed turn, which is given back unless it is kept.
+struct Turn {
+    std::timed_mutex& turn;
+    bool is_kept = false;
+    ~Turn() {
+        if (!is_kept) turn.unlock();
+    }
+};
+
+inline bool claim(std::timed_mutex& turn, double seconds) {
+    if (turn.try_lock()) return true;
+    const GilReleased gil;
+    return turn.try_lock_for(std::chrono::duration<double>(seconds));
+}
+
+inline void queue_steps(const StreamHandle& stream, std::unique_ptr<peerlane::Stepwise> work, uint64_t timeout_ns, nanobind::handle keep) {
+    peerlane::Op op{.kind = peerlane::OpKind::stepwise, .timeout_ns = timeout_ns, .extra = work.get()};
+    submit(stream, op, keep);
+    (void)work.release();
+}
+
+// In this thread, until it has waited so long that it should wait as streams do, asleep; true: it is over.
+inline bool run_patiently(peerlane::Stepwise& work, bool keeps_gil_first, bool must_yield, peerlane::Stepwise::Step& step, peerlane::Refusal& why) {
+    using peerlane::Stepwise;
+    constexpr uint64_t kWithGil = 2'000, kPatience = 1'000'000;   // nanoseconds
+    constexpr uint64_t kTimeSlices = 10'000'000;   // then a rank that shares a processor comes
+    if (keeps_gil_first && run_here(work, must_yield, kWithGil, step, why)) return true;
+    if (keeps_gil_first && step == Stepwise::Step::failed) return false;
+    return interruptible([&](peerlane::Poll poll) { return run_here(work, must_yield, must_yield ? kTimeSlices : kPatience, step, why, poll); });
+}

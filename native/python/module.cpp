@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
     bind_submissions(m);
     bind_channels(m);
     bind_collectives(m);
+    bind_messages(m);
     bind_group_calls(m);
     bind_ends(m);
     bind_observer(m);

@@ -818,54 +818,6 @@ def copy_blocks(stream: Stream | None, dst: Memory, src: Memory, table: Any) -> 
     Copy blocks; an entry of `table` is 3 words: first byte in `dst`, first byte in `src`, bytes.
     """
 
-class Mails:
-    """The messages between a rank and the others of its machine."""
-
-    def __init__(self, size: int) -> None: ...
-
-    def has(self, peer: int, sends: bool) -> bool:
-        """Whether add() was called."""
-
-    def add(self, rank: int, peer: int, sends: bool, sent: Sequence[object], taken: Sequence[object], slots: Memory, pid: int, farewell: Farewell, must_yield: bool) -> None:
-        """
-        Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.
-        """
-
-    def run(self, peer: int, sends: bool, memory: Memory) -> int:
-        """
-        Make a message in this thread, if nothing is unusual: 0, 1 or 2, as Rounds.run().
-        """
-
-    def queue_begun(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, keep: object | None) -> None: ...
-
-    def queue(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, buffer: object) -> None: ...
-
-    def count(self, peer: int, sends: bool) -> int:
-        """Count a message that run() does not make; its number."""
-
-    def calls(self, peer: int, sends: bool) -> int:
-        """How many messages there were."""
-
-    def claim(self, peer: int, sends: bool, seconds: float) -> bool:
-        """
-        Take the turn of one way, which one thread has at a time; False: another one has it still.
-        """
-
-    def release(self, peer: int, sends: bool) -> None:
-        """Give the turn back."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether run() may make a message: nothing is queued."""
-
-    @is_plain.setter
-    def is_plain(self, arg: bool, /) -> None: ...
-
-    def let_go(self) -> None:
-        """
-        Let go of what peers' memory is mapped here; there are no more messages.
-        """
-
 ROUND_LINES: int = 8
 
 def bytes_of_rounds(long_slot: int) -> int:
@@ -933,6 +885,54 @@ class Rounds:
     @property
     def calls(self) -> int:
         """How many calls there were."""
+
+class Mails:
+    """The messages between a rank and the others of its machine."""
+
+    def __init__(self, size: int) -> None: ...
+
+    def has(self, peer: int, sends: bool) -> bool:
+        """Whether add() was called."""
+
+    def add(self, rank: int, peer: int, sends: bool, sent: Sequence[object], taken: Sequence[object], slots: Memory, pid: int, farewell: Farewell, must_yield: bool) -> None:
+        """
+        Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.
+        """
+
+    def run(self, peer: int, sends: bool, memory: Memory) -> int:
+        """
+        Make a message in this thread, if nothing is unusual: 0, 1 or 2, as Rounds.run().
+        """
+
+    def queue_begun(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, keep: object | None) -> None: ...
+
+    def queue(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, buffer: object) -> None: ...
+
+    def count(self, peer: int, sends: bool) -> int:
+        """Count a message that run() does not make; its number."""
+
+    def calls(self, peer: int, sends: bool) -> int:
+        """How many messages there were."""
+
+    def claim(self, peer: int, sends: bool, seconds: float) -> bool:
+        """
+        Take the turn of one way, which one thread has at a time; False: another one has it still.
+        """
+
+    def release(self, peer: int, sends: bool) -> None:
+        """Give the turn back."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether run() may make a message: nothing is queued."""
+
+    @is_plain.setter
+    def is_plain(self, arg: bool, /) -> None: ...
+
+    def let_go(self) -> None:
+        """
+        Let go of what peers' memory is mapped here; there are no more messages.
+        """
 
 COLLECTIVE_VERBS: tuple[str, ...]
 
