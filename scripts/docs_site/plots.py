@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance.md"
 FOLDER = ROOT / "docs" / "plots"
 OTHERS = "| | peerlane | MPICH | Open MPI | NIXL | gloo | pipe |"
-COLLECTIVES = "| | peerlane | two-shot | one-shot | ring | MPICH | Open MPI | gloo |"
+COLLECTIVES = "| | 2 processes | MPICH | Open MPI | 4 processes | MPICH | Open MPI |"
 
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3}
 _SIZES = {"B": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -35,7 +36,7 @@ _NAMES = {
 Times = dict[str, dict[int, float]]  # microseconds, by contender and bytes
 
 
-def times(page: str, head: str, label: str) -> Times:
+def times(page: str, head: str, label: str, own: int = 1) -> Times:
     """Return the times in a table of the page: those of peerlane, and those that its ratios to the others come to.
 
     Parameters
@@ -45,19 +46,21 @@ def times(page: str, head: str, label: str) -> Times:
         The table's first line.
     label : str
         The expression of the first cells; its groups are a number and the unit of a size.
+    own : int
+        The column with peerlane's times; those of the others stand behind it.
     """
-    names = _cells(head)[2:]
+    names = list(takewhile(lambda name: not name.endswith("processes"), _cells(head)[own + 1 :]))
     found: Times = {}
     for row in page.split(f"\n{head}\n", 1)[1].splitlines()[1:]:
         if not row.startswith("|"):
             break
-        first, own, *ratios = _cells(row)
-        size = re.fullmatch(label, first)
+        cells = _cells(row)
+        size = re.fullmatch(label, cells[0])
         if size is not None:
             nbytes = int(size[1]) * _SIZES[size[2]]
-            number, _, unit = own.rpartition(" ")
+            number, _, unit = cells[own].rpartition(" ")
             took = found.setdefault("peerlane", {})[nbytes] = _middle(number) * _UNITS[unit]
-            for name, ratio in zip(names, ratios, strict=True):
+            for name, ratio in zip(names, cells[own + 1 :], strict=False):
                 if name in _NAMES and ratio:
                     found.setdefault(name, {})[nbytes] = took * _middle(ratio)
     return found
@@ -75,7 +78,10 @@ def _middle(cell: str) -> float:
 def drawings(page: str) -> dict[str, tuple[str, Callable[[Path], None]]]:
     """Return, by file name, the digest of what a plot shows, and what draws it."""
     writes, messages = (times(page, OTHERS, rf"{what} (\d+) (\w+)") for what in ("write", "message"))
-    ranks = [times(page, COLLECTIVES, rf"(\d+) (\w+), {count} processes") for count in (2, 4)]
+    ranks = {
+        name: [times(page, COLLECTIVES, rf"{name} (\d+) (\w+)", own) for own in (1, 4)]
+        for name in ("broadcast", "all-gather", "all-reduce")
+    }
     large = {
         name: {nbytes: nbytes / took / 1e3 for nbytes, took in each.items() if nbytes >= 64 << 10}
         for name, each in writes.items()
@@ -84,7 +90,14 @@ def drawings(page: str) -> dict[str, tuple[str, Callable[[Path], None]]]:
         "writes.svg": ([writes], ["Write to another process"], MICROSECONDS),
         "write-speed.svg": ([large], ["Write to another process"], GB_PER_S),
         "messages.svg": ([messages], ["Message to another process, one way"], MICROSECONDS),
-        "all-reduce.svg": (ranks, ["All-reduce, 2 processes", "All-reduce, 4 processes"], MICROSECONDS),
+        **{
+            f"{name}.svg": (
+                shown,
+                [f"{name.capitalize()}, {count} processes" for count in (2, 4)],
+                MICROSECONDS,
+            )
+            for name, shown in ranks.items()
+        },
     }
     return {
         name: (hashlib.sha256(repr(shown).encode()).hexdigest(), partial(_draw, *shown))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +74,62 @@ def test_arguments_by_place_and_by_name_give_the_same_bytes() -> None:
     run_ranks(3, work)
 
 
+def test_messages_by_place_and_by_name_have_the_same_bytes() -> None:
+    sizes = (0, 1, 47, 48, 49, 5_000, 400_000, 3_000_000)
+
+    def work(group: pl.Group) -> None:
+        for turn in range(3):  # native code serves all but the first
+            for size in sizes:
+                sent = (np.arange(size) + turn).astype(np.uint8)
+                got = np.zeros(size, np.uint8)
+                with group.device.allocate(size + 8) as memory:
+                    memory[8:].copy_from(sent)
+                    if group.rank == 0:
+                        group.send(memory[8:], 1)
+                        group.recv(dst=got, peer=1, stream=None)
+                    else:
+                        group.recv(got, np.int64(0) if turn == 1 else 0)
+                        group.send(src=sent, peer=0)
+                assert np.array_equal(got, sent), (turn, size)
+        assert type(group.send).__name__ == type(group.recv).__name__ == "GroupCall"
+
+    run_ranks(2, work)
+
+
+@pytest.mark.parametrize("first", ["send", "recv"])
+@pytest.mark.parametrize("size", [8, 3_000_000])
+def test_messages_of_different_sizes_raise_invalid_value_in_who_comes_last(first: str, size: int) -> None:
+    is_waiting = threading.Event()
+
+    def work(group: pl.Group) -> pl.Error | None:
+        mine = "send" if group.rank == 0 else "recv"
+        buffer = np.zeros(size + (mine == "recv"), np.uint8)
+        call = functools.partial(getattr(group, mine), buffer, 1 - group.rank)
+        group.barrier()
+        warm = np.zeros(1)
+        group.send(warm, 1) if group.rank == 0 else group.recv(warm, 0)
+        if mine == first:
+            is_waiting.set()
+            try:
+                call()
+            except pl.Error as error:
+                return error
+            return None  # a short message had left
+        assert is_waiting.wait(30)
+        try:
+            call()
+        except pl.Error as error:
+            return error
+        return None
+
+    told = run_ranks(2, work, ends_together=False)
+    kinds = {type(each) for each in told if each is not None}
+    assert pl.InvalidValue in kinds and kinds <= {pl.InvalidValue, pl.PeerLost}, told
+    for each in told:
+        if isinstance(each, pl.InvalidValue):
+            assert re.search(rf"as number 2 of its lane, .*sends {size:,} .*as a message", str(each))
+
+
 WRONG: dict[str, tuple[type[Exception], Callable[[pl.Group], Any]]] = {
     "a name that is not a parameter": (TypeError, lambda g: g.barrier(streams=None)),  # type: ignore[call-arg]
     "too many": (TypeError, lambda g: g.barrier(None)),  # type: ignore[misc]
@@ -88,6 +146,10 @@ WRONG: dict[str, tuple[type[Exception], Callable[[pl.Group], Any]]] = {
     "every other element": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(4)[::2], dtype="float64")),
     "parts that are not equal": (pl.InvalidValue, lambda g: g.all_gather(np.zeros(3, np.uint8))),
     "sizes that differ": (pl.InvalidValue, lambda g: g.all_reduce(np.zeros(2), np.zeros(3), dtype="float64")),
+    "a message to itself": (pl.InvalidValue, lambda g: g.send(np.zeros(2), g.rank)),
+    "a message to nobody": (pl.InvalidValue, lambda g: g.send(np.zeros(2), 9)),
+    "a message without a peer": (TypeError, lambda g: g.recv(np.zeros(2))),  # type: ignore[call-arg]
+    "a message into bytes": (pl.AccessDenied, lambda g: g.recv(b"12", 1 - g.rank)),
     "not a stream": (TypeError, lambda g: g.barrier(stream=1)),  # type: ignore[arg-type]
 }
 
