@@ -89,7 +89,7 @@ void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout
 }  // namespace
 
 int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
-    if (log::is_read(log::kAnyone) || Turns::is_on()) [[unlikely]] return 0;
+    if (log::is_read(log::kAnyone) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
     if (!rounds.turn.try_lock()) return 0;
     Turn turn{rounds.turn};
@@ -170,12 +170,14 @@ void bind_collectives(nb::module_& m) {
             "`theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.")
         .def(
             "run",
-            [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number) {
-                return run_now(self, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
+            [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, nb::handle go_on) {
+                const int how = run_now(self, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
+                if (how == 2) self.hand_over([&] { return PyObject_CallNoArgs(go_on.ptr()); });
+                return how != 0;
             },
-            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a,
-             "Make a collective in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, this thread has the "
-             "turn, and queue_begun() goes on with it.")
+            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "go_on"_a,
+            "Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which "
+            "has the turn, calls queue_begun() and gives the turn back.")
         .def(
             "queue_begun",
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, nb::handle dst, nb::handle src) {
@@ -215,7 +217,8 @@ void bind_collectives(nb::module_& m) {
             [](const RoundsHandle& self, double seconds) { return claim(self.rounds->turn, seconds); },
             "seconds"_a, "Take the turn, which one thread has at a time; False: another one has it still.")
         .def(
-            "release", [](const RoundsHandle& self) { self.rounds->turn.unlock(); }, "Give the turn back.")
+            "release", [](RoundsHandle& self) { end_turn(self.begun, self.rounds->turn); },
+            "Give the turn back; what run() has begun in it and was not queued ends.")
         .def_prop_rw(
             "is_plain", [](const RoundsHandle& self) { return self.rounds->is_plain.load(); },
             [](const RoundsHandle& self, bool is_plain) { self.rounds->is_plain = is_plain; }, "Whether run() may make a call: nothing is queued.")

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -18,9 +19,31 @@ struct FarewellHandle {
     std::shared_ptr<peerlane::Farewell> farewell;
 };
 
+// End the turn, and what was begun in it if nobody went on with it.
+template <class Work>
+void end_turn(std::optional<Work>& begun, std::timed_mutex& turn) {
+    begun.reset();
+    turn.unlock();
+}
+
+// Let `go_on` queue what was begun in this turn, which it then ends; null: it has failed.  An interrupt may come before its
+// first line, and then neither the peers nor the next call may wait for it.
+template <class Work, class GoOn>
+void hand_over(std::optional<Work>& begun, std::timed_mutex& turn, const uint64_t& calls, const GoOn& go_on) {
+    const uint64_t number = calls;
+    if (nanobind::steal(go_on())) return;
+    if (begun && calls == number) end_turn(begun, turn);   // else another call has the turn
+    throw nanobind::python_error();
+}
+
 struct RoundsHandle {
     std::shared_ptr<peerlane::Rounds> rounds;
     std::optional<peerlane::Collective> begun;   // by run_now(), which did not end it
+
+    template <class GoOn>
+    void hand_over(const GoOn& go_on) {
+        ::hand_over(begun, rounds->turn, rounds->calls, go_on);
+    }
 };
 // Make a call in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, and this thread has the
 // turn until it is queued.
@@ -43,6 +66,12 @@ struct MailsHandle {
     };
     std::vector<One> of;
     std::atomic<bool> is_plain{false};          // nothing is queued
+
+    template <class GoOn>
+    void hand_over(uint32_t peer, bool sends, const GoOn& go_on) {
+        peerlane::Mail::Way& way = *of[peer].mail->way(sends);
+        ::hand_over(of[peer].begun(sends), way.turn, way.calls, go_on);
+    }
 };
 // As run_now() of a collective.
 int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory);

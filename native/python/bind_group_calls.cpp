@@ -142,12 +142,6 @@ class Given {
     bool is_viewed_ = false;
 };
 
-// Go on with what was begun, on a stream.
-bool go_on(const GroupMethod& method, std::array<PyObject*, 4> arguments, size_t count) {
-    if (!nb::steal(PyObject_Vectorcall(method.held[kGoOn], arguments.data(), count, nullptr))) throw nb::python_error();
-    return true;
-}
-
 bool serve_message(const GroupMethod& method, const Values& values) {
     MailsHandle& mails = *nb::inst_ptr<MailsHandle>(method.held[kMaker]);
     const auto peer = number(values[kRoot]);
@@ -155,8 +149,9 @@ bool serve_message(const GroupMethod& method, const Values& values) {
     if (!peer || *peer >= mails.of.size() || !given.take(values[kDst])) return false;
     const bool sends = method.verb->kind == Kind::send;
     const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *given.memory());
-    if (how != 2) return how != 0;
-    return go_on(method, {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]}, 4);
+    PyObject* const arguments[] = {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]};
+    if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 4, nullptr); });
+    return how != 0;
 }
 
 bool serve(const GroupMethod& method, const Arguments& given) {
@@ -182,8 +177,9 @@ bool serve(const GroupMethod& method, const Arguments& given) {
     Given into, from;
     if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
     const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction);
-    if (how != 2) return how != 0;
-    return go_on(method, {method.held[kCallName], dst.ptr(), src.ptr()}, 3);
+    PyObject* const arguments[] = {method.held[kCallName], dst.ptr(), src.ptr()};
+    if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 3, nullptr); });
+    return how != 0;
 }
 
 PyObject* make_call(PyObject* self, PyObject* const* values, size_t flags, PyObject* named) {

@@ -73,8 +73,14 @@ void bind_messages(nb::module_& m) {
             },
             "rank"_a, "peer"_a, "sends"_a, "sent"_a, "taken"_a, "slots"_a, "pid"_a, "farewell"_a, "must_yield"_a,
             "Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.")
-        .def("run", &run_message, "peer"_a, "sends"_a, "memory"_a,
-             "Make a message in this thread, if nothing is unusual: 0, 1 or 2, as Rounds.run().")
+        .def(
+            "run",
+            [](MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, nb::handle go_on) {
+                const int how = run_message(self, peer, sends, memory);
+                if (how == 2) self.hand_over(peer, sends, [&] { return PyObject_CallNoArgs(go_on.ptr()); });
+                return how != 0;
+            },
+            "peer"_a, "sends"_a, "memory"_a, "go_on"_a, "Make a message in this thread, if nothing is unusual, as Rounds.run().")
         .def(
             "queue_begun",
             [](MailsHandle& self, uint32_t peer, bool sends, const StreamHandle& stream, uint64_t timeout_ns, nb::handle keep) {
@@ -105,8 +111,9 @@ void bind_messages(nb::module_& m) {
             "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(way_of(self, peer, sends).turn, seconds); },
             "peer"_a, "sends"_a, "seconds"_a, "Take the turn of one way, which one thread has at a time; False: another one has it still.")
         .def(
-            "release", [](const MailsHandle& self, uint32_t peer, bool sends) { way_of(self, peer, sends).turn.unlock(); }, "peer"_a, "sends"_a,
-            "Give the turn back.")
+            "release",
+            [](MailsHandle& self, uint32_t peer, bool sends) { end_turn(self.of.at(peer).begun(sends), way_of(self, peer, sends).turn); }, "peer"_a,
+            "sends"_a, "Give the turn back; what run() has begun in it and was not queued ends.")
         .def_prop_rw(
             "is_plain", [](const MailsHandle& self) { return self.is_plain.load(); }, [](MailsHandle& self, bool is_plain) { self.is_plain = is_plain; },
             "Whether run() may make a message: nothing is queued.")

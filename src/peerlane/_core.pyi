@@ -848,9 +848,9 @@ class Rounds:
         `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.
         """
 
-    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int) -> int:
+    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, go_on: object) -> bool:
         """
-        Make a collective in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, this thread has the turn, and queue_begun() goes on with it.
+        Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which has the turn, calls queue_begun() and gives the turn back.
         """
 
     def queue_begun(self, stream: Stream, timeout_ns: int, dst: object | None, src: object | None) -> None: ...
@@ -870,7 +870,9 @@ class Rounds:
         """
 
     def release(self) -> None:
-        """Give the turn back."""
+        """
+        Give the turn back; what run() has begun in it and was not queued ends.
+        """
 
     @property
     def is_plain(self) -> bool:
@@ -899,10 +901,8 @@ class Mails:
         Messages to a peer, or from it: the lines that tell of a piece, those that tell of its taking, and the slots in the receiver's memory.
         """
 
-    def run(self, peer: int, sends: bool, memory: Memory) -> int:
-        """
-        Make a message in this thread, if nothing is unusual: 0, 1 or 2, as Rounds.run().
-        """
+    def run(self, peer: int, sends: bool, memory: Memory, go_on: object) -> bool:
+        """Make a message in this thread, if nothing is unusual, as Rounds.run()."""
 
     def queue_begun(self, peer: int, sends: bool, stream: Stream, timeout_ns: int, keep: object | None) -> None: ...
 
@@ -920,7 +920,9 @@ class Mails:
         """
 
     def release(self, peer: int, sends: bool) -> None:
-        """Give the turn back."""
+        """
+        Give the turn back; what run() has begun in it and was not queued ends.
+        """
 
     @property
     def is_plain(self) -> bool:

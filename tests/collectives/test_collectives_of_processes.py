@@ -165,3 +165,69 @@ result = True
 """
     with ranks(2) as peers:
         assert ask_all(peers, code) == [True] * 2
+
+
+_MADE = """
+import signal
+import numpy as np
+a = np.zeros(4)
+grp.barrier()
+grp.{}(a, {})
+"""
+_SOON = """
+def handler(*_):
+    {}
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.0003)  # before the call sleeps; the handler runs when it does
+"""
+_TRIED = """
+def tried():
+    try:
+        {}
+    except (KeyboardInterrupt, pl.Error) as error:
+        return type(error).__name__
+result = [tried(), tried()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "other"), [("grp.barrier()", "grp.barrier()"), ("grp.recv(a, 1)", "grp.recv(a, 0)")]
+)
+def test_an_interrupt_before_a_call_sleeps_leaves_no_rank_waiting(call: str, other: str) -> None:
+    with ranks(2) as (first, second):
+        ask_all([first, second], "grp.barrier()")
+        first.send(_MADE.format("recv", 1))
+        second.run(_MADE.format("send", 0))
+        first.receive()
+        tried = first.run(_SOON.format("raise KeyboardInterrupt") + _TRIED.format(call))
+        assert tried == ["KeyboardInterrupt", "Closed"]
+        with pytest.raises(PeerError, match="PeerLost/"):
+            second.run(f"{other}; {other}")  # of the first barrier it has been told
+
+
+def test_a_call_whose_group_is_closed_before_it_sleeps_says_so() -> None:
+    with ranks(2) as (first, second):
+        first.send(_MADE.format("recv", 1))
+        second.run(_MADE.format("send", 0))
+        first.receive()
+        first.send(_SOON.format("grp.close()") + _TRIED.format("grp.recv(a, 1)"))
+        second.run("grp.close()")
+        assert first.receive()[0] in ("Closed", "PeerLost")  # the second: it slept already
+
+
+def test_a_barrier_in_a_forked_child_is_refused_and_tells_the_others_nothing() -> None:
+    with ranks(2) as peers:
+        ask_all(peers, "grp.barrier()")
+        child = """
+from os import _exit, fork, waitpid
+if (pid := fork()) == 0:
+    try:
+        grp.barrier()
+    except pl.Closed as error:
+        _exit(7 if error.fault is pl.Fault.FORKED else 2)
+    _exit(1)
+result = waitpid(pid, 0)[1]
+"""
+        assert peers[0].run(child) == 7 << 8
+        more = "import numpy as np; a = np.ones(3); grp.all_reduce(a, dtype='float64'); result = list(a)"
+        assert ask_all(peers, more) == [[2.0] * 3] * 2

@@ -208,8 +208,8 @@ class Mails(Protocol):
         """Return whether messages can go to a peer, or come from it."""
         ...
 
-    def run(self, peer: int, sends: bool, memory: Memory, /) -> int:
-        """Make a message in this thread if nothing is unusual: 0, 1 or 2 as :meth:`Rounds.run`."""
+    def run(self, peer: int, sends: bool, memory: Memory, go_on: Callable[[], None], /) -> bool:
+        """Make a message in this thread if nothing is unusual, as :meth:`Rounds.run`."""
         ...
 
     def queue_begun(self, peer: int, sends: bool, stream: Queue, timeout_ns: int, keep: object, /) -> None:
@@ -233,7 +233,7 @@ class Mails(Protocol):
         ...
 
     def release(self, peer: int, sends: bool, /) -> None:
-        """Give the turn back."""
+        """Give the turn back; what :meth:`run` has begun in it and was not queued ends."""
         ...
 
     def let_go(self) -> None:
@@ -273,11 +273,20 @@ class Rounds(Protocol):
     @is_plain.setter
     def is_plain(self, value: bool, /) -> None: ...
 
-    def run(self, kind: int, dst: Memory | None, src: Memory | None, root: int, number: int, /) -> int:
-        """Make a call in this thread if nothing is unusual.
+    def run(
+        self,
+        kind: int,
+        dst: Memory | None,
+        src: Memory | None,
+        root: int,
+        number: int,
+        go_on: Callable[[], None],
+        /,
+    ) -> bool:
+        """Make a call in this thread if nothing is unusual; False: it was not begun.
 
-        Returns 0 if it was not begun, 1 if it is over.  2: it was begun, this thread has the turn, and
-        :meth:`queue_begun` goes on with it.
+        If it waits for long, ``go_on`` is called, which has the turn: it calls :meth:`queue_begun` and gives the turn
+        back.
         """
         ...
 
@@ -315,7 +324,7 @@ class Rounds(Protocol):
         ...
 
     def release(self) -> None:
-        """Give the turn back."""
+        """Give the turn back; what :meth:`run` has begun in it and was not queued ends."""
         ...
 
     def count(self) -> int:

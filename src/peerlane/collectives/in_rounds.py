@@ -7,6 +7,7 @@ reads what those have left.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlane.diagnostics.called import Kind
@@ -61,10 +62,10 @@ class InRounds:
         *arguments, stream = what
         work.rounds.queue(stream, work.timeout_ns, *self.call(work.rank, *arguments))
 
-    def run(self, rounds: Rounds, rank: int, what: Sequence[Any]) -> tuple[int, Call]:
-        """Make it in this thread if nothing is unusual; return what :meth:`Rounds.run` says."""
+    def run(self, rounds: Rounds, rank: int, what: Sequence[Any], go_on: Callable[..., None]) -> bool:
+        """Make it in this thread if nothing is unusual, as :meth:`Rounds.run`; ``go_on`` gets its buffers."""
         call = self.call(rank, *what)
-        return (0 if call.sizes else rounds.run(*call[:5])), call
+        return not call.sizes and rounds.run(*call[:5], partial(go_on, call.dst, call.src))
 
 
 def _broadcast(rank: int, whole: Buffer, root: int) -> Call:

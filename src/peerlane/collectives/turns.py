@@ -140,20 +140,19 @@ class Turns:
         if isinstance(algorithm, ByMail):
             whole, peer = what
             sends, mails = algorithm.sends, self._mails(call, work, peer, algorithm.sends)
-            how = mails.run(peer, sends, whole) if stream is None else 0
-            if how == 2:
-                self.go_on_with(call, sends, peer, whole)
-            if how != 0:
+            go_on = partial(self.go_on_with, call, sends, peer, whole)
+            if stream is None and mails.run(peer, sends, whole, go_on):
                 return
             turn = self._turn_of(partial(mails.claim, peer, sends), partial(mails.release, peer, sends))
         elif lane is None and work.has_rounds:
             rounds = self._rounds(call, work)
-            if stream is None and isinstance(algorithm, InRounds):
-                how, made = algorithm.run(rounds, work.rank, what)
-                if how == 2:
-                    self.go_on(call, made.dst, made.src)
-                if how != 0:
-                    return
+            go_on = partial(self.go_on, call)
+            if (
+                stream is None
+                and isinstance(algorithm, InRounds)
+                and algorithm.run(rounds, work.rank, what, go_on)
+            ):
+                return
             turn = self._turn_of(rounds.claim, rounds.release)
         with turn:
             with self._lock:
@@ -236,8 +235,7 @@ class Turns:
 
     def go_on(self, call: str, dst: Buffer | None, src: Buffer | None) -> None:
         """End a collective that the rounds have begun, on a stream, where it may wait for long."""
-        work = self._work
-        assert work is not None
+        work = self._sound(call)
         rounds = work.rounds
 
         def queue(own: Stream) -> None:
@@ -248,8 +246,7 @@ class Turns:
 
     def go_on_with(self, call: str, sends: bool, peer: int, whole: Buffer) -> None:
         """End a message that was begun, on a stream."""
-        work = self._work
-        assert work is not None
+        work = self._sound(call)
         mails = work.mails
 
         def queue(own: Stream) -> None:
@@ -270,6 +267,13 @@ class Turns:
             raise
         finally:
             release()
+
+    def _sound(self, call: str) -> Workspace:
+        """Return the workspace, which another thread may have closed since the call began."""
+        with self._lock:
+            self._check_sound(call)
+            assert self._work is not None
+            return self._work
 
     def _made(self, call: str) -> Workspace:
         try:
