@@ -21,7 +21,8 @@ FilePlace FilePlace::of(const Range& range, uint64_t size) {
 }
 
 void PeerMemory::forget() {
-    for (const File& each : files_) munmap(each.bytes, each.size);
+    if (!Heap::get().is_forked())   // a child does not have them: what lies there is something else
+        for (const File& each : files_) munmap(each.bytes, each.size);
     files_.clear();
 }
 

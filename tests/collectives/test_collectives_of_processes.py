@@ -231,3 +231,37 @@ result = waitpid(pid, 0)[1]
         assert peers[0].run(child) == 7 << 8
         more = "import numpy as np; a = np.ones(3); grp.all_reduce(a, dtype='float64'); result = list(a)"
         assert ask_all(peers, more) == [[2.0] * 3] * 2
+
+
+def test_a_forked_child_that_drops_the_group_keeps_its_own_mappings() -> None:
+    made = """
+import ctypes, gc
+from os import _exit, fork, waitpid
+def mapped():
+    with open("/proc/self/maps") as lines:
+        return {tuple(int(end, 16) for end in line.split()[0].split("-")) for line in lines}
+before = mapped()
+b = grp.device.allocate(G)
+for _ in range(2):
+    grp.all_reduce(b, dtype="uint8")
+"""
+    child = """
+if (pid := fork()) == 0:
+    mmap = ctypes.CDLL(None).mmap
+    mmap.restype = ctypes.c_void_p
+    mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    fixed = 0x32 | 0x100000  # private and anonymous, nowhere else, and over nothing
+    taken = mapped()
+    free = [(at, to) for at, to in there if not any(first < to and at < last for first, last in taken)]
+    held = [(at, to) for at, to in free if mmap(at, to - at, 3, fixed, -1, 0) == at]
+    for each in (grp, ch):
+        getattr(each, "__dict__", {}).clear()
+    del grp, ch, each
+    gc.collect()
+    still = mapped()
+    _exit(7 if held and all(any(first <= at and to <= last for first, last in still) for at, to in held) else 1)
+result = waitpid(pid, 0)[1]
+"""
+    with ranks(2) as peers:
+        ask_all(peers, made)
+        assert peers[0].run("there = mapped() - before" + child) == 7 << 8
