@@ -81,7 +81,6 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(st
         const uint64_t in_short = Rounds::kShortSlot / rounds_->size / kLine * kLine;
         piece_size_ = longest_ <= in_short ? in_short : piece_size_ / rounds_->size / kLine * kLine;
     }
-    later_size_ = piece_size_;
     if (longest_ != 0) pieces_ = (longest_ - 1) / piece_size_ + 1;
     is_long_ = longest_ >= shortest_in_place(*rounds_);
 }
@@ -96,9 +95,8 @@ Collective::~Collective() {
 }
 
 Collective::Stretch Collective::piece_of(uint64_t whole) const {
-    if (piece_ == 0) return {0, std::min(piece_size_, whole)};
-    const uint64_t first = std::min(piece_size_ + (piece_ - 1) * later_size_, whole);
-    return {first, std::min(later_size_, whole - first)};
+    const uint64_t first = std::min(piece_ * piece_size_, whole);
+    return {first, std::min(piece_size_, whole - first)};
 }
 
 Collective::Stretch Collective::share_of(uint32_t of) const {
@@ -214,6 +212,11 @@ void Collective::give() {
             moved_ += given.size;
         }
     }
+}
+
+// What this rank gives itself.
+void Collective::keep() {
+    const uint32_t rank = rounds_->rank;
     const bool keeps = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all ||
                        (call_.kind == Kind::scatter && rank == call_.root);
     if (!keeps) return;
@@ -237,8 +240,6 @@ void Collective::tell() {
 }
 
 bool Collective::note(Rounds::Peer& peer) {
-    const bool is_first = piece_ == 0 && !is_second_shot_;
-    if (!is_long_ || (!is_first && !is_last_)) return true;
     Told told;
     memcpy(&told, rounds_->in_line(peer, round_), sizeof told);
     if (is_last_) {
@@ -305,10 +306,6 @@ bool Collective::end_round() {
         return true;
     }
     is_second_shot_ = false;
-    if (piece_ == 0 && pieces_ > 1 && is_all_in_place()) {   // no slot bounds the pieces
-        later_size_ = std::max(later_size_, kPieceInPlace);
-        pieces_ = 1 + (longest_ - piece_size_ - 1) / later_size_ + 1;
-    }
     if (++piece_ < pieces_) return true;
     is_last_ = is_long_;
     return is_last_;
@@ -361,6 +358,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
             taken_ = 0;
             stage_ = Stage::take;
         }
+        const bool listens = is_long_ && (is_last_ || !has_heard_);   // to what all say, before it takes bytes
         for (; taken_ < peers.size(); ++taken_) {
             Rounds::Peer& peer = peers[taken_];
             if (!takes_of(peer.rank)) continue;
@@ -368,14 +366,24 @@ Stepwise::Step Collective::advance(Refusal& why) {
                 awaited = peer.incoming[round_.number % Rounds::kDepth];
                 return has_passed(peer, why) ? Step::failed : Step::waits;
             }
-            if (!note(peer)) {
+            if (listens && !note(peer)) {
                 why = {.why = Why::system_memory, .size = longest_};
                 return Step::failed;
             }
-            if (is_last_) continue;
+            if (listens) continue;
             if (!folds() || is_second_shot_)
                 if (!touch(why, [&] { take(peer.rank); })) return Step::failed;
         }
+        if (listens && !is_last_) {
+            has_heard_ = true;
+            if (is_all_in_place()) {   // no slot bounds the pieces
+                piece_size_ = std::max(piece_size_, kPieceInPlace);
+                pieces_ = (longest_ - 1) / piece_size_ + 1;
+            }
+            taken_ = 0;
+            continue;
+        }
+        if (!is_last_ && !touch(why, [this] { keep(); })) return Step::failed;
         if (folds() && !is_two_shot_ && !is_last_ && takes_of(rounds_->rank)) {
             const Bytes to = taken_of(rounds_->rank);
             if (!touch(why, [&] { fold(to.at, given_to(rounds_->rank)); })) return Step::failed;

@@ -81,6 +81,7 @@ class Collective final : public Stepwise {
     const char* result_of(uint32_t peer);             // the share that it has combined
     void begin_round();
     void give();
+    void keep();
     void combine();
     void tell();
     bool note(Rounds::Peer& peer);                    // what it has told; false: it cannot be read here
@@ -98,9 +99,10 @@ class Collective final : public Stepwise {
     bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
     bool is_long_ = false;                    // others may read where bytes lie, so a last round says that they have
     bool is_last_ = false;                    // this is that round
+    bool has_heard_ = false;                  // where the bytes of all others lie
     FilePlace src_{}, dst_{};                     // of a long call: where its bytes and its result lie
     bool in_place_ = false;                   // others read them there
-    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0, later_size_ = 0;   // of the first piece, and of the others
+    uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};
     Stage stage_ = Stage::begin;
     uint32_t taken_ = 0;                     // of how many peers
