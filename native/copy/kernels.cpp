@@ -108,6 +108,15 @@ void stream_copy(char* dst, const char* src, size_t n) {
         memcpy(dst, src, n);
 }
 
+void copy_bytes(char* dst, const char* src, size_t n, bool past_caches) {
+    if (!past_caches || !chosen) {
+        memcpy(dst, src, n);
+        return;
+    }
+    chosen(dst, src, n);
+    store_fence();
+}
+
 void fill_pattern(char* dst, uint32_t pattern, size_t n) {
     const uint32_t byte = pattern & 0xFF;
     if (pattern == byte * 0x01010101u) {

@@ -10,6 +10,8 @@ namespace peerlane {
 void stream_copy(char* dst, const char* src, size_t n);
 bool has_stream_copy();   // false: stream_copy is memcpy
 void store_fence();
+// All of it, past the caches if asked and if this processor can.
+void copy_bytes(char* dst, const char* src, size_t n, bool past_caches);
 
 // Every stream copy of this processor, the fastest first: the one that stream_copy is.
 using StreamCopy = void (*)(char* dst, const char* src, size_t n);

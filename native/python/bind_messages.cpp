@@ -102,11 +102,13 @@ void bind_messages(nb::module_& m) {
             "peer"_a, "sends"_a, "stream"_a, "timeout_ns"_a, "buffer"_a)
         .def("count", [](const MailsHandle& self, uint32_t peer, bool sends) { return ++way_of(self, peer, sends).calls; }, "peer"_a, "sends"_a,
              "Count a message that run() does not make; its number.")
-        .def("calls", [](const MailsHandle& self, uint32_t peer, bool sends) { 
-                 const Mail::Way* const way = way_or_none(self, peer, sends);
-                 return way ? way->calls : 0;
-             },
-             "peer"_a, "sends"_a, "How many messages there were.")
+        .def(
+            "calls",
+            [](const MailsHandle& self, uint32_t peer, bool sends) {
+                const Mail::Way* const way = way_or_none(self, peer, sends);
+                return way ? way->calls : 0;
+            },
+            "peer"_a, "sends"_a, "How many messages there were.")
         .def(
             "claim", [](const MailsHandle& self, uint32_t peer, bool sends, double seconds) { return claim(way_of(self, peer, sends).turn, seconds); },
             "peer"_a, "sends"_a, "seconds"_a, "Take the turn of one way, which one thread has at a time; False: another one has it still.")

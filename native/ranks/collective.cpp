@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "copy/task.h"
 #include "copy/kernels.h"
+#include "copy/task.h"
 #include "memory/fault_guard.h"
 #include "stream/stream.h"
 
@@ -111,8 +111,8 @@ bool Collective::folds() const {
 }
 
 bool Collective::takes_of(uint32_t peer) const {
-    if (is_last_) return (call_.kind != Kind::broadcast && call_.kind != Kind::scatter) || call_.root == rounds_->rank;
-    if (call_.kind == Kind::broadcast || call_.kind == Kind::scatter) return peer == call_.root;
+    if (comes_from_root()) return is_last_ ? rounds_->rank == call_.root : peer == call_.root;
+    if (is_last_) return true;
     if (call_.kind == Kind::reduce && (!is_two_shot_ || is_second_shot_)) return rounds_->rank == call_.root;
     return true;
 }
@@ -142,15 +142,13 @@ Collective::Stretch Collective::shared_part(uint32_t of) const {
 
 Collective::Stretch Collective::taken_part(uint32_t peer) const {
     if (is_two_shot_) return shared_part(is_second_shot_ ? peer : rounds_->rank);
-    const bool of_peer = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all;
-    return piece_of(part_size(of_peer ? peer : rounds_->rank));
+    return piece_of(part_size(takes_parts() ? peer : rounds_->rank));
 }
 
 Collective::Bytes Collective::taken_of(uint32_t peer) const {
     if (call_.kind == Kind::barrier) return {};
-    const bool is_part = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all;
     const Stretch part = taken_part(peer);
-    return {call_.dst.host + (is_part ? part_at(peer) : 0) + part.first, part.size};
+    return {call_.dst.host + (takes_parts() ? part_at(peer) : 0) + part.first, part.size};
 }
 
 uint64_t Collective::place_of(uint32_t rank) const {
@@ -162,7 +160,7 @@ const char* Collective::source_of(uint32_t peer) {
     const Rounds::Peer& from = rounds_->peer(peer);
     const Stretch part = is_two_shot_ ? shared_part(rounds_->rank) : taken_part(peer);
     if (is_long_ && from.in_place && from.src) return from.src + part.first;
-    if (!is_two_shot_ && part.size <= Rounds::kInLine && !is_long_) return rounds_->in_line(from, round_);
+    if (!is_long_ && !is_two_shot_ && part.size <= Rounds::kInLine) return rounds_->in_line(from, round_);
     return rounds_->in_slot(from, first_shot_) + place_of(rounds_->rank);
 }
 
@@ -217,9 +215,7 @@ void Collective::give() {
 // What this rank gives itself.
 void Collective::keep() {
     const uint32_t rank = rounds_->rank;
-    const bool keeps = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all ||
-                       (call_.kind == Kind::scatter && rank == call_.root);
-    if (!keeps) return;
+    if (!takes_parts() && !(call_.kind == Kind::scatter && rank == call_.root)) return;
     const Bytes own = given_to(rank), to = taken_of(rank);
     if (own.at != to.at && own.size != 0) memcpy(to.at, own.at, own.size);
 }
@@ -258,15 +254,9 @@ void Collective::take(uint32_t peer) {
     if (taken.size == 0) return;
     const char* const from = is_second_shot_ ? result_of(peer) : source_of(peer);
     moved_ += taken.size;
-    const bool has_all = call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all;
-    const uint64_t written = longest_ * rounds_->size * (has_all ? rounds_->size : 1);   // by all ranks
+    const uint64_t written = longest_ * rounds_->size * (takes_parts() ? rounds_->size : 1);   // by all ranks
     // Beyond the caches nobody would find the bytes there.
-    if (!is_long_ || !rounds_->peer(peer).in_place || written < kBeyondCaches || !has_stream_copy()) {
-        memcpy(taken.at, from, taken.size);
-        return;
-    }
-    stream_copy(taken.at, from, taken.size);
-    store_fence();
+    copy_bytes(taken.at, from, taken.size, is_long_ && rounds_->peer(peer).in_place && written >= kBeyondCaches);
 }
 
 // In the order of ranks, block by block.
@@ -289,13 +279,13 @@ void Collective::fold(char* to, const Bytes& own) {
 
 // The same at all ranks: each has been told by all that give.
 bool Collective::is_all_in_place() const {
-    const bool has_root = call_.kind == Kind::broadcast || call_.kind == Kind::scatter, has_result = call_.kind == Kind::all_reduce;
-    if (!is_long_ || call_.kind == Kind::reduce) return false;
-    if (!has_root || call_.root == rounds_->rank)
-        if (!in_place_ || src_.file == 0 || (has_result && dst_.file == 0)) return false;
+    const bool has_result = call_.kind == Kind::all_reduce;
+    if (call_.kind == Kind::reduce) return false;
+    const bool gives = !comes_from_root() || call_.root == rounds_->rank;
+    if (gives && (!in_place_ || src_.file == 0 || (has_result && dst_.file == 0))) return false;
     const std::vector<Rounds::Peer>& peers = rounds_->peers();
     return std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& peer) {
-        return (has_root && peer.rank != call_.root) || (peer.in_place && peer.src && (!has_result || peer.dst));
+        return (comes_from_root() && peer.rank != call_.root) || (peer.in_place && peer.src && (!has_result || peer.dst));
     });
 }
 

@@ -74,6 +74,8 @@ class Collective final : public Stepwise {
     Stretch taken_part(uint32_t peer) const;          // of its part, in the present piece
     uint64_t place_of(uint32_t peer) const;           // in a slot, of the bytes for this rank
     bool folds() const;
+    bool comes_from_root() const { return call_.kind == Kind::broadcast || call_.kind == Kind::scatter; }
+    bool takes_parts() const { return call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all; }   // one of each rank
     bool takes_of(uint32_t peer) const;
     Bytes given_to(uint32_t peer) const;
     Bytes taken_of(uint32_t peer) const;
@@ -100,7 +102,7 @@ class Collective final : public Stepwise {
     bool is_long_ = false;                    // others may read where bytes lie, so a last round says that they have
     bool is_last_ = false;                    // this is that round
     bool has_heard_ = false;                  // where the bytes of all others lie
-    FilePlace src_{}, dst_{};                     // of a long call: where its bytes and its result lie
+    FilePlace src_{}, dst_{};                 // of a long call: where its bytes and its result lie
     bool in_place_ = false;                   // others read them there
     uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};

@@ -12,7 +12,7 @@ namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kLongMessage = uint64_t{16} << 20;
+constexpr uint64_t kLongestCached = uint64_t{16} << 20;
 
 // The word of a piece: the bytes of the message, and whether the peer is to read them where they lie.
 constexpr uint64_t kInPlace = uint64_t{1} << 63;
@@ -46,16 +46,8 @@ bool Message::differs(uint64_t theirs, Refusal& why) const {
 bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
     if (n == 0) return true;
     FaultGuard guard;
-    const bool bypasses = in_place_ && size_ >= kLongMessage && has_stream_copy();   // beyond the caches nobody would find the bytes there
-    const auto work = [=] {
-        if (bypasses) {
-            stream_copy(to, from, n);
-            store_fence();
-        } else {
-            memcpy(to, from, n);
-        }
-    };
-    if (guarded(guard, work)) [[likely]] return true;
+    const bool past_caches = in_place_ && size_ >= kLongestCached;   // nobody would find the bytes there
+    if (guarded(guard, [=] { copy_bytes(to, from, n, past_caches); })) [[likely]] return true;
     const Side side = side_at(sends_ ? "src" : "dst", memory_.host, size_);
     why = explain_fault(guard, &side, 1);
     return false;

@@ -507,8 +507,8 @@ class Ranks(Protocol):
         ...
 
     #: Names of the methods of a group that :meth:`group_call` knows: collectives and messages.
-    COLLECTIVES: ClassVar[Sequence[str]]
-    MESSAGES: ClassVar[Sequence[str]]
+    COLLECTIVES: ClassVar[tuple[str, ...]]
+    MESSAGES: ClassVar[tuple[str, ...]]
 
     def group_call(
         self,

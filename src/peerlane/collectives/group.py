@@ -748,13 +748,16 @@ class Group(Session):
         elif result is not None and own.address != result.address:
             copy(result, own, stream=stream)
 
-    def _serve(self, names: Sequence[str], maker: Rounds | Mails | None, go_on: Callable[..., None]) -> None:
-        """Let native code make calls where nothing is unusual, or, without a maker, the methods all of them."""
+    def _serve(
+        self, names: Sequence[str], maker: Rounds | Mails | None, go_on: Callable[..., None] | None
+    ) -> None:
+        """Let native code make calls where nothing is unusual; without a maker the methods make all of them."""
         own = self.__dict__
         for name in names:
             own.pop(name, None)
             method = getattr(self, name)
-            if maker is not None and method.__func__ is getattr(Group, name):  # not a subclass's
+            is_own = method.__func__ is getattr(Group, name)  # not a subclass's
+            if maker is not None and go_on is not None and is_own:
                 own[name] = self.device.backend.ranks.group_call(maker, name, method, go_on, number_of)
 
     def _exchange(

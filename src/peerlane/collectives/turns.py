@@ -56,7 +56,7 @@ class Turns:
         Seconds that a collective waits for a peer at a time.
     serve : callable
         Called with names of methods, what may make their calls from then on, and what goes on with a call that was
-        begun; with None instead of the second when it may not any more.
+        begun; with None instead of the last two when it may not any more.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Turns:
         invitations: Invitations,
         nbytes: int,
         timeout: float | None,
-        serve: Callable[[Sequence[str], Rounds | Mails | None, Callable[..., None]], None],
+        serve: Callable[[Sequence[str], Rounds | Mails | None, Callable[..., None] | None], None],
     ) -> None:
         self._session, self._invitations = session, invitations
         self._nbytes, self._timeout = nbytes, timeout
@@ -79,7 +79,10 @@ class Turns:
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
-        self._serve, self._serves, self._serves_mail = serve, False, False
+        self._serve = serve
+        self._makers: dict[
+            tuple[str, ...], Rounds | Mails
+        ] = {}  # by the names of the methods that they serve
         with _here_lock:
             _here.add(self)
 
@@ -192,29 +195,36 @@ class Turns:
                 self._set_plain(not self._lasts)
 
     def _rounds(self, call: str, work: Workspace) -> Rounds:
-        try:
+        with self._ending(call):
             rounds = work.rounds
-        except BaseException as error:
-            with self._lock:
-                self._fail(call, error)
-            raise
-        if not self._serves:
-            self._serves = True
-            self._serve(self._session.device.backend.ranks.COLLECTIVES, rounds, self.go_on)
+        self._let_make(self._session.device.backend.ranks.COLLECTIVES, rounds, self.go_on)
         return rounds
 
     def _mails(self, call: str, work: Workspace, peer: int, sends: bool) -> Mails:
-        try:
-            if not work.mails.has(peer, sends):
+        if not work.mails.has(peer, sends):
+            with self._ending(call):
                 work.make_mail(peer, sends=sends)
+        self._let_make(self._session.device.backend.ranks.MESSAGES, work.mails, self.go_on_with)
+        return work.mails
+
+    def _let_make(self, names: tuple[str, ...], maker: Rounds | Mails, go_on: Callable[..., None]) -> None:
+        """Let native code make the calls of these methods, if it does not yet."""
+        if names in self._makers:
+            return
+        with self._lock:
+            if self._work is not None:  # else another thread has closed the group
+                self._makers[names] = maker
+                self._serve(names, maker, go_on)
+
+    @contextlib.contextmanager
+    def _ending(self, call: str) -> Iterator[None]:
+        """End the collectives of the group if the block fails."""
+        try:
+            yield
         except BaseException as error:
             with self._lock:
                 self._fail(call, error)
             raise
-        if not self._serves_mail:
-            self._serves_mail = True
-            self._serve(self._session.device.backend.ranks.MESSAGES, work.mails, self.go_on_with)
-        return work.mails
 
     @contextlib.contextmanager
     def _turn_of(self, claim: Callable[[float], bool], release: Callable[[], None]) -> Iterator[None]:
@@ -227,11 +237,8 @@ class Turns:
 
     def _set_plain(self, is_plain: bool) -> None:
         """Say whether native code need not wait for anything queued; under the lock."""
-        work = self._work
-        if work is not None and self._serves:
-            work.rounds.is_plain = is_plain
-        if work is not None and self._serves_mail:
-            work.mails.is_plain = is_plain
+        for maker in self._makers.values():
+            maker.is_plain = is_plain
 
     def go_on(self, call: str, dst: Buffer | None, src: Buffer | None) -> None:
         """End a collective that the rounds have begun, on a stream, where it may wait for long."""
@@ -258,13 +265,10 @@ class Turns:
         self, call: str, lane: Lane | None, queue: Callable[[Stream], None], release: Callable[[], None]
     ) -> None:
         try:
-            own = self._own_stream(lane)
-            queue(own)
-            own.sync()
-        except BaseException as error:
-            with self._lock:
-                self._fail(call, error)
-            raise
+            with self._ending(call):
+                own = self._own_stream(lane)
+                queue(own)
+                own.sync()
         finally:
             release()
 
@@ -292,15 +296,11 @@ class Turns:
         """
         with _here_lock:
             others = [each for each in _here if each is not self and each._is_beside(self)]
-        try:
+        with self._ending(call):
             for each in others:
                 with each._lock:
                     if not each._failure:
                         each._make_for(call)
-        except BaseException as error:
-            with self._lock:
-                self._fail(call, error)
-            raise
 
     def _make_for(self, call: str) -> None:
         """Make the workspace in the thread of another rank: a refusal is raised where this rank calls."""
@@ -402,13 +402,9 @@ class Turns:
 
     def _end(self) -> None:
         self._set_plain(False)
-        names = self._session.device.backend.ranks
-        if self._serves:
-            self._serves = False
-            self._serve(names.COLLECTIVES, None, self.go_on)
-        if self._serves_mail:
-            self._serves_mail = False
-            self._serve(names.MESSAGES, None, self.go_on_with)
+        for names in self._makers:
+            self._serve(names, None, None)
+        self._makers.clear()
         work, self._work = self._work, None
         self._lasts.clear()
         for own in self._own.values():

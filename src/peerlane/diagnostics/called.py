@@ -23,6 +23,9 @@ class Kind(enum.IntEnum):
     RECEIVE = 10
 
 
+_MESSAGES: dict[int, str] = {Kind.SEND: "sends", Kind.RECEIVE: "receives"}
+
+
 def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
     """Return a call in words.
 
@@ -83,11 +86,8 @@ def differing(
     return differ(None, place, rank, mine, peer, theirs)
 
 
-_MESSAGES = {Kind.SEND: "sends", Kind.RECEIVE: "receives"}
-
-
 def _done(said: tuple[int, int, int, int, bool]) -> str:
-    verb = _MESSAGES.get(said[0])  # type: ignore[call-overload]  # any number
+    verb = _MESSAGES.get(said[0])
     return f"{verb} {said[1]:,} bytes as a message" if verb else f"calls {of_word(said)}"
 
 

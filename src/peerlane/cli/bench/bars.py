@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peerlane.cli.bench.measure import SPEED, Figure
+from peerlane.cli.bench.rival_libraries import ALL_GATHER, ALL_REDUCE, BROADCAST
 
 PEERLANE = "peerlane"
 PEERLANE_ACL = "peerlane acl"
@@ -35,6 +36,11 @@ START, NUMPY, PEERLANE_FIRST_LOOK = (
 RUN, OVER_PYTHON, TENTH = "peerlane run -c pass", "processor time over python -c pass", "0.1 s"
 TORCH_TASKS, TORCH_PROCESSES = ("all-reduce", "all-gather", "broadcast"), (2, 4)
 TORCH_SIZES = ("4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB")
+#: By size of a collective's buffer: whether it is below 64 KiB.
+COLLECTIVE_SIZES = {
+    **dict.fromkeys(("8 B", "64 B", "512 B", "4 KiB"), True),
+    **dict.fromkeys(("64 KiB", "1 MiB", "8 MiB", "64 MiB"), False),
+}
 #: What issues the writes, and how many millions a second it must reach.
 LEAST_RATES = {PEERLANE: 2.5, PEERLANE_ON_STREAM: 2.5, PEERLANE_IN_TABLE: 20.0}
 
@@ -77,13 +83,6 @@ def analysis_case(events: int) -> str:
     return f"log of {events:,} events"
 
 
-COLLECTIVE_TASKS = ("broadcast", "all-gather", "all-reduce")
-#: By size: whether it is below 64 KiB.
-COLLECTIVE_SIZES = {
-    **dict.fromkeys(("8 B", "64 B", "512 B", "4 KiB"), True),
-    **dict.fromkeys(("64 KiB", "1 MiB", "8 MiB", "64 MiB"), False),
-}
-
 BARS = (
     Bar("P1", "copy 64 MiB on a device", PEERLANE, 0.90, 0.97),
     Bar("P1", "copy 64 MiB between peers", PEERLANE, 0.90, 0.97),
@@ -112,7 +111,7 @@ BARS = (
     *(Bar("rate", RATE, contender, least, least, MILLION) for contender, least in LEAST_RATES.items()),
     *(
         Bar("collective", f"{task} {size} over {processes} processes", PEERLANE, least, least, rival)
-        for task in COLLECTIVE_TASKS
+        for task in (BROADCAST, ALL_GATHER, ALL_REDUCE)
         for size, is_short in COLLECTIVE_SIZES.items()
         for processes in (2, 4)
         for rival, least in (("mpich", 1.0), ("openmpi", 0.9 if is_short and processes == 4 else 1.0))

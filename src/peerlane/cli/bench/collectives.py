@@ -14,20 +14,16 @@ from typing import Any
 
 import peerlane as pl
 from peerlane.cli.bench import rival_processes as rivals
-from peerlane.cli.bench.bars import PEERLANE
+from peerlane.cli.bench.bars import COLLECTIVE_SIZES, PEERLANE
 from peerlane.cli.bench.measure import Contender, Figure, Skip
-from peerlane.cli.bench.plan import Plan
+from peerlane.cli.bench.plan import Plan, parse_sizes
 from peerlane.cli.bench.rival_libraries import ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, COLLECTIVES, Way
 from peerlane.cli.bench.rivals import native_copies
 from peerlane.cli.bench.timings import MEMCPY, Timing, over_sizes
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
 from peerlane.errors import InvalidValue
-from peerlane.support.sizes import UNITS
 
-DEFAULT_SIZES = (
-    *(8, 64, 512, 4 * UNITS["KiB"], 64 * UNITS["KiB"]),
-    *(UNITS["MiB"] * each for each in (1, 8, 64)),
-)
+DEFAULT_SIZES = parse_sizes(",".join(COLLECTIVE_SIZES))
 PROCESSES = (2, 4)
 #: Algorithms of all-reduce, beside the one that peerlane chooses.
 ALGORITHMS = ("one-shot", "two-shot", "ring")
