@@ -92,6 +92,13 @@ def alone(node: Node) -> peerlane.Channel:
 
 
 @pytest.fixture(autouse=True)
+def no_node_stays_entered() -> Iterator[None]:
+    """Leave the default node, which a test enters by its first object: programs of later tests meet there."""
+    yield
+    peerlane.leave_node()
+
+
+@pytest.fixture(autouse=True)
 def no_server_lingers() -> Iterator[None]:
     """Wait for the end of rank 0's rendezvous, so that the next test does not count its descriptors."""
     yield
