@@ -17,7 +17,7 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kFoldedAtOnce = 8 << 10;               // stays in the first cache
 constexpr uint64_t kBroadcastPiece = uint64_t{512} << 10; // so short that the root and its readers work at the same time
 constexpr uint64_t kPieceInPlace = uint64_t{4} << 20;     // so short that the thread has time for other work
-constexpr uint64_t kBeyondCaches = uint64_t{16} << 20;
+constexpr uint64_t kBeyondCaches = uint64_t{24} << 20;
 constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits = 43;
 
 // Of more bytes each rank combines a share: of fewer, a second round takes longer.  All ranks must decide alike, so nothing of
