@@ -24,8 +24,11 @@ constexpr unsigned kKindBits = 4, kOperationBits = 6, kRootBits = 10, kSizeBits 
 // one process alone may count here, such as its processors.
 uint64_t longest_one_shot(const Rounds& rounds) { return rounds.size == 2 ? uint64_t{16} << 10 : uint64_t{32} << 10; }
 
-// From here on another round costs less than a copy to a slot.
-uint64_t shortest_in_place(const Rounds& rounds) { return rounds.size == 2 ? uint64_t{32} << 10 : uint64_t{128} << 10; }
+// From here on a copy to a slot costs more than another round, in which each says where its bytes lie.
+uint64_t shortest_in_place(const Rounds& rounds, bool folds, bool broadcasts) {
+    if (rounds.size > 2) return uint64_t{folds ? 128u : 16u} << 10;
+    return uint64_t{folds ? 32u : broadcasts ? 8u : 2u} << 10;
+}
 
 // In the line of a round of a long call.
 struct Told {
@@ -82,7 +85,7 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(st
         piece_size_ = longest_ <= in_short ? in_short : piece_size_ / rounds_->size / kLine * kLine;
     }
     if (longest_ != 0) pieces_ = (longest_ - 1) / piece_size_ + 1;
-    is_long_ = longest_ >= shortest_in_place(*rounds_);
+    is_long_ = longest_ >= shortest_in_place(*rounds_, folds(), call_.kind == Kind::broadcast);
 }
 
 Collective::Collective(Collective&& other) noexcept = default;
@@ -179,6 +182,7 @@ void Collective::begin_round() {
     in_place_ = std::all_of(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.reads_here; });
     src_ = FilePlace::of(call_.src, call_.src_size);
     if (call_.kind == Kind::all_reduce) dst_ = FilePlace::of(call_.dst, call_.dst_size);
+    lies_in_file_ = gives() && (src_.file != 0 || dst_.file != 0);
 }
 
 // Of a two-shot collective, after the first shot of all.
@@ -243,6 +247,7 @@ bool Collective::note(Rounds::Peer& peer) {
         return true;
     }
     const uint64_t of_peer = part_size(peer.rank), mine = part_size(rounds_->rank);
+    lies_in_file_ |= told.src_file != 0 || told.dst_file != 0;
     peer.in_place = told.in_place != 0;
     peer.src = peer.memory.at({told.src_file, told.src_offset, told.src_fd}, is_split_ ? mine : of_peer);
     peer.dst = peer.memory.at({told.dst_file, told.dst_offset, told.dst_fd}, mine);
@@ -281,8 +286,7 @@ void Collective::fold(char* to, const Bytes& own) {
 bool Collective::is_all_in_place() const {
     const bool has_result = call_.kind == Kind::all_reduce;
     if (call_.kind == Kind::reduce) return false;
-    const bool gives = !comes_from_root() || call_.root == rounds_->rank;
-    if (gives && (!in_place_ || src_.file == 0 || (has_result && dst_.file == 0))) return false;
+    if (gives() && (!in_place_ || src_.file == 0 || (has_result && dst_.file == 0))) return false;
     const std::vector<Rounds::Peer>& peers = rounds_->peers();
     return std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& peer) {
         return (comes_from_root() && peer.rank != call_.root) || (peer.in_place && peer.src && (!has_result || peer.dst));
@@ -297,7 +301,8 @@ bool Collective::end_round() {
     }
     is_second_shot_ = false;
     if (++piece_ < pieces_) return true;
-    is_last_ = is_long_;
+    // All know alike whether anybody could have read another one's memory; to a root's reduction only the root listens.
+    is_last_ = is_long_ && (lies_in_file_ || call_.kind == Kind::reduce);
     return is_last_;
 }
 

@@ -75,6 +75,7 @@ class Collective final : public Stepwise {
     uint64_t place_of(uint32_t peer) const;           // in a slot, of the bytes for this rank
     bool folds() const;
     bool comes_from_root() const { return call_.kind == Kind::broadcast || call_.kind == Kind::scatter; }
+    bool gives() const { return !comes_from_root() || call_.root == rounds_->rank; }
     bool takes_parts() const { return call_.kind == Kind::all_gather || call_.kind == Kind::all_to_all; }   // one of each rank
     bool takes_of(uint32_t peer) const;
     Bytes given_to(uint32_t peer) const;
@@ -99,7 +100,8 @@ class Collective final : public Stepwise {
     Call call_;
     uint64_t word_ = 0, longest_ = 0;         // bytes of the longest part
     bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
-    bool is_long_ = false;                    // others may read where bytes lie, so a last round says that they have
+    bool is_long_ = false;                    // others may read where bytes lie
+    bool lies_in_file_ = false;               // bytes of any rank do, so a last round says that they have been read
     bool is_last_ = false;                    // this is that round
     bool has_heard_ = false;                  // where the bytes of all others lie
     FilePlace src_{}, dst_{};                 // of a long call: where its bytes and its result lie

@@ -59,7 +59,7 @@ def test_collectives_between_processes_equal_numpy(size: int, options: str) -> N
 _LONG = """
 import numpy as np
 me, n = grp.rank, grp.size
-count = 700_001 * n
+count = each_part * n
 random = np.random.default_rng(5)
 
 def mapped():
@@ -119,10 +119,11 @@ result = mapped()
 """
 
 
+@pytest.mark.parametrize("each_part", [1_501, 9_001, 700_001])  # elements: some calls are short, few, none
 @pytest.mark.parametrize("size", [2, 3])
-def test_long_collectives_read_device_memory_where_it_lies(size: int) -> None:
+def test_long_collectives_read_device_memory_where_it_lies(size: int, each_part: int) -> None:
     with ranks(size) as peers:
-        assert all(ask_all(peers, _LONG))
+        assert all(ask_all(peers, f"each_part = {each_part}\n{_LONG}"))
         assert ask_all(peers, "grp.barrier(); grp.close(); result = mapped()") == [[]] * size
 
 
