@@ -47,6 +47,8 @@ struct Range {
     Extent* extent = nullptr;     // null: pageable host memory
     uint64_t end_offset = 0;      // window offset of the end, for ranges over several mappings
     uint32_t device = kHost;
+
+    bool is_foreign() const { return host && !extent; }
 };
 
 // The place of a byte, independent of its mappings: a block and an offset; with block 0, a host address.

@@ -88,7 +88,8 @@ void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout
 
 }  // namespace
 
-int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number) {
+int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number,
+            bool is_mapped) {
     if (log::is_read(log::kAnyone) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
     if (!rounds.turn.try_lock()) return 0;
@@ -109,7 +110,7 @@ int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const 
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
     Refusal why{};
-    if (run_patiently(collective, bytes <= kBrief && !rounds.is_beside, rounds.must_yield, step, why)) return 1;
+    if (run_patiently(collective, is_mapped, bytes <= kBrief && !rounds.is_beside, rounds.must_yield, step, why)) return 1;
     self.begun.emplace(std::move(collective));
     turn.is_kept = true;
     return 2;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "memory/fault_guard.h"
 #include "memory/memory.h"
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
@@ -46,9 +47,9 @@ struct RoundsHandle {
     }
 };
 // Make a call in this thread, if nothing is unusual.  0: it was not begun; 1: it is over; 2: it was begun, and this thread has the
-// turn until it is queued.
+// turn until it is queued.  `is_mapped`: host memory is the buffer of a live object.
 int run_now(RoundsHandle& self, peerlane::Collective::Kind kind, const peerlane::Memory* dst, const peerlane::Memory* src, uint32_t root,
-            int number);
+            int number, bool is_mapped = false);
 
 // (kind, bytes, number of the reduction, root, whether parts differ)
 inline nanobind::tuple called(uint64_t word) {
@@ -74,7 +75,7 @@ struct MailsHandle {
     }
 };
 // As run_now() of a collective.
-int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory);
+int run_message(MailsHandle& self, uint32_t peer, bool sends, const peerlane::Memory& memory, bool is_mapped = false);
 
 // A claimed turn, which is given back unless it is kept.
 struct Turn {
@@ -98,10 +99,11 @@ inline void queue_steps(const StreamHandle& stream, std::unique_ptr<peerlane::St
 }
 
 // In this thread, until it has waited so long that it should wait as streams do, asleep; true: it is over.
-inline bool run_patiently(peerlane::Stepwise& work, bool keeps_gil_first, bool must_yield, peerlane::Stepwise::Step& step, peerlane::Refusal& why) {
+inline bool run_patiently(peerlane::Stepwise& work, bool is_mapped, bool keeps_gil_first, bool must_yield, peerlane::Stepwise::Step& step, peerlane::Refusal& why) {
     using peerlane::Stepwise;
     constexpr uint64_t kWithGil = 2'000, kPatience = 1'000'000;   // nanoseconds
     constexpr uint64_t kTimeSlices = 10'000'000;   // then a rank that shares a processor comes
+    if (work.touches_host) peerlane::rearm_fault_handlers(is_mapped);
     if (keeps_gil_first && run_here(work, must_yield, kWithGil, step, why)) return true;
     if (keeps_gil_first && step == Stepwise::Step::failed) return false;
     return interruptible([&](peerlane::Poll poll) { return run_here(work, must_yield, must_yield ? kTimeSlices : kPatience, step, why, poll); });

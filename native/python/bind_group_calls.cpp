@@ -119,6 +119,7 @@ class Given {
         return true;
     }
     const Memory* memory() const { return memory_; }   // null: none was given
+    bool is_mapped() const { return !memory_ || is_viewed_; }   // by a live object, if it is host memory
 
   private:
     static constexpr std::string_view kPlain = "?bBhHiIlLqQefd";
@@ -148,7 +149,7 @@ bool serve_message(const GroupMethod& method, const Values& values) {
     Given given;
     if (!peer || *peer >= mails.of.size() || !given.take(values[kDst])) return false;
     const bool sends = method.verb->kind == Kind::send;
-    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *given.memory());
+    const int how = run_message(mails, static_cast<uint32_t>(*peer), sends, *given.memory(), given.is_mapped());
     PyObject* const arguments[] = {method.held[kCallName], sends ? Py_True : Py_False, values[kRoot], values[kDst]};
     if (how == 2) mails.hand_over(static_cast<uint32_t>(*peer), sends, [&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 4, nullptr); });
     return how != 0;
@@ -176,7 +177,8 @@ bool serve(const GroupMethod& method, const Arguments& given) {
     if (verb.kind == Kind::reduce && !is_root) dst = Py_None;
     Given into, from;
     if ((!dst.is_none() && !into.take(dst)) || (!src.is_none() && !from.take(src))) return false;
-    const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction);
+    const int how = run_now(rounds, verb.kind, into.memory(), from.memory(), static_cast<uint32_t>(*root), reduction,
+                            into.is_mapped() && from.is_mapped());
     PyObject* const arguments[] = {method.held[kCallName], dst.ptr(), src.ptr()};
     if (how == 2) rounds.hand_over([&] { return PyObject_Vectorcall(method.held[kGoOn], arguments, 3, nullptr); });
     return how != 0;

@@ -7,7 +7,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace peerlane;
 
-int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory) {
+int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, bool is_mapped) {
     if (log::is_read(log::kAnyone) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
     MailsHandle::One& one = self.of[peer];
     if (!one.mail || !one.mail->way(sends) || one.mail->farewell->is_said()) return 0;
@@ -25,7 +25,7 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
     Message message(mail, sends, range, memory.size());
     Stepwise::Step step{};
     Refusal why{};
-    if (run_patiently(message, memory.size() <= kBrief && !way.is_beside, mail->must_yield, step, why)) return 1;
+    if (run_patiently(message, is_mapped, memory.size() <= kBrief && !way.is_beside, mail->must_yield, step, why)) return 1;
     one.begun(sends).emplace(std::move(message));
     turn.is_kept = true;
     return 2;

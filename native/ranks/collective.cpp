@@ -1,6 +1,7 @@
 #include "ranks/collective.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -35,7 +36,7 @@ struct Told {
     uint64_t src_file, src_offset, dst_file, dst_offset;   // where the bytes for the peer begin, and the result
     int32_t src_fd, dst_fd;
     uint16_t in_place;      // the peer is to read there, not in a slot
-    uint16_t can_read;      // in the last round: this rank can read the peer's memory where it lies
+    uint16_t found;         // in the last round: see PeerMemory::found()
 };
 static_assert(sizeof(Told) <= Rounds::kInLine);
 
@@ -75,6 +76,7 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(st
     longest_ = call_.size;
     for (const uint64_t each : call_.sizes) longest_ = std::max(longest_, each);
     word_ = call_.word();
+    touches_host = call_.dst.is_foreign() || call_.src.is_foreign();
     is_two_shot_ = (call_.kind == Kind::all_reduce || (call_.kind == Kind::reduce && rounds_->size > 2)) &&
                    longest_ > longest_one_shot(*rounds_);
     is_split_ = call_.kind == Kind::reduce_scatter || call_.kind == Kind::all_to_all || call_.kind == Kind::scatter;
@@ -162,15 +164,24 @@ uint64_t Collective::place_of(uint32_t rank) const {
 const char* Collective::source_of(uint32_t peer) {
     const Rounds::Peer& from = rounds_->peer(peer);
     const Stretch part = is_two_shot_ ? shared_part(rounds_->rank) : taken_part(peer);
-    if (is_long_ && from.in_place && from.src) return from.src + part.first;
+    if (is_long_ && from.in_place && from.src.mapped) return from.src.mapped + part.first;
     if (!is_long_ && !is_two_shot_ && part.size <= Rounds::kInLine) return rounds_->in_line(from, round_);
     return rounds_->in_slot(from, first_shot_) + place_of(rounds_->rank);
 }
 
 const char* Collective::result_of(uint32_t peer) {
     const Rounds::Peer& from = rounds_->peer(peer);
-    if (is_long_ && from.in_place && from.dst) return from.dst + shared_part(peer).first;
+    if (is_long_ && from.in_place && from.dst.mapped) return from.dst.mapped + shared_part(peer).first;
     return rounds_->in_slot(from, round_);
+}
+
+// Whether a call of the system that reads host memory takes less time than two copies through a slot.
+bool Collective::is_read_by_calls() const {
+    const bool is_pair = rounds_->size == 2;
+    if (folds()) return false;                      // in short pieces
+    if (call_.kind == Kind::broadcast)              // several readers of one page hinder each other; a long one overlaps its copies
+        return is_pair && longest_ >= uint64_t{32} << 10 && longest_ <= uint64_t{8} << 20;
+    return longest_ >= uint64_t{is_pair ? 16u : 128u} << 10;
 }
 
 void Collective::begin_round() {
@@ -179,10 +190,14 @@ void Collective::begin_round() {
     if (!is_second_shot_) first_shot_ = round_;
     if (!is_long_ || is_last_ || piece_ != 0 || is_second_shot_) return;
     const std::vector<Rounds::Peer>& peers = rounds_->peers();
-    in_place_ = std::all_of(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.reads_here; });
-    src_ = FilePlace::of(call_.src, call_.src_size);
-    if (call_.kind == Kind::all_reduce) dst_ = FilePlace::of(call_.dst, call_.dst_size);
-    lies_in_file_ = gives() && (src_.file != 0 || dst_.file != 0);
+    src_ = MemoryPlace::of(call_.src, call_.src_size);
+    const auto may_read = [this](const Rounds::Peer& each) { return each.reads_here.may_be(src_); };
+    if (!src_.is_file() && (!is_read_by_calls() || !std::all_of(peers.begin(), peers.end(), may_read))) src_ = {};
+    if (call_.kind == Kind::all_reduce) dst_ = MemoryPlace::of(call_.dst, call_.dst_size);
+    if (!dst_.is_file()) dst_ = {};
+    const MemoryPlace& place = src_ ? src_ : dst_;
+    in_place_ = place && std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& each) { return each.reads_here.at(place); });
+    is_read_ = gives() && place;
 }
 
 // Of a two-shot collective, after the first shot of all.
@@ -191,7 +206,7 @@ void Collective::combine() {
     const bool has_result = call_.kind == Kind::all_reduce || rank == call_.root;
     char* const slot = rounds_->slot(round_);
     const Bytes to = has_result ? taken_of(rank) : Bytes{};
-    if (in_place_ && dst_.file != 0) return fold(to.at, given_to(rank));
+    if (in_place_ && dst_) return fold(to.at, given_to(rank));
     fold(slot, given_to(rank));
     if (has_result) memcpy(to.at, slot, to.size);
 }
@@ -201,7 +216,7 @@ void Collective::give() {
     if (is_second_shot_) return combine();
     const uint32_t rank = rounds_->rank;
     char* const slot = rounds_->slot(round_);
-    if (in_place_ && src_.file != 0) {
+    if (in_place_ && src_) {
         // Others read it there.
     } else if (!is_split_ && !is_two_shot_) {
         const Bytes given = given_to(rounds_->peers().front().rank);
@@ -232,9 +247,10 @@ void Collective::tell() {
             rounds_->tell(peer, round_, word_, slot + place_of(peer.rank), size <= Rounds::kInLine ? size : 0);
             continue;
         }
-        Told told{.src_file = src_.file, .src_offset = src_.offset + (is_split_ ? part_at(peer.rank) : 0),
-                  .dst_file = dst_.file, .dst_offset = dst_.offset, .src_fd = src_.fd, .dst_fd = dst_.fd, .in_place = in_place_};
-        if (is_last_) told = {.can_read = peer.src != nullptr};
+        const MemoryPlace src = src_.behind(is_split_ ? part_at(peer.rank) : 0);
+        Told told{.src_file = src.file, .src_offset = src.offset, .dst_file = dst_.file, .dst_offset = dst_.offset,
+                  .src_fd = src.fd, .dst_fd = dst_.fd, .in_place = in_place_};
+        if (is_last_) told = {.found = peer.found};
         rounds_->tell(peer, round_, word_, reinterpret_cast<const char*>(&told), sizeof told);
     }
 }
@@ -243,25 +259,38 @@ bool Collective::note(Rounds::Peer& peer) {
     Told told;
     memcpy(&told, rounds_->in_line(peer, round_), sizeof told);
     if (is_last_) {
-        peer.reads_here |= told.can_read != 0;
+        peer.reads_here.found |= static_cast<uint8_t>(told.found);
         return true;
     }
     const uint64_t of_peer = part_size(peer.rank), mine = part_size(rounds_->rank);
-    lies_in_file_ |= told.src_file != 0 || told.dst_file != 0;
+    const MemoryPlace src{told.src_file, told.src_offset, told.src_fd}, dst{told.dst_file, told.dst_offset, told.dst_fd};
+    is_read_ |= src || dst;
     peer.in_place = told.in_place != 0;
-    peer.src = peer.memory.at({told.src_file, told.src_offset, told.src_fd}, is_split_ ? mine : of_peer);
-    peer.dst = peer.memory.at({told.dst_file, told.dst_offset, told.dst_fd}, mine);
-    return !peer.in_place || ((told.src_file == 0 || peer.src) && (told.dst_file == 0 || peer.dst));
+    peer.src = peer.memory.at(src, is_split_ ? mine : of_peer);
+    peer.dst = peer.memory.at(dst, mine);
+    peer.found = PeerMemory::found(src, peer.src);
+    return !peer.in_place || ((!src || peer.src) && (!dst || peer.dst));
 }
 
-void Collective::take(uint32_t peer) {
-    const Bytes taken = taken_of(peer);
-    if (taken.size == 0) return;
-    const char* const from = is_second_shot_ ? result_of(peer) : source_of(peer);
+bool Collective::take(Rounds::Peer& peer, Refusal& why) {
+    const Bytes taken = taken_of(peer.rank);
+    if (taken.size == 0) return true;
     moved_ += taken.size;
+    if (is_long_ && peer.in_place && peer.src.address != 0) return read(peer, taken, peer.src.behind(taken_part(peer.rank).first), why);
+    const char* const from = is_second_shot_ ? result_of(peer.rank) : source_of(peer.rank);
     const uint64_t written = longest_ * rounds_->size * (takes_parts() ? rounds_->size : 1);   // by all ranks
     // Beyond the caches nobody would find the bytes there.
-    copy_bytes(taken.at, from, taken.size, is_long_ && rounds_->peer(peer).in_place && written >= kBeyondCaches);
+    const bool past_caches = is_long_ && peer.in_place && written >= kBeyondCaches;
+    return touch(why, [=] { copy_bytes(taken.at, from, taken.size, past_caches); });
+}
+
+bool Collective::read(const Rounds::Peer& peer, const Bytes& to, const PeerMemory::Bytes& from, Refusal& why) {
+    const int error = peer.memory.read(to.at, from.address, to.size);
+    if (error == 0) return true;
+    waits_for_end_ = error == ESRCH;   // who waits for it says so
+    if (waits_for_end_ || !touch(why, [=] { memset(to.at, 0, to.size); })) return false;
+    why = {.why = Why::system_memory, .size = to.size, .error = error};
+    return false;
 }
 
 // In the order of ranks, block by block.
@@ -286,7 +315,7 @@ void Collective::fold(char* to, const Bytes& own) {
 bool Collective::is_all_in_place() const {
     const bool has_result = call_.kind == Kind::all_reduce;
     if (call_.kind == Kind::reduce) return false;
-    if (gives() && (!in_place_ || src_.file == 0 || (has_result && dst_.file == 0))) return false;
+    if (gives() && (!in_place_ || !src_ || (has_result && !dst_))) return false;
     const std::vector<Rounds::Peer>& peers = rounds_->peers();
     return std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& peer) {
         return (comes_from_root() && peer.rank != call_.root) || (peer.in_place && peer.src && (!has_result || peer.dst));
@@ -302,7 +331,7 @@ bool Collective::end_round() {
     is_second_shot_ = false;
     if (++piece_ < pieces_) return true;
     // All know alike whether anybody could have read another one's memory; to a root's reduction only the root listens.
-    is_last_ = is_long_ && (lies_in_file_ || call_.kind == Kind::reduce);
+    is_last_ = is_long_ && (is_read_ || call_.kind == Kind::reduce);
     return is_last_;
 }
 
@@ -336,8 +365,6 @@ Stepwise::Step Collective::advance(Refusal& why) {
         why = refusal;
         return Step::failed;
     }
-    const auto is_foreign = [](const Range& memory) { return memory.host && !memory.extent; };
-    if (is_foreign(call_.dst) || is_foreign(call_.src)) rearm_fault_handlers();
     std::vector<Rounds::Peer>& peers = rounds_->peers();
     while (stage_ != Stage::over) {
         if (stage_ == Stage::begin) {
@@ -367,7 +394,10 @@ Stepwise::Step Collective::advance(Refusal& why) {
             }
             if (listens) continue;
             if (!folds() || is_second_shot_)
-                if (!touch(why, [&] { take(peer.rank); })) return Step::failed;
+                if (!take(peer, why)) {
+                    awaited = peer.incoming[(round_.number + 1) % Rounds::kDepth];
+                    return waits_for_end_ ? Step::waits : Step::failed;
+                }
         }
         if (listens && !is_last_) {
             has_heard_ = true;
@@ -390,6 +420,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
 }
 
 bool Collective::has_come() {
+    if (waits_for_end_) return false;
     if (waits_for_room_) return awaited->signal().recorded() >= round_.needed;   // this one, though another may be in the way too
     return rounds_->has_come(rounds_->peers()[taken_], round_, word_);
 }

@@ -82,13 +82,15 @@ class Collective final : public Stepwise {
     Bytes taken_of(uint32_t peer) const;
     const char* source_of(uint32_t peer);             // what it gives this rank
     const char* result_of(uint32_t peer);             // the share that it has combined
+    bool is_read_by_calls() const;
     void begin_round();
     void give();
     void keep();
     void combine();
     void tell();
     bool note(Rounds::Peer& peer);                    // what it has told; false: it cannot be read here
-    void take(uint32_t peer);
+    bool take(Rounds::Peer& peer, Refusal& why);      // false: it failed, or has to wait
+    bool read(const Rounds::Peer& peer, const Bytes& to, const PeerMemory::Bytes& from, Refusal& why);
     void fold(char* to, const Bytes& own);
     bool is_all_in_place() const;
     bool end_round();                                 // false: it was the last one
@@ -101,10 +103,10 @@ class Collective final : public Stepwise {
     uint64_t word_ = 0, longest_ = 0;         // bytes of the longest part
     bool is_split_ = false, is_two_shot_ = false, is_second_shot_ = false;
     bool is_long_ = false;                    // others may read where bytes lie
-    bool lies_in_file_ = false;               // bytes of any rank do, so a last round says that they have been read
+    bool is_read_ = false;                    // bytes of any rank may be, so a last round says that they have been
     bool is_last_ = false;                    // this is that round
     bool has_heard_ = false;                  // where the bytes of all others lie
-    FilePlace src_{}, dst_{};                 // of a long call: where its bytes and its result lie
+    MemoryPlace src_{}, dst_{};                 // of a long call: where its bytes and its result lie
     bool in_place_ = false;                   // others read them there
     uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};
@@ -112,6 +114,7 @@ class Collective final : public Stepwise {
     uint32_t taken_ = 0;                     // of how many peers
     uint64_t moved_ = 0;                     // bytes in this call of advance()
     bool waits_for_room_ = false;
+    bool waits_for_end_ = false;             // of a peer's process, which was found to have ended
 };
 
 }  // namespace peerlane

@@ -1,17 +1,21 @@
 #include "ranks/mail.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "copy/copy_engine.h"
 #include "copy/kernels.h"
 #include "memory/fault_guard.h"
 #include "ranks/collective.h"
+#include "ranks/run_here.h"
 
 namespace peerlane {
 
 namespace {
 
+constexpr uint64_t kShortestInPlace = uint64_t{2} << 10, kShortestByCall = uint64_t{8} << 10;   // a copy to a slot takes longer
+constexpr unsigned kLooksForReceiver = 50;   // less time than a copy takes
 constexpr uint64_t kLongestCached = uint64_t{16} << 20;
 
 // The word of a piece: the bytes of the message, and whether the peer is to read them where they lie.
@@ -28,7 +32,9 @@ uint64_t word_of(bool sends, uint64_t size) {
 }  // namespace
 
 Message::Message(std::shared_ptr<Mail> mail, bool sends, Range memory, uint64_t size)
-    : mail_(std::move(mail)), way_(mail_->way(sends).get()), sends_(sends), memory_(memory), size_(size) {}
+    : mail_(std::move(mail)), way_(mail_->way(sends).get()), sends_(sends), memory_(memory), size_(size) {
+    touches_host = memory_.is_foreign();
+}
 
 Message::~Message() {
     if (!mail_) return;   // moved from
@@ -53,6 +59,20 @@ bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
     return false;
 }
 
+bool Message::read(char* to, uint64_t address, uint64_t n, Refusal& why) {
+    const int error = mail_->memory.read(to, address, n);
+    if (error == 0) return true;
+    waits_for_end_ = error == ESRCH;   // who waits for it says so
+    if (waits_for_end_) return false;
+    FaultGuard guard;
+    const Side side = side_at("dst", memory_.host, size_);
+    if (!guarded(guard, [=] { memset(to, 0, n); }))
+        why = explain_fault(guard, &side, 1);
+    else
+        why = {.why = Why::system_memory, .size = n, .error = error};
+    return false;
+}
+
 Stepwise::Step Message::wait_for(const NumberedLines& lines, uint64_t number) {
     awaited_lines_ = &lines;
     awaited_number_ = number;
@@ -60,7 +80,10 @@ Stepwise::Step Message::wait_for(const NumberedLines& lines, uint64_t number) {
     return Step::waits;
 }
 
-bool Message::has_come() { return awaited_lines_->has(awaited_number_); }
+bool Message::has_come() { return !waits_for_end_ && awaited_lines_->has(awaited_number_); }
+
+// The receiver has come first.
+bool Message::is_awaited() const { return way_->taken.word(number_) >> kExpectedBits == expectation(number_, 0) >> kExpectedBits; }
 
 char* Message::slot_of_piece() const { return way_->slots.host + number_ % way_->sent.depth() * way_->slot; }
 
@@ -69,17 +92,19 @@ bool Message::send_piece(Refusal& why) {
     const uint64_t n = std::min(size_ - moved_, way_->slot);
     const char* from = memory_.host + moved_;
     char told[Mail::kInLine];
-    if (moved_ == 0) {
-        const uint64_t said = way_->taken.word(number_);   // the receiver may have come first
-        if (said >> kExpectedBits == expectation(number_, 0) >> kExpectedBits && differs(said & ((uint64_t{1} << kExpectedBits) - 1), why)) return false;
-    }
+    if (moved_ == 0 && is_awaited() && differs(way_->taken.word(number_) & ((uint64_t{1} << kExpectedBits) - 1), why)) return false;
     if (size_ <= Mail::kInLine) {
         if (!move(told, from, n, why)) return false;
         way_->sent.tell(number_, size_, told, n);
-    } else if (moved_ == 0 && size_ > way_->longest()) {
-        const FilePlace place = FilePlace::of(memory_, size_);
+    } else if (moved_ == 0 && size_ >= kShortestInPlace) {
+        MemoryPlace place = MemoryPlace::of(memory_, size_);
         static_assert(sizeof place <= Mail::kInLine);
-        in_place_ = mail_->reads_here && place.file != 0;
+        if (!place.is_file() && (size_ < kShortestByCall || !mail_->reads_here.may_be(place))) place = {};
+        in_place_ = place && mail_->reads_here.at(place);
+        if (in_place_ && size_ <= way_->longest()) {   // a receiver that comes late must not hold up who can leave the message in slots
+            for (unsigned looks = 0; looks < kLooksForReceiver && !mail_->must_yield && !is_awaited(); ++looks) relax();
+            in_place_ = is_awaited();
+        }
         if (!in_place_ && !move(slot_of_piece(), from, n, why)) return false;
         way_->sent.tell(number_, size_ | (in_place_ ? kInPlace : 0), reinterpret_cast<const char*>(&place), sizeof place);
     } else {
@@ -93,14 +118,14 @@ bool Message::send_piece(Refusal& why) {
 // It is there.
 bool Message::receive_piece(Refusal& why) {
     const uint64_t word = way_->sent.word(number_);
-    uint8_t can_read = 0;
+    uint8_t found = 0;
     if (moved_ == 0) {
         if (differs(word & ~kInPlace, why)) return false;
-        if (size_ > way_->longest()) {
-            FilePlace place;
+        if (size_ >= kShortestInPlace) {
+            MemoryPlace place;
             memcpy(&place, way_->sent.bytes(number_), sizeof place);
             there_ = mail_->memory.at(place, size_);
-            can_read = there_ != nullptr;
+            found = PeerMemory::found(place, there_);
             in_place_ = word & kInPlace;
             if (in_place_ && !there_) {
                 why = {.why = Why::system_memory, .size = size_};
@@ -113,12 +138,14 @@ bool Message::receive_piece(Refusal& why) {
         char bytes[Mail::kInLine];
         memcpy(bytes, way_->sent.bytes(number_), n);
         if (!move(memory_.host, bytes, n, why)) return false;
+    } else if (in_place_ && there_.address != 0) {
+        if (!read(memory_.host + moved_, there_.address + moved_, n, why)) return false;
     } else {
-        const char* const from = in_place_ ? there_ + moved_ : slot_of_piece();
+        const char* const from = in_place_ ? there_.mapped + moved_ : slot_of_piece();
         if (!move(memory_.host + moved_, from, n, why)) return false;
     }
     moved_ += n;
-    if (!in_place_ || moved_ == size_) way_->taken.tell(number_, way_->taken.word(number_), reinterpret_cast<const char*>(&can_read), 1);
+    if (!in_place_ || moved_ == size_) way_->taken.tell(number_, way_->taken.word(number_), reinterpret_cast<const char*>(&found), 1);
     return true;
 }
 
@@ -129,7 +156,6 @@ Stepwise::Step Message::advance(Refusal& why) {
         why = refusal;
         return Step::failed;
     }
-    if (memory_.host && !memory_.extent) rearm_fault_handlers();
     const uint64_t depth = way_->sent.depth();
     for (uint64_t before = moved_; stage_ != Stage::over;) {
         if (stage_ == Stage::begin) {
@@ -145,11 +171,11 @@ Stepwise::Step Message::advance(Refusal& why) {
         }
         if (sends_) {
             if (number_ > depth && !way_->taken.has(number_ - depth)) return wait_for(way_->taken, number_ - depth);
-            if (number_ > depth && way_->taken.bytes(number_)[0] != 0) mail_->reads_here = true;
+            if (number_ > depth) mail_->reads_here.found |= static_cast<uint8_t>(way_->taken.bytes(number_)[0]);
             if (!send_piece(why)) return Step::failed;
         } else {
             if (!way_->sent.has(number_)) return wait_for(way_->sent, number_);
-            if (!receive_piece(why)) return Step::failed;
+            if (!receive_piece(why)) return waits_for_end_ ? wait_for(way_->sent, number_ + 1) : Step::failed;
         }
         const Stage more = in_place_ ? Stage::piece : Stage::begin, end = sends_ && in_place_ ? Stage::until_taken : Stage::over;
         stage_ = moved_ < size_ ? more : end;

@@ -42,7 +42,7 @@ class Mail {
     const std::shared_ptr<Farewell> farewell;   // this rank does nothing for the peer any more
     std::unique_ptr<Way> out, in;               // each made before its first message
     PeerMemory memory;                          // the peer's
-    bool reads_here = false;                    // the peer has found that it can read this rank's memory where it lies
+    ReadHere reads_here{};                      // what the peer has found
 
     std::unique_ptr<Way>& way(bool sends) { return sends ? out : in; }
 };
@@ -68,6 +68,8 @@ class Message final : public Stepwise {
     bool send_piece(Refusal& why);
     bool receive_piece(Refusal& why);
     bool move(char* to, const char* from, uint64_t n, Refusal& why);
+    bool read(char* to, uint64_t address, uint64_t n, Refusal& why);
+    bool is_awaited() const;
     char* slot_of_piece() const;
     bool differs(uint64_t theirs, Refusal& why) const;
     Step wait_for(const NumberedLines& lines, uint64_t number);
@@ -75,7 +77,8 @@ class Message final : public Stepwise {
     std::shared_ptr<Mail> mail_;
     Mail::Way* way_;
     bool sends_, in_place_ = false;
-    const char* there_ = nullptr;                // where the peer's bytes lie, if they can be read there
+    PeerMemory::Bytes there_{};                  // where the peer's bytes lie, if they can be read there
+    bool waits_for_end_ = false;                 // of the peer's process, which was found to have ended
     Range memory_;
     uint64_t size_, moved_ = 0;
     uint64_t message_ = 0, number_ = 0;          // of the message, and of its present piece

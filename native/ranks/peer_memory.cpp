@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +12,8 @@
 
 namespace peerlane {
 
-FilePlace FilePlace::of(const Range& range, uint64_t size) {
-    if (!range.extent) return {};
+MemoryPlace MemoryPlace::of(const Range& range, uint64_t size) {
+    if (!range.extent) return {0, reinterpret_cast<uintptr_t>(range.host)};
     const FileSpot spot = Heap::get().file_spot_of(range.host);
     struct stat file {};
     if (!spot.block || spot.left < size || fstat(spot.block->fd, &file) != 0) return {};
@@ -26,7 +27,7 @@ void PeerMemory::forget() {
     files_.clear();
 }
 
-const PeerMemory::File* PeerMemory::open(const FilePlace& place) {
+const PeerMemory::File* PeerMemory::open(const MemoryPlace& place) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner_), place.fd);
     int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -48,8 +49,29 @@ const PeerMemory::File* PeerMemory::open(const FilePlace& place) {
     return &files_.front();
 }
 
-const char* PeerMemory::at(const FilePlace& place, uint64_t size) {
-    if (place.file == 0) return nullptr;
+int PeerMemory::read(char* to, uint64_t address, uint64_t n) const {
+    while (n != 0) {
+        const iovec here{to, n}, there{reinterpret_cast<void*>(address), n};
+        const ssize_t done = process_vm_readv(owner_, &here, 1, &there, 1, 0);
+        if (done <= 0) return done == 0 ? EFAULT : errno;
+        to += done;
+        address += static_cast<uint64_t>(done);
+        n -= static_cast<uint64_t>(done);
+    }
+    return 0;
+}
+
+uint8_t PeerMemory::found(const MemoryPlace& place, const Bytes& bytes) {
+    if (place.is_file()) return bytes ? ReadHere::kFiles : 0;
+    return !place ? 0 : bytes ? ReadHere::kMemory : ReadHere::kNotMemory;
+}
+
+PeerMemory::Bytes PeerMemory::at(const MemoryPlace& place, uint64_t size) {
+    if (!place.is_file()) {
+        char byte = 0;
+        if (place && !reads_memory_) reads_memory_ = read(&byte, place.offset, 1) == 0;
+        return {.address = reads_memory_.value_or(false) ? place.offset : 0};
+    }
     const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == place.file; });
     const File* file = nullptr;
     if (found == files_.end()) {
@@ -58,8 +80,8 @@ const char* PeerMemory::at(const FilePlace& place, uint64_t size) {
         std::rotate(files_.begin(), found, found + 1);
         file = &files_.front();
     }
-    if (!file || place.offset > file->size || size > file->size - place.offset) return nullptr;
-    return file->bytes + place.offset;
+    if (!file || place.offset > file->size || size > file->size - place.offset) return {};
+    return {.mapped = file->bytes + place.offset};
 }
 
 }  // namespace peerlane

@@ -28,11 +28,12 @@ class Rounds {
         uint32_t rank = 0;
         std::array<Notify*, kDepth> incoming{}, outgoing{};
         Range slots{};
-        PeerMemory memory{};   // of its devices, besides the slots
-        uint64_t begun = 0;    // the newest round that it is known to have begun
-        const char *src = nullptr, *dst = nullptr;   // its bytes and its result in a long call, where it says that they lie
-        bool in_place = false;     // they are to be read there, not in a slot
-        bool reads_here = false;   // it has found that it can read this rank's memory where it lies
+        PeerMemory memory{};       // besides the slots
+        uint64_t begun = 0;        // the newest round that it is known to have begun
+        PeerMemory::Bytes src{}, dst{};   // its bytes and its result in a long call, where it says that they lie
+        bool in_place = false;            // they are to be read there, not in a slot
+        uint8_t found = 0;                // what to tell it in the last round, of where its bytes lie
+        ReadHere reads_here{};            // what it has told
     };
     struct Round {
         uint64_t number, slot;         // the slot's offset

@@ -12,6 +12,8 @@ constexpr uint64_t kSpinAlone = 50'000;                         // nanoseconds; 
 constexpr uint64_t kPollPeriod = 100'000'000;
 constexpr unsigned kLooks = 32;                            // between two looks at the clock
 
+}  // namespace
+
 void relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -19,8 +21,6 @@ void relax() {
     asm volatile("yield");
 #endif
 }
-
-}  // namespace
 
 bool run_here(Stepwise& work, bool must_yield, uint64_t patience_ns, Stepwise::Step& step, Refusal& why, Poll poll) {
     uint64_t next_poll = 0;   // once it has lasted

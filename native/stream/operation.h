@@ -63,6 +63,7 @@ struct Stepwise : Extra {
     };
     virtual Touched written() const { return {}; }   // pinned
     virtual Touched read() const { return {}; }
+    bool touches_host = false;                 // memory that is not the library's own, and may fault
     Notify* awaited = nullptr;                 // while it waits: the line, whose records it looks past
 };
 

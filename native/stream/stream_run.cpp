@@ -445,6 +445,7 @@ void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op, const Leave& 
         stream.active = 1;
         lock.unlock();
         Refusal why{};
+        if (work.touches_host) rearm_fault_handlers();
         const Stepwise::Step step = work.advance(why);
         lock.lock();
         stream.active = 0;

@@ -2,8 +2,10 @@
 // told when one of them gives up.
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "copy/reduction.h"
@@ -113,7 +115,8 @@ Range range_of(const Area& area) {
 
 class Called {
   public:
-    Called(const Job& job, uint32_t rank, uint32_t size) : job_(job), rank_(rank), size_(size) {
+    // `is_host`: its memory is told as host memory.
+    Called(const Job& job, uint32_t rank, uint32_t size, bool is_host = false) : job_(job), rank_(rank), size_(size), is_host_(is_host) {
         const uint64_t from = parts_of(job.kind, size, false) * job.count, into = parts_of(job.kind, size, true) * job.count;
         src_ = area(device, std::max<uint64_t>(4 * from, 4));
         dst_ = area(device, std::max<uint64_t>(4 * into, 4));
@@ -139,10 +142,13 @@ class Called {
         if (job_.kind == Kind::barrier) return call;
         const bool writes = !(job_.kind == Kind::broadcast && is_root) && !(job_.kind == Kind::reduce && !is_root);
         const bool reads = !(job_.kind == Kind::broadcast || job_.kind == Kind::scatter) || is_root;
-        if (writes || is_in_place_) call.dst = range_of(dst_);
-        if (reads) call.src = range_of(is_in_place_ ? dst_ : src_);
+        if (writes || is_in_place_) call.dst = range(dst_);
+        if (reads) call.src = range(is_in_place_ ? dst_ : src_);
+        call.dst_size = dst_.size;
+        call.src_size = is_in_place_ ? dst_.size : src_.size;
         return call;
     }
+    Range range(const Area& area) const { return is_host_ ? Range{.host = area.host} : range_of(area); }
     void check() const {
         if (job_.kind == Kind::barrier || (job_.kind == Kind::broadcast && rank_ == job_.root) ||
             (job_.kind == Kind::reduce && rank_ != job_.root))
@@ -154,6 +160,7 @@ class Called {
   private:
     const Job job_;
     const uint32_t rank_, size_;
+    const bool is_host_;
     Area src_, dst_;
     uint64_t into_ = 0;
     bool is_in_place_ = false;
@@ -176,7 +183,7 @@ void ranks_get_what_one_thread_computes(uint64_t seed, uint32_t size, unsigned c
         const StreamPtr on = stream(device);
         for (unsigned i = 0; i < calls; ++i) {
             const Job job = drawn(same, size);
-            const Called called(job, rank, size);
+            const Called called(job, rank, size, own() % 3 == 0);
             Collective collective(ranks.rounds[rank], called.call());
             Collective::Step step{};
             Refusal why{};
@@ -353,18 +360,18 @@ void memory_is_read_where_it_lies_and_only_there() {
     Area area = streams::area(device, kSize);
     const Range range = range_of(area);
     memset(area.host, 0x5A, kSize);
-    const FilePlace place = FilePlace::of(range, kSize);
+    const MemoryPlace place = MemoryPlace::of(range, kSize);
     CHECK(place.file != 0 && place.fd >= 0);
-    CHECK(FilePlace::of(range, kSize + (uint64_t{64} << 20)).file == 0 && FilePlace::of({.host = area.host}, 1).file == 0);
+    CHECK(MemoryPlace::of(range, kSize + (uint64_t{64} << 20)).file == 0 && !MemoryPlace::of({.host = area.host}, 1).is_file());
 
     PeerMemory memory(getpid()), nobody(0);
-    const char* const bytes = memory.at(place, kSize);
+    const char* const bytes = memory.at(place, kSize).mapped;
     CHECK(bytes && bytes != area.host && memcmp(bytes, area.host, kSize) == 0);
     area.host[kSize - 1] = 7;
-    CHECK(bytes[kSize - 1] == 7 && memory.at(place, kSize) == bytes);
+    CHECK(bytes[kSize - 1] == 7 && memory.at(place, kSize).mapped == bytes);
     CHECK(!nobody.at(place, kSize));
 
-    FilePlace wrong = place;
+    MemoryPlace wrong = place;
     wrong.file += 1;
     CHECK(!memory.at(wrong, 1));
     wrong = place;
@@ -382,11 +389,44 @@ void memory_is_read_where_it_lies_and_only_there() {
     CHECK(!memory.at({file.st_ino, 0, unsealed}, 1));   // it could shrink
     close(unsealed);
 
+    const MemoryPlace host = MemoryPlace::of({.host = area.host}, 4096);
+    char copied[4096];
+    CHECK(memory.at(host, 4096).address != 0 && memory.read(copied, host.offset, 4096) == 0 && memcmp(copied, area.host, 4096) == 0);
+    CHECK(memory.read(copied, 4096, 1) == EFAULT && memory.read(nullptr, host.offset, 1) == EFAULT);
+    CHECK(!nobody.at(host, 4096) && PeerMemory::found(host, nobody.at(host, 4096)) == ReadHere::kNotMemory);
+
     CHECK(resident(bytes, kSize) == kSize / 4096);
     Heap::get().unpin(range);
     area.close();
     Heap::get().trim();
     CHECK(resident(bytes, kSize) == 0);
+}
+
+// Its end is what the caller then waits for, and not an error of this call.
+void host_memory_of_a_process_that_has_ended_is_waited_for() {
+    constexpr uint64_t kPart = uint64_t{64} << 10;
+    std::vector<char> whole[2] = {std::vector<char>(2 * kPart), std::vector<char>(2 * kPart)};
+    const pid_t owner = fork();   // its memory is where ours is
+    if (owner == 0)
+        while (true) pause();
+    const Ranks ranks(2, uint64_t{64} << 10, true, owner);
+    const auto gather = [&](uint32_t rank) {
+        char* const host = whole[rank].data();
+        return Collective(ranks.rounds[rank], {.kind = Kind::all_gather, .dst = {.host = host}, .src = {.host = host + rank * kPart},
+                                               .dst_size = 2 * kPart, .src_size = kPart, .size = kPart});
+    };
+    for (const bool has_ended : {false, false, true}) {
+        if (has_ended) CHECK(kill(owner, SIGKILL) == 0 && waitpid(owner, nullptr, 0) == owner);
+        std::atomic<int> over{0};
+        ranks.run([&](uint32_t rank) {
+            Collective collective = gather(rank);
+            Collective::Step step{};
+            Refusal why{};
+            if (run_here(collective, true, has_ended ? 20'000'000 : 20'000'000'000, step, why)) ++over;
+            CHECK(step == (has_ended ? Collective::Step::waits : Collective::Step::over));
+        });
+        CHECK(over == (has_ended ? 0 : 2));
+    }
 }
 
 }  // namespace
@@ -405,6 +445,7 @@ NATIVE_TEST(test_collectives) {
     });
     for (const bool sender_is_first : {false, true}) RUN(messages_whose_sizes_differ_are_refused(sender_is_first));
     RUN(memory_is_read_where_it_lies_and_only_there());
+    RUN(host_memory_of_a_process_that_has_ended_is_waited_for());
     RUN(calls_that_differ_are_told_to_who_comes_later());
     RUN(a_root_does_not_run_away_from_a_slow_rank());
     return 0;

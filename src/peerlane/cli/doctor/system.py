@@ -77,7 +77,7 @@ def _calls() -> tuple[_Call, ...]:
             "process_vm_readv",
             _read_of_other,
             LIMITED,
-            "transfers of host memory between processes in the nixl dialect",
+            "transfers of host memory between processes in the nixl dialect; collectives and messages copy it twice",
             "sysctl kernel.yama.ptrace_scope=0; in a container also --cap-add=SYS_PTRACE",
         ),
         _Call(
