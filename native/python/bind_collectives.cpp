@@ -89,7 +89,7 @@ void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout
 }  // namespace
 
 int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number,
-            bool is_mapped) {
+            bool is_mapped, PartsOfCall&& parts) {
     if (log::is_read(log::kAnyone) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
     if (!rounds.turn.try_lock()) return 0;
@@ -102,10 +102,11 @@ int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const 
         return 0;
     }
     const uint64_t bytes = std::max(call->dst_size, call->src_size);
-    if (!has_size(*call, rounds.rank, rounds.size) || !has_whole_elements(*call)) {
+    if (parts.is_none() && (!has_size(*call, rounds.rank, rounds.size) || !has_whole_elements(*call))) {
         unpin(*call);
         return 0;
     }
+    parts.move_to(*call);
     call->number = ++rounds.calls;
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
@@ -171,12 +172,14 @@ void bind_collectives(nb::module_& m) {
             "`theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.")
         .def(
             "run",
-            [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, nb::handle go_on) {
-                const int how = run_now(self, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
+            [](RoundsHandle& self, int kind, nb::handle dst, nb::handle src, uint32_t root, int number, std::vector<uint64_t> at,
+               std::vector<uint64_t> sizes, std::vector<uint64_t> given_at, std::vector<uint64_t> given, nb::handle go_on) {
+                const int how = run_now(self, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number, false,
+                                        {std::move(at), std::move(sizes), std::move(given_at), std::move(given)});
                 if (how == 2) self.hand_over([&] { return PyObject_CallNoArgs(go_on.ptr()); });
                 return how != 0;
             },
-            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "go_on"_a,
+            "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "given_at"_a, "given"_a, "go_on"_a,
             "Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which "
             "has the turn, calls queue_begun() and gives the turn back.")
         .def(
@@ -190,12 +193,11 @@ void bind_collectives(nb::module_& m) {
         .def(
             "queue",
             [](RoundsHandle& self, const StreamHandle& stream, uint64_t timeout_ns, int kind, nb::handle dst, nb::handle src, uint32_t root, int number,
-               std::vector<uint64_t> at, std::vector<uint64_t> sizes) {
+               std::vector<uint64_t> at, std::vector<uint64_t> sizes, std::vector<uint64_t> given_at, std::vector<uint64_t> given) {
                 Collective::Call call =
                     pinned_call(*self.rounds, static_cast<Collective::Kind>(kind), memory_or_none(dst), memory_or_none(src), root, number);
                 call.number = self.rounds->calls;
-                call.at = std::move(at);
-                call.sizes = std::move(sizes);
+                PartsOfCall{std::move(at), std::move(sizes), std::move(given_at), std::move(given)}.move_to(call);
                 if (call.sizes.empty() && !has_size(call, self.rounds->rank, self.rounds->size)) {
                     unpin(call);
                     throw nb::value_error("these sizes do not belong together");
@@ -203,7 +205,7 @@ void bind_collectives(nb::module_& m) {
                 const nb::object keep = kept(dst.is_none() ? nb::handle() : dst, src.is_none() ? nb::handle() : src);
                 queue(stream, Collective(self.rounds, std::move(call)), timeout_ns, keep);
             },
-            "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a)
+            "stream"_a, "timeout_ns"_a, "kind"_a, "dst"_a.none(), "src"_a.none(), "root"_a, "number"_a, "at"_a, "sizes"_a, "given_at"_a, "given"_a)
         .def_prop_ro("begun", [](const RoundsHandle& self) { return called(self.begun.value().word()); },
                      nb::sig("def begun(self) -> tuple[int, int, int, int, bool]"), "What run() has begun, in numbers.")
         .def(

@@ -33,10 +33,16 @@ uint64_t shortest_in_place(const Rounds& rounds, bool folds, bool broadcasts) {
 
 // In the line of a round of a long call.
 struct Told {
-    uint64_t src_file, src_offset, dst_file, dst_offset;   // where the bytes for the peer begin, and the result
+    uint64_t src_file, src_offset;   // where the bytes for the peer begin
+    union {
+        uint64_t dst_file = 0;       // where the result begins
+        uint64_t given;              // by pairs: how many bytes are for the peer
+    };
+    uint64_t dst_offset;
     int32_t src_fd, dst_fd;
-    uint16_t in_place;      // the peer is to read there, not in a slot
-    uint16_t found;         // in the last round: see PeerMemory::found()
+    uint64_t longest : 56;   // by pairs: bytes that this rank gives any other one
+    uint64_t in_place : 1;   // the peer is to read there, not in a slot
+    uint64_t found : 7;      // in the last round: see PeerMemory::found()
 };
 static_assert(sizeof(Told) <= Rounds::kInLine);
 
@@ -49,7 +55,7 @@ uint64_t hash_of(const std::vector<uint64_t>& sizes) {
 }  // namespace
 
 uint64_t Collective::Call::word() const {
-    const uint64_t bytes = sizes.empty() ? size : hash_of(sizes);
+    const uint64_t bytes = sizes.empty() ? size : given.empty() ? hash_of(sizes) : 0;
     uint64_t word = static_cast<uint64_t>(kind);
     word |= uint64_t{operation} << kKindBits;
     word |= uint64_t{root} << (kKindBits + kOperationBits);
@@ -74,7 +80,7 @@ bool Collective::ends_alone(uint64_t word, uint32_t rank) {
 
 Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(std::move(rounds)), call_(std::move(call)) {
     longest_ = call_.size;
-    for (const uint64_t each : call_.sizes) longest_ = std::max(longest_, each);
+    for (const uint64_t each : is_by_pairs() ? call_.given : call_.sizes) longest_ = std::max(longest_, each);
     word_ = call_.word();
     touches_host = call_.dst.is_foreign() || call_.src.is_foreign();
     is_two_shot_ = (call_.kind == Kind::all_reduce || (call_.kind == Kind::reduce && rounds_->size > 2)) &&
@@ -84,10 +90,10 @@ Collective::Collective(std::shared_ptr<Rounds> rounds, Call&& call) : rounds_(st
     if (call_.kind == Kind::broadcast) piece_size_ = std::min(piece_size_, kBroadcastPiece);
     if (is_split_) {
         const uint64_t in_short = Rounds::kShortSlot / rounds_->size / kLine * kLine;
-        piece_size_ = longest_ <= in_short ? in_short : piece_size_ / rounds_->size / kLine * kLine;
+        piece_size_ = longest_ <= in_short && !is_by_pairs() ? in_short : piece_size_ / rounds_->size / kLine * kLine;
     }
-    if (longest_ != 0) pieces_ = (longest_ - 1) / piece_size_ + 1;
-    is_long_ = longest_ >= shortest_in_place(*rounds_, folds(), call_.kind == Kind::broadcast);
+    set_pieces(longest_);
+    is_long_ = is_by_pairs() || longest_ >= shortest_in_place(*rounds_, folds(), call_.kind == Kind::broadcast);
 }
 
 Collective::Collective(Collective&& other) noexcept = default;
@@ -98,6 +104,8 @@ Collective::~Collective() {
     Heap::get().unpin(call_.src);
     Heap::get().unpin(call_.dst);
 }
+
+void Collective::set_pieces(uint64_t longest) { pieces_ = longest == 0 ? 1 : (longest - 1) / piece_size_ + 1; }
 
 Collective::Stretch Collective::piece_of(uint64_t whole) const {
     const uint64_t first = std::min(piece_ * piece_size_, whole);
@@ -127,8 +135,8 @@ Collective::Bytes Collective::given_to(uint32_t peer) const {
     char* const src = call_.src.host;
     if (is_split_) {
         if (call_.kind == Kind::scatter && rank != call_.root) return {};
-        const Stretch piece = piece_of(part_size(peer));
-        return {src + part_at(peer) + piece.first, piece.size};
+        const Stretch piece = piece_of(given_size(peer));
+        return {src + given_at(peer) + piece.first, piece.size};
     }
     if (call_.kind == Kind::barrier || (call_.kind == Kind::broadcast && rank != call_.root)) return {};
     const Stretch piece = piece_of(part_size(rank));
@@ -247,29 +255,40 @@ void Collective::tell() {
             rounds_->tell(peer, round_, word_, slot + place_of(peer.rank), size <= Rounds::kInLine ? size : 0);
             continue;
         }
-        const MemoryPlace src = src_.behind(is_split_ ? part_at(peer.rank) : 0);
+        const MemoryPlace src = src_.behind(is_split_ ? given_at(peer.rank) : 0);
         Told told{.src_file = src.file, .src_offset = src.offset, .dst_file = dst_.file, .dst_offset = dst_.offset,
-                  .src_fd = src.fd, .dst_fd = dst_.fd, .in_place = in_place_};
+                  .src_fd = src.fd, .dst_fd = dst_.fd, .longest = longest_, .in_place = in_place_};
+        if (is_by_pairs()) told.given = given_size(peer.rank);
         if (is_last_) told = {.found = peer.found};
         rounds_->tell(peer, round_, word_, reinterpret_cast<const char*>(&told), sizeof told);
     }
 }
 
-bool Collective::note(Rounds::Peer& peer) {
+bool Collective::note(Rounds::Peer& peer, Refusal& why) {
     Told told;
     memcpy(&told, rounds_->in_line(peer, round_), sizeof told);
     if (is_last_) {
         peer.reads_here.found |= static_cast<uint8_t>(told.found);
         return true;
     }
-    const uint64_t of_peer = part_size(peer.rank), mine = part_size(rounds_->rank);
-    const MemoryPlace src{told.src_file, told.src_offset, told.src_fd}, dst{told.dst_file, told.dst_offset, told.dst_fd};
+    const uint64_t of_peer = part_size(peer.rank), mine = is_by_pairs() ? of_peer : part_size(rounds_->rank);
+    if (is_by_pairs()) longest_ = std::max<uint64_t>(longest_, told.longest);
+    const MemoryPlace src{told.src_file, told.src_offset, told.src_fd};
+    const MemoryPlace dst = is_by_pairs() ? MemoryPlace{} : MemoryPlace{told.dst_file, told.dst_offset, told.dst_fd};
+    if (is_by_pairs() && told.given != of_peer) {
+        const Call gives{.kind = Kind::give_part, .size = told.given}, takes{.kind = Kind::take_part, .size = of_peer};
+        why = {.why = Why::calls_differ,
+               .calls = {.number = call_.number, .own = takes.word(), .theirs = gives.word(), .rank = rounds_->rank, .peer = peer.rank}};
+        return false;
+    }
     is_read_ |= src || dst;
     peer.in_place = told.in_place != 0;
     peer.src = peer.memory.at(src, is_split_ ? mine : of_peer);
     peer.dst = peer.memory.at(dst, mine);
     peer.found = PeerMemory::found(src, peer.src);
-    return !peer.in_place || ((!src || peer.src) && (!dst || peer.dst));
+    if (!peer.in_place || ((!src || peer.src) && (!dst || peer.dst))) return true;
+    why = {.why = Why::system_memory, .size = longest_};
+    return false;
 }
 
 bool Collective::take(Rounds::Peer& peer, Refusal& why) {
@@ -388,10 +407,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
                 awaited = peer.incoming[round_.number % Rounds::kDepth];
                 return has_passed(peer, why) ? Step::failed : Step::waits;
             }
-            if (listens && !note(peer)) {
-                why = {.why = Why::system_memory, .size = longest_};
-                return Step::failed;
-            }
+            if (listens && !note(peer, why)) return Step::failed;
             if (listens) continue;
             if (!folds() || is_second_shot_)
                 if (!take(peer, why)) {
@@ -403,8 +419,8 @@ Stepwise::Step Collective::advance(Refusal& why) {
             has_heard_ = true;
             if (is_all_in_place()) {   // no slot bounds the pieces
                 piece_size_ = std::max(piece_size_, kPieceInPlace);
-                pieces_ = (longest_ - 1) / piece_size_ + 1;
             }
+            set_pieces(longest_);
             taken_ = 0;
             continue;
         }

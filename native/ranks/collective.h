@@ -12,8 +12,8 @@ namespace peerlane {
 class Collective final : public Stepwise {
   public:
     enum class Kind : uint8_t { nothing, barrier, broadcast, all_gather, all_reduce, reduce, reduce_scatter, all_to_all, scatter,
-                                // Messages, in what ranks are told of calls that differ.
-                                send, receive };
+                                // Messages and parts, in what ranks are told of calls that differ.
+                                send, receive, give_part, take_part };
 
     // What this rank has called; all ranks agree on all but the memory.
     struct Call {
@@ -26,6 +26,7 @@ class Collective final : public Stepwise {
         uint64_t number = 0;                // how many calls this one is
         uint64_t size = 0;                  // bytes: of the whole, or of one rank's part
         std::vector<uint64_t> at, sizes;    // of parts that differ, by rank: offsets in this rank's memory, and bytes
+        std::vector<uint64_t> given_at, given;   // all-to-all: of what this rank gives, which the ranks of a pair agree on
 
         uint64_t word() const;              // stands for the call
     };
@@ -68,6 +69,10 @@ class Collective final : public Stepwise {
 
     uint64_t part_size(uint32_t of) const { return call_.sizes.empty() ? call_.size : call_.sizes[of]; }
     uint64_t part_at(uint32_t of) const { return call_.at.empty() ? of * call_.size : call_.at[of]; }
+    bool is_by_pairs() const { return !call_.given.empty(); }
+    uint64_t given_size(uint32_t to) const { return is_by_pairs() ? call_.given[to] : part_size(to); }
+    uint64_t given_at(uint32_t to) const { return is_by_pairs() ? call_.given_at[to] : part_at(to); }
+    void set_pieces(uint64_t longest);
     Stretch piece_of(uint64_t whole) const;           // the present one
     Stretch share_of(uint32_t of) const;              // of the present piece, where each rank combines one
     Stretch shared_part(uint32_t of) const;           // the same in the whole
@@ -88,7 +93,7 @@ class Collective final : public Stepwise {
     void keep();
     void combine();
     void tell();
-    bool note(Rounds::Peer& peer);                    // what it has told; false: it cannot be read here
+    bool note(Rounds::Peer& peer, Refusal& why);      // what it has told
     bool take(Rounds::Peer& peer, Refusal& why);      // false: it failed, or has to wait
     bool read(const Rounds::Peer& peer, const Bytes& to, const PeerMemory::Bytes& from, Refusal& why);
     void fold(char* to, const Bytes& own);

@@ -848,14 +848,14 @@ class Rounds:
         `theirs`: the slots of the other ranks, from the one behind this one on, with their processes and the lines from them and to them.
         """
 
-    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, go_on: object) -> bool:
+    def run(self, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], given_at: Sequence[int], given: Sequence[int], go_on: object) -> bool:
         """
         Make a collective in this thread, if nothing is unusual; False: it was not begun.  If it waits for long, `go_on` is called, which has the turn, calls queue_begun() and gives the turn back.
         """
 
     def queue_begun(self, stream: Stream, timeout_ns: int, dst: object | None, src: object | None) -> None: ...
 
-    def queue(self, stream: Stream, timeout_ns: int, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int]) -> None: ...
+    def queue(self, stream: Stream, timeout_ns: int, kind: int, dst: object | None, src: object | None, root: int, number: int, at: Sequence[int], sizes: Sequence[int], given_at: Sequence[int], given: Sequence[int]) -> None: ...
 
     @property
     def begun(self) -> tuple[int, int, int, int, bool]:

@@ -262,7 +262,8 @@ class Rounds(Protocol):
     """A rank's part in the collectives of the ranks of one machine.
 
     A call has a kind (:class:`peerlane.diagnostics.called.Kind`), buffers or None, a root, and the number of its
-    reduction or -1.
+    reduction or -1.  ``at`` and ``sizes`` have the ranks' parts if they may differ, ``given_at`` and ``given`` those
+    of the source, if they are others than those of the destination.
     """
 
     @property
@@ -280,6 +281,10 @@ class Rounds(Protocol):
         src: Memory | None,
         root: int,
         number: int,
+        at: Sequence[int],
+        sizes: Sequence[int],
+        given_at: Sequence[int],
+        given: Sequence[int],
         go_on: Callable[[], None],
         /,
     ) -> bool:
@@ -305,9 +310,11 @@ class Rounds(Protocol):
         number: int,
         at: Sequence[int],
         sizes: Sequence[int],
+        given_at: Sequence[int],
+        given: Sequence[int],
         /,
     ) -> None:
-        """Queue a call whose arguments are valid; ``at`` and ``sizes`` have the ranks' parts if they may differ."""
+        """Queue a call whose arguments are valid."""
         ...
 
     @property

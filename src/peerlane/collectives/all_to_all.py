@@ -12,15 +12,20 @@ from peerlane.collectives.pieces import pieces
 from peerlane.memory.copy import copy
 
 if TYPE_CHECKING:
+    from peerlane.collectives.in_rounds import Parts
     from peerlane.collectives.workspace import Workspace
     from peerlane.memory.buffer import Buffer
     from peerlane.streams.stream import Stream
 
 
 def all_to_all(
-    work: Workspace, incoming: list[Buffer], outgoing: list[Buffer], stream: Stream | None
+    work: Workspace, dst: Buffer, src: Buffer, takes: Parts, gives: Parts, stream: Stream | None
 ) -> None:
-    """Receive ``outgoing[me]`` of each rank in ``incoming[rank]``."""
+    """Receive a part of ``src`` of each rank in the part of ``dst`` that is for it."""
+    incoming, outgoing = (
+        [whole[at : at + nbytes] for at, nbytes in zip(*parts, strict=True)]
+        for whole, parts in ((dst, takes), (src, gives))
+    )
     sent = {peer: pieces(outgoing[peer].size, work.slot) for peer in work.others}
     taken = {peer: pieces(incoming[peer].size, work.slot) for peer in work.others}
     copy(incoming[work.rank], outgoing[work.rank], stream=stream)

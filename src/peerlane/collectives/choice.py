@@ -10,6 +10,7 @@ from peerlane.collectives.all_gather_by_machine import all_gather_by_machine, br
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
+from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.barrier import barrier
 from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.reductions_by_machine import (
@@ -34,8 +35,9 @@ class Choice(NamedTuple):
     Attributes
     ----------
     barrier, broadcast, all_gather, all_gather_v, reduce, reduce_scatter, reduce_scatter_v, scatter : callable
+    all_to_all_v : callable
     all_to_all : callable or None
-        For equal parts; None: the one for parts of any sizes.
+        For equal parts; None: ``all_to_all_v``.
     all_reduce : callable
         Returns the algorithm for a number of bytes.
     workspace : int
@@ -49,6 +51,7 @@ class Choice(NamedTuple):
     reduce_scatter: Callable[..., None]
     reduce_scatter_v: Callable[..., None]
     scatter: Callable[..., None]
+    all_to_all_v: Callable[..., None]
     all_to_all: Callable[..., None] | None
     all_reduce: Callable[[int], Callable[..., None]]
     send: Callable[..., None]
@@ -67,6 +70,7 @@ ONE_MACHINE = Choice(
     in_rounds.reduce_scatter,
     in_rounds.reduce_scatter_v,
     in_rounds.scatter,
+    in_rounds.all_to_all_v,
     in_rounds.all_to_all,
     lambda _nbytes: in_rounds.all_reduce,
     by_mail.send,
@@ -83,6 +87,7 @@ SEVERAL_MACHINES = Choice(
     reduce_scatter_by_machine,
     reduce_scatter_by_machine,
     scatter,
+    all_to_all,
     None,
     lambda nbytes: one_shot if nbytes <= _LONGEST_ONE_SHOT else all_reduce_by_machine,
     send,

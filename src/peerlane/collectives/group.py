@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlane.collectives.all_reduce_ring import ring_pairs
-from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.checks import as_target, check_apart, check_equal, check_parts_apart, operation_on
 from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINES
 from peerlane.collectives.turns import Turns
@@ -771,14 +770,18 @@ class Group(Session):
         *,
         said: str,
     ) -> None:
-        incoming = [dst[at : at + nbytes] for at, nbytes in zip(*takes, strict=True)]
-        outgoing = [src[at : at + nbytes] for at, nbytes in zip(*gives, strict=True)]
+        for whole, parts in ((dst, takes), (src, gives)):
+            for at, nbytes in zip(*parts, strict=True):
+                whole[at : at + nbytes]  # or BadAddress
         if self.size > 1:
+            nbytes, what = max(src.size, dst.size), (dst, src, takes, gives)
             pairs = takes[1], gives[1]
-            nbytes, what = max(src.size, dst.size), (incoming, outgoing)
-            self._turns.run(call, stream, all_to_all, *what, nbytes=nbytes, said=said, pairs=pairs)
+            self._turns.run(
+                call, stream, self._choice.all_to_all_v, *what, nbytes=nbytes, said=said, pairs=pairs
+            )
         else:
-            copy(incoming[0], outgoing[0], stream=stream)
+            into, out = (whole[parts[0][0] :][: parts[1][0]] for whole, parts in ((dst, takes), (src, gives)))
+            copy(into, out, stream=stream)
 
     def _check(self, call: str, stream: object) -> None:
         self._check_open(call)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from peerlane.diagnostics.called import Kind
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _NO_REDUCTION = -1
 _NO_PARTS: Sequence[int] = ()
+
+#: Offsets and bytes, by rank.
+Parts: TypeAlias = "tuple[Sequence[int], Sequence[int]]"
 
 
 class Call(NamedTuple):
@@ -34,6 +37,8 @@ class Call(NamedTuple):
         Of the reduction; -1 if there is none.
     at, sizes : sequence of int
         Offsets and bytes of the ranks' parts, if they may differ; else nothing.
+    given_at, given : sequence of int
+        The same for the parts of ``src``, if those are others than the parts of ``dst``.
     """
 
     kind: Kind
@@ -43,6 +48,8 @@ class Call(NamedTuple):
     number: int = _NO_REDUCTION
     at: Sequence[int] = _NO_PARTS
     sizes: Sequence[int] = _NO_PARTS
+    given_at: Sequence[int] = _NO_PARTS
+    given: Sequence[int] = _NO_PARTS
 
 
 class InRounds:
@@ -65,7 +72,7 @@ class InRounds:
     def run(self, rounds: Rounds, rank: int, what: Sequence[Any], go_on: Callable[..., None]) -> bool:
         """Make it in this thread if nothing is unusual, as :meth:`Rounds.run`; ``go_on`` gets its buffers."""
         call = self.call(rank, *what)
-        return not call.sizes and rounds.run(*call[:5], partial(go_on, call.dst, call.src))
+        return rounds.run(*call, partial(go_on, call.dst, call.src))
 
 
 def _broadcast(rank: int, whole: Buffer, root: int) -> Call:
@@ -84,6 +91,10 @@ def _reduce_scatter_v(
     return Call(Kind.REDUCE_SCATTER, dst, src, 0, operation.number, at, sizes)
 
 
+def _all_to_all_v(_rank: int, dst: Buffer, src: Buffer, takes: Parts, gives: Parts) -> Call:
+    return Call(Kind.ALL_TO_ALL, dst, src, 0, _NO_REDUCTION, *takes, *gives)
+
+
 def _reduce(_rank: int, dst: Buffer | None, src: Buffer, operation: Operation, root: int) -> Call:
     return Call(Kind.REDUCE, dst, src, root, operation.number)
 
@@ -99,4 +110,5 @@ reduce_scatter = InRounds(
 )
 reduce_scatter_v = InRounds(_reduce_scatter_v)
 all_to_all = InRounds(lambda _rank, dst, src: Call(Kind.ALL_TO_ALL, dst, src))
+all_to_all_v = InRounds(_all_to_all_v)
 scatter = InRounds(lambda _rank, dst, src, root: Call(Kind.SCATTER, dst, src, root))

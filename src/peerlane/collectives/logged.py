@@ -12,7 +12,7 @@ from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
 from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.barrier import barrier
-from peerlane.collectives.in_rounds import InRounds
+from peerlane.collectives.in_rounds import InRounds, Parts
 from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.reductions_by_machine import (
     all_reduce_by_machine,
@@ -37,13 +37,21 @@ def _broadcast(rank: int, whole: Buffer, root: int) -> Touched:
 
 
 def _all_gather(_rank: int, whole: Buffer, own: Buffer, at: list[int], sizes: list[int]) -> Touched:
-    return Touched([whole[first : first + each] for first, each in zip(at, sizes, strict=True)], [own])
+    return Touched(_parts(whole, at, sizes), [own])
 
 
 def _reduce_scatter(
     _rank: int, part: Buffer, whole: Buffer, at: list[int], sizes: list[int], _operation: Any
 ) -> Touched:
-    return Touched([part], [whole[first : first + each] for first, each in zip(at, sizes, strict=True)])
+    return Touched([part], _parts(whole, at, sizes))
+
+
+def _parts(whole: Buffer, at: Sequence[int], sizes: Sequence[int]) -> list[Buffer]:
+    return [whole[first : first + each] for first, each in zip(at, sizes, strict=True)]
+
+
+def _all_to_all(_rank: int, dst: Buffer, src: Buffer, takes: Parts, gives: Parts) -> Touched:
+    return Touched(_parts(dst, *takes), _parts(src, *gives))
 
 
 def _scatter(_rank: int, part: Buffer, whole: Buffer | None, root: int) -> Touched:
@@ -64,7 +72,7 @@ _KINDS: dict[Callable[..., None], tuple[str, Callable[..., Touched]]] = {
     broadcast_by_machine: ("broadcast", _broadcast),
     all_gather_by_machine: ("all_gather", _all_gather),
     scatter: ("scatter", _scatter),
-    all_to_all: ("all_to_all", lambda _rank, incoming, outgoing: Touched(incoming, outgoing)),
+    all_to_all: ("all_to_all", _all_to_all),
     one_shot: ("all_reduce", _all_reduce),
     two_shot: ("all_reduce", _all_reduce),
     ring: ("all_reduce", _all_reduce),
@@ -86,7 +94,10 @@ def told(algorithm: Callable[..., None], rank: int, what: tuple[Any, ...]) -> tu
     call = algorithm.call(rank, *what)
     written, read = ([] if each is None else [each] for each in (call.dst, call.src))
     if call.sizes and call.dst is not None and call.src is not None:
-        whole = call.dst if call.kind is Kind.ALL_GATHER else call.src
-        parts = [whole[first : first + each] for first, each in zip(call.at, call.sizes, strict=True)]
-        written, read = (parts, read) if call.kind is Kind.ALL_GATHER else (written, parts)
+        if call.kind is Kind.REDUCE_SCATTER:
+            read = _parts(call.src, call.at, call.sizes)
+        else:
+            written = _parts(call.dst, call.at, call.sizes)
+        if call.given:
+            read = _parts(call.src, call.given_at, call.given)
     return call.kind.name.lower(), Touched(written, read, call.root)

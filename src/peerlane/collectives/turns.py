@@ -99,9 +99,9 @@ class Turns:
     ) -> None:
         """Run a collective of ``nbytes`` after the earlier ones, or queue it on a stream.
 
-        All ranks must post the same call.  ``pairs`` has the bytes from and to each rank, on which the two ranks of a
-        pair must agree.  A collective that fails half-way leaves unknown records behind.  Its channels are closed
-        then, so that no peer waits for this rank, and the group has no more collectives.
+        All ranks must post the same call.  ``pairs`` has the bytes from and to each rank that go by lanes, on which
+        the two ranks of a pair must agree.  A collective that fails half-way leaves unknown records behind.  Its
+        channels are closed then, so that no peer waits for this rank, and the group has no more collectives.
         """
         if event_log.active:
             with self._logged(stream, algorithm, what, lane):
@@ -149,7 +149,7 @@ class Turns:
             turn = self._turn_of(partial(mails.claim, peer, sends), partial(mails.release, peer, sends))
         elif lane is None and work.has_rounds:
             rounds = self._rounds(call, work)
-            go_on = partial(self.go_on, call)
+            go_on = partial(self.go_on, call, said=said)
             if (
                 stream is None
                 and isinstance(algorithm, InRounds)
@@ -163,7 +163,9 @@ class Turns:
                 before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
             try:
                 last = None
-                self._agree(call, work, said, lane, nbytes, pairs)
+                self._agree(
+                    call, work, said, lane, nbytes, None if isinstance(algorithm, InRounds) else pairs
+                )
                 # A program's stream would tell that it was cancelled, and not why the other one failed.
                 if lane is None:
                     work.sends_aside = stream is None
@@ -240,13 +242,16 @@ class Turns:
         for maker in self._makers.values():
             maker.is_plain = is_plain
 
-    def go_on(self, call: str, dst: Buffer | None, src: Buffer | None) -> None:
-        """End a collective that the rounds have begun, on a stream, where it may wait for long."""
+    def go_on(self, call: str, dst: Buffer | None, src: Buffer | None, *, said: str | None = None) -> None:
+        """End a collective that the rounds have begun, on a stream, where it may wait for long.
+
+        ``said``: the call in words, by default those that native code has.
+        """
         work = self._sound(call)
         rounds = work.rounds
 
         def queue(own: Stream) -> None:
-            work.agreement.calls(call, of_word(rounds.begun), rounds.calls)
+            work.agreement.calls(call, said or of_word(rounds.begun), rounds.calls)
             rounds.queue_begun(own, work.timeout_ns, dst, src)
 
         self._go_on(call, None, queue, rounds.release)

@@ -21,9 +21,16 @@ class Kind(enum.IntEnum):
     SCATTER = 8
     SEND = 9
     RECEIVE = 10
+    GIVE_PART = 11
+    TAKE_PART = 12
 
 
-_MESSAGES: dict[int, str] = {Kind.SEND: "sends", Kind.RECEIVE: "receives"}
+_MOVES: dict[int, tuple[str, str]] = {
+    Kind.SEND: ("sends", "message"),
+    Kind.RECEIVE: ("receives", "message"),
+    Kind.GIVE_PART: ("sends", "part"),
+    Kind.TAKE_PART: ("receives", "part"),
+}
 
 
 def in_words(kind: int, size: int, number: int = 0, root: int = 0) -> str:
@@ -82,13 +89,17 @@ def differing(
 ) -> InvalidValue:
     """Return the exception for calls as native code has them."""
     mine, theirs = _done(did), _done(peer_did)
-    place = f"number {number:,} of its lane" if did[0] in _MESSAGES else f"collective {number:,}"
+    place = (
+        f"number {number:,} of its lane" if did[0] in (Kind.SEND, Kind.RECEIVE) else f"collective {number:,}"
+    )
     return differ(None, place, rank, mine, peer, theirs)
 
 
 def _done(said: tuple[int, int, int, int, bool]) -> str:
-    verb = _MESSAGES.get(said[0])
-    return f"{verb} {said[1]:,} bytes as a message" if verb else f"calls {of_word(said)}"
+    if said[0] not in _MOVES:
+        return f"calls {of_word(said)}"
+    verb, noun = _MOVES[said[0]]
+    return f"{verb} {said[1]:,} bytes as a {noun}"
 
 
 def differ(call: str | None, place: str, rank: int, mine: str, peer: int, theirs: str) -> InvalidValue:
