@@ -16,7 +16,7 @@ namespace peerlane {
 
 class Rounds {
   public:
-    static constexpr uint32_t kDepth = 8;                       // lines from a rank to another one, in turns
+    static constexpr uint32_t kDepth = 16;                    // lines from a rank to another one, in turns
     static constexpr uint64_t kInLine = sizeof(SignalLine::reserved);
     static constexpr uint64_t kShortSlot = uint64_t{8} << 10;   // one for each line
     static constexpr uint32_t kLongSlots = 2;

@@ -818,7 +818,7 @@ def copy_blocks(stream: Stream | None, dst: Memory, src: Memory, table: Any) -> 
     Copy blocks; an entry of `table` is 3 words: first byte in `dst`, first byte in `src`, bytes.
     """
 
-ROUND_LINES: int = 8
+ROUND_LINES: int = 16
 
 def bytes_of_rounds(long_slot: int) -> int:
     """How many bytes of memory a rank's slots take."""

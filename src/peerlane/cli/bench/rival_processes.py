@@ -31,7 +31,7 @@ _SECONDS = 120.0
 _END_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
 _LAST_WORDS = 300
-_ABOUT = 256 << 20  # bytes of a sample
+_ABOUT = 128 << 20  # bytes of a sample
 
 Job = tuple[int, int]  # bytes, and how many times
 Found = dict[str, list[float]]
