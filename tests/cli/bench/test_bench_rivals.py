@@ -331,7 +331,7 @@ def test_in_turns_rounds_alternate_and_failed_contender_leaves() -> None:
 
 
 def test_jobs_of_larger_sizes_repeat_less_often() -> None:
-    assert rivals.jobs_of((8, 1 << 20, 1 << 30), 500) == [(8, 500), (1 << 20, 64), (1 << 30, 1)]
+    assert rivals.jobs_of((8, 1 << 20, 1 << 30), 500) == [(8, 500), (1 << 20, 128), (1 << 30, 1)]
 
 
 def test_bench_channel_without_memory_skips_case_by_name(
