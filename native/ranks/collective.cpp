@@ -225,7 +225,7 @@ void Collective::give() {
     const uint32_t rank = rounds_->rank;
     char* const slot = rounds_->slot(round_);
     if (in_place_ && src_) {
-        // Others read it there.
+        if (!src_.is_file() && piece_ == 0) look_at_pages(call_.src.host, call_.src_size);
     } else if (!is_split_ && !is_two_shot_) {
         const Bytes given = given_to(rounds_->peers().front().rank);
         if (given.size != 0) memcpy(slot, given.at, given.size);

@@ -49,27 +49,27 @@ bool Message::differs(uint64_t theirs, Refusal& why) const {
     return true;
 }
 
-bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
-    if (n == 0) return true;
+template <class Work>
+bool Message::touch(const Work& work, Refusal& why) {
     FaultGuard guard;
-    const bool past_caches = in_place_ && size_ >= kLongestCached;   // nobody would find the bytes there
-    if (guarded(guard, [=] { copy_bytes(to, from, n, past_caches); })) [[likely]] return true;
+    if (guarded(guard, work)) [[likely]] return true;
     const Side side = side_at(sends_ ? "src" : "dst", memory_.host, size_);
     why = explain_fault(guard, &side, 1);
     return false;
+}
+
+bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
+    if (n == 0) return true;
+    const bool past_caches = in_place_ && size_ >= kLongestCached;   // nobody would find the bytes there
+    return touch([=] { copy_bytes(to, from, n, past_caches); }, why);
 }
 
 bool Message::read(char* to, uint64_t address, uint64_t n, Refusal& why) {
     const int error = mail_->memory.read(to, address, n);
     if (error == 0) return true;
     waits_for_end_ = error == ESRCH;   // who waits for it says so
-    if (waits_for_end_) return false;
-    FaultGuard guard;
-    const Side side = side_at("dst", memory_.host, size_);
-    if (!guarded(guard, [=] { memset(to, 0, n); }))
-        why = explain_fault(guard, &side, 1);
-    else
-        why = {.why = Why::system_memory, .size = n, .error = error};
+    if (waits_for_end_ || !touch([=] { memset(to, 0, n); }, why)) return false;
+    why = {.why = Why::system_memory, .size = n, .error = error};
     return false;
 }
 
@@ -105,6 +105,7 @@ bool Message::send_piece(Refusal& why) {
             for (unsigned looks = 0; looks < kLooksForReceiver && !mail_->must_yield && !is_awaited(); ++looks) relax();
             in_place_ = is_awaited();
         }
+        if (in_place_ && !place.is_file() && !touch([=, this] { look_at_pages(from, size_); }, why)) return false;
         if (!in_place_ && !move(slot_of_piece(), from, n, why)) return false;
         way_->sent.tell(number_, size_ | (in_place_ ? kInPlace : 0), reinterpret_cast<const char*>(&place), sizeof place);
     } else {

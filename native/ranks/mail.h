@@ -67,6 +67,8 @@ class Message final : public Stepwise {
 
     bool send_piece(Refusal& why);
     bool receive_piece(Refusal& why);
+    template <class Work>
+    bool touch(const Work& work, Refusal& why);
     bool move(char* to, const char* from, uint64_t n, Refusal& why);
     bool read(char* to, uint64_t address, uint64_t n, Refusal& why);
     bool is_awaited() const;

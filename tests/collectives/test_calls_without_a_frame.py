@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,3 +242,38 @@ def test_after_the_group_is_closed_the_methods_say_so() -> None:
                 call()
 
     run_ranks(2, work, ends_together=False)
+
+
+@pytest.mark.parametrize("call", ["all_gather", "send"])
+@pytest.mark.parametrize("times", [0, 2])  # from then on the others read it where it lies
+def test_host_memory_that_is_gone_is_told_to_the_rank_that_gives_it(
+    tmp_path: Path, call: str, times: int
+) -> None:
+    part = 256 << 10
+    (tmp_path / "file").write_bytes(bytes(part))
+
+    def work(group: pl.Group) -> pl.Error:
+        mine = np.memmap(tmp_path / "file", np.uint8, "r") if group.rank else np.ones(part, np.uint8)
+        into = np.zeros(2 * part, np.uint8)
+
+        def once() -> None:
+            if call == "all_gather":
+                group.all_gather(into, mine)
+            elif group.rank:
+                group.send(mine, 0)
+            else:
+                group.recv(into[:part], 1)
+
+        for _ in range(times):
+            once()
+        group.barrier()
+        if group.rank:
+            os.truncate(tmp_path / "file", part // 2)
+        group.barrier()
+        with pytest.raises(pl.Error) as told:
+            once()
+        return told.value
+
+    lost, gone = run_ranks(2, work, ends_together=False)
+    assert isinstance(lost, pl.PeerLost)
+    assert isinstance(gone, pl.BadAddress) and gone.fault is pl.Fault.HOST_FAULT
