@@ -190,10 +190,10 @@ class Turns:
                 if lane is None:
                     self._lasts.clear()
                 self._lasts.pop(lane, None)
-                if last is None:
-                    self._lasts.pop(None, None)  # it is over too
-                else:
+                if last is not None:
                     self._lasts[lane] = last
+                for each in [lane for lane, event in self._lasts.items() if event.is_done]:
+                    del self._lasts[each]
                 self._set_plain(not self._lasts)
 
     def _rounds(self, call: str, work: Workspace) -> Rounds:
@@ -380,7 +380,7 @@ class Turns:
         if untold is not None:
             raise untold.with_traceback(None)
         if self._work is not None and not self._failure and self._work.has_left:
-            self._failure = "one on a stream failed or was cancelled"
+            self._failure = "an earlier one failed, was interrupted or was cancelled"
             self._end()
         if self._failure:
             raise Closed(
