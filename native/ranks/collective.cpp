@@ -1,6 +1,7 @@
 #include "ranks/collective.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -197,7 +198,8 @@ void Collective::begin_round() {
     round_ = rounds_->next(!is_last_ && (is_two_shot_ || longest > Rounds::kShortSlot));
     if (!is_second_shot_) first_shot_ = round_;
     if (!is_long_ || is_last_ || piece_ != 0 || is_second_shot_) return;
-    const std::vector<Rounds::Peer>& peers = rounds_->peers();
+    std::vector<Rounds::Peer>& peers = rounds_->peers();
+    for (Rounds::Peer& each : peers) each.in_place = false;
     src_ = MemoryPlace::of(call_.src, call_.src_size);
     const auto may_read = [this](const Rounds::Peer& each) { return each.reads_here.may_be(src_); };
     if (!src_.is_file() && (!is_read_by_calls() || !std::all_of(peers.begin(), peers.end(), may_read))) src_ = {};
@@ -225,7 +227,9 @@ void Collective::give() {
     const uint32_t rank = rounds_->rank;
     char* const slot = rounds_->slot(round_);
     if (in_place_ && src_) {
-        if (!src_.is_file() && piece_ == 0) look_at_pages(call_.src.host, call_.src_size);
+        if (src_.is_file() || piece_ != 0) return;
+        if (!is_split_) return look_at_pages(call_.src.host, call_.src_size);
+        for (const Rounds::Peer& peer : rounds_->peers()) look_at_pages(call_.src.host + given_at(peer.rank), given_size(peer.rank));
     } else if (!is_split_ && !is_two_shot_) {
         const Bytes given = given_to(rounds_->peers().front().rank);
         if (given.size != 0) memcpy(slot, given.at, given.size);
@@ -285,7 +289,7 @@ bool Collective::note(Rounds::Peer& peer, Refusal& why) {
     peer.in_place = told.in_place != 0;
     peer.src = peer.memory.at(src, is_split_ ? mine : of_peer);
     peer.dst = peer.memory.at(dst, mine);
-    peer.found = PeerMemory::found(src, peer.src);
+    peer.found = peer.memory.found(src, peer.src);
     if (!peer.in_place || ((!src || peer.src) && (!dst || peer.dst))) return true;
     why = {.why = Why::system_memory, .size = longest_};
     return false;
@@ -306,8 +310,8 @@ bool Collective::take(Rounds::Peer& peer, Refusal& why) {
 bool Collective::read(const Rounds::Peer& peer, const Bytes& to, const PeerMemory::Bytes& from, Refusal& why) {
     const int error = peer.memory.read(to.at, from.address, to.size);
     if (error == 0) return true;
-    waits_for_end_ = error == ESRCH;   // who waits for it says so
-    if (waits_for_end_ || !touch(why, [=] { memset(to.at, 0, to.size); })) return false;
+    waits_for_loss_ = error == ESRCH || peer.incoming[0]->is_let_go();
+    if (waits_for_loss_ || !touch(why, [=] { memset(to.at, 0, to.size); })) return false;
     why = {.why = Why::system_memory, .size = to.size, .error = error};
     return false;
 }
@@ -339,6 +343,20 @@ bool Collective::is_all_in_place() const {
     return std::all_of(peers.begin(), peers.end(), [&](const Rounds::Peer& peer) {
         return (comes_from_root() && peer.rank != call_.root) || (peer.in_place && peer.src && (!has_result || peer.dst));
     });
+}
+
+Rounds::Peer* Collective::who_gave_up() {
+    std::atomic_thread_fence(std::memory_order_acquire);   // who gives up says so before it writes its memory again
+    std::vector<Rounds::Peer>& peers = rounds_->peers();
+    const auto found = std::find_if(peers.begin(), peers.end(), [](const Rounds::Peer& each) { return each.in_place && each.incoming[0]->is_let_go(); });
+    return found == peers.end() ? nullptr : &*found;
+}
+
+// Who waits for it says that it is lost.
+Stepwise::Step Collective::wait_for_loss(Rounds::Peer& peer) {
+    waits_for_loss_ = true;
+    awaited = peer.incoming[(round_.number + 1) % Rounds::kDepth];
+    return Step::waits;
 }
 
 bool Collective::end_round() {
@@ -387,6 +405,8 @@ Stepwise::Step Collective::advance(Refusal& why) {
     std::vector<Rounds::Peer>& peers = rounds_->peers();
     while (stage_ != Stage::over) {
         if (stage_ == Stage::begin) {
+            if (is_last_)   // in which this rank says that it has read
+                if (Rounds::Peer* const peer = who_gave_up()) return wait_for_loss(*peer);
             begin_round();
             stage_ = Stage::give;
         }
@@ -410,10 +430,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
             if (listens && !note(peer, why)) return Step::failed;
             if (listens) continue;
             if (!folds() || is_second_shot_)
-                if (!take(peer, why)) {
-                    awaited = peer.incoming[(round_.number + 1) % Rounds::kDepth];
-                    return waits_for_end_ ? Step::waits : Step::failed;
-                }
+                if (!take(peer, why)) return waits_for_loss_ ? wait_for_loss(peer) : Step::failed;
         }
         if (listens && !is_last_) {
             has_heard_ = true;
@@ -436,7 +453,7 @@ Stepwise::Step Collective::advance(Refusal& why) {
 }
 
 bool Collective::has_come() {
-    if (waits_for_end_) return false;
+    if (waits_for_loss_) return false;
     if (waits_for_room_) return awaited->signal().recorded() >= round_.needed;   // this one, though another may be in the way too
     return rounds_->has_come(rounds_->peers()[taken_], round_, word_);
 }

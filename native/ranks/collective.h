@@ -96,8 +96,10 @@ class Collective final : public Stepwise {
     bool note(Rounds::Peer& peer, Refusal& why);      // what it has told
     bool take(Rounds::Peer& peer, Refusal& why);      // false: it failed, or has to wait
     bool read(const Rounds::Peer& peer, const Bytes& to, const PeerMemory::Bytes& from, Refusal& why);
+    Step wait_for_loss(Rounds::Peer& peer);
     void fold(char* to, const Bytes& own);
     bool is_all_in_place() const;
+    Rounds::Peer* who_gave_up();                      // of those whose memory was read, and so may hold something else by now
     bool end_round();                                 // false: it was the last one
     template <class Work>
     bool touch(Refusal& why, const Work& work);
@@ -119,7 +121,7 @@ class Collective final : public Stepwise {
     uint32_t taken_ = 0;                     // of how many peers
     uint64_t moved_ = 0;                     // bytes in this call of advance()
     bool waits_for_room_ = false;
-    bool waits_for_end_ = false;             // of a peer's process, which was found to have ended
+    bool waits_for_loss_ = false;            // of a peer that was found to have given up or ended
 };
 
 }  // namespace peerlane

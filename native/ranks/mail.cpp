@@ -1,6 +1,7 @@
 #include "ranks/mail.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -67,8 +68,8 @@ bool Message::move(char* to, const char* from, uint64_t n, Refusal& why) {
 bool Message::read(char* to, uint64_t address, uint64_t n, Refusal& why) {
     const int error = mail_->memory.read(to, address, n);
     if (error == 0) return true;
-    waits_for_end_ = error == ESRCH;   // who waits for it says so
-    if (waits_for_end_ || !touch([=] { memset(to, 0, n); }, why)) return false;
+    waits_for_loss_ = error == ESRCH || way_->sent.of(number_).is_let_go();   // who waits for it says so
+    if (waits_for_loss_ || !touch([=] { memset(to, 0, n); }, why)) return false;
     why = {.why = Why::system_memory, .size = n, .error = error};
     return false;
 }
@@ -80,7 +81,7 @@ Stepwise::Step Message::wait_for(const NumberedLines& lines, uint64_t number) {
     return Step::waits;
 }
 
-bool Message::has_come() { return !waits_for_end_ && awaited_lines_->has(awaited_number_); }
+bool Message::has_come() { return !waits_for_loss_ && awaited_lines_->has(awaited_number_); }
 
 // The receiver has come first.
 bool Message::is_awaited() const { return way_->taken.word(number_) >> kExpectedBits == expectation(number_, 0) >> kExpectedBits; }
@@ -126,7 +127,7 @@ bool Message::receive_piece(Refusal& why) {
             MemoryPlace place;
             memcpy(&place, way_->sent.bytes(number_), sizeof place);
             there_ = mail_->memory.at(place, size_);
-            found = PeerMemory::found(place, there_);
+            found = mail_->memory.found(place, there_);
             in_place_ = word & kInPlace;
             if (in_place_ && !there_) {
                 why = {.why = Why::system_memory, .size = size_};
@@ -146,6 +147,11 @@ bool Message::receive_piece(Refusal& why) {
         if (!move(memory_.host + moved_, from, n, why)) return false;
     }
     moved_ += n;
+    if (in_place_ && moved_ == size_) {
+        std::atomic_thread_fence(std::memory_order_acquire);   // who gives up says so before it writes its memory again
+        waits_for_loss_ = way_->sent.of(number_).is_let_go();
+        if (waits_for_loss_) return false;
+    }
     if (!in_place_ || moved_ == size_) way_->taken.tell(number_, way_->taken.word(number_), reinterpret_cast<const char*>(&found), 1);
     return true;
 }
@@ -176,7 +182,7 @@ Stepwise::Step Message::advance(Refusal& why) {
             if (!send_piece(why)) return Step::failed;
         } else {
             if (!way_->sent.has(number_)) return wait_for(way_->sent, number_);
-            if (!receive_piece(why)) return waits_for_end_ ? wait_for(way_->sent, number_ + 1) : Step::failed;
+            if (!receive_piece(why)) return waits_for_loss_ ? wait_for(way_->sent, number_ + 1) : Step::failed;
         }
         const Stage more = in_place_ ? Stage::piece : Stage::begin, end = sends_ && in_place_ ? Stage::until_taken : Stage::over;
         stage_ = moved_ < size_ ? more : end;

@@ -80,7 +80,7 @@ class Message final : public Stepwise {
     Mail::Way* way_;
     bool sends_, in_place_ = false;
     PeerMemory::Bytes there_{};                  // where the peer's bytes lie, if they can be read there
-    bool waits_for_end_ = false;                 // of the peer's process, which was found to have ended
+    bool waits_for_loss_ = false;                // of the peer, which was found to have given up or ended
     Range memory_;
     uint64_t size_, moved_ = 0;
     uint64_t message_ = 0, number_ = 0;          // of the message, and of its present piece

@@ -61,15 +61,16 @@ int PeerMemory::read(char* to, uint64_t address, uint64_t n) const {
     return 0;
 }
 
-uint8_t PeerMemory::found(const MemoryPlace& place, const Bytes& bytes) {
+uint8_t PeerMemory::found(const MemoryPlace& place, const Bytes& bytes) const {
     if (place.is_file()) return bytes ? ReadHere::kFiles : 0;
-    return !place ? 0 : bytes ? ReadHere::kMemory : ReadHere::kNotMemory;
+    return !place || !reads_memory_ ? 0 : *reads_memory_ ? ReadHere::kMemory : ReadHere::kNotMemory;
 }
 
 PeerMemory::Bytes PeerMemory::at(const MemoryPlace& place, uint64_t size) {
     if (!place.is_file()) {
         char byte = 0;
-        if (place && !reads_memory_) reads_memory_ = read(&byte, place.offset, 1) == 0;
+        if (place && size != 0 && !reads_memory_)
+            if (const int error = read(&byte, place.offset, 1); error != EFAULT) reads_memory_ = error == 0;
         return {.address = reads_memory_.value_or(false) ? place.offset : 0};
     }
     const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& each) { return each.inode == place.file; });

@@ -53,7 +53,7 @@ class PeerMemory {
     // The bytes from there on, at least so many.
     Bytes at(const MemoryPlace& place, uint64_t size);
     // What to tell the owner of a place where `bytes` were found.
-    static uint8_t found(const MemoryPlace& place, const Bytes& bytes);
+    uint8_t found(const MemoryPlace& place, const Bytes& bytes) const;
     // Copy bytes that have an address; 0, or an errno: ESRCH, it has ended.
     int read(char* to, uint64_t address, uint64_t n) const;
     void forget();
@@ -68,7 +68,7 @@ class PeerMemory {
 
     const pid_t owner_;
     std::vector<File> files_;            // the one that was used last is in front
-    std::optional<bool> reads_memory_;   // whether the system lets this process do so; none: it was not asked yet
+    std::optional<bool> reads_memory_;   // whether the system lets this process do so; none: it is not known yet
 };
 
 }  // namespace peerlane

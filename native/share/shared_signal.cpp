@@ -129,6 +129,18 @@ uint64_t SharedSignal::find_lost() const {
     return dead;
 }
 
+bool SharedSignal::others_let_go() const {
+    bool one_did = false;
+    for (uint32_t i = 0; i < kMembers; ++i) {
+        const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
+        if (owner == 0) break;   // places are taken from the first on
+        if (is_mine(owner)) continue;
+        if (!(owner & SignalMember::kLetGo)) return false;
+        one_did = true;
+    }
+    return one_did;
+}
+
 bool SharedSignal::find_others() const {
     if (members_ && members_->lost() != 0) return false;
     for (uint32_t i = 0; i < kMembers; ++i) {

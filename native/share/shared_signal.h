@@ -59,6 +59,7 @@ class SharedSignal {
     // which line of a bank is asked about; of what the dead have held back for it nothing is left then.
     uint64_t lost_to(uint32_t index = 0) const;
     bool others_live(uint32_t index = 0) const;   // and may record still
+    bool others_let_go() const;   // of a bank: who live; nobody looks whether they do
     // A wait here ends too when one of these is lost, whoever would have recorded.  Before anybody waits.
     void belong_to(std::shared_ptr<const Members> members) { members_ = std::move(members); }
     // Who records here may hold something back.  Before anybody waits.

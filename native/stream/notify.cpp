@@ -144,6 +144,11 @@ bool Notify::is_recorded() const {
     return at.recorded() != at.consumed.load(std::memory_order_acquire);
 }
 
+bool Notify::is_let_go() const {
+    const SharedSignal* const bank = shared();
+    return bank ? bank->others_let_go() : abandoned.load(std::memory_order_acquire);
+}
+
 uint64_t Notify::record(bool& wake) {
     if (step_ != Step::none) [[unlikely]] return make_step(wake);
     return record_line(wake);

@@ -93,6 +93,8 @@ struct Notify {
     // came instead, if it was not this one's.
     uint64_t consume(std::optional<uint32_t>& other);
     bool is_recorded() const;
+    // Whoever recorded it has closed it, or said farewell.
+    bool is_let_go() const;
     // Announce a waiter, then look again: a record after this rings the doorbell.
     bool announce();
     void reset();

@@ -382,7 +382,7 @@ void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
 void Scheduler::abandon(Notify& notify) {
     Heap::get().check_usable();
     Lock lock(mutex_);
-    notify.abandoned.store(true, std::memory_order_relaxed);
+    notify.abandoned.store(true, std::memory_order_release);
     each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
 }
 

@@ -317,14 +317,74 @@ def test_all_gather_v_part_outside_raises_bad_address(node: Node) -> None:
         lambda group: group.all_to_all_v(
             np.zeros(9), np.zeros(4), receives=[16, 16], sends=[16, 16], receives_at=[0, 8]
         ),
+        lambda group: group.reduce_scatter_v(
+            *[np.zeros(8, np.uint8)] * 2, sends=[8, 8], sends_at=[0, 0], dtype="uint8"
+        ),
     ],
 )
 def test_all_gather_v_parts_overlap_raises_invalid_value(node: Node, call: Call) -> None:
     refused(
         node,
         call,
-        "receives_at puts the bytes of rank . at .* and those of rank .*; parts of dst must not overlap",
+        "(receives|sends)_at puts the bytes of rank . at .* and those of rank .*; such parts must not overlap",
     )
+
+
+_GIVEN_UP = """
+import numpy as np
+me, n = grp.rank, grp.size
+size = 1 << 20
+
+def memory(value, times=1):
+    array = np.full(times * size, value, np.uint8)
+    if "{where}" == "host":
+        return array, array
+    made = grp.device.allocate(array.nbytes)
+    made.copy_from(array)
+    return made, made.view("uint8")
+
+given, bytes_given = memory(1, n)
+taken, bytes_taken = memory(9, n)
+calls = dict(
+    send=lambda: grp.send(given, n - 1) if me == 0 else me != n - 1 or grp.recv(taken, 0),
+    broadcast=lambda: grp.broadcast(given if me == 0 else taken, 0),
+    scatter=lambda: grp.scatter(taken[:size], given if me == 0 else None, 0),
+    all_gather=lambda: grp.all_gather(taken, given[:size]),
+    all_to_all=lambda: grp.all_to_all(taken, given),
+    reduce=lambda: grp.reduce(taken if me == n - 1 else None, given, n - 1, dtype="uint8"),
+)
+call = calls["{call}"]
+for _ in range(3):  # from then on ranks read memory where it lies
+    call()
+grp.barrier()
+"""
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("where", ["host", "device"])
+@pytest.mark.parametrize("call", ["send", "broadcast", "scatter", "all_gather", "all_to_all", "reduce"])
+def test_collective_whose_giver_gave_up_raises_peer_lost_in_who_comes_late(
+    call: str, where: str, size: int
+) -> None:
+    with ranks(size, options="wait_timeout=0.3") as peers:
+        ask_all(peers, _GIVEN_UP.format(call=call, where=where))
+        early, late = peers[:-1], peers[-1]
+        for each in early:
+            each.send("result = call()")
+        kinds = set()
+        for each in early:
+            try:
+                each.receive()
+            except PeerError as error:
+                kinds.add(error.kind)
+        assert kinds <= {"WaitTimeout", "PeerLost"}
+        ask_all(early, "bytes_given[:] = 77")
+        try:
+            late.run("call()")
+        except PeerError as error:
+            assert error.kind == "PeerLost", error
+        else:  # what was given had left before
+            assert late.run("result = 77 not in bytes_taken")
 
 
 _FAILS = {

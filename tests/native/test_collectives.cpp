@@ -393,7 +393,7 @@ void memory_is_read_where_it_lies_and_only_there() {
     char copied[4096];
     CHECK(memory.at(host, 4096).address != 0 && memory.read(copied, host.offset, 4096) == 0 && memcmp(copied, area.host, 4096) == 0);
     CHECK(memory.read(copied, 4096, 1) == EFAULT && memory.read(nullptr, host.offset, 1) == EFAULT);
-    CHECK(!nobody.at(host, 4096) && PeerMemory::found(host, nobody.at(host, 4096)) == ReadHere::kNotMemory);
+    CHECK(!nobody.at(host, 4096) && nobody.found(host, nobody.at(host, 4096)) == ReadHere::kNotMemory);
 
     CHECK(resident(bytes, kSize) == kSize / 4096);
     Heap::get().unpin(range);

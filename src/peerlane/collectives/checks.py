@@ -42,8 +42,8 @@ def check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> No
         )
 
 
-def check_parts_apart(call: str, name: str, at: Sequence[int], sizes: Sequence[int]) -> None:
-    """Refuse parts of a destination that overlap: which rank's bytes stay would be chance."""
+def check_parts_apart(call: str, name: str, at: Sequence[int], sizes: Sequence[int], of: str = "dst") -> None:
+    """Refuse parts that overlap where one is written: which bytes are there would be chance."""
     taken = sorted(
         (first, first + nbytes, rank)
         for rank, (first, nbytes) in enumerate(zip(at, sizes, strict=True))
@@ -52,8 +52,8 @@ def check_parts_apart(call: str, name: str, at: Sequence[int], sizes: Sequence[i
     for (first, end, rank), (other, other_end, other_rank) in itertools.pairwise(taken):
         if other < end:
             raise InvalidValue(
-                f"{call}: {name} puts the bytes of rank {rank} at {first:,} to {end:,} of dst, and those of rank "
-                f"{other_rank} at {other:,} to {other_end:,}; parts of dst must not overlap",
+                f"{call}: {name} puts the bytes of rank {rank} at {first:,} to {end:,} of {of}, and those of rank "
+                f"{other_rank} at {other:,} to {other_end:,}; such parts must not overlap",
                 call=call,
                 detail=Refused(
                     reason="parts_overlap",

@@ -688,6 +688,8 @@ class Group(Session):
         check_equal(call, "dst", part, "this rank's part of src", own)
         for each in parts:
             check_apart(call, each, part, own)
+        if part.address == own.address and part.size:
+            check_parts_apart(call, "sends_at", at, sizes, "src, where dst is a part of it")
         operation = operation_on(call, dtype, op, part, *parts)
         if self.size > 1:
             said = f"reduce_scatter_v of {sizes} bytes, {operation}"

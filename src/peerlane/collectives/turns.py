@@ -190,10 +190,10 @@ class Turns:
                 if lane is None:
                     self._lasts.clear()
                 self._lasts.pop(lane, None)
-                if last is not None:
+                if last is None:
+                    self._lasts.pop(None, None)  # it is over too
+                else:
                     self._lasts[lane] = last
-                for each in [lane for lane, event in self._lasts.items() if event.is_done]:
-                    del self._lasts[each]
                 self._set_plain(not self._lasts)
 
     def _rounds(self, call: str, work: Workspace) -> Rounds:
