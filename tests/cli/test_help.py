@@ -65,14 +65,19 @@ def test_command_line_without_words_shows_help_and_exits_2() -> None:
 
 @pytest.mark.parametrize(("name", "command"), EXAMPLES, ids=[command for _, command in EXAMPLES])
 @pytest.mark.timeout(240)
-def test_example_of_help_runs(name: str, command: str, tmp_path: Path) -> None:
+def test_example_of_help_runs(
+    name: str, command: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    nodes = tmp_path_factory.mktemp("runtime")  # `ps` shows no nodes that other tests have damaged
+    nodes.chmod(0o700)
     (tmp_path / "prog.py").write_text("import acl\nprint(acl.rt.get_device_count())\n")
     (tmp_path / "ranks.py").write_text(RANKS)
     shutil.copy(small_model(tmp_path), tmp_path / "model.safetensors")
     words = shlex.split(command)[1:]
     if name == "bench":
         words += ["--rounds", "1"]
-    done = run_python(["-m", "peerlane", *words], timeout=200, cwd=tmp_path)
+    environ = {**os.environ, "PEERLANE_RUNTIME_DIR": str(nodes)}
+    done = run_python(["-m", "peerlane", *words], timeout=200, cwd=tmp_path, env=environ)
     assert done.returncode == 0, done.stderr
 
 
