@@ -26,10 +26,17 @@ TEXTS = {name: (Path(__file__).parent / f"{name}.cpp").read_text() for name in S
 CAMPAIGNS = [name for name in SOURCES if "scaled(" in TEXTS[name]]
 
 
+#: LeakSanitizer's own crash behind a test that passed: once in some 20 runs, where UCX has threads of its own.
+LEAKS_NOT_LOOKED_FOR = "Tracer caught signal"
+
+
 def _command(*words: str, seconds: int, **extra: str) -> None:
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=seconds, env=os.environ | extra, check=False
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=seconds, env=os.environ | extra, check=False
+        )
+        if LEAKS_NOT_LOOKED_FOR not in done.stderr:
+            break
     assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}\n{done.stdout}{done.stderr}"
 
 
