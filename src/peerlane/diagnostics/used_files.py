@@ -98,6 +98,9 @@ def audited(event: str, about: tuple[Any, ...]) -> None:
 
 
 def _told(plain: Any, how: int, /, *args: Any, **kwargs: Any) -> Any:
+    if how == _WROTE:  # before: another process may see the file before this call returns
+        _note(args[0] if args else kwargs.get("path"), how, kwargs.get("dir_fd"))
+        return plain(*args, **kwargs)
     result = plain(*args, **kwargs)
     _note(args[0] if args else kwargs["path"], how, kwargs.get("dir_fd"))
     return result
@@ -107,10 +110,10 @@ def _opened_there(plain: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Open a file; the audit event does not tell in which folder its path begins."""
     if kwargs.get("dir_fd") is None:
         return plain(*args, **kwargs)
-    result = _unnoticed(functools.partial(plain, *args, **kwargs))
-    path, flags, *_ = (*args, *(kwargs[name] for name in ("path", "flags") if name in kwargs))
-    _note_opened(path, flags, kwargs["dir_fd"])
-    return result
+    given = (*args, *(kwargs[name] for name in ("path", "flags") if name in kwargs))
+    if len(given) > 1 and isinstance(given[1], int):  # before, as in `_told`
+        _note_opened(given[0], given[1], kwargs["dir_fd"])
+    return _unnoticed(functools.partial(plain, *args, **kwargs))
 
 
 def _watched(plain: Any, pid: int, *args: Any, **kwargs: Any) -> Any:
