@@ -227,7 +227,7 @@ void Collective::give() {
     const uint32_t rank = rounds_->rank;
     char* const slot = rounds_->slot(round_);
     if (in_place_ && src_) {
-        if (src_.is_file() || piece_ != 0) return;
+        if (src_.is_file() || piece_ != 0) return;   // others read it there
         if (!is_split_) return look_at_pages(call_.src.host, call_.src_size);
         for (const Rounds::Peer& peer : rounds_->peers()) look_at_pages(call_.src.host + given_at(peer.rank), given_size(peer.rank));
     } else if (!is_split_ && !is_two_shot_) {

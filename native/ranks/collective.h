@@ -113,7 +113,7 @@ class Collective final : public Stepwise {
     bool is_read_ = false;                    // bytes of any rank may be, so a last round says that they have been
     bool is_last_ = false;                    // this is that round
     bool has_heard_ = false;                  // where the bytes of all others lie
-    MemoryPlace src_{}, dst_{};                 // of a long call: where its bytes and its result lie
+    MemoryPlace src_{}, dst_{};               // of a long call: where its bytes and its result lie
     bool in_place_ = false;                   // others read them there
     uint64_t piece_ = 0, pieces_ = 1, piece_size_ = 0;
     Rounds::Round round_{}, first_shot_{};

@@ -244,6 +244,23 @@ def test_after_the_group_is_closed_the_methods_say_so() -> None:
     run_ranks(2, work, ends_together=False)
 
 
+def test_all_to_all_v_does_not_touch_its_source_between_the_parts(tmp_path: Path) -> None:
+    part = 64 << 10
+    (tmp_path / "file").write_bytes(bytes(range(256)) * (8 * part // 256))
+
+    def work(group: pl.Group) -> None:
+        mine, into = np.memmap(tmp_path / "file", np.uint8, "r"), np.zeros(2 * part, np.uint8)
+        for turn in range(4):  # after the first the others read it where it lies
+            group.all_to_all_v(into, mine, receives=[part] * 2, sends=[part] * 2)
+            assert np.array_equal(into, mine[: 2 * part]), turn
+            group.barrier()
+            if turn == 1 and group.rank:
+                os.truncate(tmp_path / "file", 2 * part)
+            group.barrier()
+
+    run_ranks(2, work)
+
+
 @pytest.mark.parametrize("call", ["all_gather", "send"])
 @pytest.mark.parametrize("times", [0, 2])  # from then on the others read it where it lies
 def test_host_memory_that_is_gone_is_told_to_the_rank_that_gives_it(
