@@ -74,6 +74,26 @@ def test_acl_synchronize_stream_slow_callback_of_living_thread_waits_for_it(
     ok(acl.rt.destroy_stream(lost))
 
 
+@pytest.mark.parametrize("call", ["synchronize_stream", "synchronize_event"])
+def test_acl_circular_event_waits_return_507046_while_another_stream_waits_for_a_callback(
+    call: str, acl: ModuleType, server: Server, message: Callable[[], str]
+) -> None:
+    go, other = threading.Event(), subscribed(acl, server.thread)
+    ok(acl.rt.launch_callback(lambda _: go.wait(20), None, BLOCK, other))
+    first, second = (ok(acl.rt.create_stream()) for _ in range(2))
+    events = [ok(acl.rt.create_event_with_flag(1)) for _ in range(2)]
+    ok(acl.rt.stream_wait_event(first, events[1]))
+    ok(acl.rt.stream_wait_event(second, events[0]))
+    ok(acl.rt.record_event(events[0], first))
+    ok(acl.rt.record_event(events[1], second))
+    assert getattr(acl.rt, call)(first if call == "synchronize_stream" else events[0]) == 507046
+    assert f"stream {second:#x}" in message() and not go.is_set()
+    for stream in (first, second):
+        ok(acl.rt.stream_abort(stream))
+    go.set()
+    ok(acl.rt.synchronize_stream(other))
+
+
 @pytest.mark.parametrize("threads", [1, 20])
 def test_acl_synchronize_device_20_streams_of_ended_threads_returns_in_10_s(
     threads: int, acl: ModuleType

@@ -13,6 +13,7 @@ from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blockin
 from peerlane.dialects.acl._state import machine
 from peerlane.errors import Error, StreamWait, WaitState, WaitTimeout
 
+_SLICE = 0.4  # seconds; a wait of less than 0.25 s never looks whether it is in vain
 _PATIENCE = (
     1.0  # seconds after the end of a thread before a wait ends: the stream may be about to be unsubscribed
 )
@@ -77,7 +78,7 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None, patienc
         culprit = blocking.get(state.notify_in_the_way())
         if culprit is not None and patience.is_over(culprit.report):
             break
-        seconds = LOOKS_AGAIN
+        seconds = _SLICE
     raise WaitTimeout(
         str(latest), call=latest.call, device=latest.device, detail=replace(state, seconds=None)
     )
