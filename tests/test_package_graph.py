@@ -34,6 +34,7 @@ ORDER = (
     ("",),  # `import peerlane` itself, and `_public`
     ("dialects._shared",),
     ("dialects", "checker", "torch"),
+    ("c_abi",),
     ("cli", "testing", "__main__"),
 )
 #: These packages must not import a back-end: devices have one, and the registry finds it.

@@ -114,6 +114,7 @@ bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64
 bool begin_here(uint8_t by, uint64_t capacity);
 // The log is complete: the process leaves in an orderly way, or nobody reads any more.
 void end(uint8_t by = kChecker) noexcept;
+void see_forks();   // what the first use does: to be there before others see them
 
 struct Facts {
     std::string path;   // empty: there is no log

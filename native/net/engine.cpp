@@ -306,9 +306,9 @@ Engine& Engine::start(const Options& options, Handler& handler) {
     }
     one->library_ = ucx.path;
     one->version_ = ucx.version;
+    see_forks();
     // UCX's own ends of the process come after this, and must find no thread inside it, of its own neither.
     static const bool is_ended_in_time [[maybe_unused]] = [] {
-        pthread_atfork(nullptr, nullptr, begin_anew);
         std::atexit([] {
             if (Engine* const engine = get()) engine->state_->leave();
         });
@@ -317,6 +317,10 @@ Engine& Engine::start(const Options& options, Handler& handler) {
     one_.store(one.get(), std::memory_order_release);
     state.unlock();
     return *one.release();
+}
+
+void Engine::see_forks() {
+    static const int is_told [[maybe_unused]] = pthread_atfork(nullptr, nullptr, begin_anew);
 }
 
 void Engine::begin_anew() {

@@ -84,6 +84,7 @@ class Engine {
     // The engine of this process, made at the first call, with a thread that serves it.  `handler` lives as long as the process.
     // Throws Unavailable or Failed.
     static Engine& start(const Options& options, Handler& handler);
+    static void see_forks();   // what start() does first: to be there before others see them
     static Engine* get() { return one_.load(std::memory_order_acquire); }   // null: it was not started
 
     const std::string& address() const { return address_; }     // for connect() of another process: any bytes

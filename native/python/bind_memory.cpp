@@ -6,10 +6,13 @@
 
 #include <iterator>
 
+#include "log/log.h"
 #include "memory/memory.h"
+#include "net/engine.h"
 #include "python/bind.h"
 #include "python/bind_collectives.h"
 #include "stream/fork.h"
+#include "stream/scheduler.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -319,6 +322,16 @@ void bind_memory(nb::module_& m) {
     m.def("interpreter_exits", &interpreter_exits,
           "Let threads that come back for the GIL from now on wait for the end of the process.");
     m.def("check_usable", [] { Heap::get().check_usable(); }, "Refuse in a forked child of a process that had used devices.");
+    m.def(
+        "see_forks",
+        [] {
+            Scheduler::get();
+            log::see_forks();
+            net::Engine::see_forks();
+            poll_here();
+        },
+        "Let all native code see forks from now on, and not from its first use on: who registers for them after this sees a\n"
+        "child when native code has made it one.");
     m.def("begin_use", [] { Heap::get().begin_use(); },
           "Say that what the process has now no forked child may share; refuses as check_usable.");
     m.def("end_use", [] { Heap::get().end_use(); }, "Say that the node was left.");

@@ -67,6 +67,12 @@ def interpreter_exits() -> None:
 def check_usable() -> None:
     """Refuse in a forked child of a process that had used devices."""
 
+def see_forks() -> None:
+    """
+    Let all native code see forks from now on, and not from its first use on: who registers for them after this sees a
+    child when native code has made it one.
+    """
+
 def begin_use() -> None:
     """
     Say that what the process has now no forked child may share; refuses as check_usable.

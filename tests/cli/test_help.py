@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import pytest
 
 from helpers.safetensors_files import small_model
 from peerlane import cli
+from peerlane.c_abi import directory
 from peerlane.support import variables
 from peerlane.testing.procs import Completed, run_python
 
@@ -26,11 +26,8 @@ import peerlane as pl
 with pl.Group(window=4096) as group:
     group.barrier()
 """
-EXAMPLES = [
-    (name, command)
-    for name in cli.COMMANDS
-    for command, _ in importlib.import_module(f"peerlane.cli.{name}").EXAMPLES
-]
+PROGRAM = 'extern "C" int aclInit(const char*); int main() { return aclInit(nullptr); }'
+EXAMPLES = [(name, command) for name in cli.COMMANDS for command, _ in cli.module_of(name).EXAMPLES]
 
 
 def said(*words: str, **environ: str) -> Completed:
@@ -41,7 +38,7 @@ def said(*words: str, **environ: str) -> Completed:
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_of_a_command_has_description_and_examples_in_80_columns(command: str) -> None:
     done = said(command, "--help")
-    module = importlib.import_module(f"peerlane.cli.{command}")
+    module = cli.module_of(command)
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert module.DESCRIPTION in done.stdout and "examples:" in done.stdout
@@ -55,7 +52,7 @@ def test_help_names_each_command_in_one_line() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
     for name in cli.COMMANDS:
         assert re.search(rf"^ +{name}(\n +| +)\S", done.stdout, re.MULTILINE)
-        assert importlib.import_module(f"peerlane.cli.{name}").HELP in done.stdout
+        assert cli.module_of(name).HELP in done.stdout
 
 
 def test_command_line_without_words_shows_help_and_exits_2() -> None:
@@ -73,11 +70,18 @@ def test_example_of_help_runs(
     (tmp_path / "prog.py").write_text("import acl\nprint(acl.rt.get_device_count())\n")
     (tmp_path / "ranks.py").write_text(RANKS)
     shutil.copy(small_model(tmp_path), tmp_path / "model.safetensors")
+    (tmp_path / "prog.cpp").write_text(PROGRAM)
+    if "./prog" in command:
+        linked = ["c++", "prog.cpp", f"-L{directory()}", "-lascendcl", "-o", "prog"]
+        subprocess.run(linked, check=True, timeout=60, cwd=tmp_path)
     words = shlex.split(command)[1:]
     if name == "bench":
         words += ["--rounds", "1"]
     environ = {**os.environ, "PEERLANE_RUNTIME_DIR": str(nodes)}
-    done = run_python(["-m", "peerlane", *words], timeout=200, cwd=tmp_path, env=environ)
+    if command.startswith("peerlane "):
+        done = run_python(["-m", "peerlane", *words], timeout=200, cwd=tmp_path, env=environ)
+    else:  # of a shell
+        done = subprocess.run(command, timeout=60, cwd=tmp_path, env=environ, shell=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -45,7 +45,7 @@ def test_reference_has_each_option_of_a_command_and_no_other(command: str) -> No
 
 
 def test_reference_lists_each_command() -> None:
-    assert re.findall(r"^\| \[`peerlane (\w+)`\]", PAGE, re.MULTILINE) == list(cli.COMMANDS)
+    assert re.findall(r"^\| \[`peerlane ([\w-]+)`\]", PAGE, re.MULTILINE) == list(cli.COMMANDS)
 
 
 def test_reference_lists_each_variable_and_no_other() -> None:

@@ -20,8 +20,9 @@ from peerlane.support.variables import misspelt
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
-COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "doctor", "bench", "completion")
+COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "doctor", "bench", "c-abi", "completion")
 
 _ABOUT = """\
 Moves and shares device memory on virtual devices, which need no hardware.
@@ -49,13 +50,18 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def module_of(command: str) -> ModuleType:
+    """Return the module of a command."""
+    return importlib.import_module(f"{__name__}.{command.replace('-', '_')}")
+
+
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of ``peerlane``, with a sub-parser per command in ``names``."""
     parser = Parser(prog="peerlane", description=_ABOUT, epilog=shown(_EXAMPLES), formatter_class=Help)
     parser.add_argument("--version", action=_Version, help="show the version of peerlane and of Python")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for name in names:
-        module = importlib.import_module(f"{__name__}.{name}")
+        module = module_of(name)
         sub = commands.add_parser(
             name,
             help=module.HELP,

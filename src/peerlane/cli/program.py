@@ -9,6 +9,7 @@ import sys
 from peerlane.dialects import install, registered
 from peerlane.errors import InvalidValue
 
+from .native import put_libraries_in_place
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -84,3 +85,4 @@ def set_up_program(args: argparse.Namespace) -> None:
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)
+    put_libraries_in_place()

@@ -17,6 +17,7 @@ import sys
 from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
+from .native import execute, is_native, load_libraries
 from .program import add_program_arguments, set_up_program
 
 TYPE_CHECKING = False  # typing's own would cost its import
@@ -28,7 +29,8 @@ DESCRIPTION = """\
 Runs a program with virtual devices behind the vendor's module names: acl,
 hip, rocm.bindings, hcomm, nixl and rixl. The program is not changed.
 Arguments, tracebacks and exit codes are those of python, and so is what its
-Python children see."""
+Python children see. A program that is not Python's finds the vendors' C
+libraries: libascendcl, libhcomm and libhccl."""
 EXAMPLES = (
     ("peerlane run prog.py --batch 4", "all words behind the program are the program's"),
     (
@@ -36,6 +38,7 @@ EXAMPLES = (
         "a module, on the eight devices of an MI300X server",
     ),
     ("peerlane run --node name=ci,devices=2,memory=1GiB prog.py", "on a node of your own"),
+    ("peerlane run --devices 8 ./prog", "a program in C or C++ that was linked to the vendor's library"),
 )
 
 _LOCATORS = ("runpy", "importlib.util", "importlib._bootstrap", "importlib._bootstrap_external")
@@ -70,11 +73,27 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     set_up_program(args)
+    if args.form is None and is_native(sys.argv[0]):
+        return execute(sys.argv) if not args.fault else _execute_as_child(sys.argv)
+    load_libraries()
     sys.modules.pop("peerlane.__main__", None)  # under Python it would not be imported yet
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = builtins
     sys.modules["__main__"] = main
     return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
+
+
+def _execute_as_child(words: list[str]) -> int:
+    """Run a program that is not Python's while this process stays, to tell of its faults."""
+    import signal
+    import subprocess
+
+    code = subprocess.run([sys.executable, "-m", "peerlane.cli.native", *words], check=False).returncode
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        _say(f"peerlane run: {words[0]} was ended by {signal.Signals(-code).name}")
+        return 128 - code
+    return code
 
 
 def _say(line: str) -> None:

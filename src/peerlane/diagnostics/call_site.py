@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Container
+from collections.abc import Callable, Container
 from types import CodeType, FrameType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from peerlane import _core
 
@@ -14,6 +14,11 @@ Place: TypeAlias = tuple[CodeType, int]
 place = _core.call_site  # cheaper than a Site; :func:`at` makes a Site of it
 
 _PACKAGE = __name__.partition(".")[0]
+
+
+#: By the id of the code that stands for a place in a program of another language: that code, and what returns the
+#: place, which has a ``path``, a ``line`` and a text.
+foreign: dict[int, tuple[CodeType, Callable[[], Any]]] = {}
 
 
 class Site:
@@ -34,15 +39,22 @@ class Site:
     @property
     def path(self) -> str:
         """The file, as the interpreter names it."""
-        return self._code.co_filename
+        return str(self._foreign().path) if id(self._code) in foreign else self._code.co_filename
 
     @property
     def line(self) -> int:
         """The line, from 1."""
+        if id(self._code) in foreign:
+            return int(self._foreign().line)
         line = _core.line_of(self._code, self._offset)
         return line if line > 0 else self._code.co_firstlineno
 
+    def _foreign(self) -> Any:
+        return foreign[id(self._code)][1]()
+
     def __str__(self) -> str:
+        if id(self._code) in foreign:
+            return str(self._foreign())
         return f"{os.path.basename(self.path)}:{self.line}"  # noqa: PTH119 - no path is touched
 
 

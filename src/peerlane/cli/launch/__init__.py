@@ -20,6 +20,7 @@ from pathlib import Path
 from peerlane.checker.chrome_trace import write_trace
 from peerlane.checker.timeline import read_timeline
 from peerlane.cli.faults import counted
+from peerlane.cli.native import is_native
 from peerlane.cli.node_options import node_from
 from peerlane.cli.outputs import check_files, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_program
@@ -216,6 +217,8 @@ def _say(line: str) -> None:
 def _words(form: str | None, program: str, *more: str) -> list[str]:
     if form:
         return [form, program, *more]
+    if is_native(program):
+        return ["-m", "peerlane.cli.native", program, *more]
     return [
         f"./{program}" if program.startswith("-") else program,
         *more,

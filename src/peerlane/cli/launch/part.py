@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import peerlane
+from peerlane.cli.native import put_libraries_in_place
 from peerlane.diagnostics import event_log
 from peerlane.dialects import install
 from peerlane.errors import Error
@@ -144,6 +145,7 @@ class Part:
         os.chdir(job.folder)
         for name in job.dialects:
             install(name, shadow_real=job.shadow_real)
+        put_libraries_in_place()
         for number in job.ignored:
             signal.signal(number, signal.SIG_IGN)
         processes.raise_descriptor_limit(2 * job.count + 1024)

@@ -1,0 +1,116 @@
+#include "c_abi/entry.h"
+
+#include <cstdlib>
+#include <unordered_map>
+#include <utility>
+
+#include "c_abi/python.h"
+
+namespace peerlane::c_abi {
+namespace {
+
+constexpr const char* kModule = "peerlane.c_abi.entries";
+
+// Everything below is for who holds the GIL.
+
+PyObject* module_of_entries(Python& python) {
+    static PyObject* found = nullptr;
+    if (found) return found;
+    PyObject* const made = python.PyImport_ImportModule(kModule);   // other threads may be here meanwhile
+    if (made && !std::exchange(found, made)) see_forks();
+    return found;
+}
+
+PyObject* bind(Python& python, Entry& entry) {
+    if (void* known = entry.callable.load(std::memory_order_relaxed)) return static_cast<PyObject*>(known);
+    PyObject* const module = module_of_entries(python);
+    PyObject* const maker = module ? python.PyObject_GetAttrString(module, "bind") : nullptr;
+    PyObject* const made = maker ? python.PyObject_CallFunction(maker, "ss", entry.library, entry.name) : nullptr;
+    if (maker) python.Py_DecRef(maker);
+    if (!made) {
+        python.PyErr_Print();
+        return nullptr;
+    }
+    entry.callable.store(made, std::memory_order_relaxed);   // never dropped, as programs call it until they end
+    return made;
+}
+
+// What calls an entry for a place in C: a frame of Python that stands for it.
+PyObject* frame_of(Python& python, void* caller) {
+    static auto& frames = *new std::unordered_map<void*, PyObject*>;   // destructors of the program still call
+    PyObject*& found = frames[caller];
+    if (found) return found;
+    PyObject* const module = module_of_entries(python);
+    PyObject* const maker = module ? python.PyObject_GetAttrString(module, "frame") : nullptr;
+    found = maker ? python.PyObject_CallFunction(maker, "K", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(caller))) : nullptr;
+    if (maker) python.Py_DecRef(maker);
+    if (!found) python.PyErr_Print();
+    return found;
+}
+
+PyObject* object_of(Python& python, const Word& word) {
+    switch (word.kind) {
+        case Word::Kind::signed_integer:
+            return python.PyLong_FromLongLong(word.number);
+        case Word::Kind::unsigned_integer:
+            return python.PyLong_FromUnsignedLongLong(word.natural);
+        default:
+            return python.PyFloat_FromDouble(word.real);
+    }
+}
+
+// What the program's exit handlers and destructors call comes before this: it was registered before any of them.
+void at_exit() {
+    Python* const found = python();
+    if (!found || !found->is_started_here || found->is_over()) return;
+    const Gil gil(*found);
+    PyObject* const module = module_of_entries(*found);
+    PyObject* const function = module ? found->PyObject_GetAttrString(module, "end") : nullptr;
+    PyObject* const done = function ? found->PyObject_CallFunction(function, nullptr) : nullptr;
+    if (!done) found->PyErr_Print();
+}
+
+bool is_asked = false;   // else exiting would start Python
+
+__attribute__((constructor)) void on_load() {
+    std::atexit([] {
+        if (is_asked) at_exit();
+    });
+}
+
+constexpr size_t kMost = 24;   // arguments of a function
+
+}  // namespace
+
+bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
+    Python* const found = python();
+    if (!found || found->is_over() || count > kMost) return false;
+    is_asked = true;
+    const Gil gil(*found);
+    PyObject* const callable = bind(*found, entry);
+    if (!callable) return false;
+    // Of a call by ctypes, the frame of the Python that calls is there.
+    PyObject* const frame = found->PyEval_GetFrame() ? nullptr : frame_of(*found, caller);
+    PyObject* arguments[kMost + 2];   // one in front is for who is called
+    size_t given = 1;
+    if (frame) arguments[given++] = callable;
+    const size_t first = given;
+    for (size_t i = 0; i < count; ++i) arguments[given++] = object_of(*found, words[i]);
+    PyObject* const answer = found->PyObject_Vectorcall(frame ? frame : callable, arguments + 1, (given - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    for (size_t i = first; i < given; ++i) found->Py_DecRef(arguments[i]);
+    if (!answer && found->PyErr_ExceptionMatches(*found->keyboard_interrupt)) {   // as if it came when C has returned
+        found->PyErr_Clear();
+        found->PyErr_SetInterrupt();
+        return false;
+    }
+    if (!answer) {
+        found->PyErr_Print();
+        return false;
+    }
+    if (result.kind == Word::Kind::real) result.real = found->PyFloat_AsDouble(answer);
+    else result.natural = found->PyLong_AsUnsignedLongLongMask(answer);
+    found->Py_DecRef(answer);
+    return true;
+}
+
+}  // namespace peerlane::c_abi

@@ -1,0 +1,64 @@
+// The entry points of a vendor's C library: each hands its arguments to the dialect, which answers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace peerlane::c_abi {
+
+// An argument or a result as C passes it in a register.
+struct Word {
+    enum class Kind : uint8_t { signed_integer, unsigned_integer, real } kind;
+    union {
+        int64_t number;
+        uint64_t natural;
+        double real;
+    };
+
+    Word() : kind(Kind::signed_integer), number(0) {}
+    template <class T>
+    Word(T value) {   // NOLINT: arguments become words by themselves
+        if constexpr (std::is_floating_point_v<T>) {
+            kind = Kind::real;
+            real = value;
+        } else if constexpr (std::is_signed_v<T>) {
+            kind = Kind::signed_integer;
+            number = value;
+        } else {
+            kind = Kind::unsigned_integer;
+            natural = value;
+        }
+    }
+
+    template <class T>
+    T as() const {
+        if constexpr (std::is_floating_point_v<T>) return static_cast<T>(real);
+        else return static_cast<T>(natural);
+    }
+};
+
+// A function of a library; it lives as long as the library.
+struct Entry {
+    const char* library;
+    const char* name;
+    int64_t failed;   // what it returns if Python cannot be asked
+    std::atomic<void*> callable{nullptr};
+};
+
+// Ask the dialect; false if it cannot be asked.  The caller is where the program goes on after the call.
+__attribute__((visibility("default"))) bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result);
+
+template <class Result, class... Arguments>
+Result call(Entry& entry, void* caller, Arguments... arguments) {
+    const Word words[sizeof...(Arguments) + 1] = {Word(arguments)..., Word()};
+    Word result;
+    if constexpr (std::is_floating_point_v<Result>) result = Word(Result{});
+    const bool is_told = ask(entry, words, sizeof...(Arguments), caller, result);
+    if constexpr (std::is_void_v<Result>) return;
+    else return is_told ? result.as<Result>() : static_cast<Result>(entry.failed);
+}
+
+}  // namespace peerlane::c_abi

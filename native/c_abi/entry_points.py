@@ -1,0 +1,75 @@
+"""Writes the entry points of a vendor's C library in C++: ``entry_points.py NAME FAILED TEXT OUT``.
+
+NAME is the dialect's, FAILED what its functions return if Python cannot be asked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+_READER = Path(__file__).parents[2] / "src/peerlane/dialects/_shared/c_declarations.py"
+_TYPES = {"i": "int{}_t", "u": "uint{}_t"}
+_HEAD = """// Made of {text} by entry_points.py.
+#include "c_abi/entry.h"
+
+using peerlane::c_abi::call;
+using peerlane::c_abi::Entry;
+
+#define PEERLANE_C extern "C" __attribute__((visibility("default")))
+"""
+
+
+def _reader():
+    spec = importlib.util.spec_from_file_location("c_declarations", _READER)
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["c_declarations"] = found  # dataclasses look there
+    spec.loader.exec_module(found)
+    return found
+
+
+def _type(declarations, declarator) -> str:
+    if declarator.type == "void" and not declarator.is_pointer:
+        return "void"
+    found = declarations.scalar(declarator)
+    if found is None:
+        raise SystemExit(f"{declarator}: a struct is not passed by value")
+    width, kind = found
+    if declarator.type == "bool" and not declarator.is_pointer:
+        return "bool"
+    if kind == "f":
+        return "float" if width == 4 else "double"
+    return "uint64_t" if kind == "p" else _TYPES[kind].format(8 * width)
+
+
+def _entry_point(declarations, library: str, failed: str, function) -> str:
+    returns = _type(declarations, function.returns)
+    types = [_type(declarations, each) for each in function.parameters]
+    names = [f"a{number}" for number in range(len(types))]
+    given = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
+    passed = "".join(f", {name}" for name in names)
+    code = failed if not function.returns.is_pointer else "0"
+    return (
+        f'static Entry entry_{function.name}{{"{library}", "{function.name}", {code}}};\n'
+        f"PEERLANE_C {returns} {function.name}({given}) {{\n"
+        f"    return call<{returns}>(entry_{function.name}, __builtin_return_address(0){passed});\n}}\n"
+    )
+
+
+def main() -> None:
+    """Write the file."""
+    library, failed, text, out = sys.argv[1:]
+    declarations = _reader().read(Path(text).read_text())
+    functions = declarations.functions.values()
+    parts = [_HEAD.format(text=Path(text).name)]
+    parts += [_entry_point(declarations, library, failed, each) for each in functions]
+    if library == "hcomm":  # its probes tell which functions work
+        parts += [
+            f"PEERLANE_C bool HcommIsSupport{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"
+            for each in functions
+        ]
+    Path(out).write_text("\n".join(parts))
+
+
+main()

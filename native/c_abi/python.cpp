@@ -1,0 +1,207 @@
+#include "c_abi/python.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace peerlane::c_abi {
+namespace {
+
+#define PEERLANE_TEXT_(x) #x
+#define PEERLANE_TEXT(x) PEERLANE_TEXT_(x)
+constexpr const char* kVersion = PEERLANE_TEXT(PY_MAJOR_VERSION) "." PEERLANE_TEXT(PY_MINOR_VERSION);
+
+Python functions;
+
+void say(const std::string& text) { std::fprintf(stderr, "peerlane: %s\n", text.c_str()); }
+
+std::string folder_of(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// <site-packages>, where this library is <site-packages>/peerlane/lib/libpeerlane_c.so.
+std::string site_packages() {
+    Dl_info info{};
+    if (!dladdr(reinterpret_cast<void*>(&site_packages), &info) || !info.dli_fname) return "";
+    std::string path = info.dli_fname;
+    if (char* real = realpath(path.c_str(), nullptr)) {
+        path = real;
+        std::free(real);
+    }
+    return folder_of(folder_of(folder_of(path)));
+}
+
+// The program of the environment that this library is installed in: <root>/bin/python3.x of <root>/lib*/python3.x/*-packages.
+std::string program() {
+    if (const char* told = std::getenv("PEERLANE_PYTHON")) return told;
+    const std::string root = folder_of(folder_of(folder_of(site_packages())));
+    for (const std::string& folder : {root + "/bin", std::string("/usr/local/bin"), std::string("/usr/bin")}) {
+        const std::string found = folder + "/python" + kVersion;
+        if (exists(found)) return found;
+    }
+    return std::string("python") + kVersion;
+}
+
+// Where the interpreter of a program is installed: of a virtual environment, what its pyvenv.cfg says.
+std::string home_of(const std::string& program) {
+    const std::string folder = folder_of(program);
+    std::ifstream config(folder_of(folder) + "/pyvenv.cfg");
+    for (std::string line; std::getline(config, line);) {
+        if (line.rfind("home", 0) != 0) continue;
+        const size_t at = line.find_first_not_of(" =", 4);
+        if (at != std::string::npos) return folder_of(line.substr(at));
+    }
+    char* const real = realpath(program.c_str(), nullptr);
+    const std::string found = folder_of(folder_of(real ? real : program));
+    std::free(real);
+    return found;
+}
+
+bool open_library() {
+    const std::string name = std::string("libpython") + kVersion + ".so";
+    std::vector<std::string> candidates;
+    if (const char* told = std::getenv("PEERLANE_LIBPYTHON")) {
+        candidates = {told};
+    } else {
+        const std::string home = home_of(program());
+        for (const char* const folder : {"/lib/", "/lib64/", "/lib/" PEERLANE_TEXT(PEERLANE_MULTIARCH) "/"})
+            candidates.push_back(home + folder + name + ".1.0");
+        candidates.push_back(name + ".1.0");
+        candidates.push_back(name);
+    }
+    std::string looked;
+    for (const std::string& each : candidates) {
+        // Its symbols are global: modules of Python that are written in C have no other way to find them.
+        if (each.find('/') != std::string::npos && !exists(each)) {
+            looked += " " + each;
+            continue;
+        }
+        if (dlopen(each.c_str(), RTLD_NOW | RTLD_GLOBAL)) return true;
+        const char* const why = dlerror();
+        looked += " " + each + " (" + (why ? why : "?") + ")";
+    }
+    say("the calls of this program are answered by Python " + std::string(kVersion) + ", and its shared library was not found. Looked for:" + looked +
+        ". Install it (Debian and Ubuntu: apt install libpython" + kVersion + "; Fedora: dnf install python" + kVersion +
+        "-libs; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared), or set PEERLANE_LIBPYTHON to its path");
+    return false;
+}
+
+bool find_functions() {
+    const auto find = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
+#define PEERLANE_FIND(name)                                                              \
+    if (!(functions.name = reinterpret_cast<decltype(functions.name)>(find(#name)))) {   \
+        say("the Python of this process has no " #name "; peerlane was built for " + std::string(kVersion)); \
+        return false;                                                                    \
+    }
+    PEERLANE_PYTHON_FUNCTIONS(PEERLANE_FIND)
+#undef PEERLANE_FIND
+    functions.keyboard_interrupt = static_cast<PyObject* const*>(find("PyExc_KeyboardInterrupt"));
+    void* over = find("Py_IsFinalizing");
+    if (!over) over = find("_Py_IsFinalizing");
+    if (!over || !functions.keyboard_interrupt) return false;
+    functions.is_finalizing = reinterpret_cast<int (*)()>(over);
+    const std::string version = functions.Py_GetVersion();
+    if (version.rfind(std::string(kVersion) + ".", 0) == 0) return true;
+    say("this process runs Python " + version.substr(0, version.find(' ')) + ", and this library is of a peerlane for Python " + kVersion +
+        ": install peerlane for the Python of this process, and take the library from there (peerlane c-abi --print-dir)");
+    return false;
+}
+
+bool start() {
+    PyConfig config;
+    functions.PyConfig_InitPythonConfig(&config);
+    config.install_signal_handlers = 0;   // signals are the program's
+    config.parse_argv = 0;
+    char self[4096];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = 0;
+    char* const arguments[] = {self};
+    PyStatus status = functions.PyConfig_SetBytesString(&config, &config.program_name, program().c_str());
+    if (!functions.PyStatus_Exception(status)) status = functions.PyConfig_SetBytesArgv(&config, 1, arguments);
+    if (!functions.PyStatus_Exception(status)) status = functions.Py_InitializeFromConfig(&config);
+    functions.PyConfig_Clear(&config);
+    if (functions.PyStatus_Exception(status)) {
+        say(std::string("Python did not start: ") + (status.err_msg ? status.err_msg : "?") + "; PEERLANE_PYTHON names its program, now " + program());
+        return false;
+    }
+    functions.is_started_here = true;
+    (void)functions.PyEval_SaveThread();
+    return true;
+}
+
+// A fork of C in a process whose Python has threads: its locks are held by nobody in the child.
+bool is_fork_of_python() { return functions.PyGILState_Check() != 0; }
+thread_local PyGILState_STATE at_fork;
+thread_local bool is_c_fork = false;
+
+void before_fork() {
+    is_c_fork = !functions.is_over() && !is_fork_of_python();
+    if (!is_c_fork) return;
+    at_fork = functions.PyGILState_Ensure();
+    functions.PyOS_BeforeFork();
+}
+
+void after_fork_in_parent() {
+    if (!is_c_fork) return;
+    functions.PyOS_AfterFork_Parent();
+    functions.PyGILState_Release(at_fork);
+}
+
+void after_fork_in_child() {
+    if (!is_c_fork) return;
+    functions.PyOS_AfterFork_Child();
+    functions.PyGILState_Release(at_fork);
+}
+
+bool make() {
+    const bool is_here = dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
+    if (!is_here && !open_library()) return false;
+    if (!find_functions()) return false;
+    return functions.Py_IsInitialized() || start();
+}
+
+// The state of a thread that C made, which ends with the thread.  The process's first thread keeps its own: what the
+// program has registered to run at the exit runs after this, and calls again.
+struct Kept {
+    bool is_kept = false;
+    ~Kept() {
+        if (!is_kept || gettid() == getpid() || functions.is_over()) return;
+        (void)functions.PyGILState_Ensure();
+        functions.PyGILState_Release(PyGILState_LOCKED);
+        functions.PyGILState_Release(PyGILState_UNLOCKED);
+    }
+};
+thread_local Kept kept;
+
+}  // namespace
+
+Python* python() {
+    // Nothing is imported in here: who holds the GIL may wait for this.
+    static const bool is_made = make();
+    return is_made ? &functions : nullptr;
+}
+
+void see_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+
+Gil::Gil(Python& python) : python_(python) {
+    if (!python.PyGILState_GetThisThreadState()) {
+        (void)python.PyGILState_Ensure();
+        (void)python.PyEval_SaveThread();
+        kept.is_kept = true;
+    }
+    state_ = python.PyGILState_Ensure();
+}
+
+}  // namespace peerlane::c_abi

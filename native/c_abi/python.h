@@ -1,0 +1,55 @@
+// The interpreter that answers the calls of C programs: the one of this process, or one that is started here.
+//
+// Nothing links to libpython, which a system may lack: each function is looked up by its name.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+namespace peerlane::c_abi {
+
+#define PEERLANE_PYTHON_FUNCTIONS(X)                                                                                         \
+    X(Py_DecRef) X(Py_GetVersion) X(Py_InitializeFromConfig) X(Py_IsInitialized)                     \
+    X(PyConfig_Clear) X(PyConfig_InitPythonConfig) X(PyConfig_SetBytesArgv) X(PyConfig_SetBytesString) \
+    X(PyErr_Clear) X(PyErr_ExceptionMatches) X(PyErr_Print) X(PyErr_SetInterrupt)                    \
+    X(PyEval_GetFrame) X(PyEval_SaveThread) X(PyFloat_AsDouble) X(PyFloat_FromDouble)                \
+    X(PyGILState_Check) X(PyGILState_Ensure) X(PyGILState_GetThisThreadState) X(PyGILState_Release)  \
+    X(PyImport_ImportModule) X(PyLong_AsUnsignedLongLongMask) X(PyLong_FromLongLong)                 \
+    X(PyLong_FromUnsignedLongLong) X(PyObject_CallFunction) X(PyObject_GetAttrString)                \
+    X(PyObject_Vectorcall) X(PyOS_AfterFork_Child) X(PyOS_AfterFork_Parent) X(PyOS_BeforeFork)       \
+    X(PyStatus_Exception)
+
+struct Python {
+#define PEERLANE_DECLARE(name) decltype(&::name) name = nullptr;
+    PEERLANE_PYTHON_FUNCTIONS(PEERLANE_DECLARE)
+#undef PEERLANE_DECLARE
+    int (*is_finalizing)() = nullptr;
+    PyObject* const* keyboard_interrupt = nullptr;
+    bool is_started_here = false;
+
+    // It has begun to end, or has ended: a thread that asks for the GIL then is ended.
+    bool is_over() const { return !Py_IsInitialized() || is_finalizing(); }
+};
+
+// The interpreter; null, and once a sentence on stderr, if there is none that can be used.
+Python* python();
+
+// Let Python see the forks of C from now on.  What peerlane's native modules do at a fork must be registered before: in a
+// child it comes before what Python does, as in a fork of Python.
+void see_forks();
+
+// The GIL, while it lives.  The state of a thread that C made stays until the thread ends, with what is Python's of the
+// thread: else each call would be the first of a new thread.
+class Gil {
+public:
+    explicit Gil(Python& python);
+    ~Gil() { python_.PyGILState_Release(state_); }
+    Gil(const Gil&) = delete;
+    Gil& operator=(const Gil&) = delete;
+
+private:
+    Python& python_;
+    PyGILState_STATE state_;
+};
+
+}  // namespace peerlane::c_abi

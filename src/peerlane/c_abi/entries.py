@@ -1,0 +1,38 @@
+"""What the C libraries ask: the answer of each function, and the frame that stands for the caller in C."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from peerlane.c_abi.sites import frame as frame
+from peerlane.diagnostics.forks import see_forks
+from peerlane.dialects._shared.c_library import Library
+
+see_forks()  # the library, which imports this, registers for forks next
+
+
+def bind(library: str, symbol: str) -> Callable[..., Any]:
+    """Return what answers a function of a library."""
+    return _library(library).entry(symbol)
+
+
+def end() -> None:
+    """Run the exit handlers, as of a program of Python; the interpreter stays, as the program may call again.
+
+    Threads are not waited for: those of Python serve, and which thread is Python's main one is chance.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+@functools.cache
+def _library(name: str) -> Library:
+    made: Library = import_module(f"peerlane.dialects.{name}.c_library").library()
+    return made

@@ -1,0 +1,122 @@
+"""Places in programs of C and C++: a frame of Python stands for each, so that all that tells places tells it.
+
+The line comes from the program's debug information, by ``addr2line`` of binutils, when somebody asks for it.  Without
+either it is the function, or the file, with the offset.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from peerlane.diagnostics import call_site, event_log
+
+_SECONDS = 10.0  # what a look at debug information may take
+_EXECUTABLE_OF_FIXED_ADDRESSES = 2  # e_type in the header of ELF
+
+
+class _Found(ctypes.Structure):
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
+
+
+@dataclass(frozen=True)
+class CPlace:
+    """A place in a program of C.
+
+    Attributes
+    ----------
+    path : str
+        Of the source; of the program or library if its debug information does not tell.
+    line : int
+        From 1; 0 if it is not known.
+    function : str
+        Empty if it is not known.
+    offset : int
+        From the beginning of the function, or else of the file.
+    """
+
+    path: str
+    line: int
+    function: str
+    offset: int
+
+    def __str__(self) -> str:
+        name = Path(self.path).name
+        if self.line:
+            return f"{name}:{self.line}"
+        return f"{self.function}+{self.offset:#x} of {name}" if self.function else f"{name}+{self.offset:#x}"
+
+
+def frame(address: int) -> Callable[..., Any]:
+    """Return what calls a function, with arguments, from a frame that stands for the code at an address."""
+    place = functools.cache(lambda: place_of(address))
+    code = (lambda answer, *words: answer(*words)).__code__
+    if event_log.active:  # the log has the line itself
+        found = place()
+        name = found.function or hex(found.offset)
+        code = code.replace(co_filename=found.path, co_firstlineno=found.line or 1)
+    else:
+        name = hex(address)
+    code = code.replace(co_name=name)
+    if sys.version_info >= (3, 11):
+        code = code.replace(co_qualname=name)
+    call_site.foreign[id(code)] = code, place
+    return FunctionType(code, {"__name__": "__main__"})
+
+
+def place_of(address: int) -> CPlace:
+    """Return the place that called, of the address to which the call returns."""
+    found = _Found()
+    called = address - 1
+    dladdr = ctypes.CDLL(None).dladdr
+    dladdr.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    if not dladdr(called, ctypes.byref(found)) or not found.file:
+        return CPlace("?", 0, "", address)
+    file, offset = found.file.decode(errors="backslashreplace"), called - (found.base or 0)
+    path, line, function = _looked_up(file, called if _is_fixed(file) else offset)
+    if line:
+        return CPlace(path, line, function, offset)
+    if found.symbol and found.address:
+        return CPlace(file, 0, found.symbol.decode(errors="backslashreplace"), called - found.address)
+    return CPlace(file, 0, function, offset)
+
+
+def _is_fixed(file: str) -> bool:
+    try:
+        with Path(file).open("rb") as program:
+            header = program.read(20)
+    except OSError:
+        return False
+    return int.from_bytes(header[16:18], "little") == _EXECUTABLE_OF_FIXED_ADDRESSES
+
+
+def _looked_up(file: str, address: int) -> tuple[str, int, str]:
+    """Ask addr2line: path and line, 0 if it does not know, and the function."""
+    try:
+        said = subprocess.run(
+            ["addr2line", "-f", "-C", "-e", file, hex(address)],
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=_SECONDS,
+            check=False,
+        ).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return file, 0, ""
+    if len(said) < 2:
+        return file, 0, ""
+    function = "" if said[0] == "??" else said[0].partition("(")[0]
+    path, _, line = said[1].partition(" ")[0].rpartition(":")
+    return path, int(line) if line.isdigit() and not path.startswith("?") else 0, function

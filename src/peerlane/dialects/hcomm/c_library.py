@@ -1,0 +1,71 @@
+"""``libhcomm.so`` and ``libhccl.so``: the dialect `hcomm` for C."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from peerlane.dialects import hcomm
+from peerlane.dialects._shared import c_declarations
+from peerlane.dialects._shared.c_library import Library
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._codes import PARA, PTR, RUNTIME
+from peerlane.dialects.hcomm._comm import Comm
+from peerlane.dialects.hcomm._state import hcomm as calls
+from peerlane.dialects.hcomm._structs import STRUCTS, HcclCommConfig, header
+
+_LARGEST = 1 << 16  # bytes of a struct
+
+
+class Hcomm(Library):
+    """Its structs may be of an older version, which their headers say: fields that they lack have their defaults."""
+
+    def read_struct(self, name: str, address: int) -> Any:
+        """Return what the dialect has for a struct; an older configuration is one of the newest version then."""
+        made = super().read_struct(name, address)
+        newest = HcclCommConfig()
+        if isinstance(made, HcclCommConfig) and 0 < made.version < newest.version and made.size < newest.size:
+            made.version, made.size = newest.version, newest.size
+        return made
+
+    def size_at(self, name: str, address: int) -> int:
+        """Return the size that a struct's header has; where no Init has set it, that of the newest version."""
+        newest = super().size_at(name, address)
+        if name == "HcclCommConfig":
+            told = ctypes.c_uint64.from_address(address).value
+        elif self.declarations.structs[name].fields[0].name == "header":
+            first = self.layout.struct("CommAbiHeader").from_address(address)
+            told = first.size if first.magicWord == header(self._forms[name]).magicWord else newest
+        else:
+            return newest
+        return told if 16 <= told < _LARGEST else newest
+
+
+def _refuse(call: str, name: str, cause: str) -> int:
+    given = Refusal(
+        PARA if cause else PTR,
+        cause or f"{name} is NULL",
+        f"pass the address of what the call needs for {name}",
+    )
+    return calls.fail(f"hcomm.{call}", given, lambda: ((name, 0, None),) if not cause else ())
+
+
+def _ranks(given: Mapping[str, Any]) -> int:
+    comm = machine.things.get(given["comm"])
+    return comm.group.size if isinstance(comm, Comm) else 0
+
+
+def library() -> Library:
+    """Return the library."""
+    text = Path(__file__).with_name("declarations.txt")
+    return Hcomm(
+        c_declarations.read(text.read_text()),
+        call=lambda name: getattr(hcomm, name),
+        refuse=_refuse,
+        failed=RUNTIME,
+        forms={kind.__name__: kind for kind in STRUCTS},
+        known={"ranks": _ranks},
+    )

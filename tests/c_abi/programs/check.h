@@ -1,0 +1,22 @@
+// What the test programs share: a failed call ends the program with its words.
+#pragma once
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OK(call)                                                                          \
+    do {                                                                                  \
+        const int code_ = (int)(call);                                                    \
+        if (code_ != 0) {                                                                 \
+            const char* said_ = aclGetRecentErrMsg();                                     \
+            fprintf(stderr, "%s: %d at line %d\n%s\n", #call, code_, __LINE__, said_ ? said_ : ""); \
+            exit(99);                                                                     \
+        }                                                                                 \
+    } while (0)
+
+#define IS(condition)                                                     \
+    do {                                                                  \
+        if (!(condition)) {                                               \
+            fprintf(stderr, "%s is false at line %d\n", #condition, __LINE__); \
+            exit(98);                                                     \
+        }                                                                 \
+    } while (0)

@@ -1,0 +1,152 @@
+"""What the C libraries declare: the calls of the dialects, and the layout that a compiler gives structs."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.c_programs import LIBRARIES, compiled, declarations, header
+from peerlane.c_abi import directory
+from peerlane.dialects._shared import c_declarations
+from peerlane.dialects._shared.c_declarations import Function
+from peerlane.dialects._shared.c_layout import Layout
+from peerlane.dialects.acl._state import acl
+from peerlane.dialects.hcomm import _refused
+from peerlane.dialects.hcomm._state import hcomm
+
+pytestmark = pytest.mark.any_schedule
+
+SIZES = {  # of facts/hcomm 7
+    "HcclChannelDesc": 496,
+    "HcommChannelDesc": 360,
+    "CommLink": 464,
+    "HcclCommConfig": 2248,
+    "HcclTeamCreateDesc": 376,
+    "HcclTeamCreateChannelsDesc": 48,
+    "HcommBatchTransferDesc": 64,
+}
+#: Calls of the binding of Python that C does not have, or has with a variable number of arguments.
+NOT_IN_C = {"acl.rt.set_op_execute_timeout", "acl.app_log"}
+
+
+def names(function: Function, *words: str) -> list[str]:
+    return [each.name for each in function.parameters if each.words & set(words)]
+
+
+def arguments(function: Function) -> list[str]:
+    outputs = names(function, "out", "lib", "maybe", "unread")
+    return [each.name for each in function.parameters if each.name not in outputs]
+
+
+def works(dialect: str) -> list[Function]:
+    return [each for each in declarations(dialect).functions.values() if not each.is_refused]
+
+
+def test_hcomm_library_has_each_call_of_the_dialect_with_its_parameters() -> None:
+    found = {each.name: arguments(each) for each in works("hcomm")}
+    known = {
+        name.removeprefix("hcomm."): [parameter for parameter, _, _ in each.parameters]
+        for name, each in hcomm.table.items()
+    }
+    assert found == known
+    refused = {each.name for each in declarations("hcomm").functions.values() if each.is_refused}
+    assert refused == set(_refused.names())
+
+
+def test_acl_library_has_each_runtime_call_of_the_dialect_with_its_number_of_parameters() -> None:
+    found = {each.dialect: len(arguments(each)) for each in works("acl")}
+    known = {
+        name: len(each.parameters)
+        for name, each in acl.table.items()
+        if (name.startswith("acl.rt.") or name.count(".") == 1) and name not in NOT_IN_C
+    }
+    assert found == known
+
+
+@pytest.mark.parametrize("dialect", LIBRARIES)
+def test_library_exports_each_function(dialect: str) -> None:
+    library = ctypes.CDLL(str(directory() / f"lib{LIBRARIES[dialect][0]}.so"))
+    assert [name for name in declarations(dialect).functions if not hasattr(library, name)] == []
+
+
+def test_hcomm_library_tells_which_functions_it_has() -> None:
+    library = ctypes.CDLL(str(directory() / "libhccl.so"))
+    told = {}
+    for name in declarations("hcomm").functions:
+        probe = getattr(library, f"HcommIsSupport{name}")
+        probe.restype = ctypes.c_bool
+        told[name] = probe()
+    assert told == {
+        name: not function.is_refused for name, function in declarations("hcomm").functions.items()
+    }
+
+
+def test_library_needs_no_library_of_python() -> None:
+    said = subprocess.run(
+        ["ldd", *(str(path) for path in directory().glob("*.so"))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "libpeerlane_c.so" in said.stdout and "python" not in re.sub(r"/\S*/", "", said.stdout)
+
+
+def offsets(dialect: str) -> Iterator[tuple[str, str, int]]:
+    layout = Layout(declarations(dialect))
+    for name, struct in declarations(dialect).structs.items():
+        if "." in name:
+            continue
+        kind = layout.struct(name)
+        yield name, "", ctypes.sizeof(kind)
+        yield from ((name, each.name, getattr(kind, each.name).offset) for each in struct.fields if each.name)
+
+
+@pytest.mark.parametrize("dialect", LIBRARIES)
+def test_layout_of_each_struct_is_the_compilers(dialect: str, tmp_path: Path) -> None:
+    asked = list(offsets(dialect))
+    prints = [
+        f'printf("%zu\\n", offsetof({name}, {field}));' if field else f'printf("%zu\\n", sizeof({name}));'
+        for name, field, _ in asked
+    ]
+    source = tmp_path / "layout.c"
+    source.write_text(
+        f'#include <stdio.h>\n#include "{dialect}.h"\nint main(void) {{ {" ".join(prints)} return 0; }}\n'
+    )
+    program = compiled(tmp_path, source, dialect)
+    said = subprocess.run(
+        [str(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={"LD_LIBRARY_PATH": str(directory())},
+    )
+    assert [int(line) for line in said.stdout.split()] == [number for _, _, number in asked]
+
+
+def test_sizes_of_structs_are_the_vendors() -> None:
+    layout = Layout(declarations("hcomm"))
+    assert {name: ctypes.sizeof(layout.struct(name)) for name in SIZES} == SIZES
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("int f(int a)", "no semicolon"),
+        ("int f(a[3);", "is not a type with a name"),
+        ("what is this;", "is not a declaration"),
+    ],
+)
+def test_text_that_is_not_a_declaration_is_refused_with_its_words(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        c_declarations.read(text)
+
+
+def test_header_of_declarations_has_no_word_of_the_notation() -> None:
+    assert not re.search(r"\b(out|inout|lib|maybe|given|unread)\b", header("hcomm") + header("acl"))

@@ -1,0 +1,265 @@
+"""Programs in C on virtual devices: threads, forks, ends, callbacks, messages, and what starts them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from helpers.c_programs import PROGRAMS, ROOT, compiled
+from peerlane.c_abi import directory
+
+pytestmark = pytest.mark.timeout(180)
+Said: TypeAlias = "subprocess.CompletedProcess[str]"
+Run: TypeAlias = Callable[..., Said]
+PEERLANE = (sys.executable, "-m", "peerlane")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that compiles a program of `programs`."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
+    folder.mkdir(exist_ok=True)
+    return lambda name, dialect="acl", *flags: compiled(folder, PROGRAMS / name, dialect, *flags)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Return a function that runs words in a folder of the test's own."""
+
+    def call(*words: str | Path, **variables: str) -> Said:
+        return subprocess.run(
+            [str(word) for word in words],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PEERLANE_NODE": "devices=3", **variables},
+        )
+
+    return call
+
+
+def test_eight_threads_that_python_never_saw_keep_their_devices(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("threads.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_exit_handlers_and_destructors_call_quietly_after_main(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("ends.c"), "--devices", "last")
+    assert said.stdout.splitlines() == [
+        "main: 3 words, the last is last",
+        "exit handler: 0, device 1",
+        "destructor: 0",
+    ]
+    assert (said.returncode, said.stderr) == (7, "")
+
+
+def test_children_of_forks_use_devices_unless_the_parent_has(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("forks.c"))
+    assert said.stdout.splitlines() == ["before any call: 11", "after a count: 11", "after use: 12"]
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_callbacks_run_c_functions_on_the_thread_that_processes_reports(
+    made: Callable[..., Path], run: Run
+) -> None:
+    said = run(*PEERLANE, "run", made("callbacks.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_physical_memory_reaches_a_listed_process(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("shares.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_structs_and_arrays_of_hcomm_go_both_ways_between_ranks_in_threads(
+    made: Callable[..., Path], run: Run
+) -> None:
+    said = run(*PEERLANE, "run", made("ranks.cpp", "hcomm"), HCCL_BUFFSIZE="1")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_example_writes_to_both_other_ranks_one_process_each(run: Run, tmp_path: Path) -> None:
+    source = ROOT / "examples" / "c" / "hcomm_write_on_thread.cpp"
+    compiler = shutil.which("c++") or "g++"
+    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", str(source), f"-L{directory()}"]
+    built = run(*words, "-lhcomm", "-lascendcl", "-o", "program")
+    assert (built.returncode, built.stderr) == (0, "")
+    said = run(*PEERLANE, "launch", "-n", "3", "./program", HCCL_BUFFSIZE="1", TMPDIR=str(tmp_path))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert sorted(said.stdout.splitlines()) == [
+        f"[{rank}] rank {rank} of 3: 2097152 bytes {'received' if rank else 'written'}, every byte verified"
+        for rank in range(3)
+    ]
+
+
+def test_message_names_functions_of_c_and_lines_of_the_program(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("errors.c"))
+    assert (said.returncode, said.stderr) == (0, "")
+    code, first, *rest = said.stdout.splitlines()
+    assert code == "107000"
+    assert "aclrtMemcpy returned 107000" in first
+    text = " ".join(rest)
+    assert "allocated at errors.c:14)" in text and "pass an address that aclrtMalloc returned" in text
+    assert "acl.rt" not in said.stdout
+
+
+def test_message_of_stripped_program_names_its_file_and_offset(
+    made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    if shutil.which("strip") is None:
+        pytest.skip("strip is not installed")
+    program = tmp_path / "bare"
+    shutil.copy(made("errors.c"), program)
+    subprocess.run(["strip", str(program)], check=True, timeout=60)
+    said = run(*PEERLANE, "run", program)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "allocated at bare+0x" in said.stdout
+
+
+def test_check_names_both_lines_of_a_race_in_c(made: Callable[..., Path], run: Run) -> None:
+    program = made("race.c")
+    said = run(*PEERLANE, "check", program)
+    assert said.returncode == 3
+    text = " ".join(said.stderr.split())
+    assert re.search(r"aclrtMemsetAsync \(write\) at \S*race\.c:16\b", text), said.stderr
+    assert re.search(r"aclrtMemcpyAsync \(read\) at \S*race\.c:19\b", text), said.stderr
+    said = run(*PEERLANE, "check", program, "waits")
+    assert (said.returncode, said.stdout) == (0, "")
+
+
+@pytest.mark.any_schedule
+def test_program_runs_with_the_printed_folder_alone(made: Callable[..., Path], run: Run) -> None:
+    folder = run(*PEERLANE, "c-abi", "--print-dir").stdout.strip()
+    assert Path(folder) == directory()
+    said = run(made("threads.c"), LD_LIBRARY_PATH=folder)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.any_schedule
+def test_c_abi_lists_the_libraries(run: Run) -> None:
+    listed = [Path(line).name for line in run(*PEERLANE, "c-abi").stdout.splitlines()]
+    assert {"libascendcl.so", "libhccl.so", "libhcomm.so"} <= set(listed)
+    assert "libpeerlane_c.so" not in listed
+
+
+@pytest.mark.any_schedule
+def test_pkg_config_gives_what_a_program_links(made: Callable[..., Path], run: Run, tmp_path: Path) -> None:
+    if shutil.which("pkg-config") is None:
+        pytest.skip("pkg-config is not installed")
+    said = run("pkg-config", "--libs", "peerlane-acl", PKG_CONFIG_PATH=str(directory() / "pkgconfig"))
+    assert said.returncode == 0
+    (tmp_path / "p.c").write_text("int aclFinalize(void); int main(void) { return aclFinalize(); }\n")
+    compiler = shutil.which("c++") or "g++"
+    words = [compiler, "-x", "c", "p.c", "-x", "none", *said.stdout.split(), "-o", "p"]
+    assert run(*words).returncode == 0
+    assert run(*PEERLANE, "run", "p").returncode == 0
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("wrong", ["missing", "no library"])
+def test_program_without_a_python_says_what_to_install(
+    wrong: str, made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "libpython3.so"
+    if wrong == "no library":
+        path.write_text("text")
+    said = run(made("errors.c"), LD_LIBRARY_PATH=str(directory()), PEERLANE_LIBPYTHON=str(path))
+    assert said.returncode == 99 and "aclrtSetDevice(0): 500000" in said.stderr
+    first = said.stderr.splitlines()[0]
+    assert str(path) in first and "apt install libpython3" in first and "PEERLANE_LIBPYTHON" in first
+    assert said.stderr.count("peerlane:") == 1
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("command", ["run", "launch"])
+def test_exit_code_and_arguments_are_the_programs(command: str, run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "prog"
+    program.write_text('#!/bin/sh\necho "$1 $2 $LD_LIBRARY_PATH"; exit 5\n')
+    program.chmod(0o755)
+    ranks = ["-n", "1"] if command == "launch" else []
+    said = run(*PEERLANE, command, *ranks, "./prog", "--help", "two words", LD_LIBRARY_PATH="/elsewhere")
+    assert said.returncode == 5
+    assert f"--help two words {directory()}:/elsewhere" in said.stdout
+
+
+@pytest.mark.any_schedule
+def test_program_that_is_ended_by_a_signal_ends_run_by_it(run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "prog"
+    program.write_text("#!/bin/sh\nkill -TERM $$\n")
+    program.chmod(0o755)
+    assert run(*PEERLANE, "run", "./prog").returncode == -signal.SIGTERM
+
+
+@pytest.mark.any_schedule
+def test_program_that_cannot_be_executed_says_why(run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "prog"
+    program.write_bytes(b"\x7fELF and nothing else")
+    program.chmod(0o755)
+    said = run(*PEERLANE, "run", "./prog")
+    assert said.returncode == 126
+    assert said.stderr == "peerlane: ./prog does not start: Exec format error\n"
+
+
+IN_ONE_PROCESS = """
+import ctypes, acl, sys
+library = ctypes.CDLL("libascendcl.so")
+assert acl.init() == 0 and acl.rt.set_device(1) == 0
+device = ctypes.c_int32(-1)
+assert library.aclrtGetDevice(ctypes.byref(device)) == 0 and device.value == 1
+assert library.aclrtSetDevice(2) == 0 and acl.rt.get_device() == (2, 0)
+memory = ctypes.c_void_p()
+assert library.aclrtMalloc(ctypes.byref(memory), ctypes.c_size_t(64), 0) == 0
+data = (ctypes.c_uint8 * 64)(*range(64))
+assert acl.rt.memcpy(memory.value, 64, ctypes.addressof(data), 64, 1) == 0
+got = (ctypes.c_uint8 * 64)()
+assert library.aclrtMemcpy(got, ctypes.c_size_t(64), memory, ctypes.c_size_t(64), 2) == 0
+assert bytes(got) == bytes(data)
+beyond = ctypes.c_void_p(memory.value + 4096)
+assert library.aclrtMemcpy(got, ctypes.c_size_t(64), beyond, ctypes.c_size_t(64), 2) == 107000
+library.aclGetRecentErrMsg.restype = ctypes.c_char_p
+assert "allocated at prog.py:9" in library.aclGetRecentErrMsg().decode()
+assert acl.rt.free(memory.value) == 0
+"""
+
+
+def test_ctypes_and_the_dialect_share_one_node_and_one_state(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "prog.py").write_text(IN_ONE_PROCESS)
+    said = run(*PEERLANE, "run", "prog.py")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+INTERRUPTED = """
+import ctypes, os, signal, threading
+library = ctypes.CDLL("libascendcl.so")
+assert library.aclInit(None) == 0 and library.aclrtSetDevice(0) == 0
+stream, notify = ctypes.c_void_p(), ctypes.c_void_p()
+assert library.aclrtCreateStream(ctypes.byref(stream)) == 0
+assert library.aclrtCreateNotify(ctypes.byref(notify), ctypes.c_uint64(0)) == 0
+assert library.aclrtWaitAndResetNotify(notify, stream, 0) == 0
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    library.aclrtSynchronizeStreamWithTimeout(stream, 60_000)
+    for _ in range(1000):
+        pass
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.any_schedule
+def test_interrupt_in_a_call_of_c_is_raised_in_the_python_that_called(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "prog.py").write_text(INTERRUPTED)
+    said = run(*PEERLANE, "run", "prog.py")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "interrupted\n", "")

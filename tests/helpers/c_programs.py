@@ -1,0 +1,91 @@
+"""Programs in C for tests: a header of what a library declares, and the compiler."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from peerlane.c_abi import directory
+from peerlane.dialects._shared import c_declarations
+from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "tests" / "c_abi" / "programs"
+LIBRARIES = {"acl": ("ascendcl",), "hcomm": ("hcomm", "ascendcl")}
+_FLAGS = ("-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
+_SECONDS = 120
+
+
+@functools.cache
+def declarations(dialect: str) -> Declarations:
+    """Return what the library of a dialect declares."""
+    text = ROOT / "src" / "peerlane" / "dialects" / dialect / "declarations.txt"
+    return c_declarations.read(text.read_text())
+
+
+def header(dialect: str) -> str:
+    """Return a header of C."""
+    found = declarations(dialect)
+    lines = ["#pragma once", "#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>"]
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
+    lines += [f"typedef {_typed(each)};" for each in found.types.values()]
+    lines += [
+        f"typedef {each.returns.type} (*{each.name})({_parameters(each)});"
+        for each in found.callbacks.values()
+    ]
+    lines += [
+        f"typedef {'union' if each.is_union else 'struct'} {{ {' '.join(_fields(found, each))} }} {each.name};"
+        for each in found.structs.values()
+        if "." not in each.name
+    ]
+    lines += [f"{_typed(each.returns)}({_parameters(each)});" for each in found.functions.values()]
+    lines += ["#ifdef __cplusplus", "}", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def _typed(each: Declarator) -> str:
+    return f"{each.type} {'*' * each.stars}{each.name}"
+
+
+def _fields(found: Declarations, struct: Struct) -> Iterator[str]:
+    for each in struct.fields:
+        inner = found.structs.get(each.type)
+        if inner is not None and "." in inner.name:
+            kind = "union" if inner.is_union else "struct"
+            yield f"{kind} {{ {' '.join(_fields(found, inner))} }} {each.name};"
+        elif each.is_behind:
+            yield f"{each.type}{'*' * each.stars} *{each.name};"
+        else:
+            yield _typed(each) + (f"[{each.count}];" if each.count else ";")
+
+
+def _parameters(function: Function) -> str:
+    made = [
+        f"{'const ' if 'const' in each.words else ''}{each.type} {'*' * (each.stars + bool(each.count))}{each.name}"
+        for each in function.parameters
+    ]
+    return ", ".join(made) or "void"
+
+
+def compiled(folder: Path, source: Path, dialect: str, *flags: str) -> Path:
+    """Compile a program, once for all processes that run tests, and return its path."""
+    text = source.read_text() + header(dialect) + " ".join(flags)
+    program = folder / f"{source.stem}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if program.exists():
+        return program
+    included = folder / f"{os.getpid()}.include"
+    included.mkdir(exist_ok=True)
+    (included / f"{dialect}.h").write_text(header(dialect))
+    compiler = shutil.which("c++") or "g++"
+    language = ("-x", "c", "-std=gnu11") if source.suffix == ".c" else ("-std=c++17",)
+    made = program.with_suffix(f".{os.getpid()}")
+    libraries = [f"-l{name}" for name in LIBRARIES[dialect]]
+    words = [compiler, *language, *_FLAGS, f"-I{included}", *flags, str(source), "-x", "none"]
+    subprocess.run([*words, f"-L{directory()}", *libraries, "-o", str(made)], check=True, timeout=_SECONDS)
+    made.rename(program)
+    return program
