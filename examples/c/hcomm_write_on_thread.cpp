@@ -13,21 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "declarations.h"
+#include "check.h"
+#include "hcomm_declarations.h"
 
 namespace {
 
 constexpr uint32_t kReady = 0, kWritten = 1, kDone = 2;   // the notifies of a channel
 constexpr uint32_t kNotifies = 3;
 constexpr uint32_t kSeconds = 30;
-
-void check(int code, const char* call) {
-    if (code == 0) return;
-    const char* const text = aclGetRecentErrMsg();
-    std::fprintf(stderr, "%s returned %d\n%s\n", call, code, text ? text : "");
-    std::exit(1);
-}
-#define CHECK(call) check(static_cast<int>(call), #call)
 
 uint32_t number_of(const char* variable) {
     const char* const text = std::getenv(variable);

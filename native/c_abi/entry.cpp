@@ -1,23 +1,56 @@
 #include "c_abi/entry.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "c_abi/python.h"
 
 namespace peerlane::c_abi {
+
+std::atomic<const Quick*> quick{nullptr};
+
 namespace {
 
 constexpr const char* kModule = "peerlane.c_abi.entries";
 
 // Everything below is for who holds the GIL.
 
+// Of a Python that has no peerlane: take that of this library, with what is installed beside it, behind all others.
+PyObject* import_from_here(Python& python) {
+    const std::string folder = site_packages();
+    PyObject* const site = python.PyImport_ImportModule("site");
+    PyObject* const add = site ? python.PyObject_GetAttrString(site, "addsitedir") : nullptr;
+    PyObject* const added = add ? python.PyObject_CallFunction(add, "s", folder.c_str()) : nullptr;
+    PyObject* const made = added ? python.PyImport_ImportModule(kModule) : nullptr;
+    for (PyObject* each : {site, add, added})
+        if (each) python.Py_DecRef(each);
+    static bool is_said = false;
+    if (!made && !std::exchange(is_said, true))
+        std::fprintf(stderr, "peerlane: the Python of this process has no peerlane, nor can it import the one in %s: install peerlane for it\n", folder.c_str());
+    return made;
+}
+
 PyObject* module_of_entries(Python& python) {
     static PyObject* found = nullptr;
     if (found) return found;
-    PyObject* const made = python.PyImport_ImportModule(kModule);   // other threads may be here meanwhile
-    if (made && !std::exchange(found, made)) see_forks();
+    PyObject* made = python.PyImport_ImportModule(kModule);   // other threads may be here meanwhile
+    if (!made) {
+        python.PyErr_Clear();
+        made = import_from_here(python);
+    }
+    if (!made || std::exchange(found, made)) return found;
+    see_forks();
+    PyObject* const function = python.PyObject_GetAttrString(found, "quick_calls");
+    PyObject* const address = function ? python.PyObject_CallFunction(function, nullptr) : nullptr;
+    if (!address) python.PyErr_Print();
+    else quick.store(reinterpret_cast<const Quick*>(python.PyLong_AsUnsignedLongLongMask(address)), std::memory_order_release);
     return found;
 }
 
@@ -78,11 +111,37 @@ __attribute__((constructor)) void on_load() {
     });
 }
 
+// While it lives the thread is not cancelled, as it may have the GIL, and a peer that closes its socket does not end the
+// program: Python ignores SIGPIPE, and the program need not.  Threads that start meanwhile are peerlane's, and inherit this.
+class Undisturbed {
+public:
+    Undisturbed() {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
+        sigemptyset(&pipe_);
+        sigaddset(&pipe_, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &pipe_, &signals_);
+    }
+    ~Undisturbed() {
+        if (!sigismember(&signals_, SIGPIPE)) {
+            constexpr timespec kNow{};
+            (void)sigtimedwait(&pipe_, nullptr, &kNow);
+            pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+        }
+        pthread_setcancelstate(cancellation_, nullptr);
+    }
+    Undisturbed(const Undisturbed&) = delete;
+
+private:
+    int cancellation_;
+    sigset_t pipe_, signals_;
+};
+
 constexpr size_t kMost = 24;   // arguments of a function
 
 }  // namespace
 
 bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
+    const Undisturbed undisturbed;
     Python* const found = python();
     if (!found || found->is_over() || count > kMost) return false;
     is_asked = true;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "c_abi/quick.h"
+
 namespace peerlane::c_abi {
 
 // An argument or a result as C passes it in a register.
@@ -39,6 +41,9 @@ struct Word {
         else return static_cast<T>(natural);
     }
 };
+
+// What native code answers by itself; null until the dialects are there.
+extern __attribute__((visibility("default"))) std::atomic<const Quick*> quick;
 
 // A function of a library; it lives as long as the library.
 struct Entry {

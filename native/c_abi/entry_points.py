@@ -6,16 +6,20 @@ NAME is the dialect's, FAILED what its functions return if Python cannot be aske
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 _READER = Path(__file__).parents[2] / "src/peerlane/dialects/_shared/c_declarations.py"
+_QUICK = re.findall(r"\(\*(\w+)\)", Path(__file__).with_name("quick.h").read_text())
 _TYPES = {"i": "int{}_t", "u": "uint{}_t"}
 _HEAD = """// Made of {text} by entry_points.py.
 #include "c_abi/entry.h"
 
 using peerlane::c_abi::call;
 using peerlane::c_abi::Entry;
+using peerlane::c_abi::quick;
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
 """
@@ -34,7 +38,7 @@ def _type(declarations, declarator) -> str:
         return "void"
     found = declarations.scalar(declarator)
     if found is None:
-        raise SystemExit(f"{declarator}: a struct is not passed by value")
+        return declarator.type
     width, kind = found
     if declarator.type == "bool" and not declarator.is_pointer:
         return "bool"
@@ -43,17 +47,58 @@ def _type(declarations, declarator) -> str:
     return "uint64_t" if kind == "p" else _TYPES[kind].format(8 * width)
 
 
+def _by_value(declarations) -> list[str]:
+    """Define the structs that are passed by value: what their fields are tells how."""
+    found: dict[str, str] = {}
+
+    def define(declarator) -> None:
+        name = declarator.type
+        if declarations.scalar(declarator) is not None or name in found or name == "void":
+            return
+        struct = declarations.structs.get(name)
+        if struct is None or not struct.fields:
+            raise SystemExit(f"{name} is passed by value, and its fields are not declared")
+        for each in struct.fields:
+            define(replace(each, count=""))
+        fields = " ".join(_field(declarations, each) for each in struct.fields)
+        found[name] = f"{'union' if struct.is_union else 'struct'} {name} {{ {fields} }};\n"
+
+    for function in declarations.functions.values():
+        for each in (function.returns, *function.parameters):
+            define(each)
+    return list(found.values())
+
+
+def _field(declarations, field) -> str:
+    count = f"[{field.count}]" if field.count and not field.is_behind else ""
+    inner = field if field.is_behind else replace(field, count="")
+    return f"{_type(declarations, inner)} {field.name}{count};"
+
+
 def _entry_point(declarations, library: str, failed: str, function) -> str:
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
     names = [f"a{number}" for number in range(len(types))]
     given = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
-    passed = "".join(f", {name}" for name in names)
+    passed = "".join(
+        f", reinterpret_cast<uint64_t>(&{name})" if kind in declarations.structs else f", {name}"
+        for kind, name in zip(types, names, strict=True)
+    )
     code = failed if not function.returns.is_pointer else "0"
+    asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
+    if returns in declarations.structs and not function.is_refused:
+        raise SystemExit(f"{function.name}: a struct is returned by refused functions only")
+    if returns in declarations.structs:
+        body = f"{asked.format('void')};\n    return {{}};"
+    else:
+        body = f"return {asked.format(returns)};"
+    if function.name in _QUICK:
+        served = f"table->{function.name}({', '.join(names)})"
+        table = "const auto* const table = quick.load(std::memory_order_acquire)"
+        body = f"if ({table}; table && {served}) return 0;\n    {body}"
     return (
         f'static Entry entry_{function.name}{{"{library}", "{function.name}", {code}}};\n'
-        f"PEERLANE_C {returns} {function.name}({given}) {{\n"
-        f"    return call<{returns}>(entry_{function.name}, __builtin_return_address(0){passed});\n}}\n"
+        f"PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"
     )
 
 
@@ -63,6 +108,7 @@ def main() -> None:
     declarations = _reader().read(Path(text).read_text())
     functions = declarations.functions.values()
     parts = [_HEAD.format(text=Path(text).name)]
+    parts += _by_value(declarations)
     parts += [_entry_point(declarations, library, failed, each) for each in functions]
     if library == "hcomm":  # its probes tell which functions work
         parts += [

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -30,18 +31,6 @@ std::string folder_of(const std::string& path) {
 }
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
-
-// <site-packages>, where this library is <site-packages>/peerlane/lib/libpeerlane_c.so.
-std::string site_packages() {
-    Dl_info info{};
-    if (!dladdr(reinterpret_cast<void*>(&site_packages), &info) || !info.dli_fname) return "";
-    std::string path = info.dli_fname;
-    if (char* real = realpath(path.c_str(), nullptr)) {
-        path = real;
-        std::free(real);
-    }
-    return folder_of(folder_of(folder_of(path)));
-}
 
 // The program of the environment that this library is installed in: <root>/bin/python3.x of <root>/lib*/python3.x/*-packages.
 std::string program() {
@@ -119,7 +108,21 @@ bool find_functions() {
     return false;
 }
 
+// Without a look at the locale, which is the program's.
+PyStatus prepare() {
+    PyPreConfig config;
+    functions.PyPreConfig_InitPythonConfig(&config);
+    config.configure_locale = 0;
+    config.coerce_c_locale = 0;
+    config.coerce_c_locale_warn = 0;
+    config.utf8_mode = 1;
+    return functions.Py_PreInitialize(&config);
+}
+
 bool start() {
+    struct sigaction interrupt;
+    sigaction(SIGINT, nullptr, &interrupt);
+    PyStatus status = prepare();   // before texts are decoded
     PyConfig config;
     functions.PyConfig_InitPythonConfig(&config);
     config.install_signal_handlers = 0;   // signals are the program's
@@ -128,7 +131,7 @@ bool start() {
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     char* const arguments[] = {self};
-    PyStatus status = functions.PyConfig_SetBytesString(&config, &config.program_name, program().c_str());
+    if (!functions.PyStatus_Exception(status)) status = functions.PyConfig_SetBytesString(&config, &config.program_name, program().c_str());
     if (!functions.PyStatus_Exception(status)) status = functions.PyConfig_SetBytesArgv(&config, 1, arguments);
     if (!functions.PyStatus_Exception(status)) status = functions.Py_InitializeFromConfig(&config);
     functions.PyConfig_Clear(&config);
@@ -137,6 +140,9 @@ bool start() {
         return false;
     }
     functions.is_started_here = true;
+    // This module takes SIGINT when it is first imported.
+    if (PyObject* const module = functions.PyImport_ImportModule("signal")) functions.Py_DecRef(module);
+    sigaction(SIGINT, &interrupt, nullptr);
     (void)functions.PyEval_SaveThread();
     return true;
 }
@@ -174,9 +180,12 @@ bool make() {
 
 // The state of a thread that C made, which ends with the thread.  The process's first thread keeps its own: what the
 // program has registered to run at the exit runs after this, and calls again.
+thread_local bool is_ending = false;   // what calls now gets a state for the call alone
+
 struct Kept {
     bool is_kept = false;
     ~Kept() {
+        is_ending = true;
         if (!is_kept || gettid() == getpid() || functions.is_over()) return;
         (void)functions.PyGILState_Ensure();
         functions.PyGILState_Release(PyGILState_LOCKED);
@@ -187,6 +196,18 @@ thread_local Kept kept;
 
 }  // namespace
 
+// <site-packages>, where this library is <site-packages>/peerlane/lib/libpeerlane_c.so.
+std::string site_packages() {
+    Dl_info info{};
+    if (!dladdr(reinterpret_cast<void*>(&site_packages), &info) || !info.dli_fname) return "";
+    std::string path = info.dli_fname;
+    if (char* real = realpath(path.c_str(), nullptr)) {
+        path = real;
+        std::free(real);
+    }
+    return folder_of(folder_of(folder_of(path)));
+}
+
 Python* python() {
     // Nothing is imported in here: who holds the GIL may wait for this.
     static const bool is_made = make();
@@ -196,7 +217,7 @@ Python* python() {
 void see_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
 Gil::Gil(Python& python) : python_(python) {
-    if (!python.PyGILState_GetThisThreadState()) {
+    if (!is_ending && !python.PyGILState_GetThisThreadState()) {
         (void)python.PyGILState_Ensure();
         (void)python.PyEval_SaveThread();
         kept.is_kept = true;

@@ -6,10 +6,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <string>
+
 namespace peerlane::c_abi {
 
 #define PEERLANE_PYTHON_FUNCTIONS(X)                                                                                         \
-    X(Py_DecRef) X(Py_GetVersion) X(Py_InitializeFromConfig) X(Py_IsInitialized)                     \
+    X(Py_DecRef) X(Py_GetVersion) X(Py_InitializeFromConfig) X(Py_IsInitialized) X(Py_PreInitialize) X(PyPreConfig_InitPythonConfig)                     \
     X(PyConfig_Clear) X(PyConfig_InitPythonConfig) X(PyConfig_SetBytesArgv) X(PyConfig_SetBytesString) \
     X(PyErr_Clear) X(PyErr_ExceptionMatches) X(PyErr_Print) X(PyErr_SetInterrupt)                    \
     X(PyEval_GetFrame) X(PyEval_SaveThread) X(PyFloat_AsDouble) X(PyFloat_FromDouble)                \
@@ -33,6 +35,9 @@ struct Python {
 
 // The interpreter; null, and once a sentence on stderr, if there is none that can be used.
 Python* python();
+
+// The folder that has the peerlane of this library.
+std::string site_packages();
 
 // Let Python see the forks of C from now on.  What peerlane's native modules do at a fork must be registered before: in a
 // child it comes before what Python does, as in a fork of Python.

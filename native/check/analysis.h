@@ -439,7 +439,7 @@ class Analysis {
     void race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past);
     Finding* report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing);
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
-    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second) const;
+    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, bool is_end = false) const;
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
     Missing missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const;
     Place ranked(Place place) const;

@@ -47,15 +47,23 @@ bool Analysis::was_cancelled(const ActorState& actor, uint64_t number) const {
 }
 
 // Whether an order that no log tells could excuse that the second came although the first is not ordered before it.
-bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second) const {
-    const ActorState& actor = actors_[number_of];
-    if (actor.role == Role::delivery || actor.role == Role::loose_delivery) return false;   // nothing but a notify brings them
+bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, bool is_end) const {
+    const ActorState& by = actors_[number_of];
+    // Nothing but a notify brings what a channel wrote.  The end of memory only asks whether its writer knew that it was over, which
+    // threads of a process can tell each other.
+    if ((by.role == Role::delivery || by.role == Role::loose_delivery) && !(is_end && first.log == second.log)) return false;
+    const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;
     const auto can_tell = [&](uint32_t log, uint32_t thread) {
         if (log == second.log) return thread != second.thread;
         const Log &one = *logs_[log], &other = *logs_[second.log];
         return one.outside_ns <= second.time_ns && other.outside_ns <= second.time_ns;
     };
-    if (actor.role == Role::thread && first.time_ns <= second.time_ns && can_tell(first.log, first.thread)) return true;
+    const bool could_tell = first.time_ns <= second.time_ns && can_tell(first.log, first.thread);
+    if (actor.role == Role::thread && could_tell) return true;
+    if (actor.role == Role::loose || actor.role == Role::loose_delivery) {   // a fence tells that they are over
+        const auto channel = logs_[actor.log]->channels.find(actor.channel);
+        return could_tell && channel != logs_[actor.log]->channels.end() && channel->second.fences >= number;
+    }
     for (const Learned& each : actor.learned)
         if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread)) return true;
     // What was forgotten was known before the oldest that is left.

@@ -277,7 +277,7 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         if (origin.channel == 0) return;   // as in check_dead
         if (was_cancelled(actors_[origin.actor], use.number)) return;
         const Place used = place_of(access, wrote);
-        const bool certain = !is_excusable(origin.actor, use.number, used, place);
+        const bool certain = !is_excusable(origin.actor, use.number, used, place, true);
         if (Finding* const found = report(FindingKind::use_after_free, used, place, certain, Missing::answer)) {
             locate(*found, block, from, to);
             note_last_order(*found, origin.actor, past);

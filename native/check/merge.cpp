@@ -6,7 +6,6 @@ namespace peerlane::check {
 using log::Kind;
 
 namespace {
-constexpr uint64_t kEndOfThread = 2;   // the first word of the key that a thread posts at its end
 }  // namespace
 
 Analysis::Analysis(uint64_t limit) : limit_(limit) {
@@ -430,7 +429,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         taken_back(log, event, give(thread));
         return Step::taken;
     case Kind::post:
-        thread.has_ended = thread.has_ended || event.a() == kEndOfThread;
+        thread.has_ended = thread.has_ended || event.a() == log::kEndOfThread;
         post(log, event, event.c() != 0 ? thread.past : give(thread));
         return Step::taken;
     case Kind::take:

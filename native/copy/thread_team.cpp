@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <thread>
 
+#include "log/threads.h"
 #include "memory/threads.h"
 
 namespace peerlane {
@@ -51,7 +52,7 @@ void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
         work_ = &work;
         wanted_ = helpers;
         try {
-            for (; alive_ < helpers; ++alive_) std::thread([this] { serve(); }).detach();
+            for (; alive_ < helpers; ++alive_) log::own_thread([this] { serve(); }).detach();
         } catch (const std::exception&) {
             // No thread to be had, or no memory for it: the caller and those that are here do it.
         }

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "log/threads.h"
 #include "memory/threads.h"
 #include "net/ucx.h"
 
@@ -256,7 +257,7 @@ class NoSignals {
 template <class Body>
 void start_thread(const Body& body) {
     try {
-        std::thread(body).detach();
+        log::own_thread(body).detach();
     } catch (const std::system_error& error) {
         throw Failed{std::string("a thread: ") + error.what()};
     }

@@ -20,6 +20,7 @@ void bind_collectives(nanobind::module_& m);
 void bind_group_calls(nanobind::module_& m);
 void bind_messages(nanobind::module_& m);
 void bind_ends(nanobind::module_& m);
+void bind_c_calls(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_host_views(nanobind::module_& m);
 void bind_call_sites(nanobind::module_& m);
@@ -27,6 +28,9 @@ void bind_waits(nanobind::module_& m);
 void bind_log(nanobind::module_& m);
 void bind_processes(nanobind::module_& m);
 void bind_far(nanobind::module_& m);
+
+// Let the dialects be asked again before calls of C are answered without Python.
+void forget_c_threads();
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();

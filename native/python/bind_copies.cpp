@@ -73,7 +73,7 @@ void bind_copies(nb::module_& m) {
         [](const StreamHandle& handle, nb::handle dst, nb::handle src, uint64_t size, bool within) {
             const Stream& stream = *handle.stream;
             Heap::get().check_usable();
-            if (!stream.group->is_idle()) return false;
+            if (!stream.is_settled()) return false;
             const Place there(dst, size), here(src, size);
             const Operand to("dst", there.address(), size, there.is_buffer());
             const Operand from("src", here.address(), size, here.is_buffer());
@@ -86,7 +86,8 @@ void bind_copies(nb::module_& m) {
         "stream"_a, "dst"_a, "src"_a, "size"_a, "within"_a,
         nb::sig("def copy_if_alone(stream: Stream, dst: typing.Any, src: typing.Any, size: int, within: bool) -> bool"),
         "Copy between two places, each an address or an object with a buffer, if the streams of the group have nothing to do, "
-        "and one end, or both if `within`, lies on the stream's device; else return False, and nothing happens.");
+        "this one has no failure to report, and one end, or both if `within`, lies on its device; else return False, and nothing "
+        "happens.");
     m.def(
         "copy_memory",
         [](nb::handle dst_object, nb::handle src_object) {

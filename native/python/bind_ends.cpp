@@ -294,6 +294,7 @@ void bind_ends(nb::module_& m) {
             "_serve_nothing",
             [](ChannelEnd& self) {
                 const ChannelEnd last = std::exchange(self, {});
+                forget_c_threads();
                 if (last.number != 0 && log::wanted()) [[unlikely]] log_of_channel(log::Kind::channel_closed, last.number, nullptr);
             },
             "Let everything come to the methods in Python.")

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "log/reader.h"
+#include "log/threads.h"
 #include "python/bind_signals.h"
 #include "python/frames.h"
 #include "stream/history.h"
@@ -275,7 +276,9 @@ void bind_log(nb::module_& m) {
         [](const std::string& directory, uint64_t capacity, int rank, uint64_t total, uint64_t machine, uint64_t clock) {
             log::set_place(machine, clock);
             try {
-                return log::begin(directory, capacity, rank, total);
+                const bool begun = log::begin(directory, capacity, rank, total);
+                log::follow_threads();
+                return begun;
             } catch (const std::system_error& error) {
                 errno = error.code().value();
                 PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory.c_str());

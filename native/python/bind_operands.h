@@ -21,6 +21,8 @@ inline uint64_t checked_span(const peerlane::Operand& operand, uint64_t pitch, u
 
 // What `submit` keeps alive: the ends that are foreign memory.
 nanobind::object kept(nanobind::handle dst, nanobind::handle src);
+// Give an operation its ends; throws Refusal if the stream's device may not reach them.
+void hold(const peerlane::Stream& stream, peerlane::Op& op, const peerlane::Range& dst, const peerlane::Range& src);
 // On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
 void submit(const StreamHandle& stream, peerlane::Op& op, nanobind::handle keep);
 // The same, of a copy whose pins the operands have.

@@ -12,15 +12,6 @@ using MemoryObject = nb::handle_t<Memory>;
 
 const Memory& memory_of(nb::handle object) { return *nb::inst_ptr<Memory>(object); }
 
-void hold(const StreamHandle& stream, Op& op, const Range& dst, const Range& src) {
-    const bool is_read = op.kind == OpKind::wait_value || op.kind == OpKind::descriptor;
-    Heap::get().check_access(is_read ? Range{} : dst, is_read ? dst : src, stream.stream->device);
-    op.dst = dst.host;
-    op.dst_extent = dst.extent;
-    op.src = src.host;
-    op.src_extent = src.extent;
-}
-
 // Whether it can fail by itself, other than for want of pages: the place of what cannot is not asked for.
 bool may_fail(const Op& op, nb::handle keep) {
     switch (op.kind) {
@@ -39,6 +30,15 @@ bool may_fail(const Op& op, nb::handle keep) {
 }
 
 }  // namespace
+
+void hold(const Stream& stream, Op& op, const Range& dst, const Range& src) {
+    const bool is_read = op.kind == OpKind::wait_value || op.kind == OpKind::descriptor;
+    Heap::get().check_access(is_read ? Range{} : dst, is_read ? dst : src, stream.device);
+    op.dst = dst.host;
+    op.dst_extent = dst.extent;
+    op.src = src.host;
+    op.src_extent = src.extent;
+}
 
 void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
     if (Scheduler::get().has_released()) [[unlikely]] release_kept();
@@ -60,7 +60,7 @@ nb::object kept(nb::handle dst, nb::handle src) {
 }
 
 void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, nb::handle keep) {
-    hold(stream, op, dst.range(), src.range());
+    hold(*stream.stream, op, dst.range(), src.range());
     submit(stream, op, keep);
     dst.hand_over();
     src.hand_over();
@@ -200,7 +200,7 @@ void bind_submissions(nb::module_& m) {
             const Memory& to = memory_of(dst);
             Operand target = writable(to);
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = to.size(), .value = value};
-            hold(stream, op, target.range(), {});
+            hold(*stream.stream, op, target.range(), {});
             submit(stream, op, kept(dst, nb::handle()));
             target.hand_over();
         },
@@ -215,7 +215,7 @@ void bind_submissions(nb::module_& m) {
             if (size == 0) return submit_nothing(stream);
             Operand target("dst", dst, size);
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = size, .value = value};
-            hold(stream, op, target.range(), {});
+            hold(*stream.stream, op, target.range(), {});
             submit(stream, op, nb::handle());
             target.hand_over();
         },
@@ -248,7 +248,7 @@ void bind_submissions(nb::module_& m) {
             Heap::get().check_usable();
             Operand target("dst", address, width);
             Op op{.kind = OpKind::write_value, .width = static_cast<uint8_t>(width), .size = width, .value = value};
-            hold(stream, op, target.range(), {});
+            hold(*stream.stream, op, target.range(), {});
             submit(stream, op, nb::handle());
             target.hand_over();
         },
@@ -261,7 +261,7 @@ void bind_submissions(nb::module_& m) {
             if (target.size != sizeof value || reinterpret_cast<uintptr_t>(target.host()) % sizeof value != 0)
                 throw nb::value_error("a word is 8 bytes, at a multiple of 8");
             Op op{.kind = OpKind::write_value, .width = sizeof value, .size = sizeof value, .value = value};
-            hold(stream, op, target.range(), {});
+            hold(*stream.stream, op, target.range(), {});
             submit(stream, op, kept(dst, nb::handle()));
             target.hand_over();
         },
@@ -279,7 +279,7 @@ void bind_submissions(nb::module_& m) {
             wanted->timeout_ns = timeout_ns;
             wanted->compare = static_cast<Compare>(compare);
             Op op{.kind = OpKind::wait_value, .width = static_cast<uint8_t>(width), .size = width, .extra = wanted.get()};
-            hold(stream, op, target.range(), {});
+            hold(*stream.stream, op, target.range(), {});
             submit(stream, op, nb::handle());
             target.hand_over();
             wanted.release();
@@ -317,7 +317,7 @@ void bind_submissions(nb::module_& m) {
                 return;
             }
             Op op{.kind = OpKind::descriptor, .direct = direct, .size = size, .extra = launch.get()};
-            hold(*stream, op, operand.range(), {});
+            hold(*stream->stream, op, operand.range(), {});
             submit(*stream, op, nb::handle());
             operand.hand_over();
             launch.release();

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #include "memory/block.h"
+#include "log/threads.h"
 #include "memory/threads.h"
 
 namespace peerlane {
@@ -76,7 +77,7 @@ void BrokerLoop::start(int directory, const std::string& name) {
     watch(listener_, Source::listener, 0);
     listen(directory, name);
     try {
-        thread_ = std::thread([this] { run(); });
+        thread_ = log::own_thread([this] { run(); });
     } catch (const std::system_error& error) {
         unlinkat(directory, name.c_str(), 0);
         refuse(error.code().value());

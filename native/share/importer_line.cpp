@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "memory/block.h"
+#include "log/threads.h"
 #include "memory/threads.h"
 
 namespace peerlane {
@@ -199,7 +200,7 @@ void ExporterLine::flush_later() {
         }
     };
     try {
-        std::thread(work).detach();
+        log::own_thread(work).detach();
         flushing_ = true;
     } catch (const std::exception&) {
         // The next call tries again.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "copy/thread_team.h"
+#include "log/threads.h"
 #include "memory/threads.h"
 #include "stream/logged.h"
 #include "stream/wait_set.h"
@@ -248,7 +249,7 @@ void Scheduler::add_worker() {
     const unsigned most = ThreadTeam::cores() > 1 ? ThreadTeam::cores() - 1 : 1;
     if (workers_ >= most) return;
     try {
-        std::thread([this] { serve(); }).detach();
+        log::own_thread([this] { serve(); }).detach();
         ++workers_;
     } catch (const std::exception&) {
         // No thread to be had, or no memory for it: who waits for a stream runs it.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "stream/notify.h"
@@ -188,6 +189,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     std::shared_ptr<Group> group;
 
     std::atomic<uint64_t> submitted{0}, completed{0};   // sequence numbers; written under the lock
+    std::atomic<uint64_t> by_lane{0};          // that of the last operation which HCOMM's C library submitted without Python
     OpQueue queue;
     unsigned active = 0;                       // threads at the head
     std::unique_ptr<Job> job;
@@ -210,9 +212,10 @@ struct Stream : std::enable_shared_from_this<Stream> {
     uint64_t timed_head = 0, timed_until = 0;  // the last operation with a deadline: woken in vain it keeps it
     std::thread::id callback_thread{};         // who runs the callback it is parked for
 
-    FailurePtr failure;                        // the first that was not reported yet
+    FailurePtr failure;                        // the first that was not reported yet: see keep() and take()
     FailurePtr cause;                          // set: what comes next is cancelled,
     uint64_t cause_until = 0;                  // up to this one
+    std::atomic<bool> failed{false};           // `failure` is set; written under the lock, before `completed`
     bool dropped = false;                      // nobody will take its failure
     std::atomic<bool> closing{false}, closed{false};   // written under the lock
     bool asked_about = false, hopeful = false; // while it is found out who waits in vain
@@ -225,6 +228,22 @@ struct Stream : std::enable_shared_from_this<Stream> {
 
     uint64_t head() const { return completed.load(std::memory_order_relaxed) + 1; }
     bool is_idle() const { return queue.empty() && active == 0; }
+
+    // Without the lock: what is submitted now waits for nothing, and a wait would report no failure.
+    bool is_settled() const {
+        const bool is_over = group ? group->is_idle() : completed.load(std::memory_order_acquire) == submitted.load(std::memory_order_relaxed);
+        return is_over && !failed.load(std::memory_order_relaxed);
+    }
+
+    void keep(const FailurePtr& found) {
+        if (failure) return;
+        failure = found;
+        failed.store(true, std::memory_order_relaxed);
+    }
+    FailurePtr take() {
+        failed.store(false, std::memory_order_relaxed);
+        return std::exchange(failure, nullptr);
+    }
 };
 
 }  // namespace peerlane

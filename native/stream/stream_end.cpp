@@ -106,7 +106,7 @@ void Scheduler::cancel(Stream& stream, uint64_t until, uint64_t lost_to) {
     FailurePtr failure = Failure::keep({.refusal = {.why = why, .pid = lost_to, .device = stream.device}, .stream = stream.id,
                                         .sequence = stream.head(), .kind = stream.queue.front().kind, .device = stream.device,
                                         .site = stream.queue.site(0), .stream_site = stream.site});
-    if (!stream.failure) stream.failure = failure;
+    stream.keep(failure);
     stream.cause = std::move(failure);
     stream.cause_until = until;
 }

@@ -287,7 +287,7 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint6
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
                                         .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
                                         .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
-    if (!stream.failure) stream.failure = failure;
+    stream.keep(failure);
     if (stream.stops && !stream.cause) {
         stream.cause = std::move(failure);
         stream.cause_until = UINT64_MAX;

@@ -332,7 +332,7 @@ FailurePtr Scheduler::take_failure(Stream& stream) {
     Lock lock(mutex_);
     stream.cause_until = std::min(stream.cause_until, stream.submitted.load(std::memory_order_relaxed));
     if (stream.cause_until <= stream.completed.load(std::memory_order_relaxed)) stream.cause = nullptr;
-    return std::exchange(stream.failure, nullptr);
+    return stream.take();
 }
 
 // A poll that says stop ends it; whatever still cannot run then is left.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "memory/fault_guard.h"
+#include "log/threads.h"
 #include "memory/threads.h"
 #include "ranks/held_back.h"
 #include "share/shared_signal.h"
@@ -137,7 +138,7 @@ void Scheduler::wake_notify(SignalLine& line) {
 void Scheduler::ensure_watch() {
     if (watching_) return;
     try {
-        std::thread([this] { watch(); }).detach();
+        log::own_thread([this] { watch(); }).detach();
         watching_ = true;
     } catch (const std::exception&) {
     }

@@ -341,6 +341,7 @@ class HcclCommConfig:
     size: int
     magicWord: int
     version: int
+    reserved: int
     hcclBufferSize: int
     hcclDeterministic: int
     hcclCommName: str
@@ -359,7 +360,7 @@ class HcclCommConfig:
     hcclQos: int
     hcclSymWinMaxMemSizePerRank: int
     hcclChannelSqDepth: int
-    def __init__(self, size: int = ..., magicWord: int = ..., version: int = ..., hcclBufferSize: int = ..., hcclDeterministic: int = ..., hcclCommName: str = ..., hcclUdi: str = ..., hcclOpExpansionMode: int = ..., hcclRdmaTrafficClass: int = ..., hcclRdmaServiceLevel: int = ..., hcclWorldRankID: int = ..., hcclJobID: int = ..., aclGraphZeroCopyEnable: int = ..., hcclExecTimeOut: int = ..., hcclAlgo: str = ..., hcclRetryEnable: str = ..., hcclRetryParams: str = ..., hcclBufferName: str = ..., hcclQos: int = ..., hcclSymWinMaxMemSizePerRank: int = ..., hcclChannelSqDepth: int = ...) -> None: ...
+    def __init__(self, size: int = ..., magicWord: int = ..., version: int = ..., reserved: int = ..., hcclBufferSize: int = ..., hcclDeterministic: int = ..., hcclCommName: str = ..., hcclUdi: str = ..., hcclOpExpansionMode: int = ..., hcclRdmaTrafficClass: int = ..., hcclRdmaServiceLevel: int = ..., hcclWorldRankID: int = ..., hcclJobID: int = ..., aclGraphZeroCopyEnable: int = ..., hcclExecTimeOut: int = ..., hcclAlgo: str = ..., hcclRetryEnable: str = ..., hcclRetryParams: str = ..., hcclBufferName: str = ..., hcclQos: int = ..., hcclSymWinMaxMemSizePerRank: int = ..., hcclChannelSqDepth: int = ...) -> None: ...
 
 class ThreadConfig:
     notifyNumPerThread: int

@@ -393,7 +393,7 @@ def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
 
 def copy_if_alone(stream: Stream, dst: Any, src: Any, size: int, within: bool) -> bool:
     """
-    Copy between two places, each an address or an object with a buffer, if the streams of the group have nothing to do, and one end, or both if `within`, lies on the stream's device; else return False, and nothing happens.
+    Copy between two places, each an address or an object with a buffer, if the streams of the group have nothing to do, this one has no failure to report, and one end, or both if `within`, lies on its device; else return False, and nothing happens.
     """
 
 def copy_memory(dst: Any, src: Any) -> bool:
@@ -985,6 +985,42 @@ class QuickMethod:
     """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
     def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+def c_calls() -> int:
+    """The address of the table that libraries for C ask."""
+
+def c_epoch() -> int:
+    """
+    The number of the present state of all threads, to be asked for before what is told of one is looked up.
+    """
+
+def forget_c_threads() -> None:
+    """
+    Drop what is known of all threads: after a change that another thread may see.
+    """
+
+def forget_c_thread() -> None:
+    """
+    Drop what is known of this thread: after its device or context has changed.
+    """
+
+def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool) -> None:
+    """
+    Tell the device of this thread, as of that state, and whether the program has registered host memory.
+    """
+
+def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream) -> None:
+    """Tell the stream of a handle in this thread, as of that state."""
+
+def know_c_lane(epoch: int, thread: int, channel: int, stream: Stream, theirs: Memory, ours: Memory) -> None:
+    """
+    Tell what a thread of HCOMM may write through a channel, as of that state: from all of `ours` to all of `theirs`.
+    """
+
+def last_by_lane(stream: object) -> int:
+    """
+    The number of the stream's last operation that a thread of HCOMM submitted by a quick call; 0 if there is none.
+    """
 
 LOG_NOTICES: dict[str, int]
 """The numbers of what an event `noticed` says of an object, by name."""

@@ -149,4 +149,6 @@ def test_text_that_is_not_a_declaration_is_refused_with_its_words(text: str, sai
 
 
 def test_header_of_declarations_has_no_word_of_the_notation() -> None:
-    assert not re.search(r"\b(out|inout|lib|maybe|given|unread)\b", header("hcomm") + header("acl"))
+    assert not re.search(
+        r"\b(out|inout|fresh|lib|ends|brief|maybe|given|some|unread)\b", header("hcomm") + header("acl")
+    )

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
-from helpers.c_programs import PROGRAMS, ROOT, compiled
+from helpers.c_programs import PEERLANE, PROGRAMS, Run, compiled
 from peerlane.c_abi import directory
 
 pytestmark = pytest.mark.timeout(180)
-Said: TypeAlias = "subprocess.CompletedProcess[str]"
-Run: TypeAlias = Callable[..., Said]
-PEERLANE = (sys.executable, "-m", "peerlane")
 
 
 @pytest.fixture(scope="session")
@@ -30,24 +27,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
     folder.mkdir(exist_ok=True)
     return lambda name, dialect="acl", *flags: compiled(folder, PROGRAMS / name, dialect, *flags)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Return a function that runs words in a folder of the test's own."""
-
-    def call(*words: str | Path, **variables: str) -> Said:
-        return subprocess.run(
-            [str(word) for word in words],
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-            cwd=tmp_path,
-            env={**os.environ, "PEERLANE_NODE": "devices=3", **variables},
-        )
-
-    return call
 
 
 def test_eight_threads_that_python_never_saw_keep_their_devices(made: Callable[..., Path], run: Run) -> None:
@@ -90,18 +69,14 @@ def test_structs_and_arrays_of_hcomm_go_both_ways_between_ranks_in_threads(
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
-def test_example_writes_to_both_other_ranks_one_process_each(run: Run, tmp_path: Path) -> None:
-    source = ROOT / "examples" / "c" / "hcomm_write_on_thread.cpp"
-    compiler = shutil.which("c++") or "g++"
-    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", str(source), f"-L{directory()}"]
-    built = run(*words, "-lhcomm", "-lascendcl", "-o", "program")
-    assert (built.returncode, built.stderr) == (0, "")
-    said = run(*PEERLANE, "launch", "-n", "3", "./program", HCCL_BUFFSIZE="1", TMPDIR=str(tmp_path))
-    assert (said.returncode, said.stderr) == (0, "")
-    assert sorted(said.stdout.splitlines()) == [
-        f"[{rank}] rank {rank} of 3: 2097152 bytes {'received' if rank else 'written'}, every byte verified"
-        for rank in range(3)
-    ]
+def test_texts_stay_and_may_be_any_bytes(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("texts.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_memory_of_hcomm_stays_and_inits_read_nothing(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("kept.cpp", "hcomm"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
 def test_message_names_functions_of_c_and_lines_of_the_program(made: Callable[..., Path], run: Run) -> None:
@@ -137,6 +112,59 @@ def test_check_names_both_lines_of_a_race_in_c(made: Callable[..., Path], run: R
     assert re.search(r"aclrtMemcpyAsync \(read\) at \S*race\.c:19\b", text), said.stderr
     said = run(*PEERLANE, "check", program, "waits")
     assert (said.returncode, said.stdout) == (0, "")
+
+
+def findings(said: subprocess.CompletedProcess[str], folder: Path) -> set[tuple[str, bool]]:
+    """Return kind and certainty of what the checker found."""
+    report = json.loads((folder / "report.json").read_text())
+    assert said.returncode == report["exit"], said.stderr
+    return {(each["kind"], each["certain"]) for each in report["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "kind"),
+    [("joins.cpp", "acl", "race"), ("ranks_end.cpp", "hcomm", "use-after-free")],
+)
+def test_check_sees_joins_and_is_never_certain_of_threads_it_does_not_see_ordered(
+    name: str, dialect: str, kind: str, made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    words = (*PEERLANE, "check", "--json", "report.json", made(name, dialect))
+    assert findings(run(*words, "join", HCCL_BUFFSIZE="1"), tmp_path) == set()
+    assert findings(run(*words, "condition", HCCL_BUFFSIZE="1"), tmp_path) == {(kind, False)}
+
+
+def test_check_finds_a_race_of_threads_that_nothing_orders(
+    made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    said = run(*PEERLANE, "check", "--json", "report.json", made("joins.cpp"), "at once")
+    assert {kind for kind, _ in findings(said, tmp_path)} == {"race"}
+
+
+def test_check_sees_how_threads_of_c_begin_and_end(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "check", made("thread_ends.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "peerlane check: no findings\n")
+
+
+def test_check_sees_joins_of_a_program_with_address_sanitizer(
+    made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    try:
+        program = made("joins.cpp", "acl", "-fsanitize=address")
+    except subprocess.CalledProcessError:
+        pytest.skip("the compiler has no AddressSanitizer")
+    words = (*PEERLANE, "check", "--json", "report.json", program)
+    assert findings(run(*words, "join", ASAN_OPTIONS="detect_leaks=0"), tmp_path) == set()
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_only_programs_with_a_log_are_followed(command: str, run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "prog"
+    program.write_text('#!/bin/sh\necho "$LD_PRELOAD"\n')
+    program.chmod(0o755)
+    said = run(*PEERLANE, command, "./prog", LD_PRELOAD="", PEERLANE_LOG="")
+    library = directory() / "preload" / "libpeerlane_threads.so"
+    assert said.stdout == (f"{library}\n" if command == "check" else "\n")
 
 
 @pytest.mark.any_schedule
@@ -210,6 +238,10 @@ def test_program_that_cannot_be_executed_says_why(run: Run, tmp_path: Path) -> N
     said = run(*PEERLANE, "run", "./prog")
     assert said.returncode == 126
     assert said.stderr == "peerlane: ./prog does not start: Exec format error\n"
+    program.chmod(0o644)
+    said = run(*PEERLANE, "run", "./prog")
+    assert said.returncode == 126
+    assert said.stderr == "peerlane: ./prog does not start: Permission denied\n"
 
 
 IN_ONE_PROCESS = """
@@ -263,3 +295,26 @@ def test_interrupt_in_a_call_of_c_is_raised_in_the_python_that_called(run: Run, 
     (tmp_path / "prog.py").write_text(INTERRUPTED)
     said = run(*PEERLANE, "run", "prog.py")
     assert (said.returncode, said.stdout, said.stderr) == (0, "interrupted\n", "")
+
+
+@pytest.mark.parametrize("check", ["locale", "reopen", "cancel", "ending"])
+def test_process_of_a_program_stays_as_it_is(made: Callable[..., Path], run: Run, check: str) -> None:
+    said = run(*PEERLANE, "run", made("process.cpp"), check)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_ctrl_c_ends_a_program_of_c(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("process.cpp"), "interrupt")
+    assert (said.returncode, said.stdout, said.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_pipe_whose_reader_has_gone_ends_a_program_of_c(run: Run) -> None:
+    said = run(
+        "bash", "-c", f"{shlex.join(PEERLANE)} run $(command -v yes) | head -n 1; exit ${{PIPESTATUS[0]}}"
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (128 + signal.SIGPIPE, "y\n", "")
+
+
+def test_libraries_come_before_those_of_the_vendor(run: Run) -> None:
+    said = run(*PEERLANE, "run", "/usr/bin/env", LD_LIBRARY_PATH=f"/vendor:{directory()}")
+    assert f"LD_LIBRARY_PATH={directory()}:/vendor\n" in said.stdout

@@ -7,13 +7,17 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from peerlane.c_abi import directory
 from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 
+Run: TypeAlias = "Callable[..., subprocess.CompletedProcess[str]]"
+PEERLANE = (sys.executable, "-m", "peerlane")
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "c_abi" / "programs"
 LIBRARIES = {"acl": ("ascendcl",), "hcomm": ("hcomm", "ascendcl")}

@@ -23,6 +23,12 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 MODULES = {f"peerlane/{name}{SUFFIX}" for name in ("_bench", "_check", "_core")}
+LIBRARIES = {
+    *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "hcomm", "hccl")),
+    *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
+    *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
+    "preload/libpeerlane_threads.so",
+}
 #: The pip of this environment, which installs into another one; so that one needs none.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
@@ -53,7 +59,7 @@ def files_of_wheel(wheel: Path) -> set[str]:
 
 def check_contents(wheel: Path, sdist: Path) -> None:
     sources = {name.removeprefix("src/") for name in tracked("src")}
-    assert files_of_wheel(wheel) == sources | MODULES
+    assert files_of_wheel(wheel) == sources | MODULES | {f"peerlane/lib/{name}" for name in LIBRARIES}
     with zipfile.ZipFile(wheel) as archive:
         (named,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(named))

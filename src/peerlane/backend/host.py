@@ -63,6 +63,25 @@ check_usable: Callable[[], None]
 #: the queue in which host functions wait for the thread that calls them
 CallbackQueue: Callable[[], Any]
 
+#: returns the address of the table of calls that C programs make without Python; the dialects tell it, in the
+#: functions below, what it may answer
+c_calls: Callable[[], int]
+#: returns the number of the present state of all threads: to be asked for before what is told of one is looked up
+c_epoch: Callable[[], int]
+#: drops what is known of all threads: after a change that other threads see
+forget_c_threads: Callable[[], None]
+#: drops what is known of this thread: after its device or context has changed
+forget_c_thread: Callable[[], None]
+#: (dialect, number of the state, device, whether the program has registered host memory) tells of this thread
+know_c_thread: Callable[[str, int, int, bool], None]
+#: (dialect, number of the state, handle, stream) tells the stream of a handle in this thread
+know_c_stream: Callable[[str, int, int, Any], None]
+#: (number of the state, thread, channel, stream, memory of the peer, memory of this process) tells what a thread of
+#: HCOMM may write through a channel
+know_c_lane: Callable[[int, int, int, Any, Any, Any], None]
+#: (stream) returns the number of its last operation that a thread of HCOMM submitted by a call of C, without Python
+last_by_lane: Callable[[Any], int]
+
 _NATIVE = (
     "peerlane.backends.virtual.quick"  # a name, not an import: it stands above this package and imports it
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from peerlane.backend import host
 from peerlane.c_abi.sites import frame as frame
 from peerlane.diagnostics.forks import see_forks
 from peerlane.dialects._shared.c_library import Library
@@ -19,6 +20,11 @@ see_forks()  # the library, which imports this, registers for forks next
 def bind(library: str, symbol: str) -> Callable[..., Any]:
     """Return what answers a function of a library."""
     return _library(library).entry(symbol)
+
+
+def quick_calls() -> int:
+    """Return the address of the table of calls that native code answers by itself."""
+    return host.c_calls()
 
 
 def end() -> None:

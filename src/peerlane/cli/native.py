@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 _ELF = b"\x7fELF"
@@ -20,18 +21,18 @@ def is_native(path: str) -> bool:
     except OSError:
         return False
     if head.startswith(_ELF):
-        return os.access(path, os.X_OK)
+        return True
     first = head.partition(b"\n")[0]
     return first.startswith(b"#!") and b"python" not in first and os.access(path, os.X_OK)
 
 
 def put_libraries_in_place() -> None:
     """Let the children of this process find the vendors' C libraries, and the Python that answers for them."""
-    from peerlane.c_abi import directory
+    from peerlane.c_abi import folder
 
-    folder, known = str(directory()), os.environ.get(_VARIABLE, "")
-    if folder not in known.split(":"):
-        os.environ[_VARIABLE] = f"{folder}:{known}" if known else folder
+    ours = folder()
+    others = [each for each in os.environ.get(_VARIABLE, "").split(":") if each and each != ours]
+    os.environ[_VARIABLE] = ":".join([ours, *others])
     os.environ.setdefault("PEERLANE_PYTHON", sys.executable)
 
 
@@ -39,21 +40,36 @@ def load_libraries() -> None:
     """Open the libraries in this process, so that their names mean them; its loader read the variable long ago."""
     from _ctypes import dlopen
 
-    from peerlane.c_abi import directory
+    from peerlane.c_abi import folder
 
-    folder = str(directory())
-    for name in os.listdir(folder):  # noqa: PTH208 - pathlib is not needed for anything else
-        if name.endswith(".so"):
-            dlopen(f"{folder}/{name}", 0)
+    for name in os.listdir(folder()):  # noqa: PTH208 - pathlib is not needed for anything else
+        if ".so" in name:  # some end in a number
+            dlopen(f"{folder()}/{name}", 0)
+
+
+def _follow_threads() -> None:
+    """Let the log of the program have the order of its threads, by a library that is loaded before all others."""
+    from peerlane.c_abi import folder
+
+    library, known = f"{folder()}/preload/libpeerlane_threads.so", os.environ.get("LD_PRELOAD", "")
+    if library not in known.split(":"):
+        os.environ["LD_PRELOAD"] = f"{library}:{known}" if known else library
+    # AddressSanitizer refuses to run behind another library, which does it no harm if it takes no memory before.
+    options = os.environ.get("ASAN_OPTIONS", "")
+    if "verify_asan_link_order" not in options:
+        os.environ["ASAN_OPTIONS"] = ":".join(filter(None, (options, "verify_asan_link_order=0")))
 
 
 def execute(words: list[str]) -> int:
     """Replace this process by a program; return the shell's exit code for one that does not start."""
     put_libraries_in_place()
+    if os.environ.get("PEERLANE_LOG"):
+        _follow_threads()
     path = words[0] if "/" in words[0] else f"./{words[0]}"
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
     try:
         os.execv(path, words)
     except OSError as error:

@@ -77,7 +77,7 @@ void be_rank(HcclComm comm, uint32_t rank) {
     void* own = nullptr;
     HcclMemHandle handle = nullptr;
     OK(aclrtMalloc(&own, kBytes, 0));
-    const std::string tag = "tag of rank " + std::to_string(rank);
+    const std::string tag = "t\xe9g of rank " + std::to_string(rank);
     const CommMem registered{0, own, kBytes};
     OK(HcclCommMemReg(comm, tag.c_str(), &registered, &handle));
     const ChannelHandle channel = channel_to(comm, 1 - rank);
@@ -86,7 +86,7 @@ void be_rank(HcclComm comm, uint32_t rank) {
     CommMem* remote = nullptr;
     char** tags = nullptr;
     OK(HcclChannelGetRemoteMems(comm, channel, &memories, &remote, &tags));
-    const std::string wanted = "tag of rank " + std::to_string(1 - rank);
+    const std::string wanted = "t\xe9g of rank " + std::to_string(1 - rank);
     void* there = nullptr;
     for (uint32_t i = 0; i < memories; ++i)
         if (tags[i] == wanted) there = remote[i].addr;

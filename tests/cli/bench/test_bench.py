@@ -213,6 +213,25 @@ def test_bench_call_reports_neutral_copy_and_dialect_or_why_not(capsys: pytest.C
     assert [bar["id"] for bar in result["bars"]] == ["P3"] * (2 + ("peerlane acl" in contenders))
 
 
+def test_bench_call_c_times_calls_from_c_or_says_why_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("call", "--c", "--rounds", 1, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {figure["contender"] for figure in result["figures"]} == {*bars.C_LIMITS}
+    assert [bar["id"] for bar in result["bars"]] == ["C"] * len(bars.C_LIMITS)
+    monkeypatch.setenv("PATH", "")
+    assert run("call", "--c", "--rounds", 1, "--json") == 0
+    assert [skip["why"] for skip in json.loads(capsys.readouterr().out)["skipped"]] == [
+        "there is no C++ compiler"
+    ]
+
+
+def test_bench_c_means_nothing_to_other_subjects(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("copy", "--c") == 2
+    assert "--c means nothing to `bench copy`; valid with call" in capsys.readouterr().err
+
+
 def quiet_plan(say: Callable[[str], None] = lambda words: None) -> plan.Plan:
     return plan.Plan(sizes=(), rivals=(), rounds=1, say=say)
 

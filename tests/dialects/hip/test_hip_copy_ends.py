@@ -109,12 +109,12 @@ def test_hip_memcpy_beyond_size_of_either_end_returns_invalid_value(hip: ModuleT
 
 @pytest.mark.parametrize("other", ["there", "pinned", "bytearray"])
 def test_hip_memcpy_after_failed_work_returns_its_error_once(hip: ModuleType, other: str) -> None:
-    from peerlane.dialects.hip._stream import stream_of, submits
+    from peerlane.dialects.hip._stream import stream_of
 
     made, _kept = ends(hip)
     done(hip.hipSetDevice(0))
     kind = hip.hipMemcpyKind.hipMemcpyDefault
-    raw.copy(int(made["here"]), 16, 8, stream=submits(stream_of(0)))  # nothing is mapped at 16
+    raw.copy(int(made["here"]), 16, 8, stream=stream_of(0).neutral)  # nothing is mapped at 16
     assert code(hip.hipMemcpy(made["here"], made[other], N, kind)) == "hipErrorIllegalAddress"
     done(hip.hipMemcpy(made["here"], made[other], N, kind))
     done(hip.hipHostUnregister(made["registered"]))

@@ -437,6 +437,7 @@ class VirtualBackend(Queues):
 
     def _leave(self) -> None:
         self.is_closed = True
+        _core.forget_c_threads()
         if self.is_inherited:
             self._abandon()
             return

@@ -87,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rivals to measure too: numpy, ctypes, memcpy, torch; those not installed are skipped by name",
     )
     parser.add_argument(
+        "--c",
+        action="store_true",
+        help="with `call`: calls of the C libraries from a program of C, compiled for it",
+    )
+    parser.add_argument(
         "--rounds", type=int, default=_ROUNDS, metavar="N", help=f"rounds of each figure (default: {_ROUNDS})"
     )
     add_output_arguments(
@@ -115,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
                 rounds=plan.checked_rounds(args.rounds),
                 say=lambda words: progress.update(task, description=words),
             ),
+            is_c=args.c,
         )
     result = report.Result(figures, timings, skips + more, args.rounds)
     console = results_console(args)
@@ -142,10 +148,11 @@ def _run_against(args: argparse.Namespace, console: Console) -> int:
     return 1 if any(each.is_slower for each in found) else 0
 
 
-def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[Skip]]:
+def _measured(what: str, plan: Plan, *, is_c: bool) -> tuple[list[Figure], list[Timing], list[Skip]]:
     import peerlane as pl
     from peerlane.cli.bench import (
         batches,
+        c_calls,
         calls,
         channels,
         collectives,
@@ -169,7 +176,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Timing], list[S
     try:
         measures: dict[str, Callable[[], tuple[list[Figure], list[Skip]]]] = {
             "copy": lambda: copies.measure(plan.sized(copies.DEFAULT_SIZES), devices),
-            "call": lambda: calls.measure(plan, devices),
+            "call": lambda: c_calls.measure(plan, NODE) if is_c else calls.measure(plan, devices),
             "overlap": lambda: overlaps.measure(plan, devices),
             "submit": lambda: submissions.measure(plan, devices),
             "batch": lambda: batches.measure(plan, devices),
@@ -219,6 +226,7 @@ def _check_combination(args: argparse.Namespace) -> None:
         "--sizes": (args.sizes, ("copy", "channel", "collective", "torch", _ALL)),
         "--plot": (args.plot, ("copy", "channel", "collective", _ALL)),
         "--with": (args.rivals, ("copy", "call", _ALL)),
+        "--c": (args.c or None, ("call",)),
         "--against": (args.against, (None, *SUBJECTS, _ALL)),
     }
     for flag, (given, subjects) in useful.items():

@@ -34,6 +34,21 @@ START, NUMPY, PEERLANE_FIRST_LOOK = (
     "peerlane, and its first look",
 )
 RUN, OVER_PYTHON, TENTH = "peerlane run -c pass", "processor time over python -c pass", "0.1 s"
+C_CALLS, FIRST_CALL = "calls of 8 bytes from C", "the first call of a process"
+#: Seconds that a call of a program of C may take.
+C_LIMITS = {
+    "aclrtGetDevice": 0.1e-6,
+    "aclrtMemcpy": 0.5e-6,
+    "aclrtMemcpy from the host": 0.5e-6,
+    "aclrtMemcpyAsync": 0.5e-6,
+    "aclrtMemcpy of two threads": 0.5e-6,
+    "hipGetDevice": 0.1e-6,
+    "hipMemcpy": 0.5e-6,
+    "hipMemcpy from the host": 0.5e-6,
+    "hipMemcpyAsync": 0.5e-6,
+    "HcommWriteOnThread": 1e-6,
+    FIRST_CALL: 0.2,
+}
 TORCH_TASKS, TORCH_PROCESSES = ("all-reduce", "all-gather", "broadcast"), (2, 4)
 TORCH_SIZES = ("4 KiB", "64 KiB", "1 MiB", "16 MiB", "64 MiB")
 #: By size of a collective's buffer: whether it is below 64 KiB.
@@ -93,6 +108,7 @@ BARS = (
     Bar("P3", "call copying 8 bytes", PEERLANE, 1.5, 0.7),
     Bar("P3", "call copying 8 bytes", PEERLANE_ACL, 3.0, 1.5),
     Bar("P3", "call copying 8 bytes", PEERLANE_HIP, 1.5, 1.25),
+    *(Bar("C", C_CALLS, name, 1.0, 1.0) for name in C_LIMITS),
     Bar("P4", "async copy of 256 MiB beside Python", PEERLANE, 1.10, 1.03),
     Bar("P5", "submit 8 bytes, stream idle", PEERLANE, 1.5, 0.7),
     Bar("P5", "submit 8 bytes, behind a wait", PEERLANE, 2.0, 1.0),

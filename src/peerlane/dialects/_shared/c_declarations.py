@@ -9,18 +9,27 @@ The notation is C's, with these words before a parameter or field:
     The function writes it.  ``out T* x`` is one value, ``out T x[n]`` are ``n``, ``out char x[128]`` is a text.
 ``inout``
     It reads and writes it.
+``fresh``
+    It writes the struct, or the array of them, and reads nothing: the dialect's call gets new ones.
 ``lib``
     It sets it to an address of memory that the library keeps: ``lib T** x``.
+``ends``
+    A thing that it ends, and with it what the library keeps for calls that got it.
+``brief``
+    The text that the function returns stays for a while only.
 ``maybe``
     As ``out``, and its address may be NULL.
 ``given``
     Its address is not NULL, else the call is refused.
+``some``
+    As ``given``, but an array of no elements is empty whatever its address is.
 ``unread``
     A field that nothing here looks at, or a parameter that the dialect's call does not have.
 
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
-its outputs in the dialect, ``= name`` its name there.
+its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs that the dialect lays out
+itself; their addresses pass, and no values.
 """
 
 from __future__ import annotations
@@ -45,7 +54,7 @@ SCALARS = {
     "float": (4, "f"),
     "double": (8, "f"),
 }
-_WORDS = ("const", "out", "inout", "lib", "maybe", "given", "unread")
+_WORDS = ("const", "out", "inout", "fresh", "lib", "ends", "brief", "maybe", "given", "some", "unread")
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
 
 
@@ -157,6 +166,15 @@ class Declarations:
         """Return the struct that a declarator has, or has the address of."""
         return self.structs.get(declarator.type)
 
+    def outputs_of(self, function: Function) -> list[int]:
+        """Return the places of the parameters that the outputs of the dialect's call belong to, in their order."""
+        names = [each.name for each in function.parameters]
+        if function.outputs:
+            return [names.index(each) for each in function.outputs]
+        return [
+            at for at, each in enumerate(function.parameters) if each.words & {"out", "inout", "lib", "maybe"}
+        ]
+
 
 def read(text: str) -> Declarations:
     """Read declarations; ValueError names what is not understood."""
@@ -169,10 +187,13 @@ def read(text: str) -> Declarations:
             found.types |= {name: Declarator(name, "int32_t") for name in _names(match[1])}
         elif (match := re.fullmatch(r"(struct|union) (\w+) \{(.*)\}", statement)) is not None:
             _add_struct(found, match[2], match[3], is_union=match[1] == "union")
+        elif (match := re.fullmatch(r"struct (\w+(?:, \w+)*)", statement)) is not None:
+            found.structs |= {name: Struct(name, ()) for name in _names(match[1])}
         elif (match := re.fullmatch(r"refused (.*)", statement)) is not None:
             made = _declarator(match[1].partition(" ")[0] + " it")
-            for name in _names(match[1].partition(" ")[2]):
-                found.functions[name] = Function(name, made, (), dialect=name, is_refused=True)
+            for each in _names(match[1].partition(" ")[2]):
+                name, _, dialect = each.partition(" = ")
+                found.functions[name] = Function(name, made, (), dialect=dialect or name, is_refused=True)
         elif (match := re.fullmatch(r"callback (.*)", statement)) is not None:
             callback = _function(match[1])
             found.callbacks[callback.name] = callback

@@ -14,27 +14,52 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from peerlane.backend import host
 from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
+from peerlane.dialects._shared.call import Arguments
+from peerlane.support.records import dataclass
 
 Words: TypeAlias = "tuple[Any, ...]"
 _Reader: TypeAlias = Callable[[Words], Any]
 _Writer: TypeAlias = Callable[[Words, Any], None]
+_Key: TypeAlias = "tuple[object, ...]"
+_Owner: TypeAlias = "tuple[str, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the library gave out for a call: objects in memory by their content, and the things that the call got."""
+
+    owners: list[_Owner]
+    objects: dict[tuple[bytes, ...], tuple[Any, ...]]
 
 
 _NEEDED = {"out", "lib", "inout", "given"}
-_CODES = ("aclError", "HcclResult", "HcommResult", "int32_t")
+_CODES = ("aclError", "HcclResult", "HcommResult", "hipError_t", "hiprtcResult", "int32_t")
 _PAGE = 4096
 _TEXTS_KEPT = 4096
+_WORD = 8
 
 
-class _Wrong(Exception):
-    """A parameter is NULL, or wrong in the way that the text says."""
+class Wrong(Exception):
+    """A parameter, or a field of its struct, is NULL, or wrong in the way that the text says."""
 
     def __init__(self, name: str, cause: str = "") -> None:
         super().__init__(cause)
         self.name = name
+
+
+class _Short(Wrong):
+    """There is less memory than a count announces."""
+
+    def __init__(self, name: str, count: int, at: int) -> None:
+        super().__init__(name)
+        self._count, self._at = count, at
+
+    def __str__(self) -> str:
+        return f"{self._count:,} are announced, and {self.name} has less: nothing is at {self._at:#x}"
 
 
 class Library:
@@ -46,7 +71,8 @@ class Library:
     call : callable
         Returns the dialect's function by its name.
     refuse : callable
-        Told the name of a call, that of a parameter, and what is wrong: empty if it is NULL.  Returns the code.
+        Told the name of a call, that of a parameter, what is wrong (empty if it is NULL), and the arguments of the
+        call as a failure has them.  Returns the code.
     failed : int
         What a function returns whose call raised an exception that no vendor has.
     forms : mapping of str to type
@@ -55,6 +81,9 @@ class Library:
         Makes what the dialect takes for a text of its bytes.
     known : mapping of str to callable
         Names in counts that are not parameters; each returns its number for the arguments of the call by name.
+    learn : mapping of str to callable
+        By the name of a C function: what tells native code how to answer the next call, after one that succeeded.
+        It gets the number of the state in which that began, and its words.
     """
 
     def __init__(
@@ -62,65 +91,86 @@ class Library:
         declarations: Declarations,
         *,
         call: Callable[[str], Callable[..., Any]],
-        refuse: Callable[[str, str, str], int],
+        refuse: Callable[[str, str, str, Arguments], int],
         failed: int,
         forms: Mapping[str, type] = MappingProxyType({}),
         known: Mapping[str, Callable[[Mapping[str, Any]], int]] = MappingProxyType({}),
         text: Callable[[bytes], object] = bytes,
+        learn: Mapping[str, Callable[[int, Words], object]] = MappingProxyType({}),
     ) -> None:
         self.declarations, self.failed = declarations, failed
         self.layout = Layout(declarations)
         self._refuse = refuse
         self._call, self._forms, self._known, self._text = call, forms, known, text
+        self._learn = learn
         self._texts: dict[str, Any] = {}
-        self._kept: dict[tuple[object, ...], Any] = {}
+        self._brief: dict[str, Any] = {}
+        self._kept: dict[_Key, _Kept] = {}
+        self._owned: dict[_Owner, set[_Key]] = {}
 
     def entry(self, symbol: str) -> Callable[..., Any]:
         """Return what answers a C function: it takes its words, and returns its word."""
-        function = self.declarations.functions[symbol]
+        declared = self.declarations
+        function = declared.functions[symbol]
         call = self._call(function.dialect)
         readers = [self._reader(function, at) for at in _inputs(function)]
-        outputs = self._outputs(function)
+        outputs = declared.outputs_of(function)
         writers = [self._writer(function, at) for at in outputs]
         needed = [at for at, each in enumerate(function.parameters) if each.words & _NEEDED]
         returned, answers_code = self._returned(function), function.returns.type in _CODES
         filled = [
             (number, self._filler(function, at))
             for number, at in enumerate(_inputs(function))
-            if "inout" in function.parameters[at].words and not self._is_number(function.parameters[at])
+            if "fresh" in function.parameters[at].words
         ]
+        ended = [at for at, each in enumerate(function.parameters) if "ends" in each.words]
 
         def answer(*words: Any) -> Any:
             for at in needed:
                 if not words[at]:
-                    raise _Wrong(function.parameters[at].name)
+                    raise Wrong(function.parameters[at].name)
             given = [read(words) for read in readers]
             try:
                 result = call(*given)
             except (TypeError, ValueError, KeyError) as error:  # as the vendor's binding for Python refuses
-                raise _Wrong("", str(error)) from None
+                raise Wrong("", str(error.args[0] if error.args else error)) from None
             if writers:
                 *values, result = result
                 if not result:
                     for at, write, value in zip(outputs, writers, values, strict=True):
                         if words[at]:
                             write(words, value)
-            for at, fill in filled:
-                if not result:
+            if not result:
+                for at, fill in filled:
                     fill(words, given[at])
-            return returned(result) if returned is not None else result
+                for at in ended:
+                    self._forget((function.parameters[at].type, words[at]))
+            return returned(words, result) if returned is not None else result
 
         def entry(*words: Any) -> Any:
             try:
                 return answer(*words)
-            except _Wrong as error:
-                code = self._refuse(function.dialect, error.name, str(error))
+            except Wrong as error:
+                names = (each.name for each in function.parameters)
+                arguments = tuple((name, word, None) for name, word in zip(names, words, strict=True))
+                code = self._refuse(function.dialect, error.name, str(error), arguments)
                 return code if answers_code else 0
             except KeyboardInterrupt:
                 raise  # the Python that called C gets it
             except BaseException:  # noqa: BLE001 - no exception passes through C
                 traceback.print_exc()
             return self.failed if answers_code else 0
+
+        learn = self._learn.get(symbol)
+        if learn is not None:
+            asked = entry
+
+            def entry(*words: Any) -> Any:
+                then = host.c_epoch()
+                result = asked(*words)
+                if not result:
+                    learn(then, words)
+                return result
 
         code = entry.__code__.replace(co_name=symbol)  # findings name the call
         if sys.version_info >= (3, 11):
@@ -153,38 +203,62 @@ class Library:
         return ctypes.sizeof(self.layout.struct(name))
 
     def text(self, value: str | None) -> int:
+        """Return the address of a text, which stays for ever: one of few."""
+        if value is None:
+            return 0
+        made = self._texts.get(value) or self._texts.setdefault(value, _buffer_of(value))
+        return ctypes.addressof(made)
+
+    def _brief_text(self, value: str | None) -> int:
         """Return the address of a text, which stays while the program asks for less than some thousand others."""
         if value is None:
             return 0
-        made = self._texts.pop(value, None) or ctypes.create_string_buffer(
-            value.encode(errors="surrogateescape")
-        )
-        self._texts[value] = made  # the newest is the last
-        if len(self._texts) > _TEXTS_KEPT:
-            del self._texts[next(iter(self._texts))]
+        made = self._brief.pop(value, None) or _buffer_of(value)
+        self._brief[value] = made  # the newest is the last
+        if len(self._brief) > _TEXTS_KEPT:
+            del self._brief[next(iter(self._brief))]
         return ctypes.addressof(made)
 
-    def _is_number(self, parameter: Declarator) -> bool:
-        return parameter.type not in self.declarations.structs
-
-    def _outputs(self, function: Function) -> list[int]:
-        """Return the places of the parameters that the outputs of the dialect's call belong to, in their order."""
-        names = [each.name for each in function.parameters]
-        if function.outputs:
-            return [names.index(each) for each in function.outputs]
-        return [
-            at
-            for at, each in enumerate(function.parameters)
-            if each.words & {"out", "lib", "maybe"} or ("inout" in each.words and self._is_number(each))
-        ]
-
-    def _returned(self, function: Function) -> Callable[[Any], Any] | None:
+    def _returned(self, function: Function) -> Callable[[Words, Any], Any] | None:
         """Return what makes the word of a result that is not a code; None for a code."""
         if function.returns.type == "void" and not function.returns.is_pointer:
-            return lambda _: 0
-        if function.returns.type == "char" and function.returns.stars:
-            return self.text
-        return None
+            return lambda _, __: 0
+        if function.returns.type != "char" or not function.returns.stars:
+            return None
+        if "brief" in function.returns.words:
+            return lambda _, value: self._brief_text(value)
+        if not self._owners(function):
+            return lambda _, value: self.text(value)
+        return lambda words, value: (
+            0 if value is None else self._keep(function, "", words, (_buffer_of(value),))
+        )
+
+    def _owners(self, function: Function) -> list[int]:
+        """Return the places of the things that a function gets: while they live, so does what it gives of them."""
+        return [
+            at
+            for at in _inputs(function)
+            if (self.declarations.scalar(function.parameters[at]) or (0,))[0] == _WORD
+        ]
+
+    def _keep(self, function: Function, name: str, words: Words, made: tuple[Any, ...]) -> int:
+        """Return the address of the first of some objects: of those before if they have the same content."""
+        key = (function.name, name, *(words[at] for at in _inputs(function)))
+        content = tuple(map(bytes, made[1:] or made))  # the first of several has addresses of the others
+        kept = self._kept.get(key)
+        if kept is None:
+            owners = [(function.parameters[at].type, words[at]) for at in self._owners(function)]
+            kept = self._kept.setdefault(key, _Kept(owners, {}))
+            for each in owners:
+                self._owned.setdefault(each, set()).add(key)
+        return ctypes.addressof(kept.objects.setdefault(content, made)[0])
+
+    def _forget(self, owner: _Owner) -> None:
+        """Free what is kept for a thing that ended."""
+        for key in self._owned.pop(owner, ()):
+            kept = self._kept.pop(key, None)  # another thread may end another owner
+            for each in kept.owners if kept is not None else ():
+                self._owned.get(each, set()).discard(key)
 
     def _counter(self, function: Function, count: str) -> Callable[[Words], int]:
         """Return what computes the count of an array."""
@@ -221,19 +295,56 @@ class Library:
         parameter = function.parameters[at]
         if parameter.type in self.declarations.callbacks:
             return lambda words: self._callback(parameter.type, words[at])
+        if "fresh" in parameter.words:
+            return self._fresh(function, at)
         if parameter.count:
-            counter = self._counter(function, parameter.count)
-            elements = self._elements(parameter)
-            return lambda words: elements(words[at], max(counter(words), 0)) if words[at] else None
+            return self._array_reader(function, at)
         if parameter.stars == 1 and parameter.type == "char":
             return lambda words: self._text(ctypes.string_at(words[at])) if words[at] else None
         if parameter.stars == 1 and parameter.type in self.declarations.structs:
             absent: Any = None if parameter.type in self._forms else {}
-            return lambda words: self.read_struct(parameter.type, words[at]) if words[at] else absent
+            name = parameter.name
+            return lambda words: (
+                _inside(name, self.read_struct, parameter.type, words[at]) if words[at] else absent
+            )
         if parameter.stars and parameter.type != "void":
             kind = self.layout.element_of(parameter, 1)
             return lambda words: kind.from_address(words[at]).value if words[at] else 0
         return lambda words: words[at]
+
+    def _fresh(self, function: Function, at: int) -> _Reader:
+        """Return what makes new structs for the call to fill."""
+        parameter = function.parameters[at]
+        form, size = self._forms[parameter.type], ctypes.sizeof(self.layout.struct(parameter.type))
+        if not parameter.count:
+            return lambda words: form() if words[at] else None
+        counter = self._counter(function, parameter.count)
+
+        def structs(words: Words) -> list[Any] | None:
+            if not words[at]:
+                return None
+            count = counter(words)
+            _refuse_short(parameter.name, words[at], size, count)
+            return [form() for _ in range(count)]
+
+        return structs
+
+    def _array_reader(self, function: Function, at: int) -> _Reader:
+        parameter = function.parameters[at]
+        counter, elements = self._counter(function, parameter.count), self._elements(parameter)
+        may_be_empty = "some" in parameter.words
+
+        def array(words: Words) -> Any:
+            if not words[at] and not may_be_empty:
+                return None
+            count = counter(words)
+            if count < 0:
+                raise Wrong(parameter.name, f"{parameter.count} is {count}; the least is 0")
+            if count and not words[at]:
+                raise Wrong(parameter.name)
+            return elements(words[at], count) if count else []
+
+        return array
 
     def _elements(self, parameter: Declarator) -> Callable[[int, int], Any]:
         """Return what reads an array."""
@@ -244,7 +355,7 @@ class Library:
                 found = []
                 _refuse_short(parameter.name, address, count and self.size_at(name, address), count)
                 for _ in range(count):
-                    found.append(self.read_struct(name, address))
+                    found.append(_inside(parameter.name, self.read_struct, name, address))
                     address += self.size_at(name, address)
                 return found
 
@@ -281,7 +392,7 @@ class Library:
         if parameter.type == "char":
 
             def text(words: Words, value: str) -> None:
-                data = value.encode()[: counter(words) - 1] + b"\0"
+                data = _bytes_of(value)[: counter(words) - 1] + b"\0"
                 ctypes.memmove(words[at], data, len(data))
 
             return text
@@ -309,13 +420,12 @@ class Library:
         return numbers
 
     def _library_owned(self, function: Function, at: int) -> _Writer:
-        """Return what gives out memory of the library; it stays until the same arguments get other memory."""
+        """Return what gives out memory of the library; it stays as long as the things that the call got."""
         parameter = function.parameters[at]
 
         def write(words: Words, value: Any) -> None:
-            key = (function.name, parameter.name, *(words[each] for each in _inputs(function)))
-            made = self._kept[key] = self._made(parameter, value)
-            ctypes.c_uint64.from_address(words[at]).value = ctypes.addressof(made[0])
+            made = self._keep(function, parameter.name, words, self._made(parameter, value))
+            ctypes.c_uint64.from_address(words[at]).value = made
 
         return write
 
@@ -324,7 +434,7 @@ class Library:
         if isinstance(value, bytes):
             return (ctypes.create_string_buffer(value, max(len(value), 1)),)
         if parameter.type == "char":
-            texts = [ctypes.create_string_buffer(each.encode()) for each in value]
+            texts = [_buffer_of(each) for each in value]
             return ((ctypes.c_uint64 * max(len(texts), 1))(*map(ctypes.addressof, texts)), *texts)
         kind = self.layout.element_of(Declarator(parameter.name, parameter.type))
         if parameter.type not in self.declarations.structs:
@@ -340,7 +450,7 @@ class Library:
         size = ctypes.sizeof(self.layout.struct(parameter.type))
 
         def write(words: Words, value: Any) -> None:
-            for number, each in enumerate(value if isinstance(value, list) else [value]):
+            for number, each in enumerate(value if isinstance(value, list) else [value] if value else []):
                 place = words[at] + number * size
                 ctypes.memset(place, 0xFF, size)
                 self.write_struct(parameter.type, place, each)
@@ -371,11 +481,8 @@ class Library:
                 self._filled(inner, value, getattr(made, each.name), ctypes.sizeof(value))
             elif each.is_behind:
                 count = getattr(copied, each.count)
-                setattr(
-                    made,
-                    each.name,
-                    self._elements(Declarator("", each.type))(value, count) if value else None,
-                )
+                elements = self._elements(Declarator(each.name, each.type))
+                setattr(made, each.name, elements(value, count) if value else None)
             elif each.count:
                 raw = bytes(value)
                 setattr(made, each.name, _text_of(raw) if each.type == "char" else raw)
@@ -393,7 +500,7 @@ class Library:
                 continue
             value = getattr(place, each.name)
             if each.is_behind:
-                elements = self._elements(Declarator("", each.type))
+                elements = self._elements(Declarator(each.name, each.type))
                 value = elements(value, getattr(place, each.count)) if value else []
             elif each.count:
                 value = _text_of(bytes(value)) if each.type == "char" else list(value)
@@ -409,7 +516,7 @@ class Library:
                 continue
             value = made[each.name]
             if isinstance(value, str):
-                data = value.encode()[: int(each.count) - 1] + b"\0"
+                data = _bytes_of(value)[: int(each.count) - 1] + b"\0"
                 ctypes.memmove(getattr(place, each.name), data, len(data))
             elif isinstance(value, dict):
                 self._store_dict(self.declarations.structs[each.type], getattr(place, each.name), value)
@@ -421,7 +528,11 @@ class Library:
     def _store(self, struct: Struct, place: Any, made: Any, fresh: Any) -> None:
         """Write the fields of what a dialect has; of a union those that were set."""
         for each in struct.fields:
-            if "unread" in each.words or (each.name and not hasattr(made, each.name)):
+            if each.name and not hasattr(made, each.name):
+                continue
+            if "unread" in each.words:
+                if each.name:
+                    setattr(place, each.name, 0)  # an address that no program may follow
                 continue
             inner = self.declarations.structs.get(each.type) if not each.is_pointer else None
             if inner is not None and not each.name:
@@ -435,7 +546,7 @@ class Library:
             elif each.is_behind or (each.type == "char" and each.stars):
                 setattr(place, each.name, 0)
             elif each.count:
-                raw = value.encode() + b"\0" if isinstance(value, str) else value
+                raw = _bytes_of(value) + b"\0" if isinstance(value, str) else value
                 target = getattr(place, each.name)
                 ctypes.memmove(target, raw, min(len(raw), ctypes.sizeof(target)))
             else:
@@ -447,11 +558,28 @@ def _refuse_short(name: str, address: int, size: int, count: int) -> None:
     last = address + size * count - 1
     for at in itertools.chain([last], range(address, last, _PAGE)) if size * count else ():
         if at >= 1 << 64 or not is_mapped(at):
-            raise _Wrong(name, f"{count:,} are announced, and {name} has less: nothing is at {at:#x}")
+            raise _Short(name, count, at)
+
+
+def _inside(name: str, read: Callable[..., Any], *given: object) -> Any:
+    """Return what reads a struct of this name; a field that is wrong is named with it."""
+    try:
+        return read(*given)
+    except Wrong as error:
+        error.name = f"{error.name} of {name}"
+        raise
 
 
 def _text_of(raw: bytes) -> str:
-    return raw.partition(b"\0")[0].decode(errors="backslashreplace")
+    return raw.partition(b"\0")[0].decode(errors="surrogateescape")
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _buffer_of(text: str) -> Any:
+    return ctypes.create_string_buffer(_bytes_of(text))
 
 
 def _inputs(function: Function) -> list[int]:

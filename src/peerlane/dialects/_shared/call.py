@@ -177,7 +177,15 @@ def _strict_uint32(value: object) -> int:
     return number
 
 
+class CText(str):
+    """A text of C: its bytes that are not UTF-8 are lone surrogates, as of ``os.fsdecode``."""
+
+    __slots__ = ()
+
+
 def _text(value: object) -> str:
+    if isinstance(value, CText):
+        return value
     if not isinstance(value, str):
         raise TypeError(f"must be a str, not {type_name(value)}")
     if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):

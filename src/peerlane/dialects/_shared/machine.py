@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
+from peerlane.backend import host, registry
 from peerlane.diagnostics import allocations, call_site, live_objects
 from peerlane.diagnostics.addresses import AddressDescription, look
 from peerlane.errors import BadArgument, Error, Fault, InvalidValue
@@ -147,6 +148,10 @@ class Here(threading.local):
 
     context: Context | _NoContext = _NoContext()
 
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        host.forget_c_thread()
+
 
 class Machine:
     """A dialect's view of the node: the device of each thread, and the owner of each address.
@@ -191,6 +196,8 @@ class Machine:
 
     def forget(self) -> None:
         """Drop all that belongs to the node."""
+        if self._node:
+            host.forget_c_threads()
         self.here = Here()
         self._primary: dict[int, Context] = {}
         self._counts: Counter[tuple[Device, type]] = Counter()
@@ -202,8 +209,8 @@ class Machine:
     def begin_anew(self) -> None:
         """Be as in a new process, which has not asked for devices yet."""
         with self.lock:
-            self._node = ()
             self.forget()
+            self._node = ()
 
     def devices(self) -> tuple[Device, ...]:
         """Return the devices of this process's node; forget the state of another node first."""
@@ -296,6 +303,7 @@ class Machine:
             if not context.is_live:
                 return False
             context.node = _Left()
+            host.forget_c_threads()
             if context.is_primary:
                 del self._primary[device.ordinal]
             things = [thing for thing in self.things.values() if thing.context is context]
@@ -411,6 +419,11 @@ class Machine:
         self.devices()
         context = self.here.context
         return context if isinstance(context, Context) and context.is_live else None
+
+    @staticmethod
+    def is_native(context: Context) -> bool:
+        """Tell whether a context is alive, and native code knows the memory and streams of its device."""
+        return context.is_live and context.device.backend.name == registry.DEFAULT
 
     def allocate(self, context: Context, nbytes: int, *, peer: bool) -> int | None:
         """Allocate device memory and return its address; None if the context was released meanwhile."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import Generic, TypeVar
 
+from peerlane.backend import host
 from peerlane.support.records import dataclass
 
 
@@ -44,6 +45,7 @@ class Registrations(Generic[_Kind]):
         """Enter a new one."""
         self._by_start[registration.start] = registration
         insort(self.starts, registration.start)
+        host.forget_c_threads()
 
     def remove(self, start: int) -> _Kind | None:
         """Take out the one that begins here; None if there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Refusal, Word
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
@@ -49,6 +50,7 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
                 "take one thread for each device",
             )
         found.subscription = report.subscribe(found.neutral, found.handle, str(found))
+        host.forget_c_threads()  # that thread must not wait for the stream
 
 
 @acl.call("acl.rt.unsubscribe_report")

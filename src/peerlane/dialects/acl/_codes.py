@@ -110,6 +110,15 @@ FAULTS: Mapping[Fault, int] = MappingProxyType(
     }
 )
 
+# An exporter that does not let a process import.
+NOT_LET_IN: Mapping[Fault, str] = MappingProxyType(
+    {
+        Fault.NOT_LISTED: "process {maker} exported it and does not let process {asker} import it",
+        Fault.PID_REUSED: "process {maker} listed pid {asker} when another process had it",
+        Fault.LISTED_EARLY: "process {maker} listed pid {asker} before there was such a process",
+    }
+)
+
 REMEDIES: Mapping[Fault, str] = MappingProxyType(
     {
         Fault.INVALID_VALUE: "correct the argument that the cause names",

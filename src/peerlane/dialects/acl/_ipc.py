@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from peerlane import Buffer, Device
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word
 from peerlane.dialects._shared.machine import close_for
 from peerlane.dialects.acl._checks import null, one_of, zero
@@ -117,6 +118,7 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
             add_reference(*direction)
         if home is not device:
             machine.far[key] = buffer, home
+            host.forget_c_threads()
         return _Imported(buffer, direction)
 
     def again(known: _Imported) -> None:

@@ -20,9 +20,9 @@ from peerlane.dialects._shared.machine import Context, Machine, Thing
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
-from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
+from peerlane.dialects.acl._codes import FAULTS, NOT_LET_IN, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._visible import VARIABLE, visible
-from peerlane.errors import BadArgument, Error, Fault, InvalidValue, NoRoom
+from peerlane.errors import BadArgument, Error, Fault, HandleRefused, InvalidValue, NoRoom
 from peerlane.streams import callbacks
 from peerlane.support.sizes import UNITS, format_size
 
@@ -327,6 +327,8 @@ def explain(error: Error) -> tuple[str, str]:
     """Return the cause of an error and what to do about it, in acl's terms."""
     if isinstance(error.detail, NoRoom):
         return error.detail.cause, _more_memory(error.detail)
+    if isinstance(error.detail, HandleRefused) and error.fault in NOT_LET_IN:
+        return NOT_LET_IN[error.fault].format_map(vars(error.detail)), REMEDIES[error.fault]
     if error.fault is Fault.INVALID_DEVICE and len(machine.visible()) < len(machine.devices()):
         return str(error), f"pass an id below acl.rt.get_device_count(), or correct {VARIABLE}, or unset it"
     missing = error.missing_address

@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peerlane.backend import host
 from peerlane.dialects import acl
 from peerlane.dialects._shared import c_declarations
-from peerlane.dialects._shared.c_library import Library
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.c_library import Library, Words
+from peerlane.dialects._shared.call import Arguments, CText, Refusal
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl as calls
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.acl._stream import AclStream
 
 _INTERNAL_ERROR = 500000
 _NAME = re.compile(r"\bacl\.[a-z_0-9.]*[a-z_0-9]")
@@ -68,11 +72,27 @@ def _call(name: str) -> Callable[..., Any]:
     return calls.refusing(name, Refusal(Code.API_NOT_SUPPORT, cause, _REFUSED))
 
 
-def _refuse(call: str, name: str, cause: str) -> int:
-    error = Refusal(
-        Code.INVALID_PARAM, cause or f"{name} is NULL", f"pass the address of what the call needs for {name}"
-    )
-    return calls.fail(call, error, lambda: ((name, 0, True),) if not cause else ())
+def _learn_thread(then: int, _: Words = ()) -> bool:
+    context = machine.here.context
+    if not isinstance(context, Context) or not machine.is_native(context) or machine.far:
+        return False
+    host.know_c_thread("acl", then, context.number, bool(machine.registrations))
+    return True
+
+
+def _learn_stream(then: int, words: Words) -> None:
+    handle, context = words[-1], machine.here.context
+    found = machine.things.get(handle) if handle else context.default_stream
+    if not isinstance(found, AclStream) or found.context is not context or found.subscription is not None:
+        return
+    if _learn_thread(then):
+        host.know_c_stream("acl", then, handle, found.neutral)
+
+
+def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
+    remedy = f"pass the address of what the call needs for {name}" if name else "correct it"
+    error = Refusal(Code.INVALID_PARAM, cause or f"{name} is NULL", remedy)
+    return calls.fail(call, error, lambda: arguments)
 
 
 def library() -> Library:
@@ -82,5 +102,10 @@ def library() -> Library:
         call=_call,
         refuse=_refuse,
         failed=_INTERNAL_ERROR,
-        text=bytes.decode,
+        text=lambda raw: CText(raw, "utf-8", errors="surrogateescape"),
+        learn={
+            "aclrtGetDevice": _learn_thread,
+            "aclrtMemcpy": _learn_thread,
+            "aclrtMemcpyAsync": _learn_stream,
+        },
     )

@@ -41,7 +41,7 @@ def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
-        return value.partition(b"\0")[0].decode(errors="backslashreplace")
+        return value.partition(b"\0")[0].decode(errors="surrogateescape")
     raise TypeError(f"must be a str or None, not {type_name(value)}")
 
 
@@ -56,7 +56,7 @@ def _bytes(value: object) -> bytes | None:
 def _float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, float | int):
         raise TypeError(f"must be a float, not {type_name(value)}")
-    return float(value) if abs(value) < 1e300 else float("inf")
+    return float("inf") if abs(value) >= 1e300 else float(value)
 
 
 def _struct(kind: type) -> Parse:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from peerlane.backend import host
 from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import CText
@@ -71,6 +72,7 @@ def HcommBatchModeStart(batchTag: CText) -> None:
                 "call HcommBatchModeEnd with its tag first; batches do not nest",
             )
         _open[me] = Batch(batchTag or "")
+    host.forget_c_threads()
 
 
 @hcomm.call("hcomm.HcommBatchModeEnd")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
+from peerlane.backend import host
 from peerlane.diagnostics import wait_state
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Thing
@@ -74,7 +75,9 @@ class HcommThread(Resource):
     def is_busy(self) -> bool:
         """Whether an operation of its own is not over; a stream of the program may have others."""
         stream = self.stream
-        return stream is not None and not stream.is_closed and stream.completed < self._last
+        if stream is None or stream.is_closed:
+            return False
+        return stream.completed < max(self._last, host.last_by_lane(stream))
 
     @property
     def exec_timeout(self) -> float | None:
@@ -116,6 +119,7 @@ class HcommThread(Resource):
 
     def end(self) -> None:
         """Let go of its stream and notifies; operations on a stream of the program go on."""
+        host.forget_c_threads()
         lines, self._lines = self._lines, {}
         for each in lines.values():
             wait_state.notify_names.pop(each.id, None)
@@ -232,6 +236,7 @@ class HcommChannel(Resource):
 
     def end(self) -> None:
         """Close this end."""
+        host.forget_c_threads()
         if self._neutral is not None:
             self._neutral.close()
 
@@ -551,9 +556,17 @@ def comms() -> list[Comm]:
         return [each for each in machine.things.values() if isinstance(each, Comm)]
 
 
+def find_comm(name: str) -> Comm | None:
+    """Return the communicator of a name, or None; of several that of this thread's context, or of its device."""
+    current = machine.here.context
+    device = current.device if isinstance(current, Context) else None
+    named = [each for each in comms() if each.comm_name == name]
+    return max(named, key=lambda each: (each.context is current, each.context.device is device), default=None)
+
+
 def comm_named(name: str) -> Comm:
-    """Return the communicator of a name: HCCL_E_NOT_FOUND."""
-    found = next((each for each in comms() if each.comm_name == name), None)
+    """Return the communicator of a name, as ``find_comm``: HCCL_E_NOT_FOUND."""
+    found = find_comm(name)
     if found is None:
         known = ", ".join(repr(each.comm_name) for each in comms()) or "none"
         raise Refusal(

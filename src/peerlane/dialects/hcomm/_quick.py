@@ -19,12 +19,12 @@ from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.errors import Error
 
-_MISSES = (Refusal, Error, KeyError, ValueError, TypeError, AttributeError)
+MISSES = (Refusal, Error, KeyError, ValueError, TypeError, AttributeError)
 _open = _batch._open
 
 
-def _pair(thread: int, channel: int) -> tuple[HcommThread, HcommChannel, Stream]:
-    """Return the thread, the channel and the stream; raise one of ``_MISSES`` for anything unusual."""
+def pair_of(thread: int, channel: int) -> tuple[HcommThread, HcommChannel, Stream]:
+    """Return the thread, the channel and the stream; raise one of ``MISSES`` for anything unusual."""
     if type(thread) is not int or type(channel) is not int:
         raise TypeError
     worker, link = machine.things[thread], machine.things[channel]
@@ -47,12 +47,12 @@ def _write(checked: Callable[..., Any]) -> Callable[..., Any]:
     def write(*args: Any) -> Any:
         try:
             thread, channel, dst, src, nbytes = args
-            worker, link, stream = _pair(thread, channel)
+            worker, link, stream = pair_of(thread, channel)
             if type(dst) is not int or type(src) is not int or type(nbytes) is not int:
                 raise TypeError
             memory, at = link.remote.places[dst, nbytes]
             link.neutral.write(link.own.parts[src, nbytes], at=at, memory=memory, stream=stream)
-        except _MISSES:
+        except MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS
@@ -64,12 +64,12 @@ def _read(checked: Callable[..., Any]) -> Callable[..., Any]:
     def read(*args: Any) -> Any:
         try:
             thread, channel, dst, src, nbytes = args
-            worker, link, stream = _pair(thread, channel)
+            worker, link, stream = pair_of(thread, channel)
             if type(dst) is not int or type(src) is not int or type(nbytes) is not int:
                 raise TypeError
             memory, at = link.remote.places[src, nbytes]
             link.neutral.read(link.own.parts[dst, nbytes], at=at, memory=memory, stream=stream)
-        except _MISSES:
+        except MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS
@@ -81,9 +81,9 @@ def _record(checked: Callable[..., Any]) -> Callable[..., Any]:
     def record(*args: Any) -> Any:
         try:
             thread, channel, index = args
-            worker, link, stream = _pair(thread, channel)
+            worker, link, stream = pair_of(thread, channel)
             link.neutral.notify(index, stream=stream)
-        except _MISSES:
+        except MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS
@@ -95,11 +95,11 @@ def _wait(checked: Callable[..., Any]) -> Callable[..., Any]:
     def wait(*args: Any) -> Any:
         try:
             thread, channel, index, timeout = args
-            worker, link, stream = _pair(thread, channel)
+            worker, link, stream = pair_of(thread, channel)
             if type(timeout) is not int or timeout >> 32:
                 raise KeyError
             link.neutral.wait(index, stream=stream, timeout=timeout or None)
-        except _MISSES:
+        except MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from peerlane import Buffer
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PTR
@@ -66,6 +67,7 @@ class Regions:
         self._found = [each for each in self._found if each[2] != tag]
         self.parts.clear()
         self.places.clear()
+        host.forget_c_threads()
 
     def listed(self) -> dict[str, tuple[int, int]]:
         """Return the address and the bytes of these memories, by tag."""
@@ -74,6 +76,17 @@ class Regions:
     def has(self, tag: str, memory: Buffer) -> bool:
         """Tell whether this memory has this tag."""
         return any(each[2] == tag and each[3] is memory for each in self._found)
+
+    def around(self, address: int, nbytes: int) -> Buffer | None:
+        """Return the memory in which the bytes lie as a whole, if its numbers are addresses."""
+        for start, size, _, memory in self._found:
+            if (
+                0 <= address - start <= size - nbytes
+                and start == memory.last_address
+                and not memory.is_closed
+            ):
+                return memory
+        return None
 
     def part(self, address: int, nbytes: int) -> Buffer | None:
         """Return the bytes at an address, if they lie in one of these memories as a whole."""

@@ -124,7 +124,7 @@ def _chosen(config: HcclCommConfig, name: str, default: int, *, least: int) -> i
 
 def _name_in(config: HcclCommConfig) -> str:
     given: object = config.hcclCommName
-    name = given.partition(b"\0")[0].decode(errors="replace") if isinstance(given, bytes) else given
+    name = given.partition(b"\0")[0].decode(errors="surrogateescape") if isinstance(given, bytes) else given
     most = CONSTANTS["COMM_NAME_MAX_LENGTH"] - 1
     if not isinstance(name, str) or len(name.encode(errors="replace")) > most or "\0" in name:
         raise Refusal(

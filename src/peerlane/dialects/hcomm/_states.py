@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Object, Parse
 from peerlane.dialects.acl._state import swallow
 from peerlane.dialects.hcomm._arguments import GIVEN, GivenText
@@ -56,6 +57,7 @@ def HcclCommSuspend(comm: CommHandle) -> None:
     Basis: D
     """
     comm.is_suspended = True
+    host.forget_c_threads()
 
 
 @hcomm.call("hcomm.HcclCommResume")

@@ -186,6 +186,7 @@ class HcclCommConfig:
     size: int = 0
     magicWord: int = CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"]
     version: int = CONSTANTS["HCCL_COMM_CONFIG_VERSION"]
+    reserved: int = 0
     hcclBufferSize: int = _UNSET
     hcclDeterministic: int = _UNSET
     hcclCommName: str = ""

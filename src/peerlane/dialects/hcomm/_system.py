@@ -11,7 +11,7 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _basic_channels, _batch, _grouping, _meeting, _states
 from peerlane.dialects.hcomm._arguments import AnyInt, Enum, GivenConfig, GivenText
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import CommHandle, comm_named, comms
+from peerlane.dialects.hcomm._comm import CommHandle, comm_named, comms, find_comm
 from peerlane.dialects.hcomm._enums import HcclCommConfigCapability, HcclCommStatus, HcclConfig, HcclResult
 from peerlane.dialects.hcomm._settings import chosen
 from peerlane.dialects.hcomm._state import hcomm, messages
@@ -142,7 +142,7 @@ def HcclCommGetStatus(commId: GivenText) -> int:
     Refuses: 2 NULL
     Basis: D; C for 254
     """
-    found = next((each for each in comms() if each.comm_name == commId), None)
+    found = find_comm(commId)
     if found is None:
         return int(HcclCommStatus.HCCL_COMM_STATUS_INVALID)
     is_suspended = found.is_suspended

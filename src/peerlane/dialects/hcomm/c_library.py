@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from peerlane.backend import host
 from peerlane.dialects import hcomm
 from peerlane.dialects._shared import c_declarations
-from peerlane.dialects._shared.c_library import Library
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.c_library import Library, Words
+from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import PARA, PTR, RUNTIME
 from peerlane.dialects.hcomm._comm import Comm
+from peerlane.dialects.hcomm._quick import MISSES, pair_of
 from peerlane.dialects.hcomm._state import hcomm as calls
 from peerlane.dialects.hcomm._structs import STRUCTS, HcclCommConfig, header
 
@@ -44,18 +47,24 @@ class Hcomm(Library):
         return told if 16 <= told < _LARGEST else newest
 
 
-def _refuse(call: str, name: str, cause: str) -> int:
-    given = Refusal(
-        PARA if cause else PTR,
-        cause or f"{name} is NULL",
-        f"pass the address of what the call needs for {name}",
-    )
-    return calls.fail(f"hcomm.{call}", given, lambda: ((name, 0, None),) if not cause else ())
+def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
+    remedy = f"pass the address of what the call needs for {name}" if name else "correct it"
+    error = Refusal(PARA if cause else PTR, cause or f"{name} is NULL", remedy)
+    return calls.fail(f"hcomm.{call}", error, lambda: arguments)
 
 
 def _ranks(given: Mapping[str, Any]) -> int:
     comm = machine.things.get(given["comm"])
     return comm.group.size if isinstance(comm, Comm) else 0
+
+
+def _learn_lane(then: int, words: Words) -> None:
+    thread, channel, dst, src, nbytes = words
+    with contextlib.suppress(*MISSES):
+        worker, link, stream = pair_of(thread, channel)
+        theirs, ours = link.remote.around(dst, nbytes), link.own.around(src, nbytes)
+        if theirs is not None and ours is not None and machine.is_native(worker.context):
+            host.know_c_lane(then, thread, channel, stream, theirs, ours)
 
 
 def library() -> Library:
@@ -68,4 +77,5 @@ def library() -> Library:
         failed=RUNTIME,
         forms={kind.__name__: kind for kind in STRUCTS},
         known={"ranks": _ranks},
+        learn={"HcommWriteOnThread": _learn_lane},
     )

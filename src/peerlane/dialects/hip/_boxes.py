@@ -10,7 +10,7 @@ from peerlane.dialects.hip._convention import invalid, member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, check, move_now, move_on
 from peerlane.dialects.hip._places import known, refuse_outside
 from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import stream_of, submits
+from peerlane.dialects.hip._stream import stream_of
 from peerlane.memory import raw
 from peerlane.support.records import dataclass
 
@@ -118,7 +118,7 @@ def _mover(to: _Laid, source: _Laid, width: int, height: int, depth: int) -> Mov
         slices, rows = depth, height
 
     def move(stream: Any) -> None:
-        neutral = None if stream is None else submits(stream)
+        neutral = None if stream is None else stream.neutral
         for at in range(slices):
             raw.copy_2d(
                 to.start + at * to.slice,

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
+from peerlane.backend import host
 from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Steps, Table, steps_of
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
@@ -158,6 +159,7 @@ class Calls(Table):
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
+        self._keeping: set[str] = set()
         self._ended: list[bool] = []
         self.last = LastError()
 
@@ -205,9 +207,9 @@ class Calls(Table):
             assert tuple(inspect.signature(body).parameters) == shape.names, name
             steps = steps_of(body, first=first)
             self._bodies[name] = _checked(body, steps)
-            answering = self._answering(
-                name, shape, body, steps, keeps_last=keeps_last, needs_device=needs_device
-            )
+            if keeps_last:
+                self._keeping.add(name)
+            answering = self._answering(name, shape, body, steps, needs_device=needs_device)
             return self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
         return declare
@@ -289,11 +291,10 @@ class Calls(Table):
         body: Callable[..., Any],
         steps: Steps = (),
         *,
-        keeps_last: bool = False,
         needs_device: bool = True,
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-        machine, fills = self._machine, shape.is_filled_in_older
+        machine, fills, keeps_last = self._machine, shape.is_filled_in_older, name in self._keeping
         success = answers(name)(0)
         done = (success,)
         ended = self._ended if needs_device else ()
@@ -321,7 +322,7 @@ class Calls(Table):
                     _results.fill(target, result)
             except (Refusal, Error, TooShort) as error:
                 shown = functools.partial(shape.shown, args)  # a lambda would make args slower for all
-                code = self._failed(name, error, shown, keeps_last=keeps_last)
+                code = self.failed(name, error, shown)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
             else:
@@ -346,35 +347,34 @@ class Calls(Table):
         hipErrorNotSupported, or of the run-time compiler HIPRTC_ERROR_INTERNAL_ERROR, as it has no such code.
         """
         shape = _arguments.shape_of(name)
-        refused = hiprtcResult["HIPRTC_ERROR_INTERNAL_ERROR"] if is_compiler(name) else NOT_SUPPORTED
 
         def wrapper(*args: Any, **given: Any) -> Any:
             meant = shape.meant(args, given)
             values = meant.bind(args, given)
-            cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
-            if name not in self._told:
-                self._told.add(name)
-                sys.stderr.write(f"peerlane: {cause}: {refused.name}\n")
-            error = Refusal(refused, cause, "docs/reference/hip.md lists what works")
-            shown = functools.partial(meant.pair, values)
-            return (self._failed(name, error, shown, keeps_last=is_compiler(name)), *meant.blank())
+            return (self.unsupported(name, functools.partial(meant.pair, values)), *meant.blank())
 
-        wrapper.__doc__ = f"Return {refused.name}: peerlane has memory and streams, and no kernels."
+        wrapper.__doc__ = f"Return {_refused(name).name}: peerlane has memory and streams, and no kernels."
         return self.serve(name, wrapper, signature=_signature(name))
 
-    def _failed(
-        self,
-        name: str,
-        error: Refusal | Error | TooShort,
-        arguments: Callable[[], Arguments],
-        *,
-        keeps_last: bool,
+    def unsupported(self, name: str, arguments: Callable[[], Arguments] = tuple) -> Any:
+        """Report that nothing here answers a call, once also on stderr; return the code."""
+        code = _refused(name)
+        cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
+        if name not in self._told:
+            self._told.add(name)
+            sys.stderr.write(f"peerlane: {cause}: {code.name}\n")
+        return self.failed(name, Refusal(code, cause, "docs/reference/hip.md lists what works"), arguments)
+
+    def failed(
+        self, name: str, error: Refusal | Error | TooShort, arguments: Callable[[], Arguments] = tuple
     ) -> Any:
+        """Report the error of a call, and make its code the last one; return the code."""
         if isinstance(error, TooShort):
             error = invalid(str(error), "pass the struct itself, or all of its bytes")
         code = answers(name)(self.fail(name, error, arguments))
-        if not keeps_last:
+        if name not in self._keeping and not is_compiler(name):
             self.last.newest = code
+            host.forget_c_thread()  # its next call that works must note that
             if code is not NOT_READY or policy.version < _LAST_ERROR_KEPT:
                 self.last.code = code
         return code
@@ -402,6 +402,10 @@ def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
 def is_compiler(name: str) -> bool:
     """Tell whether a call is one of the run-time compiler, which answers a hiprtcResult and has no last error."""
     return name.startswith("hiprtc")
+
+
+def _refused(name: str) -> enum.IntEnum:
+    return hiprtcResult["HIPRTC_ERROR_INTERNAL_ERROR"] if is_compiler(name) else NOT_SUPPORTED
 
 
 def answers(name: str) -> type[enum.IntEnum]:

@@ -18,7 +18,7 @@ from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import knows, place_of, refuse_beyond
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, OnStream, null_stream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, OnStream, null_stream, stream_of
 from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
@@ -49,12 +49,12 @@ def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream, kind: Any = None
         stream.catch_up()
         raw.copy(dst, src, nbytes)
     else:
-        raw.copy(dst, src, nbytes, stream=submits(stream))
+        raw.copy(dst, src, nbytes, stream=stream.neutral)
 
 
 def mover(dst: int, src: int, nbytes: int) -> Move:
     """Return what copies these bytes."""
-    return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else submits(stream))
+    return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else stream.neutral)
 
 
 def move_now(move: Move, ends: Ends) -> None:
@@ -116,9 +116,9 @@ def behind_both(here: AnyStream, there: AnyStream, submit: Callable[[], None]) -
     if here is there:
         submit()
         return
-    submits(here).wait(submits(there).record())
+    here.neutral.wait(there.neutral.record())
     submit()
-    submits(there).wait(submits(here).record())
+    there.neutral.wait(here.neutral.record())
 
 
 def check(dst: int, src: int, nbytes: int, kind: Any = None, ask: Callable[[int], object] = place_of) -> Ends:
@@ -171,18 +171,14 @@ def _quick(checked: Any) -> Any:
             source = src._address if type(src) is DeviceArray else src
             context = machine.here.context
             null = context.default_stream
-            is_settled = null.settled == null.submissions
-            within = not is_settled or bool(machine.registrations.starts)
             if (
                 type(nbytes) is int
                 and type(kind) is _Kind
                 and (type(to) in _of_buffers or _is_buffer(type(to)))
                 and (type(source) in _of_buffers or _is_buffer(type(source)))
-                # There is no failure to report; a copy within the device reports none.
-                and (is_settled or not machine.synchronous)
                 and not context.node.is_closed
                 and policy.is_plain
-                and quick_copy_if_alone(null.neutral, to, source, nbytes, within)
+                and quick_copy_if_alone(null.neutral, to, source, nbytes, bool(machine.registrations.starts))
             ):
                 calls.last.newest = SUCCESS
                 return _DONE

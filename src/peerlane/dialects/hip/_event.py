@@ -13,7 +13,7 @@ from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import OnStream, ValidStream, has_waited, submits
+from peerlane.dialects.hip._stream import OnStream, ValidStream, has_waited
 
 DISABLE_TIMING, INTERPROCESS = 2, 4
 _BLOCKING_SYNC = 1
@@ -138,7 +138,7 @@ def hipEventRecord(event: EventHandle, stream: OnStream) -> None:
             "record an event on streams of the device that was current when it was created",
         )
     event.frees = freed_before(stream)
-    submits(stream).record(event.neutral)
+    stream.neutral.record(event.neutral)
 
 
 @calls.call("hipEventRecordWithFlags", first=("flags",))
@@ -225,7 +225,7 @@ def hipStreamWaitEvent(stream: ValidStream, event: EventHandle, flags: _External
             "pass 0",
         )
     if event.neutral.is_recorded:
-        submits(stream).wait(event.neutral)
+        stream.neutral.wait(event.neutral)
         if event.frees:
             follow(event.frees, stream)
 

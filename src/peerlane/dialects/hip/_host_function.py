@@ -13,7 +13,7 @@ from peerlane.dialects.hip._checks import refuse_bits
 from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import meaning, stream_of, submits
+from peerlane.dialects.hip._stream import meaning, stream_of
 
 _HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Function: Any = _HostFn.__mro__[1]  # of every ctypes function
@@ -50,7 +50,7 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
 
 
 def _launch(stream: int, kept: object, function: Any, *args: int) -> None:
-    submits(stream_of(stream)).launch_callback(_call, kept, function, *args)
+    stream_of(stream).neutral.launch_callback(_call, kept, function, *args)
 
 
 def _call(_kept: object, function: Any, *args: int) -> None:

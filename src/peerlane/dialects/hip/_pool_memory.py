@@ -11,7 +11,7 @@ from peerlane.dialects.hip._pool import Pool, PoolHandle, Pools
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import device_array
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, ValidStream, submits
+from peerlane.dialects.hip._stream import AnyStream, ValidStream
 from peerlane.dialects.hip._types import DeviceArray
 
 
@@ -92,7 +92,7 @@ def hipFreeAsync(dev_ptr: int, stream: ValidStream) -> None:
     if buffer is None or pool is None:
         free(dev_ptr, "hipFreeAsync")
     elif not _is_kept(buffer, pool):
-        machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(stream))
+        machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=stream.neutral)
     elif machine.take(dev_ptr, host=False) is buffer:
         allocations.forget(buffer.id, "hipFreeAsync")
         pool.keep(buffer, stream)

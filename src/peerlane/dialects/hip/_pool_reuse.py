@@ -13,7 +13,7 @@ from typing import TypeVar
 from peerlane import Buffer, Device, Event
 from peerlane.device.device import before_counting
 from peerlane.dialects.hip._state import machine
-from peerlane.dialects.hip._stream import AnyStream, after_waiting, submits
+from peerlane.dialects.hip._stream import AnyStream, after_waiting
 from peerlane.errors import OutOfMemory
 
 _Made = TypeVar("_Made")
@@ -61,7 +61,7 @@ class Kept:
 
     def add(self, buffer: Buffer, stream: AnyStream) -> None:
         """Keep memory that is freed in the order of a stream."""
-        freed = Freed(self, buffer, stream, submits(stream).record(), {stream})
+        freed = Freed(self, buffer, stream, stream.neutral.record(), {stream})
         with machine.lock:
             bisect.insort(self._freed, freed, key=_size)
             self.nbytes += buffer.size
@@ -94,7 +94,7 @@ class Kept:
                     if freed not in self._freed:
                         continue  # another thread was quicker
                     self._remove(freed)
-                freed.buffer.close(stream=None if is_over else submits(freed.stream))
+                freed.buffer.close(stream=None if is_over else freed.stream.neutral)
 
     def drop(self) -> None:
         """Give all back to the device, whose streams have ended."""

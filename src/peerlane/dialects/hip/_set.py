@@ -14,7 +14,7 @@ from typing import Any
 from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._places import Place, known, refuse_beyond, refuse_outside
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, stream_of
 from peerlane.memory import raw
 
 
@@ -25,7 +25,7 @@ def _fill(width: int, dst: int, value: int, count: int, stream: AnyStream | None
     place = known("dst", dst)
     refuse_beyond(count * width, dst=dst)
     on = stream or stream_of(0)
-    raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=submits(on))
+    raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
     if stream is None:
         _settle(dst, place, on)
 
@@ -74,7 +74,7 @@ def _fill_box(
         )
     refuse_outside((depth - 1) * per_slice + (height - 1) * pitch + nbytes, dst=dst)
     on = stream or stream_of(0)
-    neutral, number = submits(on), value % (1 << 8 * element)
+    neutral, number = on.neutral, value % (1 << 8 * element)
     if pitch == nbytes and rows == height:
         raw.fill(dst, number, count=nbytes * height * depth // element, width=element, stream=neutral)
     else:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
-from peerlane import Device, Stream, StreamGroup
+from peerlane import Device, StreamGroup
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._checks import flags
@@ -101,11 +101,6 @@ class NullStream(Thing):
     flags, priority : int
     number : int
         By which native code knows the device.
-    submissions : int
-        How often something was given to a stream of the device that may run beside the program.
-    settled : int
-        ``submissions`` when the last wait for all of them began: equal when there is no failure to report.  A count
-        that is written before the submission may come too early, so a copy also asks whether the group is idle.
     """
 
     __slots__ = (
@@ -115,8 +110,6 @@ class NullStream(Thing):
         "number",
         "policy",
         "priority",
-        "settled",
-        "submissions",
         "units",
     )
 
@@ -133,7 +126,6 @@ class NullStream(Thing):
         self.flags = self.priority = 0
         self.policy = POLICY_AUTO
         self.units: tuple[int, ...] = ()
-        self.submissions = self.settled = 0
 
     @property
     def null(self) -> NullStream:
@@ -142,12 +134,9 @@ class NullStream(Thing):
 
     def wait(self) -> None:
         """Wait until all that blocking streams were given is over; report the first failure of the null stream."""
-        seen = self.submissions
-        if self.settled == seen and self.group.is_idle:
-            return
-        self.neutral.record()
+        if not self.group.is_idle:
+            self.neutral.record()
         self.neutral.sync()
-        self.settled = seen
 
     catch_up = wait
 
@@ -266,12 +255,6 @@ def _stream_of_thread(context: Context) -> ThreadStream:
         found = streams[context] = ThreadStream(null_stream(context), 0, 0)
         machine.give(found)
     return found
-
-
-def submits(stream: AnyStream) -> Stream:
-    """Return the neutral stream of one that something is given to now, which the device's null stream notes."""
-    stream.null.submissions += 1
-    return stream.neutral
 
 
 def create(flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> Any:

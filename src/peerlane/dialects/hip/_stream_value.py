@@ -10,7 +10,7 @@ from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._state import HostMemory, calls, machine
-from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, stream_of
 from peerlane.memory import raw
 
 _COMPARES = ("geq", "eq", "and", "nor")  # by hipStreamWaitValueGte, ...
@@ -157,7 +157,7 @@ def _submits(stream: AnyStream, registered: HostMemory | None) -> Stream:
     """Return the neutral stream, which hipHostUnregister waits for then if it is given registered memory."""
     if registered is not None:
         registered.users.add(stream.context.device.ordinal)
-    return submits(stream)
+    return stream.neutral
 
 
 def _operation(array: Any, at: int) -> _Operation:

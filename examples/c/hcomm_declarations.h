@@ -1,36 +1,15 @@
-// The vendors' types and functions that the examples call, as far as they use them.  Programs include the vendor's headers
-// instead: the names, the layout and the numbers are the same.
+// What the examples call of HCCL and HCOMM, in the vendor's names, layout and numbers.  A program includes the vendor's
+// headers instead.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
+
+#include "acl_declarations.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// AscendCL.
-typedef int aclError;
-typedef void* aclrtStream;
-typedef enum { ACL_MEM_MALLOC_HUGE_FIRST = 0, ACL_MEM_MALLOC_NORMAL_ONLY_P2P = 5 } aclrtMemMallocPolicy;
-typedef enum {
-    ACL_MEMCPY_HOST_TO_DEVICE = 1,
-    ACL_MEMCPY_DEVICE_TO_HOST = 2,
-    ACL_MEMCPY_DEVICE_TO_DEVICE = 3,
-    ACL_MEMCPY_INNER_DEVICE_TO_DEVICE = 6
-} aclrtMemcpyKind;
-
-aclError aclInit(const char* configPath);
-aclError aclFinalize(void);
-const char* aclGetRecentErrMsg(void);
-aclError aclrtSetDevice(int32_t deviceId);
-aclError aclrtResetDevice(int32_t deviceId);
-aclError aclrtCreateStream(aclrtStream* stream);
-aclError aclrtDestroyStream(aclrtStream stream);
-aclError aclrtSynchronizeStream(aclrtStream stream);
-aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind);
-
-// HCCL and HCOMM.
 typedef enum { HCCL_SUCCESS = 0 } HcclResult;
 typedef enum { COMM_ENGINE_CPU_TS = 1 } CommEngine;
 typedef enum { COMM_PROTOCOL_HCCS = 0 } CommProtocol;

@@ -1,0 +1,191 @@
+// Tells the log which thread started and which joined which.  `peerlane check` and its like load this library into a program of C
+// before all others; it needs nothing but the C library, so that it can be in any process.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+
+#include "log/threads.h"
+
+#define PEERLANE_C extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using peerlane::log::kBeginning;
+using peerlane::log::kEndOfThread;
+
+struct Thread {
+    pthread_t thread;
+    uint64_t number;
+    void* (*run)(void*);
+    void* given;
+    bool is_beginning_told, is_end_told, has_ended, is_detached, is_last_round;
+    Thread* next;
+};
+
+std::atomic<const peerlane::log::ThreadNotes*> notes{nullptr};
+std::atomic<uint64_t> numbers{0};
+pthread_once_t is_set_up = PTHREAD_ONCE_INIT;
+pthread_key_t current;
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;   // of the list, and of what its threads have but for the first lines
+Thread* threads = nullptr;                           // neither joined nor, if they are detached, ended
+
+class Lock {
+  public:
+    Lock() { pthread_mutex_lock(&mutex); }
+    ~Lock() { pthread_mutex_unlock(&mutex); }
+    Lock(const Lock&) = delete;
+};
+
+const peerlane::log::ThreadNotes* log_of_process() { return notes.load(std::memory_order_acquire); }
+
+// The function that comes after the one of this library.
+template <auto* kOwn>
+auto next(const char* name) {
+    static std::atomic<void*> known{nullptr};
+    void* found = known.load(std::memory_order_relaxed);
+    if (!found) {
+        found = dlsym(RTLD_NEXT, name);
+        known.store(found, std::memory_order_relaxed);
+    }
+    return reinterpret_cast<decltype(kOwn)>(found);
+}
+
+Thread* find(pthread_t thread) {
+    Thread* each = threads;
+    while (each && !pthread_equal(each->thread, thread)) each = each->next;
+    return each;
+}
+
+void drop(Thread* gone) {
+    Thread** at = &threads;
+    while (*at != gone) at = &(*at)->next;
+    *at = gone->next;
+    std::free(gone);
+}
+
+void* begin(void* given) {
+    auto* const self = static_cast<Thread*>(given);
+    { const Lock until_it_is_listed; }
+    pthread_setspecific(current, self);
+    if (const auto* const log = log_of_process(); log && self->is_beginning_told) {
+        log->take(kBeginning, self->number);
+        log->forget(kBeginning, self->number);
+    }
+    return self->run(self->given);
+}
+
+void end(void* given) {
+    auto* const self = static_cast<Thread*>(given);
+    if (!self->is_last_round) {   // the program's own destructors for threads may still call
+        self->is_last_round = true;
+        pthread_setspecific(current, self);
+        return;
+    }
+    const auto* const log = log_of_process();
+    const bool is_told = log && log->post(kEndOfThread, self->number);
+    const uint64_t number = self->number;
+    bool is_detached;
+    {
+        const Lock lock;
+        self->is_end_told = is_told;
+        self->has_ended = true;
+        is_detached = self->is_detached;
+        if (is_detached) drop(self);
+    }
+    if (is_detached && is_told) log->forget(kEndOfThread, number);
+}
+
+// `join` waits for the end of a thread, which then may already have given its handle to another one.
+template <class Join>
+int joined(pthread_t thread, const Join& join) {
+    Thread* found;
+    {
+        const Lock lock;
+        found = find(thread);
+    }
+    const int code = join();
+    if (code != 0 || !found) return code;
+    const uint64_t number = found->number;
+    bool is_told;
+    {
+        const Lock lock;
+        is_told = found->is_end_told;
+        drop(found);
+    }
+    if (const auto* const log = log_of_process(); log && is_told) {
+        log->take(kEndOfThread, number);
+        log->forget(kEndOfThread, number);
+    }
+    return code;
+}
+
+// Constructors of other libraries may start threads before this library's would run.
+void set_up() {
+    pthread_key_create(&current, end);
+    pthread_atfork([] { pthread_mutex_lock(&mutex); }, [] { pthread_mutex_unlock(&mutex); }, [] { pthread_mutex_unlock(&mutex); });
+}
+
+}  // namespace
+
+PEERLANE_C void peerlane_follow_threads(const peerlane::log::ThreadNotes* given) { notes.store(given, std::memory_order_release); }
+
+PEERLANE_C int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* given) {
+    const auto create = next<&pthread_create>("pthread_create");
+    const auto* const log = log_of_process();
+    if (log && log->is_quiet()) return create(thread, attributes, run, given);
+    auto* const made = static_cast<Thread*>(std::calloc(1, sizeof(Thread)));
+    if (!made) return EAGAIN;
+    pthread_once(&is_set_up, set_up);
+    int state = PTHREAD_CREATE_JOINABLE;
+    if (attributes) pthread_attr_getdetachstate(attributes, &state);
+    made->number = numbers.fetch_add(1, std::memory_order_relaxed) | peerlane::log::kThreadOfC;
+    made->run = run;
+    made->given = given;
+    made->is_detached = state == PTHREAD_CREATE_DETACHED;
+    made->is_beginning_told = log && log->post(kBeginning, made->number);
+    int code;
+    {
+        const Lock lock;   // the new thread waits for it: else it could end, and what `thread` lies in be gone
+        code = create(&made->thread, attributes, begin, made);
+        if (code == 0) {
+            *thread = made->thread;
+            made->next = threads;
+            threads = made;
+        }
+    }
+    if (code == 0) return 0;
+    if (made->is_beginning_told) log->forget(kBeginning, made->number);
+    std::free(made);
+    return code;
+}
+
+PEERLANE_C int pthread_detach(pthread_t thread) {
+    const auto detach = next<&pthread_detach>("pthread_detach");
+    const Lock lock;   // a thread that is detached can end at once
+    Thread* const found = find(thread);
+    const int code = detach(thread);
+    if (code != 0 || !found) return code;
+    if (found->has_ended) drop(found);
+    else found->is_detached = true;
+    return code;
+}
+
+PEERLANE_C int pthread_join(pthread_t thread, void** result) {
+    const auto join = next<&pthread_join>("pthread_join");
+    return joined(thread, [&] { return join(thread, result); });
+}
+
+PEERLANE_C int pthread_tryjoin_np(pthread_t thread, void** result) {
+    const auto join = next<&pthread_tryjoin_np>("pthread_tryjoin_np");
+    return joined(thread, [&] { return join(thread, result); });
+}
+
+PEERLANE_C int pthread_timedjoin_np(pthread_t thread, void** result, const timespec* until) {
+    const auto join = next<&pthread_timedjoin_np>("pthread_timedjoin_np");
+    return joined(thread, [&] { return join(thread, result, until); });
+}

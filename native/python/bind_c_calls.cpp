@@ -1,0 +1,242 @@
+// The calls of C programs that are answered without the GIL, from what the dialects have told of the calling thread.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string_view>
+
+#include <nanobind/stl/string_view.h>
+
+#include "c_abi/quick.h"
+#include "python/bind_operands.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+enum Vendor : size_t { acl, hip, hcomm };
+constexpr std::array<std::string_view, 3> kVendors{"acl", "hip", "hcomm"};
+
+// The streams that a thread uses: the place of each follows from its handle, which no other object ever gets.
+constexpr size_t kStreams = 16;
+
+struct KnownStream {
+    uint64_t handle = 0;
+    StreamPtr stream;
+};
+
+// Memory that a program has registered: this very allocation, whatever lies there by now.
+struct KnownMemory {
+    uint64_t start = 0, size = 0, id = 0;   // id 0: none
+
+    bool has(const Operand& part) const {
+        return id != 0 && part.address >= start && part.size <= size && part.address - start <= size - part.size &&
+               part.range().extent && part.range().extent->id.load(std::memory_order_relaxed) == id;
+    }
+};
+
+// What a thread of HCOMM has written through a channel: from where to where.
+struct KnownLane {
+    uint64_t thread = 0, channel = 0;
+    StreamPtr stream;
+    std::array<KnownMemory, 4> theirs, ours;
+    unsigned next = 0;   // the place of the next memory that is told
+};
+constexpr size_t kLanes = 16;
+
+// What a dialect has told of a thread; it holds while nothing of it has changed since, for any thread.
+struct KnownThread {
+    uint64_t epoch = 0;   // 0: nothing
+    int32_t device = 0;   // by the program's number
+    bool has_registrations = false;   // some pageable memory is not only that
+    std::array<KnownStream, kStreams> streams;
+    std::array<KnownLane, kLanes> lanes;
+};
+
+std::atomic<uint64_t> epoch{1};
+thread_local std::array<std::unique_ptr<KnownThread>, kVendors.size()> known_here;   // the room for thread_local is small
+
+KnownStream& place_of(KnownThread& known, uint64_t handle) { return known.streams[handle / 64 % kStreams]; }
+
+KnownLane& place_of(KnownThread& known, uint64_t thread, uint64_t channel) {
+    return known.lanes[(thread / 64 + channel / 64 * 5) % kLanes];
+}
+
+// Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
+KnownThread* known(Vendor vendor) {
+    KnownThread* const found = known_here[vendor].get();
+    if (!found || found->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
+    if (Heap::get().is_forked() || log::is_told() || Turns::is_on()) [[unlikely]] return nullptr;
+    return found;
+}
+
+template <class Work>
+bool served(const Work& work) noexcept {
+    try {
+        return work();
+    } catch (...) {   // the dialect meets it again, and words it
+        return false;
+    }
+}
+
+bool get_device(Vendor vendor, uint64_t number) noexcept {
+    const KnownThread* const here = known(vendor);
+    if (!here || number == 0) return false;
+    *reinterpret_cast<int32_t*>(number) = here->device;
+    return true;
+}
+
+// A kind of a copy is one of the first numbers.
+bool is_plain(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, int32_t kinds) {
+    return size != 0 && size <= kBrief && kind >= 0 && kind < kinds && dst != src && dst != 0 && src != 0;
+}
+
+uint64_t submit_copy(Stream& stream, Operand& to, Operand& from, bool direct) {
+    Op op{.kind = OpKind::copy, .direct = direct, .size = to.size};
+    hold(stream, op, to.range(), from.range());
+    const Submitted done = Scheduler::get().submit(stream, op);
+    to.hand_over();
+    from.hand_over();
+    return done.sequence;
+}
+
+// `direct`: the copy may fail when it runs, at a line that only Python knows, if it is one between two devices.
+bool copy_on(KnownThread& here, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
+    const KnownStream& known = place_of(here, handle);
+    if (!known.stream || known.handle != handle || Scheduler::get().schedule() != Schedule::eager) return false;
+    Stream& stream = *known.stream;
+    Operand to("dst", dst, size), from("src", src, size);
+    const uint32_t a = to.range().device, b = from.range().device;
+    if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
+        if (here.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
+        Heap::get().check_access(to.range(), from.range(), kHost);
+        copy(to, from, size, direct);
+        return true;
+    }
+    if (direct && (a == kHost ? b == kHost : b != kHost && a != b)) return false;
+    submit_copy(stream, to, from, direct);
+    return true;
+}
+
+// In the order of the null stream, complete on return: see hipMemcpy of the dialect.
+bool copy_if_alone(KnownThread& here, uint64_t dst, uint64_t src, uint64_t size) {
+    const KnownStream& null = place_of(here, 0);
+    if (!null.stream || null.handle != 0 || null.stream->closing || !null.stream->is_settled()) return false;
+    const Operand to("dst", dst, size), from("src", src, size);
+    if (here.has_registrations && (to.is_pageable() || from.is_pageable())) return false;
+    if (to.range().device != null.stream->device && from.range().device != null.stream->device) return false;
+    copy(to, from, size);
+    return true;
+}
+
+bool write_on(KnownThread& here, uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) {
+    const KnownLane& lane = place_of(here, thread, channel);
+    if (!lane.stream || lane.thread != thread || lane.channel != channel || Scheduler::get().schedule() != Schedule::eager) return false;
+    Operand to("dst", dst, size), from("src", src, size);
+    const auto lies = [](const std::array<KnownMemory, 4>& known, const Operand& part) {
+        return std::any_of(known.begin(), known.end(), [&](const KnownMemory& each) { return each.has(part); });
+    };
+    if (!lies(lane.theirs, to) || !lies(lane.ours, from)) return false;
+    lane.stream->by_lane.store(submit_copy(*lane.stream, to, from, false), std::memory_order_relaxed);
+    return true;
+}
+
+constexpr c_abi::Quick kQuick{
+    .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
+    .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
+        if (!known(acl) || size > room || !is_plain(dst, src, size, kind, 6)) return false;
+        return served([&] {
+            copy(dst, src, size, true);
+            return true;
+        });
+    },
+    .aclrtMemcpyAsync = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
+        KnownThread* const here = known(acl);
+        if (!here || size > room || !is_plain(dst, src, size, kind, 6)) return false;
+        return served([&] { return copy_on(*here, stream, dst, src, size, true); });
+    },
+    .HcommWriteOnThread = [](uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept {
+        KnownThread* const here = known(hcomm);
+        return here && size != 0 && dst != 0 && src != 0 && served([&] { return write_on(*here, thread, channel, dst, src, size); });
+    },
+    .hipGetDevice = [](uint64_t number) noexcept { return get_device(hip, number); },
+    .hipMemcpy = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept {
+        KnownThread* const here = known(hip);
+        return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_if_alone(*here, dst, src, size); });
+    },
+    .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
+        KnownThread* const here = known(hip);
+        return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*here, stream, dst, src, size, false); });
+    },
+};
+
+void forget_here() {
+    for (auto& each : known_here) each.reset();
+}
+
+// What is told of this thread, as of a state.
+KnownThread& told(Vendor vendor, uint64_t then) {
+    std::unique_ptr<KnownThread>& here = known_here[vendor];
+    if (!here || here->epoch != then) here = std::make_unique<KnownThread>();
+    here->epoch = then;
+    return *here;
+}
+
+Vendor vendor_of(std::string_view name) {
+    const auto found = std::find(kVendors.begin(), kVendors.end(), name);
+    if (found == kVendors.end()) throw nb::value_error("no dialect that has quick calls");
+    return static_cast<Vendor>(found - kVendors.begin());
+}
+
+// Memory that was just used.
+KnownMemory known_memory(const Memory& memory) {
+    const Operand whole("dst", memory.last_address(), memory.size());
+    return {whole.address, whole.size, whole.range().extent ? whole.range().extent->id.load(std::memory_order_relaxed) : 0};
+}
+
+}  // namespace
+
+void forget_c_threads() { epoch.fetch_add(1, std::memory_order_acq_rel); }
+
+void bind_c_calls(nb::module_& m) {
+    m.def("c_calls", [] { return reinterpret_cast<uintptr_t>(&kQuick); }, "The address of the table that libraries for C ask.");
+    m.def("c_epoch", [] { return epoch.load(std::memory_order_acquire); },
+          "The number of the present state of all threads, to be asked for before what is told of one is looked up.");
+    m.def("forget_c_threads", &forget_c_threads,
+          "Drop what is known of all threads: after a change that another thread may see.");
+    m.def("forget_c_thread", &forget_here, "Drop what is known of this thread: after its device or context has changed.");
+    m.def(
+        "know_c_thread",
+        [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations) {
+            KnownThread& here = told(vendor_of(vendor), then);
+            here.device = device;
+            here.has_registrations = has_registrations;
+        },
+        "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a,
+        "Tell the device of this thread, as of that state, and whether the program has registered host memory.");
+    m.def(
+        "know_c_stream",
+        [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream) {
+            place_of(told(vendor_of(vendor), then), handle) = {handle, stream.stream};
+        },
+        "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
+    m.def(
+        "know_c_lane",
+        [](uint64_t then, uint64_t thread, uint64_t channel, const StreamHandle& stream, const Memory& theirs, const Memory& ours) {
+            KnownLane& lane = place_of(told(hcomm, then), thread, channel);
+            if (lane.thread != thread || lane.channel != channel) lane = {thread, channel, stream.stream};
+            const unsigned at = lane.next++ % lane.ours.size();
+            lane.theirs[at] = known_memory(theirs);
+            lane.ours[at] = known_memory(ours);
+        },
+        "epoch"_a, "thread"_a, "channel"_a, "stream"_a, "theirs"_a, "ours"_a,
+        "Tell what a thread of HCOMM may write through a channel, as of that state: from all of `ours` to all of `theirs`.");
+    m.def(
+        "last_by_lane",
+        [](nb::handle stream) {
+            return nb::isinstance<StreamHandle>(stream) ? nb::inst_ptr<StreamHandle>(stream)->stream->by_lane.load(std::memory_order_relaxed) : 0;
+        },
+        "stream"_a, "The number of the stream's last operation that a thread of HCOMM submitted by a quick call; 0 if there is none.");
+}

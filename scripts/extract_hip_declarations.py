@@ -1,0 +1,196 @@
+"""Take the prototypes of HIP's C functions from the public hip-python wheels, in the notation of `c_declarations`.
+
+Usage: ``extract_hip_declarations.py NEW OLD > src/peerlane/dialects/hip/declarations.txt``, the folders with the
+files ``cyhip.pyx`` and ``cyhiprtc.pyx`` of hip-python 10.0 and with ``chip.pyx`` and ``chiprtc.pyx`` of 7.2.  It runs
+in an environment with peerlane, whose dialect tells which functions work.  The library has every symbol that a wheel
+looks up.  Of a function that is only refused the parameters are left out: nothing reads them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from peerlane.dialects.hip import hip as _hip  # noqa: F401 - it declares calls
+from peerlane.dialects.hip import hiprtc as _hiprtc  # noqa: F401 - it declares calls
+from peerlane.dialects.hip._facts import facts, real_name
+from peerlane.dialects.hip._state import calls
+
+_FUNCTION = re.compile(
+    r"^cdef (?P<returns>[^\n(]+?) ?(?P<name>\w+)\((?P<parameters>[^\n]*)\)[^\n]* nogil:\n"
+    r"(?:    .*\n)*?.*__init_symbol\(&\w+, ?\"(?P<symbol>\w+)\"\)",
+    re.MULTILINE,
+)
+_SCALARS = {
+    "unsigned int": "uint32_t",
+    "unsigned long long": "uint64_t",
+    "unsigned long": "size_t",
+    "unsigned short": "uint16_t",
+    "unsigned char": "uint8_t",
+}
+_PLAIN = {*_SCALARS.values(), "int", "float", "void", "char", "int32_t", "int64_t"}
+_WIDTH = 116
+
+#: Parameters that the wheels take for outputs, or of which C's rules are others.
+_OTHERS = {
+    "hipMemcpyBatchAsync": {
+        "dsts": "void* dsts[count]",
+        "srcs": "void* srcs[count]",
+        "sizes": "size_t sizes[count]",
+        "attrsIdxs": "size_t* attrsIdxs",
+        "failIdx": "size_t* failIdx",
+    },
+    "hipExtStreamCreateWithCUMask": {"cuMask": "const uint32_t cuMask[cuMaskSize]"},
+    "hipMemcpy3DBatchAsync": {"failIdx": "size_t* failIdx"},  # written also if the call fails
+    "hipDrvPointerGetAttributes": {
+        "attributes": "given hipPointer_attribute attributes[numAttributes]",
+        "data": "given void* data[numAttributes]",
+    },
+    "hipMemRangeGetAttributes": {
+        "data": "given void* data[num_attributes]",
+        "data_sizes": "given size_t data_sizes[num_attributes]",
+        "attributes": "given hipMemRangeAttribute attributes[num_attributes]",
+    },
+}
+
+#: Calls whose outputs may be NULL, in the code of the vendor's runtime.
+_MAYBE = {
+    "hipCtxPopCurrent",
+    "hipDeviceGetStreamPriorityRange",
+    "hipDevicePrimaryCtxGetState",
+    "hipMemGetInfo",
+}
+
+
+def prototypes(folder: Path) -> dict[str, re.Match[str]]:
+    """Return the functions that the files of a folder look up, by symbol."""
+    found = {}
+    for path in sorted(folder.glob("c*hip*.pyx")):
+        if path.stem.removeprefix("c").removeprefix("y") not in ("hip", "hiprtc"):
+            continue
+        text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
+        for match in _FUNCTION.finditer(text.partition("_lib_handle, name)")[2]):
+            found[match["symbol"]] = match
+    return found
+
+
+def spelled(kind: str) -> str:
+    """Return a C type as the notation has it: ``const T**``."""
+    words = kind.replace("*const", "*").replace("*", " * ").split()
+    stars = words.count("*")
+    const = "const " if words[0] == "const" else ""
+    name = " ".join(word for word in words if word not in ("*", "const"))
+    return f"{const}{_SCALARS.get(name, name)}{'*' * stars}"
+
+
+def parameter(call: str, text: str, following: str) -> str:
+    """Return a parameter as the notation has it; ``following`` is the one behind it."""
+    kind, _, name = text.rpartition(" ")
+    if name in _OTHERS.get(call, ()):
+        return _OTHERS[call][name]
+    table = facts()["functions"][call]
+    if name in [each[0] for each in table["parameters"]]:
+        return f"{spelled(kind)} {name}"
+    if spelled(kind) == "char*":
+        return f"out char {name}[{following}]"
+    return f"{'maybe' if call in _MAYBE else 'out'} {spelled(kind)} {name}"
+
+
+def declaration(match: re.Match[str]) -> str:
+    """Return the line of a function that works."""
+    call, symbol = match["name"], match["symbol"]
+    given = [each.strip() for each in match["parameters"].split(",") if each.strip()]
+    names = [each.rpartition(" ")[2] for each in given]
+    shown = [parameter(call, each, after) for each, after in zip(given, [*names[1:], ""], strict=False)]
+    renamed = f" = {call}" if call != symbol else ""
+    return f"{spelled(match['returns'])} {symbol}({', '.join(shown)}){renamed};"
+
+
+def structs_by_value(names: set[str]) -> list[str]:
+    """Return structs with their fields."""
+    found = []
+    for name in sorted(names):
+        fields = [field_of(each) for each in facts()["structs"][real_name(name)]["fields"]]
+        found.append(f"struct {name} {{ {' '.join(fields)} }};")
+    return found
+
+
+def field_of(field: list[Any]) -> str:
+    """Return a field as the notation has it."""
+    name, kind, _, _, nbytes = field
+    word, _, rest = kind.partition(" ")
+    if word in ("str", "bytes"):
+        return f"char {name}[{nbytes}];"
+    if word == "pointer":
+        return f"void* {name};"
+    return f"{rest if word in ('enum', 'struct') else spelled(kind)} {name};"
+
+
+def wrapped(head: str, names: list[str]) -> list[str]:
+    """Return statements with lists of names, none of them too long."""
+    found, line = [], ""
+    for name in names:
+        if line and len(head) + len(line) + len(name) > _WIDTH:
+            found.append(f"{head}{line};")
+            line = ""
+        line += f", {name}" if line else name
+    return [*found, f"{head}{line};"] if line else found
+
+
+def used_types(lines: list[str]) -> tuple[set[str], set[str]]:
+    """Return the types that declarations name, and those of them that are passed by value."""
+    used, by_value = set(), set()
+    for line in lines:
+        returns, _, rest = line.partition("(")
+        for each in [returns, *rest.partition(")")[0].split(",")]:
+            match = re.match(r"(?:out |maybe |given |const )*(\w+)(\**) \w+", each.strip())
+            if match and match[1] not in _PLAIN:
+                used.add(match[1])
+                if not match[2] and real_name(match[1]) in facts()["structs"]:
+                    by_value.add(match[1])
+    return used, {name for name in by_value if facts()["structs"][real_name(name)]["size"]}
+
+
+def main() -> None:
+    new, old = (Path(each) for each in sys.argv[1:3])
+    functions = {**prototypes(old), **prototypes(new)}
+    works = [declaration(each) for each in functions.values() if each["name"] in calls.table]
+    refused: dict[str, list[str]] = {}
+    for symbol, match in functions.items():
+        if match["name"] not in calls.table:
+            kind = spelled(match["returns"])
+            kind = "void*" if kind.endswith("*") else kind
+            same = "" if match["name"] == symbol else f" = {match['name']}"
+            refused.setdefault(kind, []).append(symbol + same)
+    used, by_value = used_types([*works, *(f"{kind} it()" for kind in refused)])
+    described = facts()["structs"]
+    enums = {name for name in used if real_name(name) in facts()["enums"]}
+    enums |= {
+        each[1].partition(" ")[2]
+        for name in by_value
+        for each in described[real_name(name)]["fields"]
+        if each[1].startswith("enum ")
+    }
+    structs = {name for name in used - enums if described.get(real_name(name), {}).get("size")}
+    lines = [
+        "// What HIP's runtime declares, for the dialect `hip`: made by scripts/extract_hip_declarations.py of the",
+        "// public wheels of hip-python 10.0 and 7.2.  The notation: `c_declarations.py`.",
+        "",
+        *(f"typedef void* {name};" for name in sorted(used - enums - structs)),
+        *wrapped("enum ", sorted(enums)),
+        *wrapped("struct ", sorted(structs - by_value)),
+        "",
+        *structs_by_value(by_value),
+        "",
+        *works,
+        "",
+        "// What a virtual device does not have.",
+        *(line for kind, names in refused.items() for line in wrapped(f"refused {kind} ", names)),
+    ]
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

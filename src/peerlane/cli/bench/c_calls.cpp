@@ -1,0 +1,165 @@
+// Times calls of the C libraries: "c_calls ROUNDS NUMBER" prints, for each round, a name and the seconds of one call.
+// "c_calls first" prints the seconds of the first call of a process.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" {
+int aclInit(const char* path);
+int aclrtSetDevice(int32_t device);
+int aclrtGetDevice(int32_t* device);
+int aclrtMalloc(void** memory, size_t size, int32_t policy);
+int aclrtCreateStream(void** stream);
+int aclrtMemcpy(void* dst, size_t room, const void* src, size_t count, int32_t kind);
+int aclrtMemcpyAsync(void* dst, size_t room, const void* src, size_t count, int32_t kind, void* stream);
+int hipSetDevice(int device);
+int hipGetDevice(int* device);
+int hipMalloc(void** memory, size_t size);
+int hipStreamCreate(void** stream);
+int hipMemcpy(void* dst, const void* src, size_t count, int kind);
+int hipMemcpyAsync(void* dst, const void* src, size_t count, int kind, void* stream);
+struct ChannelDesc {
+    uint32_t header[4];
+    uint32_t remoteRank;
+    int32_t protocol;
+    uint8_t endpoints[312];
+    uint32_t notifies;
+    void** memories;
+    uint32_t memoryCount;
+    uint8_t rest[128];
+};
+int HcclCommInitAll(uint32_t count, int32_t* devices, void** comms);
+int HcclChannelDescInit(ChannelDesc* desc, uint32_t count);
+int HcclChannelAcquire(void* comm, int32_t engine, const ChannelDesc* desc, uint32_t count, uint64_t* channels);
+int HcclThreadAcquireWithStream(void* comm, int32_t engine, void* stream, uint32_t notifies, uint64_t* thread);
+int HcclGetHcclBuffer(void* comm, void** buffer, uint64_t* size);
+int HcclChannelGetHcclBuffer(void* comm, uint64_t channel, void** buffer, uint64_t* size);
+int HcommWriteOnThread(uint64_t thread, uint64_t channel, void* dst, const void* src, uint64_t size);
+}
+
+namespace {
+
+constexpr size_t kBytes = 8;
+constexpr int kHostToDevice = 1, kDeviceToDevice = 3, kEngine = 1;
+
+void check(int code, const char* what) {
+    if (code == 0) return;
+    std::fprintf(stderr, "%s returned %d\n", what, code);
+    std::exit(1);
+}
+#define OK(call) check(call, #call)
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+template <class Call>
+double seconds(int number, const Call& call) {
+    const double begun = now();
+    for (int i = 0; i < number; ++i) call();
+    return (now() - begun) / number;
+}
+
+struct Contender {
+    std::string name;
+    std::function<double(int)> sample;
+};
+
+template <class Call>
+Contender timed(std::string name, Call call) {
+    return {std::move(name), [call](int number) { return seconds(number, call); }};
+}
+
+void add_acl(std::vector<Contender>& all) {
+    static void *a, *b, *stream;
+    static char host[kBytes];
+    OK(aclrtSetDevice(0));
+    OK(aclrtMalloc(&a, kBytes, 0));
+    OK(aclrtMalloc(&b, kBytes, 0));
+    OK(aclrtCreateStream(&stream));
+    const auto copy = [] { OK(aclrtMemcpy(a, kBytes, b, kBytes, kDeviceToDevice)); };
+    all.push_back(timed("aclrtGetDevice", [] {
+        int32_t device;
+        OK(aclrtGetDevice(&device));
+    }));
+    all.push_back(timed("aclrtMemcpy", copy));
+    all.push_back(timed("aclrtMemcpy from the host", [] { OK(aclrtMemcpy(a, kBytes, host, kBytes, kHostToDevice)); }));
+    all.push_back(timed("aclrtMemcpyAsync", [] { OK(aclrtMemcpyAsync(a, kBytes, b, kBytes, kDeviceToDevice, stream)); }));
+    all.push_back({"aclrtMemcpy of two threads", [copy](int number) {
+        double found[2];
+        const auto run = [&](int at) {
+            OK(aclrtSetDevice(0));
+            copy();
+            found[at] = seconds(number, copy);
+        };
+        std::thread other(run, 1);
+        run(0);
+        other.join();
+        return (found[0] + found[1]) / 2;
+    }});
+}
+
+void add_hip(std::vector<Contender>& all) {
+    static void *a, *b, *stream;
+    static char host[kBytes];
+    OK(hipSetDevice(0));
+    OK(hipMalloc(&a, kBytes));
+    OK(hipMalloc(&b, kBytes));
+    OK(hipStreamCreate(&stream));
+    all.push_back(timed("hipGetDevice", [] {
+        int device;
+        OK(hipGetDevice(&device));
+    }));
+    all.push_back(timed("hipMemcpy", [] { OK(hipMemcpy(a, b, kBytes, kDeviceToDevice)); }));
+    all.push_back(timed("hipMemcpy from the host", [] { OK(hipMemcpy(a, host, kBytes, kHostToDevice)); }));
+    all.push_back(timed("hipMemcpyAsync", [] { OK(hipMemcpyAsync(a, b, kBytes, kDeviceToDevice, stream)); }));
+}
+
+void add_hcomm(std::vector<Contender>& all) {
+    static uint64_t channels[2], thread;
+    static void *comms[2], *ours, *theirs, *stream;
+    int32_t devices[2] = {0, 1};
+    uint64_t size;
+    OK(HcclCommInitAll(2, devices, comms));
+    const auto connect = [&](uint32_t rank) {
+        OK(aclrtSetDevice(static_cast<int32_t>(rank)));
+        ChannelDesc desc;
+        std::memset(&desc, 0, sizeof desc);
+        OK(HcclChannelDescInit(&desc, 1));
+        desc.remoteRank = 1 - rank;
+        desc.protocol = 0;
+        desc.notifies = 1;
+        OK(HcclChannelAcquire(comms[rank], kEngine, &desc, 1, &channels[rank]));
+    };
+    std::thread other(connect, 1);
+    connect(0);
+    other.join();
+    OK(aclrtCreateStream(&stream));
+    OK(HcclThreadAcquireWithStream(comms[0], kEngine, stream, 1, &thread));
+    OK(HcclGetHcclBuffer(comms[0], &ours, &size));
+    OK(HcclChannelGetHcclBuffer(comms[0], channels[0], &theirs, &size));
+    all.push_back(timed("HcommWriteOnThread", [] { OK(HcommWriteOnThread(thread, channels[0], theirs, ours, kBytes)); }));
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    const double begun = now();
+    OK(aclInit(nullptr));
+    if (count < 3) {
+        std::printf("%.9f\n", now() - begun);
+        return 0;
+    }
+    std::vector<Contender> all;
+    add_acl(all);
+    add_hip(all);
+    add_hcomm(all);
+    const int rounds = std::atoi(words[1]), number = std::atoi(words[2]);
+    for (const Contender& each : all) each.sample(number);
+    for (int round = 0; round < rounds; ++round)
+        for (const Contender& each : all) std::printf("%.12f %s\n", each.sample(number), each.name.c_str());
+}

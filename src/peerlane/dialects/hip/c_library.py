@@ -1,0 +1,171 @@
+"""``libamdhip64.so`` and ``libhiprtc.so``: the dialect `hip` for C.
+
+The dialect's calls take addresses, and lay structs out in memory as C does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from peerlane.backend import host
+from peerlane.diagnostics.addresses import is_mapped
+from peerlane.dialects._shared import c_declarations
+from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
+from peerlane.dialects._shared.c_library import Library, Words, Wrong
+from peerlane.dialects._shared.call import Arguments, Refusal
+from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
+from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hiprtcResult, is_compiler
+from peerlane.dialects.hip._enums import enumeration, is_enumeration
+from peerlane.dialects.hip._facts import facts, real_name
+from peerlane.dialects.hip._pointers import write
+from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import stream_of
+
+_UNKNOWN = 999  # hipErrorUnknown
+_NAMED_FOR_OTHERS = {"hipError_t": "hipErrorUnknown", "hiprtcResult": "HIPRTC_ERROR_INTERNAL_ERROR"}
+
+
+class Hip(Library):
+    """Its arguments are those of the dialect, but for the members of enumerations."""
+
+    def write_struct(self, name: str, address: int, made: Any) -> None:
+        """Copy a struct to an address."""
+        ctypes.memmove(address, int(made), facts()["structs"][real_name(name)]["size"])
+
+    def _reader(self, function: Function, at: int) -> Callable[[Words], Any]:
+        parameter = function.parameters[at]
+        if parameter.count:
+            return super()._reader(function, at)
+        if not parameter.is_pointer and is_enumeration(parameter.type):
+            is_text = function.returns.is_pointer
+            return _member(parameter, at, _NAMED_FOR_OTHERS[parameter.type] if is_text else "")
+        return lambda words: words[at]
+
+    def _writer(self, function: Function, at: int) -> Callable[[Words, Any], None]:
+        parameter = function.parameters[at]
+        store = super()._writer(function, at)
+        if parameter.type in self.declarations.structs or parameter.type == "float":
+            return store
+        if parameter.type == "char":
+            made: Callable[[str], Any] = str if parameter.count else self.text
+            return lambda words, value: store(words, made(str(value)))
+        return lambda words, value: store(words, int(value or 0))
+
+
+def _member(parameter: Declarator, at: int, otherwise: str) -> Callable[[Words], Any]:
+    """Return what makes a member of an enumeration; ``otherwise`` is the name of the one for all other numbers."""
+    kind = enumeration(parameter.type)
+
+    def read(words: Words) -> Any:
+        try:
+            return kind(words[at])
+        except ValueError:
+            if otherwise:
+                return kind[otherwise]
+            raise Wrong(parameter.name, f"{parameter.name} is {words[at]}, no {parameter.type}") from None
+
+    return read
+
+
+def _copy_3d_batch(numOps: int, opList: int, failIdx: int, flags: int, stream: int) -> tuple[Any, ...]:
+    """Write the output also if the call fails, as that tells which copy did."""
+    code, failed = calls.functions("")["hipMemcpy3DBatchAsync"](numOps, opList, flags, stream)
+    if failIdx:
+        write(failIdx, int(failed).to_bytes(8, "little"))
+    return (code,)
+
+
+def _import_memory(handle: int, kind: Any) -> Any:
+    return calls.functions("")["hipMemImportFromShareableHandle"](_descriptor(handle), kind)
+
+
+def _import_pool(handle: int, kind: Any, flags: int) -> Any:
+    return calls.functions("")["hipMemPoolImportFromShareableHandle"](_descriptor(handle), kind, flags)
+
+
+def _descriptor(word: int) -> int:
+    """Return the address of a descriptor, or the descriptor: an int in a pointer, half of which may be anything."""
+    return word if is_mapped(word) else word & 0xFFFF_FFFF
+
+
+#: Calls whose arguments are others in C.
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "hipMemcpy3DBatchAsync": _copy_3d_batch,
+    "hipMemImportFromShareableHandle": _import_memory,
+    "hipMemPoolImportFromShareableHandle": _import_pool,
+}
+
+
+def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
+    functions = {each.dialect: each for each in declarations.functions.values()}
+
+    def found(name: str) -> Callable[..., Any]:
+        function = functions[name]
+        is_code = function.returns.type == answers(name).__name__
+        if function.is_refused:
+            return functools.partial(_refused, name, is_code)
+        call = _OTHERS.get(name) or calls.functions("")[name]
+        if not is_code:
+            return lambda *args: _plain(call(*args)[1])
+        if not declarations.outputs_of(function):
+            return lambda *args: call(*args)[0]
+
+        def turned(*args: Any) -> Any:
+            code, *outputs = call(*args)
+            return (*outputs, code)
+
+        return turned
+
+    return found
+
+
+def _refused(name: str, is_code: bool) -> int:
+    code = int(calls.unsupported(name))
+    return code if is_code else 0
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int) else str(value)
+
+
+def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
+    code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"] if is_compiler(call) else INVALID_VALUE
+    error = Refusal(
+        code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
+    )
+    return int(calls.failed(call, error, lambda: arguments))
+
+
+def _learn_thread(then: int, _: Words = ()) -> bool:
+    context = machine.context()
+    if not machine.is_native(context) or not policy.is_plain:
+        return False
+    number = machine.id_of(context.device.ordinal)
+    host.know_c_thread("hip", then, number, bool(machine.registrations))
+    if context.default_stream is not None:
+        host.know_c_stream("hip", then, 0, context.default_stream.neutral)
+    return True
+
+
+def _learn_stream(then: int, words: Words) -> None:
+    handle = words[-1]
+    if _learn_thread(then) and handle in machine.things:
+        host.know_c_stream("hip", then, handle, stream_of(handle).neutral)
+
+
+def library() -> Library:
+    """Return the library."""
+    text = Path(__file__).with_name("declarations.txt")
+    declarations = c_declarations.read(text.read_text())
+    return Hip(
+        declarations,
+        call=_call(declarations),
+        refuse=_refuse,
+        failed=_UNKNOWN,
+        learn={"hipGetDevice": _learn_thread, "hipMemcpy": _learn_thread, "hipMemcpyAsync": _learn_stream},
+    )

@@ -1,0 +1,159 @@
+"""The programs of examples/c: what they print, and what they say with one line left out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from helpers.c_programs import PEERLANE, ROOT, Run, declarations
+from peerlane.c_abi import directory
+
+pytestmark = pytest.mark.timeout(180)
+EXAMPLES = ROOT / "examples" / "c"
+Build: TypeAlias = Callable[..., str]
+
+
+@pytest.fixture
+def build(run: Run, tmp_path: Path) -> Build:
+    """Return a function that compiles an example, without the line that has ``lacks``, and returns the program."""
+
+    def call(name: str, *libraries: str, lacks: str | None = None) -> str:
+        source, flags = EXAMPLES / name, ["-Wall", "-Wextra", "-Werror"]
+        if lacks is not None:
+            lines = source.read_text().splitlines(keepends=True)
+            kept = [line for line in lines if lacks not in line]
+            assert len(kept) == len(lines) - 1
+            source, flags = tmp_path / name, ["-w", f"-I{EXAMPLES}"]
+            source.write_text("".join(kept))
+        language = ("-x", "c", "-std=gnu11") if source.suffix == ".c" else ("-std=c++17",)
+        words = [
+            shutil.which("c++") or "g++",
+            *language,
+            *flags,
+            "-g",
+            source,
+            "-x",
+            "none",
+            f"-L{directory()}",
+        ]
+        named = [*libraries, "ascendcl"] if "amdhip64" not in libraries else libraries
+        built = run(*words, *(f"-l{library}" for library in named), "-o", source.stem)
+        assert (built.returncode, built.stderr) == (0, "")
+        return f"./{source.stem}"
+
+    return call
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("dialect", ["acl", "hip"])
+def test_header_of_the_examples_declares_what_the_library_does(dialect: str) -> None:
+    text = (EXAMPLES / f"{dialect}_declarations.h").read_text()
+    for name, stands_for in (("unsigned int", "uint32_t"), ("hipDeviceptr_t", "void*")):
+        text = text.replace(name, stands_for)
+    functions = declarations(dialect).functions
+    for name, between in re.findall(r"^\w[\w *]* \*?(\w+)\((.*)\);$", text, re.MULTILINE):
+        given = [re.sub(r"\bconst\b|\w+$", "", word).replace(" ", "") for word in between.split(",")]
+        wanted = [each.type + "*" * (each.stars + bool(each.count)) for each in functions[name].parameters]
+        assert [each for each in given if each] == wanted, name
+
+
+def test_hcomm_write_on_thread_writes_to_both_other_ranks_one_process_each(
+    build: Build, run: Run, tmp_path: Path
+) -> None:
+    program = build("hcomm_write_on_thread.cpp", "hcomm")
+    said = run(*PEERLANE, "launch", "-n", "3", program, HCCL_BUFFSIZE="1", TMPDIR=str(tmp_path))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert sorted(said.stdout.splitlines()) == [
+        f"[{rank}] rank {rank} of 3: 2097152 bytes {'received' if rank else 'written'}, every byte verified"
+        for rank in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("acl_peer_copy.c", ("2", "1", "3"), "Virtual: 3 MiB from device 2 to 1 and back"),
+        (
+            "acl_copy_with_desc.c",
+            ("1", "50", "1000"),
+            "50 blocks of 1000 bytes gathered through one descriptor",
+        ),
+        ("acl_shareable_handle.c", ("1", "3"), "4 MiB of device 1 shared by two processes"),
+    ],
+)
+def test_acl_example_verifies_every_byte(
+    name: str, words: tuple[str, ...], told: str, build: Build, run: Run
+) -> None:
+    program = build(name)
+    for given in (words, ()):
+        said = run(*PEERLANE, "run", program, *given)
+        assert (said.returncode, said.stderr) == (0, "")
+        line = said.stdout.removesuffix(" in both\n").rstrip("\n")
+        assert line.endswith(", every byte verified") and line.count("\n") == 0
+        if given:
+            assert line == f"{told}, every byte verified"
+
+
+def test_hip_peer_access_verifies_every_byte(build: Build, run: Run) -> None:
+    said = run(*PEERLANE, "run", build("hip_peer_access.c", "amdhip64"), "2", "1", "3")
+    told = "3 MiB from device 2 to 1 and back, every byte verified\n"
+    assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+
+
+def test_hip_peer_access_that_disables_what_it_did_not_enable_is_told_why(build: Build, run: Run) -> None:
+    program = build("hip_peer_access.c", "amdhip64", lacks="    enable(second, first);")
+    said = run(*PEERLANE, "run", program, AMD_LOG_LEVEL="1")
+    assert said.returncode == 1
+    message, *_, last = said.stderr.splitlines()
+    assert message == "peerlane: hipDeviceDisablePeerAccess returned hipErrorPeerAccessNotEnabled (705)."
+    assert last.startswith("hipDeviceDisablePeerAccess(peer) returned 705: ")
+
+
+@pytest.mark.parametrize(("current", "peer", "lacking"), [(0, 1, "second"), (1, 0, "first")])
+def test_acl_peer_copy_without_one_direction_names_the_missing_call(
+    current: int, peer: int, lacking: str, build: Build, run: Run
+) -> None:
+    program = build("acl_peer_copy.c", lacks=f"aclrtDeviceEnablePeerAccess({lacking}, 0)")
+    said = run(*PEERLANE, "run", program)
+    assert (said.returncode, said.stdout) == (1, "")
+    failed, first, given, cause, solution = said.stderr.splitlines()
+    assert (
+        failed == "aclrtMemcpy(on_second, size, on_first, size, ACL_MEMCPY_DEVICE_TO_DEVICE) returned 507899"
+    )
+    assert first == "E19999: aclrtMemcpy returned 507899 (ACL_ERROR_RT_DRV_INTERNAL_ERROR)."
+    assert "on virtual:1, allocated at acl_peer_copy.c:" in given
+    assert f"missing: aclrtDeviceEnablePeerAccess({peer}, 0) while device {current} is set." in cause
+    assert solution.strip().startswith("Solution: make the missing call")
+
+
+def test_acl_copy_with_desc_that_was_not_set_fails_when_the_stream_is_synchronized(
+    build: Build, run: Run
+) -> None:
+    said = run(*PEERLANE, "run", build("acl_copy_with_desc.c", lacks="aclrtSetMemcpyDesc("))
+    assert (said.returncode, said.stdout) == (1, "")
+    failed, first, _, cause, solution = said.stderr.splitlines()
+    assert failed == "aclrtSynchronizeStream(stream) returned 107000"
+    assert first == "EE1001: aclrtSynchronizeStream returned 107000 (ACL_ERROR_RT_PARAM_INVALID)."
+    assert "operation 2 (descriptor launch)" in cause and "submitted at acl_copy_with_desc.c:" in cause
+    assert solution.strip() == "Solution: write it with aclrtSetMemcpyDesc, or copy a whole one over it."
+
+
+def test_acl_shareable_handle_of_a_process_that_is_not_listed_is_refused_and_both_end(
+    build: Build, run: Run
+) -> None:
+    said = run(*PEERLANE, "run", build("acl_shareable_handle.c", lacks="aclrtMemSetPidToShareableHandle("))
+    assert (said.returncode, said.stdout) == (1, "")
+    failed, first, _, cause, solution, other = said.stderr.splitlines()
+    assert failed == "aclrtMemImportFromShareableHandle(offer.shareable, device, &handle) returned 507899"
+    assert (
+        first
+        == "E19999: aclrtMemImportFromShareableHandle returned 507899 (ACL_ERROR_RT_DRV_INTERNAL_ERROR)."
+    )
+    assert "does not let process" in cause and "handle.allow" not in cause
+    assert "list the number that aclrtDeviceGetBareTgid gives here" in solution
+    assert other == "the other process ended early"

@@ -1,0 +1,36 @@
+"""The calls that native code answers without Python: they answer as the dialect does, whatever came before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from helpers import c_quick_calls
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+
+def answers(*words: str) -> list[str]:
+    said = subprocess.run(
+        [sys.executable, c_quick_calls.__file__, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PEERLANE_NODE": "devices=3", "PEERLANE_SCHEDULE": "eager"},
+    )
+    assert said.returncode == 0, said.stderr
+    return said.stdout.splitlines()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dialect", ["acl", "hip"])
+def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int) -> None:
+    *quick, counts = answers(dialect, str(seed))
+    *asked, _ = answers(dialect, str(seed), "asked")
+    assert quick == asked
+    hot, answered = map(int, counts.split())
+    assert answered < 0.95 * hot

@@ -1,0 +1,198 @@
+"""``libamdhip64.so``: HIP for C programs, for ctypes, and for programs that were linked to the vendor's library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers import hip_c_calls, hip_memory
+from peerlane.c_abi import directory
+from peerlane.dialects.hip import hip
+from peerlane.dialects.hip._arguments import shape_of
+from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip._state import calls
+from peerlane.testing.procs import run_python
+
+pytestmark = pytest.mark.any_schedule
+
+_CALLS = Path(hip_c_calls.__file__)
+_PROGRAM = Path(__file__).with_name("hip_program.c")
+_NAMES = {"hipGetDevicePropertiesR0600": "hipGetDeviceProperties", "hipChooseDeviceR0600": "hipChooseDevice"}
+_NO_CODES = {"hipGetStreamDeviceId", "hipCreateChannelDesc"}
+_needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+
+
+def _environment(**variables: str) -> dict[str, str]:
+    return {**os.environ, "PEERLANE_PYTHON": sys.executable, "LD_LIBRARY_PATH": str(directory()), **variables}
+
+
+def _compile(source: Path, program: Path, folder: Path) -> None:
+    words = ["c++", "-w", "-g", "-x", "c++", str(source), f"-L{folder}", "-lamdhip64", "-o", str(program)]
+    subprocess.run(words, check=True)
+
+
+def _run(program: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(program)],
+        env=_environment(PEERLANE_NODE="devices=2", **variables),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7", "libhiprtc.so", "libhiprtc.so.7"]
+)
+def test_hip_c_library_has_every_symbol_under_each_of_its_names(name: str) -> None:
+    opened = ctypes.CDLL(str(directory() / name))
+    assert not [each for each in hip_c_calls.declarations().functions if not hasattr(opened, each)]
+
+
+def test_hip_c_library_declares_what_the_dialect_works_and_refuses() -> None:
+    functions = hip_c_calls.declarations().functions
+    assert {each.dialect for each in functions.values()} == {*facts()["functions"]} - {"has_symbol"}
+    assert {each.dialect for each in functions.values() if not each.is_refused} == {*calls.table}
+    assert {name: each.dialect for name, each in functions.items() if name != each.dialect} == _NAMES
+
+
+def test_hip_c_library_has_the_parameters_and_outputs_of_the_dialect() -> None:
+    declared = hip_c_calls.declarations()
+    for name, function in declared.functions.items():
+        if function.is_refused:
+            continue
+        outputs = declared.outputs_of(function)
+        inputs = tuple(each.name for at, each in enumerate(function.parameters) if at not in outputs)
+        shape = shape_of(function.dialect)
+        if name == "hipMemcpy3DBatchAsync":  # C's output of it is written by the dialect of C
+            assert len(inputs) == len(shape.names) + 1
+            continue
+        assert inputs in (shape.names, *(each.names for each in calls.others(function.dialect))), name
+        if outputs:
+            assert [function.parameters[at].name for at in outputs] == [each for each, _ in shape.outputs]
+
+
+@pytest.mark.parametrize("values", ["nothing", "few", "most"])
+def test_hip_c_library_answers_any_arguments_with_a_code(values: str) -> None:
+    done = run_python(
+        [str(_CALLS), values], timeout=60.0, env={**os.environ, "PYTHONPATH": str(_CALLS.parents[1])}
+    )
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    for line in done.stdout.splitlines():
+        name, _, answer = line.partition(" ")
+        if re.fullmatch(r"-?\d+", answer) and name not in _NO_CODES:
+            kind = "hiprtcResult" if name.startswith("hiprtc") else "hipError_t"
+            assert int(answer) in facts()["enums"][kind]["members"].values(), line
+
+
+@_needs_compiler
+def test_hip_c_program_copies_shares_and_fails_as_hip_says(tmp_path: Path) -> None:
+    _compile(_PROGRAM, tmp_path / "program", directory())
+    done = _run(tmp_path / "program")
+    assert (done.stdout, done.returncode) == ("all as it should be\n", 0), done.stderr
+
+
+@_needs_compiler
+def test_hip_c_program_explains_failures_with_amd_log_level_1(tmp_path: Path) -> None:
+    _compile(_PROGRAM, tmp_path / "program", directory())
+    done = _run(tmp_path / "program", AMD_LOG_LEVEL="1")
+    assert "peerlane: hipGetDevice returned hipErrorInvalidValue (1)." in done.stderr
+    assert "Cause: deviceId is NULL." in done.stderr
+    assert "Cause: there is no device 99; 2 are visible" in done.stderr
+
+
+@_needs_compiler
+@pytest.mark.parametrize("number", [6, 7])
+def test_hip_c_program_linked_to_the_vendors_library_runs(tmp_path: Path, number: int) -> None:
+    names = sorted(set(re.findall(r"\b(_*hip\w+)\(", _PROGRAM.read_text())))
+    (tmp_path / "vendor.c").write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    (tmp_path / "versions").write_text("hip_4.2 { global: *; };\nhip_6.0 { } hip_4.2;\n")
+    library = tmp_path / f"libamdhip64.so.{number}"
+    named = f"-Wl,-soname,{library.name},--version-script={tmp_path / 'versions'}"
+    words = ["c++", "-x", "c", "-shared", "-fPIC", str(tmp_path / "vendor.c"), named, "-o", str(library)]
+    subprocess.run(words, check=True)
+    (tmp_path / "libamdhip64.so").symlink_to(library.name)
+    _compile(_PROGRAM, tmp_path / "program", tmp_path)
+    done = _run(tmp_path / "program")
+    assert (done.stdout, done.returncode) == ("all as it should be\n", 0), done.stderr
+    assert "version" not in done.stderr
+
+
+def test_hip_c_library_shares_its_state_with_the_dialect_of_the_process() -> None:
+    opened, device = hip_c_calls.library(), ctypes.c_int(9)
+    assert opened.hipSetDevice(1) == 0
+    assert hip.hipGetDevice() == (hip.hipError_t.hipSuccess, 1)
+    assert hip.hipSetDevice(0) == (hip.hipError_t.hipSuccess,)
+    assert opened.hipGetDevice(ctypes.byref(device)) == 0
+    assert device.value == 0
+    assert opened.hipGetDevice(None) == 1
+    assert hip.hipGetLastError() == (hip.hipError_t.hipErrorInvalidValue,)
+
+
+def test_hip_c_library_takes_the_descriptor_from_the_lower_half_of_a_pointer() -> None:
+    opened, handle, fd = hip_c_calls.library(), ctypes.c_void_p(), ctypes.c_int(-1)
+    prop = hip_memory.properties(hip, requested=1)
+    size = ctypes.c_size_t(2 << 20)
+    assert opened.hipMemCreate(ctypes.byref(handle), size, ctypes.c_void_p(int(prop)), ctypes.c_uint64()) == 0
+    assert opened.hipMemExportToShareableHandle(ctypes.byref(fd), handle, 1, ctypes.c_uint64()) == 0
+    for word in (fd.value, fd.value | 0xABCD << 48):
+        imported = ctypes.c_void_p()
+        assert opened.hipMemImportFromShareableHandle(ctypes.byref(imported), ctypes.c_void_p(word), 1) == 0
+        assert opened.hipMemRelease(imported) == 0
+    os.close(fd.value)
+    assert opened.hipMemRelease(handle) == 0
+
+
+def test_hip_c_library_tells_which_copy_of_a_batch_failed() -> None:
+    opened, failed = hip_c_calls.library(), ctypes.c_size_t(9)
+    boxes = hip.hipMemcpy3DBatchOp.allocate(2)
+    count, flags = ctypes.c_size_t(2), ctypes.c_uint64(1)
+    arguments = (count, ctypes.c_void_p(int(boxes)), ctypes.byref(failed), flags, ctypes.c_void_p())
+    assert opened.hipMemcpy3DBatchAsync(*arguments) == 1
+    assert failed.value == 0
+
+
+def test_hip_c_library_finds_peerlane_where_the_python_of_the_process_has_none() -> None:
+    program = (
+        "import ctypes, sys\n"
+        f"opened = ctypes.CDLL({str(directory() / 'libamdhip64.so')!r})\n"
+        "before = list(sys.path)\n"
+        "count = ctypes.c_int()\n"
+        "print(opened.hipGetDeviceCount(ctypes.byref(count)), count.value, sys.path[: len(before)] == before)\n"
+    )
+    done = run_python(["-S", "-c", program], timeout=60.0, env=_environment(PEERLANE_NODE="devices=3"))
+    assert (done.stdout, done.stderr) == ("0 3 True\n", "")
+
+
+def test_hip_c_library_reads_lists_of_attributes_and_writes_each_value() -> None:
+    opened, kind, ordinal = hip_c_calls.library(), ctypes.c_int(), ctypes.c_int(9)
+    _, memory = hip.hipMalloc(4096)
+    asked = hip.hipPointer_attribute
+    attributes = (ctypes.c_int * 2)(
+        asked.HIP_POINTER_ATTRIBUTE_MEMORY_TYPE, asked.HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    )
+    data = (ctypes.c_void_p * 2)(ctypes.addressof(kind), ctypes.addressof(ordinal))
+    pointer = ctypes.c_void_p(int(memory))
+    assert opened.hipDrvPointerGetAttributes(2, attributes, data, pointer) == 0
+    assert (kind.value, ordinal.value) == (2, 0)
+    attributes[1] = 31337
+    assert opened.hipDrvPointerGetAttributes(2, attributes, data, pointer) == 1
+    assert opened.hipDrvPointerGetAttributes(2, None, data, pointer) == 1
+    assert hip.hipFree(memory) == (hip.hipError_t.hipSuccess,)
+
+
+def test_hip_c_library_leaves_out_outputs_that_may_be_null() -> None:
+    opened, total = hip_c_calls.library(), ctypes.c_size_t()
+    assert opened.hipMemGetInfo(None, ctypes.byref(total)) == 0
+    assert total.value == hip.hipMemGetInfo()[2]
+    assert opened.hipDeviceGetStreamPriorityRange(None, None) == 0
+    assert opened.hipMemGetAddressRange(None, None, None) == 1

@@ -1,0 +1,201 @@
+"""Draws calls of a C library, right and wrong ones, and prints the answers.
+
+Its words are acl or hip, a seed, and maybe ``asked``.
+
+
+With ``asked`` the dialect answers all of them; else native code answers those that it may.  The last line has the
+number of hot calls, and how many of them Python answered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from peerlane.backend import host
+from peerlane.c_abi import directory
+
+_ROOM = 256
+_CALLS = 1200
+_KINDS = {"acl": (0, 1, 2, 3, 4, 5, 6, -1), "hip": (0, 1, 2, 3, 4, 5)}
+_NAMES = {
+    "acl": {
+        "set": "aclrtSetDevice", "get": "aclrtGetDevice", "reset": "aclrtResetDevice", "copy": "aclrtMemcpy",
+        "queue": "aclrtMemcpyAsync", "stream": "aclrtCreateStream", "end": "aclrtDestroyStream",
+        "wait": "aclrtSynchronizeStream", "make": "aclrtMalloc", "make_host": "aclrtMallocHost", "free": "aclrtFree",
+        "free_host": "aclrtFreeHost", "peer": "aclrtDeviceEnablePeerAccess",
+    },
+    "hip": {
+        "set": "hipSetDevice", "get": "hipGetDevice", "reset": "hipDeviceReset", "copy": "hipMemcpy",
+        "queue": "hipMemcpyAsync", "stream": "hipStreamCreate", "end": "hipStreamDestroy",
+        "wait": "hipStreamSynchronize", "make": "hipMalloc", "make_host": "hipHostMalloc", "free": "hipFree",
+        "free_host": "hipHostFree", "peer": "hipDeviceEnablePeerAccess",
+    },
+}  # fmt: skip
+
+
+class Program:
+    """A program that draws its calls.
+
+    Parameters
+    ----------
+    dialect : {"acl", "hip"}
+    seed : int
+    is_asked : bool
+        Whether the dialect is asked each time.
+    """
+
+    def __init__(self, dialect: str, seed: int, is_asked: bool) -> None:
+        self.dialect, self.is_asked = dialect, is_asked
+        self.draw = random.Random(seed)
+        name = {"acl": "libascendcl.so", "hip": "libamdhip64.so"}[dialect]
+        self.library = ctypes.CDLL(str(directory() / name))
+        self.hot = self.answered = 0
+        self.streams: list[int] = [0, 1 << 40]
+        self.buffers: list[int] = [0]
+        self.pinned: list[int] = []
+        self.pageable = ctypes.create_string_buffer(_ROOM)
+
+    def call(self, what: str, *words: Any) -> int:
+        """Call a function and return what it answers."""
+        if self.is_asked:
+            host.forget_c_threads()
+        name = _NAMES[self.dialect][what]
+        self.hot += what in ("get", "copy", "queue")
+        sys.setprofile(self._see)
+        try:
+            return int(getattr(self.library, name)(*words))
+        finally:
+            sys.setprofile(None)
+
+    def _see(self, frame: FrameType, event: str, _: Any) -> None:
+        hot = (_NAMES[self.dialect][what] for what in ("get", "copy", "queue"))
+        at = frame.f_code
+        self.answered += event == "call" and at.co_name in hot and at.co_filename.endswith("c_library.py")
+
+    def made(self, what: str, *words: Any) -> tuple[int, int]:
+        """Call what makes something, and return the code and the number."""
+        place = ctypes.c_void_p()
+        code = self.call(what, ctypes.byref(place), *words)
+        return code, place.value or 0
+
+    def place(self) -> int:
+        """Draw an address: of a device or the host, alive or freed, or one where nothing is."""
+        kinds = [self.buffers[-6:], self.pinned[-3:] or [0], [ctypes.addressof(self.pageable)], [0, 1 << 45]]
+        found = self.draw.choice(self.draw.choices(kinds, [40, 20, 20, 1])[0])
+        return found and found + self.draw.choice((0, 0, 0, 0, 8, 8, _ROOM - 8))
+
+    def copied(self, what: str) -> object:
+        """Make a copy."""
+        dst, src, size = self.place(), self.place(), self.draw.choice((0, 8, 8, 16, _ROOM))
+        if ctypes.addressof(self.pageable) <= dst < ctypes.addressof(self.pageable) + _ROOM:
+            size = min(size, 8)
+        words = [ctypes.c_void_p(dst), ctypes.c_void_p(src), ctypes.c_size_t(size)]
+        if self.dialect == "acl":
+            words.insert(1, ctypes.c_size_t(self.draw.choice((*[size] * 8, _ROOM, 4))))
+        kinds = _KINDS[self.dialect]
+        words.append(ctypes.c_int32(self.draw.choices(kinds, [1, 4, 4, 8, 4, *[1] * (len(kinds) - 5)])[0]))
+        if what == "queue":
+            words.append(ctypes.c_void_p(self.draw.choice(self.streams[-5:])))
+        return self.call(what, *words)
+
+    def got(self) -> object:
+        """Ask for the device, sometimes without a place for it."""
+        number = ctypes.c_int32(-7)
+        code = self.call("get", ctypes.byref(number) if self.draw.random() < 0.9 else None)
+        return code, number.value
+
+    def step(self) -> object:
+        """Make one call."""
+        what = self.draw.choices(
+            ["get", "copy", "queue", "wait", "make", "make_host", "free", "free_host", "stream", "end", "set",
+             "reset", "peer", "there"],
+            [20, 60, 60, 10, 5, 3, 1, 1, 4, 1, 6, 0.3, 3, 0.3],
+        )[0]  # fmt: skip
+        device = self.draw.choice((0, 0, 0, 0, 0, 1, 1, 2, 7))
+        if what == "there":
+            return what, self.beside(lambda: self.call("reset", *([device] if self.dialect == "acl" else [])))
+        return what, self.one(what, device)
+
+    def one(self, what: str, device: int) -> object:
+        """Make a call of a kind."""
+        if what in ("copy", "queue"):
+            return self.copied(what)
+        if what == "get":
+            return self.got()
+        if what in ("make", "make_host"):
+            more = [] if (self.dialect, what) in (("acl", "make_host"), ("hip", "make")) else [0]
+            code, address = self.made(what, ctypes.c_size_t(_ROOM), *more)
+            if not code:
+                (self.buffers if what == "make" else self.pinned).append(address)
+            return code
+        if what in ("free", "free_host"):
+            return self.call(what, ctypes.c_void_p(self.draw.choice([*self.buffers, *self.pinned])))
+        if what == "stream":
+            code, handle = self.made("stream")
+            if not code:
+                self.streams.append(handle)
+            return code
+        if what in ("wait", "end"):
+            return self.call(what, ctypes.c_void_p(self.draw.choice(self.streams)))
+        if what == "peer":
+            return self.call(what, device, 0)
+        return self.call(what, *([] if what == "reset" and self.dialect == "hip" else [device]))
+
+    @staticmethod
+    def beside(work: Callable[[], int]) -> int:
+        """Do something in another thread, and wait for it."""
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.append(work()))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    def run(self) -> None:
+        """Make the calls, and print what they answer and leave."""
+        if self.dialect == "acl":
+            self.library.aclInit(None)
+        for number in range(_CALLS):
+            print(number, *map(str, (self.step(), bytes(self.pageable)[:8].hex())))
+            if number % 10 == 0:
+                self.pageable[number % 8] = number % 256
+        for each in self.streams:
+            print("end", self.call("wait", ctypes.c_void_p(each)))
+        for each in self.pinned:
+            print("pinned", self.call("copy", *self._into_pageable(each)), bytes(self.pageable)[:16].hex())
+        for each in self.buffers:
+            print("buffer", self.call("copy", *self._into_pageable(each)), bytes(self.pageable)[:16].hex())
+        self.fork()
+        print(self.hot, self.answered)
+
+    def fork(self) -> None:
+        """Print what a forked child is answered after calls that worked."""
+        self.call("set", 0)
+        _, address = self.made("make", ctypes.c_size_t(_ROOM), *([0] if self.dialect == "acl" else []))
+        words = self._into_pageable(address)
+        print("parent", self.got(), self.call("copy", *words), self.call("copy", *words), flush=True)
+        child = os.fork()
+        if child == 0:
+            print("child", self.got(), self.call("copy", *words), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    def _into_pageable(self, address: int) -> list[Any]:
+        words = [
+            ctypes.c_void_p(ctypes.addressof(self.pageable)),
+            ctypes.c_void_p(address),
+            ctypes.c_size_t(16),
+        ]
+        if self.dialect == "acl":
+            words.insert(1, ctypes.c_size_t(_ROOM))
+        return [*words, ctypes.c_int32(2)]
+
+
+if __name__ == "__main__":
+    Program(sys.argv[1], int(sys.argv[2]), "asked" in sys.argv).run()
