@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "hip_declarations.h"
+#include "pattern.h"
 
 static void check(hipError_t error, const char* call) {
     if (error == hipSuccess) return;
@@ -45,10 +46,9 @@ static void* allocate(int device, size_t size) {
 }
 
 static void round_trip(void* on_first, int first, void* on_second, int second, size_t size) {
-    unsigned char* const sent = malloc(size);
+    unsigned char* const sent = pattern(size);
     unsigned char* const came = calloc(size, 1);
-    if (!sent || !came) abort();
-    for (size_t i = 0; i < size; ++i) sent[i] = (unsigned char)(i * 2654435761u >> 13);
+    if (!came) abort();
     hipStream_t stream = NULL;
     CHECK(hipSetDevice(first));
     CHECK(hipStreamCreate(&stream));
@@ -60,13 +60,7 @@ static void round_trip(void* on_first, int first, void* on_second, int second, s
     CHECK(hipStreamSynchronize(stream));
     CHECK(hipMemcpy(came, on_first, size, hipMemcpyDeviceToHost));
     CHECK(hipStreamDestroy(stream));
-    size_t wrong = 0;
-    for (size_t i = 0; i < size; ++i) wrong += sent[i] != came[i];
-    free(sent);
-    free(came);
-    if (wrong == 0) return;
-    fprintf(stderr, "%zu of %zu bytes differ\n", wrong, size);
-    exit(1);
+    check_equal(sent, came, size);
 }
 
 int main(int count, char** words) {

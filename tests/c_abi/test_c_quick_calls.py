@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from helpers import c_quick_calls
+from peerlane.dialects._shared import c_declarations
+from peerlane.dialects._shared.c_library import Library
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
@@ -34,3 +36,17 @@ def test_quick_calls_answer_and_copy_as_the_dialect_does(dialect: str, seed: int
     assert quick == asked
     hot, answered = map(int, counts.split())
     assert answered < 0.95 * hot
+
+
+def test_a_call_that_worked_returns_success_though_another_thread_ends_its_things_meanwhile() -> None:
+    def learn(_: int, words: object) -> None:
+        raise KeyError(words)
+
+    library = Library(
+        c_declarations.read("typedef int32_t aclError; aclError Name(uint64_t handle);"),
+        call=lambda _: lambda handle: 0,
+        refuse=lambda *_: 1,
+        failed=2,
+        learn={"Name": learn},
+    )
+    assert library.entry("Name")(7) == 0

@@ -6,6 +6,7 @@ nothing.  An output whose address is NULL fails with the vendor's code.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import sys
@@ -18,7 +19,8 @@ from peerlane.backend import host
 from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
-from peerlane.dialects._shared.call import Arguments
+from peerlane.dialects._shared.call import Arguments, Refusal
+from peerlane.errors import Error
 from peerlane.support.records import dataclass
 
 Words: TypeAlias = "tuple[Any, ...]"
@@ -39,6 +41,7 @@ class _Kept:
 _NEEDED = {"out", "lib", "inout", "given"}
 _CODES = ("aclError", "HcclResult", "HcommResult", "hipError_t", "hiprtcResult", "int32_t")
 _PAGE = 4096
+_CHANGED = (Refusal, Error, KeyError, TypeError)  # what ``learn`` raises of things that others end meanwhile
 _TEXTS_KEPT = 4096
 _WORD = 8
 
@@ -83,7 +86,8 @@ class Library:
         Names in counts that are not parameters; each returns its number for the arguments of the call by name.
     learn : mapping of str to callable
         By the name of a C function: what tells native code how to answer the next call, after one that succeeded.
-        It gets the number of the state in which that began, and its words.
+        It gets the number of the state in which that began, and its words, and may find that another thread has
+        changed that state: what it raises then is not told.
     """
 
     def __init__(
@@ -169,7 +173,8 @@ class Library:
                 then = host.c_epoch()
                 result = asked(*words)
                 if not result:
-                    learn(then, words)
+                    with contextlib.suppress(*_CHANGED):
+                        learn(then, words)
                 return result
 
         code = entry.__code__.replace(co_name=symbol)  # findings name the call

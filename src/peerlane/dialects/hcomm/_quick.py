@@ -19,12 +19,12 @@ from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.errors import Error
 
-MISSES = (Refusal, Error, KeyError, ValueError, TypeError, AttributeError)
+_MISSES = (Refusal, Error, KeyError, ValueError, TypeError, AttributeError)
 _open = _batch._open
 
 
 def pair_of(thread: int, channel: int) -> tuple[HcommThread, HcommChannel, Stream]:
-    """Return the thread, the channel and the stream; raise one of ``MISSES`` for anything unusual."""
+    """Return the thread, the channel and the stream; raise one of ``_MISSES`` for anything unusual."""
     if type(thread) is not int or type(channel) is not int:
         raise TypeError
     worker, link = machine.things[thread], machine.things[channel]
@@ -52,7 +52,7 @@ def _write(checked: Callable[..., Any]) -> Callable[..., Any]:
                 raise TypeError
             memory, at = link.remote.places[dst, nbytes]
             link.neutral.write(link.own.parts[src, nbytes], at=at, memory=memory, stream=stream)
-        except MISSES:
+        except _MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS
@@ -69,7 +69,7 @@ def _read(checked: Callable[..., Any]) -> Callable[..., Any]:
                 raise TypeError
             memory, at = link.remote.places[src, nbytes]
             link.neutral.read(link.own.parts[dst, nbytes], at=at, memory=memory, stream=stream)
-        except MISSES:
+        except _MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS
@@ -83,7 +83,7 @@ def _record(checked: Callable[..., Any]) -> Callable[..., Any]:
             thread, channel, index = args
             worker, link, stream = pair_of(thread, channel)
             link.neutral.notify(index, stream=stream)
-        except MISSES:
+        except _MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS
@@ -99,7 +99,7 @@ def _wait(checked: Callable[..., Any]) -> Callable[..., Any]:
             if type(timeout) is not int or timeout >> 32:
                 raise KeyError
             link.neutral.wait(index, stream=stream, timeout=timeout or None)
-        except MISSES:
+        except _MISSES:
             return checked(*args)
         worker.note()
         return SUCCESS

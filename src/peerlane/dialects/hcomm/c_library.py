@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import PARA, PTR, RUNTIME
 from peerlane.dialects.hcomm._comm import Comm
-from peerlane.dialects.hcomm._quick import MISSES, pair_of
+from peerlane.dialects.hcomm._quick import pair_of
 from peerlane.dialects.hcomm._state import hcomm as calls
 from peerlane.dialects.hcomm._structs import STRUCTS, HcclCommConfig, header
 
@@ -60,11 +59,10 @@ def _ranks(given: Mapping[str, Any]) -> int:
 
 def _learn_lane(then: int, words: Words) -> None:
     thread, channel, dst, src, nbytes = words
-    with contextlib.suppress(*MISSES):
-        worker, link, stream = pair_of(thread, channel)
-        theirs, ours = link.remote.around(dst, nbytes), link.own.around(src, nbytes)
-        if theirs is not None and ours is not None and machine.is_native(worker.context):
-            host.know_c_lane(then, thread, channel, stream, theirs, ours)
+    worker, link, stream = pair_of(thread, channel)
+    theirs, ours = link.remote.around(dst, nbytes), link.own.around(src, nbytes)
+    if theirs is not None and ours is not None and machine.is_native(worker.context):
+        host.know_c_lane(then, thread, channel, stream, theirs, ours)
 
 
 def library() -> Library:
