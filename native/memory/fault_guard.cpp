@@ -32,7 +32,8 @@ std::atomic<uint64_t> explained_size{0};
 void explain(uintptr_t address) {
     char text[] =
         "peerlane: host code touched device address 0x................ directly. A device address is valid "
-        "in copies and fills only; use Buffer.view() or copy the bytes to host memory.\n";
+        "in copies and fills only. Copy the bytes to host memory, use Buffer.view(), or choose a node with "
+        "host_access=map (PEERLANE_NODE).\n";
     char* digits = strchr(text, '.');
     for (int i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[(address >> (60 - 4 * i)) & 15];
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -103,6 +104,24 @@ def test_hip_peer_access_verifies_every_byte(build: Build, run: Run) -> None:
     said = run(*PEERLANE, "run", build("hip_peer_access.c", "amdhip64"), "2", "1", "3")
     told = "3 MiB from device 2 to 1 and back, every byte verified\n"
     assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+
+
+def test_hip_kernel_compiled_for_the_processor_runs_between_the_copies_of_its_stream(
+    build: Build, run: Run
+) -> None:
+    program = build("hip_kernel.cpp", "amdhip64")
+    said = run(*PEERLANE, "run", "--node", "devices=1,host_access=map", program)
+    told = "a kernel added 7 to 100000 numbers, every one verified\n"
+    assert (said.returncode, said.stdout, said.stderr) == (0, told, "")
+
+
+def test_hip_kernel_that_touches_device_memory_of_a_guarded_node_is_told_of_the_other_kind(
+    build: Build, run: Run
+) -> None:
+    said = run(*PEERLANE, "run", "--node", "devices=1", build("hip_kernel.cpp", "amdhip64"))
+    assert said.returncode == -signal.SIGSEGV
+    assert said.stderr.startswith("peerlane: host code touched device address 0x")
+    assert "host_access=map" in said.stderr
 
 
 def test_hip_peer_access_that_disables_what_it_did_not_enable_is_told_why(build: Build, run: Run) -> None:

@@ -30,7 +30,7 @@ Runs a program with virtual devices behind the vendor's module names: acl,
 hip, rocm.bindings, hcomm, nixl and rixl. The program is not changed.
 Arguments, tracebacks and exit codes are those of python, and so is what its
 Python children see. A program that is not Python's finds the vendors' C
-libraries: libascendcl, libhcomm and libhccl."""
+libraries: libascendcl, libhcomm, libhccl, libamdhip64 and libhiprtc."""
 EXAMPLES = (
     ("peerlane run prog.py --batch 4", "all words behind the program are the program's"),
     (

@@ -1,0 +1,38 @@
+// Kernels of HIP compiled for the processor: hipLaunchKernelGGL runs one as a host function, in the order of its stream.
+//
+// Include it behind the vendor's hip_runtime_api.h.  The threads of a kernel run one after the other, so __syncthreads
+// and what else lets them wait for each other is not here.  The node must let the host touch device memory
+// (`peerlane run --node host_access=map`).
+#pragma once
+
+#include <cstddef>
+
+#define __global__
+#define __device__
+
+inline thread_local dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+template <class Body>
+void for_each_index(dim3 end, dim3& index, const Body& body) {
+    for (index.z = 0; index.z < end.z; ++index.z)
+        for (index.y = 0; index.y < end.y; ++index.y)
+            for (index.x = 0; index.x < end.x; ++index.x) body();
+}
+
+template <class... Parameters, class... Arguments>
+void hipLaunchKernelGGL(
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t /*shared*/, hipStream_t stream, Arguments... arguments
+) {
+    auto run = [=] {
+        gridDim = grid;
+        blockDim = block;
+        for_each_index(grid, blockIdx, [&] { for_each_index(block, threadIdx, [&] { kernel(arguments...); }); });
+    };
+    using Run = decltype(run);
+    const auto call = [](void* made) {
+        (*static_cast<Run*>(made))();
+        delete static_cast<Run*>(made);
+    };
+    auto* const made = new Run(run);
+    if (hipLaunchHostFunc(stream, call, made) != hipSuccess) delete made;   // hipGetLastError tells the program
+}
