@@ -60,6 +60,11 @@ def is_mapped(address: int) -> bool:
     return _core.is_readable(address)
 
 
+def is_code(address: int) -> bool:
+    """Tell whether a function may be at an address of the host."""
+    return any("x" in each for each in rights(address))
+
+
 def rights(address: int, size: int = 1) -> list[str]:
     """Return the rights, such as ``"r-xp"``, of each host mapping that a range touches; none if they are unknown."""
     try:

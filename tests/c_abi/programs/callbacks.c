@@ -30,6 +30,7 @@ int main(void) {
     OK(aclrtCreateStream(&stream));
     OK(aclrtSubscribeReport(atomic_load(&server_number), stream));
     for (int i = 0; i < 20; ++i) OK(aclrtLaunchCallback(note, (void*)(intptr_t)i, 1, stream));
+    IS(aclrtLaunchCallback((aclrtCallback)&seen, NULL, 1, stream) == 100000);   // no function is there
     OK(aclrtSynchronizeStream(stream));
     IS(atomic_load(&seen) == 20);
     OK(aclrtUnSubscribeReport(atomic_load(&server_number), stream));

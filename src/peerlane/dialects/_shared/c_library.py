@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from peerlane.backend import host
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.addresses import is_code, is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.call import Arguments, Refusal
@@ -109,6 +109,7 @@ class Library:
         self._learn = learn
         self._texts: dict[str, Any] = {}
         self._brief: dict[str, Any] = {}
+        self._code: set[int] = set()  # of callbacks; to look at all mappings takes a while
         self._kept: dict[_Key, _Kept] = {}
         self._owned: dict[_Owner, set[_Key]] = {}
 
@@ -299,7 +300,7 @@ class Library:
     def _reader(self, function: Function, at: int) -> _Reader:
         parameter = function.parameters[at]
         if parameter.type in self.declarations.callbacks:
-            return lambda words: self._callback(parameter.type, words[at])
+            return lambda words: self._callback(parameter, words[at])
         if "fresh" in parameter.words:
             return self._fresh(function, at)
         if parameter.count:
@@ -462,10 +463,14 @@ class Library:
 
         return write
 
-    def _callback(self, name: str, address: int) -> Callable[..., Any] | None:
+    def _callback(self, parameter: Declarator, address: int) -> Callable[..., Any] | None:
         if not address:
             return None
-        declared = self.declarations.callbacks[name]
+        if address not in self._code:
+            if not is_code(address):
+                raise Wrong(parameter.name, f"{parameter.name} is {address:#x}, where no function is")
+            self._code.add(address)
+        declared = self.declarations.callbacks[parameter.type]
         returns = None if declared.returns.type == "void" else self.layout.type_of(declared.returns)
         return ctypes.CFUNCTYPE(returns, *map(self.layout.type_of, declared.parameters))(address)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from peerlane.diagnostics.addresses import rights
+from peerlane.diagnostics.addresses import is_code
 from peerlane.dialects.hip._checks import refuse_bits
 from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
@@ -64,17 +64,13 @@ def _code_of(name: str, given: Any) -> tuple[int, object]:
         function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
     if isinstance(function, _Function):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
-        is_code = address != 0
+        is_function = address != 0
     else:
         function, address = given, address_of(given)
-        is_code = _is_code(address)
-    if not is_code:
+        is_function = is_code(address)
+    if not is_function:
         raise invalid(
             f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
             "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)",
         )
     return address, function
-
-
-def _is_code(address: int) -> bool:
-    return any("x" in each for each in rights(address))
