@@ -48,6 +48,11 @@ _OTHERS = {
         "attributes": "given hipPointer_attribute attributes[numAttributes]",
         "data": "given void* data[numAttributes]",
     },
+    "hipMemPrefetchBatchAsync": {
+        "dev_ptrs": "given void* dev_ptrs[count]",
+        "sizes": "given size_t sizes[count]",
+        "prefetch_loc_idxs": "given size_t prefetch_loc_idxs[num_prefetch_locs]",
+    },
     "hipMemRangeGetAttributes": {
         "data": "given void* data[num_attributes]",
         "data_sizes": "given size_t data_sizes[num_attributes]",
