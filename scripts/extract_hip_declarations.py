@@ -60,6 +60,9 @@ _OTHERS = {
     },
 }
 
+#: What no wheel looks up, and programs of C call.
+_ADDED = ("hipError_t hipExtHostAlloc(out void** ptr, size_t size, uint32_t flags) = hipHostMalloc;",)
+
 #: Calls whose outputs may be NULL, in the code of the vendor's runtime.
 _MAYBE = {
     "hipCtxPopCurrent",
@@ -190,6 +193,7 @@ def main() -> None:
         *structs_by_value(by_value),
         "",
         *works,
+        *_ADDED,
         "",
         "// What a virtual device does not have.",
         *(line for kind, names in refused.items() for line in wrapped(f"refused {kind} ", names)),

@@ -27,6 +27,7 @@ _PROGRAM = Path(__file__).with_name("hip_program.c")
 _NAMES = {
     "hipGetDevicePropertiesR0600": "hipGetDeviceProperties",
     "hipChooseDeviceR0600": "hipChooseDevice",
+    "hipExtHostAlloc": "hipHostMalloc",
 }
 _NO_CODES = {"hipGetStreamDeviceId", "hipCreateChannelDesc"}
 _needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
@@ -155,6 +156,17 @@ def test_hip_c_library_prefetches_the_ranges_of_arrays() -> None:
         words = (ctypes.byref(found), ctypes.c_size_t(4), last_prefetch, ctypes.c_void_p(memory[at]))
         assert opened.hipMemRangeGetAttribute(*words, ctypes.c_size_t(4096)) == 0
         assert found.value == place
+
+
+def test_hip_c_library_has_functions_that_no_binding_for_python_has() -> None:
+    opened, memory = hip_c_calls.library(), ctypes.c_void_p()
+    coherent, not_coherent = 0x4000_0000, 0x8000_0000
+    assert opened.hipExtHostAlloc(ctypes.byref(memory), ctypes.c_size_t(64), ctypes.c_uint(coherent)) == 0
+    flags = ctypes.c_uint()
+    assert opened.hipHostGetFlags(ctypes.byref(flags), memory) == 0
+    assert flags.value == coherent
+    both = ctypes.c_uint(coherent | not_coherent)
+    assert opened.hipExtHostAlloc(ctypes.byref(memory), ctypes.c_size_t(64), both) == 1
 
 
 def test_hip_c_library_takes_the_descriptor_from_the_lower_half_of_a_pointer() -> None:
