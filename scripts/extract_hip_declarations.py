@@ -48,12 +48,20 @@ _OTHERS = {
         "attributes": "given hipPointer_attribute attributes[numAttributes]",
         "data": "given void* data[numAttributes]",
     },
+    "hipMemPrefetchBatchAsync": {
+        "dev_ptrs": "given void* dev_ptrs[count]",
+        "sizes": "given size_t sizes[count]",
+        "prefetch_loc_idxs": "given size_t prefetch_loc_idxs[num_prefetch_locs]",
+    },
     "hipMemRangeGetAttributes": {
         "data": "given void* data[num_attributes]",
         "data_sizes": "given size_t data_sizes[num_attributes]",
         "attributes": "given hipMemRangeAttribute attributes[num_attributes]",
     },
 }
+
+#: What no wheel looks up, and programs of C call.
+_ADDED = ("hipError_t hipExtHostAlloc(out void** ptr, size_t size, uint32_t flags) = hipHostMalloc;",)
 
 #: Calls whose outputs may be NULL, in the code of the vendor's runtime.
 _MAYBE = {
@@ -185,6 +193,7 @@ def main() -> None:
         *structs_by_value(by_value),
         "",
         *works,
+        *_ADDED,
         "",
         "// What a virtual device does not have.",
         *(line for kind, names in refused.items() for line in wrapped(f"refused {kind} ", names)),

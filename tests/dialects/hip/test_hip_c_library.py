@@ -24,7 +24,11 @@ pytestmark = pytest.mark.any_schedule
 
 _CALLS = Path(hip_c_calls.__file__)
 _PROGRAM = Path(__file__).with_name("hip_program.c")
-_NAMES = {"hipGetDevicePropertiesR0600": "hipGetDeviceProperties", "hipChooseDeviceR0600": "hipChooseDevice"}
+_NAMES = {
+    "hipGetDevicePropertiesR0600": "hipGetDeviceProperties",
+    "hipChooseDeviceR0600": "hipChooseDevice",
+    "hipExtHostAlloc": "hipHostMalloc",
+}
 _NO_CODES = {"hipGetStreamDeviceId", "hipCreateChannelDesc"}
 _needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 
@@ -136,6 +140,33 @@ def test_hip_c_library_shares_its_state_with_the_dialect_of_the_process() -> Non
     assert device.value == 0
     assert opened.hipGetDevice(None) == 1
     assert hip.hipGetLastError() == (hip.hipError_t.hipErrorInvalidValue,)
+
+
+def test_hip_c_library_prefetches_the_ranges_of_arrays() -> None:
+    opened, stream, memory = hip_c_calls.library(), ctypes.c_void_p(), (ctypes.c_void_p * 2)()
+    assert opened.hipStreamCreate(ctypes.byref(stream)) == 0
+    for at in range(2):
+        assert opened.hipMallocManaged(ctypes.byref(memory, 8 * at), ctypes.c_size_t(4096), 1) == 0
+    on_device, on_host = (1, 1), (2, 0)
+    places, sizes = (ctypes.c_int * 4)(*on_device, *on_host), (ctypes.c_size_t * 2)(4096, 4096)
+    words = (memory, sizes, ctypes.c_size_t(2), places, (ctypes.c_size_t * 2)(0, 1), ctypes.c_size_t(2))
+    assert opened.hipMemPrefetchBatchAsync(*words, ctypes.c_uint64(0), stream) == 0
+    found, last_prefetch = ctypes.c_int(), 4
+    for at, place in enumerate((1, -1)):
+        words = (ctypes.byref(found), ctypes.c_size_t(4), last_prefetch, ctypes.c_void_p(memory[at]))
+        assert opened.hipMemRangeGetAttribute(*words, ctypes.c_size_t(4096)) == 0
+        assert found.value == place
+
+
+def test_hip_c_library_has_functions_that_no_binding_for_python_has() -> None:
+    opened, memory = hip_c_calls.library(), ctypes.c_void_p()
+    coherent, not_coherent = 0x4000_0000, 0x8000_0000
+    assert opened.hipExtHostAlloc(ctypes.byref(memory), ctypes.c_size_t(64), ctypes.c_uint(coherent)) == 0
+    flags = ctypes.c_uint()
+    assert opened.hipHostGetFlags(ctypes.byref(flags), memory) == 0
+    assert flags.value == coherent
+    both = ctypes.c_uint(coherent | not_coherent)
+    assert opened.hipExtHostAlloc(ctypes.byref(memory), ctypes.c_size_t(64), both) == 1
 
 
 def test_hip_c_library_takes_the_descriptor_from_the_lower_half_of_a_pointer() -> None:

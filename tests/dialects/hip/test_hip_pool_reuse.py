@@ -216,18 +216,6 @@ def test_hip_malloc_no_room_while_free_is_queued_returns_out_of_memory(hip: Modu
     done(hip.hipMalloc(32 * MIB))
 
 
-def test_hip_malloc_from_pool_async_at_max_size_releases_kept_memory(hip: ModuleType) -> None:
-    made = hip.hipMemPoolProps()
-    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
-    made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
-    made.maxSize = 4 * MIB
-    pool = done(hip.hipMemPoolCreate(made))
-    done(hip.hipFreeAsync(done(hip.hipMallocFromPoolAsync(3 * MIB, pool, None)), None))
-    done(hip.hipMallocFromPoolAsync(2 * MIB, pool, None))
-    assert attribute(hip, pool, "ReservedMemCurrent") == 2 * MIB
-    assert attribute(hip, pool, "ReservedMemHigh") == 3 * MIB
-
-
 def test_hip_free_async_exported_memory_is_not_kept(hip: ModuleType) -> None:
     first = done(hip.hipMallocAsync(4 * MIB, None))
     done(hip.hipMemPoolExportPointer(first))

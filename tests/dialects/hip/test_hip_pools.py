@@ -14,6 +14,7 @@ import pytest
 
 from helpers.hip_memory import code, descriptions, hip_peer, location, ok, read, spec, write
 from helpers.peers import Peer
+from peerlane.dialects.hip import explain
 
 Enter = Callable[..., ModuleType]
 INVALID = "hipErrorInvalidValue"
@@ -100,7 +101,8 @@ def test_hip_free_async_bad_arguments_return_documented_codes(hip: ModuleType) -
 
 
 def test_hip_malloc_async_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
-    assert code(hip.hipMallocAsync(128 * MIB, None)) == "hipErrorOutOfMemory"
+    for size in (128 * MIB, 1 << 63, (1 << 64) - 1):
+        assert code(hip.hipMallocAsync(size, None)) == "hipErrorOutOfMemory"
     assert code(hip.hipMallocAsync(64, 4096)) == "hipErrorInvalidHandle"
     for pool in (None, 64, ok(hip.hipStreamCreate())):
         assert code(hip.hipMallocFromPoolAsync(64, pool, None)) == INVALID
@@ -193,6 +195,19 @@ def test_hip_malloc_from_pool_async_beyond_max_size_returns_out_of_memory(hip: M
     first = ok(hip.hipMallocFromPoolAsync(MIB // 2, pool, None))
     assert code(hip.hipMallocFromPoolAsync(MIB, pool, None)) == "hipErrorOutOfMemory"
     ok(hip.hipFreeAsync(first, None))
+    assert int(ok(hip.hipMallocFromPoolAsync(MIB // 2, pool, None))) == int(first)
+    ok(hip.hipMallocFromPoolAsync(MIB // 2, pool, None))
+
+
+def test_hip_malloc_from_pool_async_max_size_counts_memory_that_went_back(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip, largest=MIB)))
+    ok(hip.hipFreeAsync(ok(hip.hipMallocFromPoolAsync(MIB, pool, None)), None))
+    ok(hip.hipStreamSynchronize(None))
+    ok(hip.hipMemPoolTrimTo(pool, 1024))
+    assert attribute(hip, pool, "AttrReservedMemCurrent") == 0
+    assert code(hip.hipMallocFromPoolAsync(MIB, pool, None)) == "hipErrorOutOfMemory"
+    assert "1,048,576 were reserved, of which it may have given some back" in explain()
+    assert set_attribute(hip, pool, "AttrReservedMemHigh", 0) == "hipSuccess"
     ok(hip.hipMallocFromPoolAsync(MIB, pool, None))
 
 
@@ -221,7 +236,11 @@ def test_hip_mem_pool_high_marks_reset_only_to_0(hip: ModuleType) -> None:
         assert set_attribute(hip, pool, f"Attr{kind}MemCurrent", 0) == INVALID
         assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 7) == INVALID
         assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 0) == "hipSuccess"
-        assert attribute(hip, pool, f"Attr{kind}MemHigh") == now
+        assert attribute(hip, pool, f"Attr{kind}MemHigh") == 0
+    third = ok(hip.hipMallocFromPoolAsync(200, pool, None))
+    assert attribute(hip, pool, "AttrUsedMemHigh") == 700
+    assert attribute(hip, pool, "AttrReservedMemHigh") == 1700
+    ok(hip.hipFree(third))
     ok(hip.hipStreamSynchronize(None))
     assert attribute(hip, pool, "AttrReservedMemCurrent") == 500
     ok(hip.hipFree(second))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct as packing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from peerlane.dialects.hip._checks import NoFlags, NotNull, refuse_none, refuse_null
-from peerlane.dialects.hip._convention import invalid, member, refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._places import CPU, Place, place_of
@@ -18,7 +19,10 @@ from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
 from peerlane.dialects.hip._stream import stream_of
 
 _HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
+_COHERENCY = "hipMemRangeAttributeCoherencyMode"
 _FINE, _COARSE, _MIXED = 0, 1, 2
+_FINE_DEVICE = (1, 3)  # hipDeviceMallocFinegrained, hipDeviceMallocUncached
+_COARSE_HOST = 0x8000_0000  # hipHostMallocNonCoherent
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +39,22 @@ class _Advice:
 
 
 def _managed(name: str, address: int, count: int) -> Place:
-    """Return managed memory that has so many bytes from an address on."""
-    place = _checked(name, address, count)
-    if place is None or not place.is_managed:
+    """Return memory that can be advised and that has so many bytes from an address on."""
+    place = checked(name, address, count)
+    if place is None or not _is_advised(place):
         raise invalid(
-            f"{name} is not managed memory: {machine.describe(address)}",
-            "pass what hipMallocManaged returned",
+            f"{name} is neither managed nor registered memory: {machine.describe(address)}",
+            "pass what hipMallocManaged returned, or what hipHostRegister was given",
         )
     return place
 
 
-def _checked(name: str, address: int, count: int) -> Place | None:
+def _is_advised(place: Place) -> bool:
+    return place.is_managed or place.is_registered
+
+
+def checked(name: str, address: int, count: int) -> Place | None:
+    """Return the memory that has so many bytes from an address on; None for ordinary memory of the host."""
     refuse_null(name, address)
     if not count:
         raise invalid("count is 0", "name at least 1 byte")
@@ -58,30 +67,38 @@ def _checked(name: str, address: int, count: int) -> Place | None:
     return place
 
 
-def _place_of_id(device: int) -> int:
+def place_of_id(device: int) -> int:
+    """Return the node's number of a device by its id; `CPU` stays."""
     return CPU if device == CPU else device_of(device).ordinal
 
 
-def _place_of_location(location: Any) -> int:
-    if location is None:
-        raise invalid("location is NULL", "pass a hipMemLocation")
-    kind = member(location, "type").name
+def id_of_location(locations: Any, at: int = 0) -> int:
+    """Return the device's id, or `CPU`, that a location says, the one at a place of an array."""
+    if locations is None:
+        raise invalid("the location is NULL", "pass a hipMemLocation")
+    try:
+        kind = locations.get_type(at).name
+    except ValueError as error:
+        raise invalid(f"the location's type: {error}", "set it to a member") from None
     if kind in _HOSTS:
         return CPU
     if kind != "hipMemLocationTypeDevice":
         raise invalid(f"the location's type is {kind}", "name a device or the host")
-    return device_of(location.id).ordinal
+    return int(locations.get_id(at))
 
 
 def _change(place: Place, address: int, count: int, change: Callable[[_Advice], _Advice]) -> None:
+    """Change what holds of all pages that have some of the bytes."""
+    start = address // mmap.PAGESIZE * mmap.PAGESIZE
+    end = -(-(address + count) // mmap.PAGESIZE) * mmap.PAGESIZE
     with machine.lock:
         pieces = machine.advised.setdefault(place.allocation, [])
         if not pieces:
             pieces.append(_Advice(place.base, place.base + place.size))
         machine.advised[place.allocation] = [
-            change(each) if address <= each.start and each.end <= address + count else each
+            change(each) if start <= each.start and each.end <= end else each
             for piece in pieces
-            for each in _cut(piece, address, address + count)
+            for each in _cut(piece, start, end)
         ]
 
 
@@ -93,13 +110,15 @@ def _cut(piece: _Advice, *places: int) -> list[_Advice]:
 
 @calls.call("hipMemPrefetchAsync")
 def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> None:
-    """Note where managed memory is wanted; nothing moves.  ``device`` is an id or hipCpuDeviceId, -1.
+    """Note where managed or registered memory is wanted; nothing moves.
+
+    ``device`` is an id or hipCpuDeviceId, -1.  It holds for all pages that have some of the bytes.
 
     Refuses: hipErrorInvalidValue NULL, no bytes, more than there are; hipErrorInvalidDevice; hipErrorNotSupported
         ordinary host memory for a device; the stream
     Basis: D; C: nothing moves
     """
-    _prefetch(dev_ptr, count, lambda: _place_of_id(device), stream)
+    _prefetch(dev_ptr, count, lambda: device, stream)
 
 
 @calls.call("hipMemPrefetchAsync_v2")
@@ -109,12 +128,12 @@ def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: NoFla
     Refuses: as `hipMemPrefetchAsync`; hipErrorInvalidValue flags not 0
     Basis: D; C: nothing moves
     """
-    _prefetch(dev_ptr, count, lambda: _place_of_location(location), stream)
+    _prefetch(dev_ptr, count, lambda: id_of_location(location), stream)
 
 
 def _prefetch(address: int, count: int, wanted: Callable[[], int], stream: int) -> None:
-    place = _checked("dev_ptr", address, count)
-    ordinal = wanted()
+    place = checked("dev_ptr", address, count)
+    ordinal = place_of_id(wanted())
     if place is None and ordinal != CPU:
         raise refusal(
             "hipErrorNotSupported",
@@ -122,19 +141,26 @@ def _prefetch(address: int, count: int, wanted: Callable[[], int], stream: int) 
             "allocate it with hipMallocManaged",
         )
     stream_of(stream)
-    if place is not None and place.is_managed:
-        _change(place, address, count, lambda piece: replace(piece, prefetched=ordinal))
+    if place is not None and _is_advised(place):
+        note_prefetch(place, address, count, ordinal)
+
+
+def note_prefetch(place: Place, address: int, count: int, ordinal: int) -> None:
+    """Note where some bytes are wanted: on a device by the node's number, or `CPU`."""
+    _change(place, address, count, lambda piece: replace(piece, prefetched=ordinal))
 
 
 @calls.call("hipMemAdvise")
 def hipMemAdvise(dev_ptr: int, count: int, advice: Any, device: int) -> None:
-    """Note the advice of a program for managed memory; nothing depends on it.
+    """Note the advice of a program for managed or registered memory; nothing depends on it.
 
-    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is not managed;
-        hipErrorInvalidDevice where the advice names a device
-    Basis: D; C for memory that is not managed
+    It holds for all pages that have some of the bytes.  For ReadMostly ``device`` is ignored.
+
+    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is neither managed nor registered;
+        hipErrorInvalidDevice
+    Basis: D; C for memory that is neither
     """
-    _advise(dev_ptr, count, advice, lambda: _place_of_id(device))
+    _advise(dev_ptr, count, advice, lambda: device)
 
 
 @calls.call("hipMemAdvise_v2")
@@ -142,24 +168,26 @@ def hipMemAdvise_v2(dev_ptr: int, count: int, advice: Any, location: Any) -> Non
     """Do what hipMemAdvise does; the device is a location.
 
     Refuses: as `hipMemAdvise`
-    Basis: D; C for memory that is not managed
+    Basis: D; C for memory that is neither managed nor registered
     """
-    _advise(dev_ptr, count, advice, lambda: _place_of_location(location))
+    _advise(dev_ptr, count, advice, lambda: id_of_location(location))
 
 
 def _advise(address: int, count: int, advice: Any, wanted: Callable[[], int]) -> None:
     place = _managed("dev_ptr", address, count)
     name = advice.name.removeprefix("hipMemAdvise")
     is_set, what = name.startswith("Set"), name.removeprefix("Un").removeprefix("set").removeprefix("Set")
+    device = wanted()
     if what == "ReadMostly":
         _change(place, address, count, lambda piece: replace(piece, is_read_mostly=is_set))
-    elif what == "CoarseGrain":
+        return
+    ordinal = place_of_id(device)
+    if what == "CoarseGrain":
         _change(place, address, count, lambda piece: replace(piece, is_coarse=is_set))
     elif what == "PreferredLocation":
-        ordinal = wanted() if is_set else INVALID_DEVICE
-        _change(place, address, count, lambda piece: replace(piece, preferred=ordinal))
+        preferred = ordinal if is_set else INVALID_DEVICE
+        _change(place, address, count, lambda piece: replace(piece, preferred=preferred))
     else:
-        ordinal = wanted()
 
         def change(piece: _Advice) -> _Advice:
             others = tuple(each for each in piece.accessed_by if each != ordinal)
@@ -170,21 +198,35 @@ def _advise(address: int, count: int, advice: Any, wanted: Callable[[], int]) ->
 
 @calls.call("hipMemRangeGetAttribute")
 def hipMemRangeGetAttribute(data: NotNull, data_size: int, attribute: Any, dev_ptr: int, count: int) -> None:
-    """Write what holds of all of a range of managed memory: numbers of 4 bytes.
+    """Write what holds of all of a range of managed or registered memory: numbers of 4 bytes.
 
     Yes or no is 1 or 0, a place an id, -1 the host, -2 none or not the same for all.  AccessedBy fills ``data_size``
-    bytes: those that hold for all of the range, the rest -2.
+    bytes: the devices that hold for all of the range in their order, then the host, the rest -2.  CoherencyMode is
+    told of other memory too: coarse, 1, of a device, and fine, 0, of the host, if its flags do not say otherwise.
 
-    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is not managed, another size than 4
-        (AccessedBy: no multiple of 4)
-    Basis: D; C for memory that is not managed
+    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is neither managed nor registered,
+        another size than 4 (AccessedBy: no multiple of 4)
+    Basis: D; C for memory that is neither
     """
+    if attribute.name == _COHERENCY:
+        place = checked("dev_ptr", dev_ptr, count)
+        if place is not None and not _is_advised(place):
+            _refuse_size(data_size, attribute)
+            write(data, packing.pack("<i", _made_with(place)))
+            return
     _tell(data, data_size, attribute, _pieces(dev_ptr, count))
+
+
+def _made_with(place: Place) -> int:
+    """Return the coherency of memory that takes no advice."""
+    if place.is_device:
+        return _FINE if place.flags in _FINE_DEVICE else _COARSE
+    return _COARSE if place.flags & _COARSE_HOST else _FINE
 
 
 @calls.call("hipMemRangeGetAttributes")
 def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> tuple[Any, ...]:
-    """Write many attributes of a range of managed memory.
+    """Write many attributes of a range of managed or registered memory.
 
     hip-python makes outputs of what the C function reads, so that nothing can be asked for; C's arguments are taken
     as well: ``(data, data_sizes, attributes, num_attributes, dev_ptr, count)``, lists.
@@ -232,21 +274,29 @@ def _pieces(address: int, count: int) -> list[_Advice]:
 
 
 def _tell(data: int, nbytes: int, attribute: Any, pieces: list[_Advice]) -> None:
-    name = attribute.name.removeprefix("hipMemRangeAttribute")
-    is_list = name == "AccessedBy"
-    if not nbytes or nbytes % 4 or (nbytes != 4 and not is_list):
-        raise invalid(
-            f"data has {nbytes:,} bytes for {attribute.name}", "pass a multiple of 4" if is_list else "pass 4"
-        )
-    if is_list:
+    _refuse_size(nbytes, attribute)
+    if _is_list(attribute):
         room = nbytes // 4
         shared = [
             each for each in pieces[0].accessed_by if all(each in piece.accessed_by for piece in pieces)
         ]
+        shared.sort(key=lambda each: (each == CPU, each))
         numbers = [*map(machine.id_of, shared), *[INVALID_DEVICE] * room][:room]
     else:
-        numbers = [_common(name, pieces)]
+        numbers = [_common(attribute.name.removeprefix("hipMemRangeAttribute"), pieces)]
     write(data, packing.pack(f"<{len(numbers)}i", *numbers))
+
+
+def _is_list(attribute: Any) -> bool:
+    return bool(attribute.name == "hipMemRangeAttributeAccessedBy")
+
+
+def _refuse_size(nbytes: int, attribute: Any) -> None:
+    if not nbytes or nbytes % 4 or (nbytes != 4 and not _is_list(attribute)):
+        raise invalid(
+            f"data has {nbytes:,} bytes for {attribute.name}",
+            "pass a multiple of 4" if _is_list(attribute) else "pass 4",
+        )
 
 
 def _common(name: str, pieces: list[_Advice]) -> int:

@@ -98,6 +98,11 @@ class Pool(Thing):
         self._buffers = [each for each in self._buffers if not each.is_closed]
         return sum(each.size for each in self._buffers)
 
+    @property
+    def most_reserved(self) -> int:
+        """The most bytes that it had of the device, with what it kept, since that mark was reset."""
+        return max(self._high[_RESERVED_HIGH], self._now(_RESERVED))
+
     def note(self, buffer: Buffer) -> None:
         """Count memory that was given out."""
         self._buffers.append(buffer)
@@ -137,10 +142,10 @@ class Pool(Thing):
         if attribute in _READ_ONLY or (attribute in _HIGH and value):
             raise invalid(
                 f"attribute {attribute} of a pool cannot be set to {value:,}",
-                "set a high mark to 0, which resets it to the bytes in use; the bytes in use cannot be set",
+                "set a high mark to 0, which resets it; the bytes in use cannot be set",
             )
         if attribute in _HIGH:
-            self._high[attribute] = self._now(attribute)
+            self._high[attribute] = 0
         else:
             self.settings[attribute] = value
 
@@ -258,6 +263,7 @@ def hipMemPoolSetAttribute(mem_pool: PoolHandle, attr: Any, value: NotZero) -> N
 
     Memory that was freed is the device's again when a program has waited for a stream or an event of the device; as
     many bytes as the threshold says stay.  hipMemPoolReuseAllowInternalDependencies is kept and changes nothing.
+    A high mark is 0 after it was reset, also while memory is in use, and counts again from the next allocation.
 
     Refuses: hipErrorInvalidValue NULL, no pool, an attribute that is only told, a high mark other than 0
     Basis: D

@@ -21,14 +21,15 @@ def allocate(size: int, pool: Pool, stream: AnyStream) -> DeviceArray | None:
     if found is not None:
         allocations.given_again(found.id, found.address, found.size, pool.device.name)
         return device_array(keep(found, pool), size)
-    used, most = pool.used, pool.largest or pool.device.total_bytes
-    if used + size > most:
+    had = pool.most_reserved if pool.largest else pool.used
+    most = pool.largest or pool.device.total_bytes
+    if had + size > most:
         raise refusal(
             "hipErrorOutOfMemory",
-            f"the pool has at most {most:,} bytes; {used:,} are used, and {size:,} are asked for",
-            "free memory of the pool, or create one with a larger maxSize",
+            f"the pool has at most {most:,} bytes; {size:,} are asked for, and {had:,} "
+            f"{'were reserved, of which it may have given some back' if pool.largest else 'are used'}",
+            "free memory of the pool and set hipMemPoolAttrReservedMemHigh to 0, or create one with a larger maxSize",
         )
-    pool.kept.release(most - used - size, at_once=True)
     made = with_room(pool.device, lambda: pool.device.allocate(size, peer=True))
     return device_array(keep(made, pool), size)
 
@@ -60,6 +61,9 @@ def hipMallocAsync(size: int, stream: ValidStream) -> DeviceArray | None:
 @calls.call("hipMallocFromPoolAsync")
 def hipMallocFromPoolAsync(size: int, mem_pool: PoolHandle, stream: ValidStream) -> DeviceArray | None:
     """Allocate memory of a pool; of size 0 it is None.
+
+    New memory counts to maxSize on top of hipMemPoolAttrReservedMemHigh, thus also what the pool gave back [D: the
+    code].
 
     Gives: DeviceArray of bytes
     Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize;

@@ -47,6 +47,7 @@ _FIGURES: dict[str, Any] = {
     "sharedMemPerMultiprocessor": 65_536,
     "regsPerMultiprocessor": 65_536,
     "managedMemory": 1,
+    "concurrentManagedAccess": 1,
     "canUseHostPointerForRegisteredMem": 1,
     "sharedMemPerBlockOptin": 65_536,
     "maxBlocksPerMultiProcessor": 2,

@@ -84,6 +84,7 @@ def hipHostUnregister(hostPtr: NotNull) -> None:
     _await_users(found)
     with machine.lock:
         machine.registrations.remove(hostPtr)
+        machine.advised.pop(-hostPtr, None)
     _await_users(found)  # for work that another thread queued meanwhile
 
 

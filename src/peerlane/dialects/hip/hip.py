@@ -18,6 +18,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _host_function,
     _ipc,
     _managed,
+    _managed_batch,
     _memory,
     _peer,
     _peer_copies,
