@@ -133,6 +133,26 @@ def test_check_sees_joins_and_is_never_certain_of_threads_it_does_not_see_ordere
     assert findings(run(*words, "condition", HCCL_BUFFSIZE="1"), tmp_path) == {(kind, False)}
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("spawn",), {("race", False)}),
+        (("spawn", "late"), {("race", False)}),
+        (("fork",), set()),
+        (("fork", "late"), {("race", False)}),
+    ],
+)
+def test_check_is_never_certain_of_processes_that_a_program_in_c_starts(
+    words: tuple[str, ...],
+    found: set[tuple[str, bool]],
+    made: Callable[..., Path],
+    run: Run,
+    tmp_path: Path,
+) -> None:
+    said = run(*PEERLANE, "check", "--json", "report.json", made("apart.c"), *words)
+    assert findings(said, tmp_path) == found
+
+
 def test_check_finds_a_race_of_threads_that_nothing_orders(
     made: Callable[..., Path], run: Run, tmp_path: Path
 ) -> None:

@@ -104,15 +104,17 @@ def _is_fixed(file: str) -> bool:
 
 def _looked_up(file: str, address: int) -> tuple[str, int, str]:
     """Ask addr2line: path and line, 0 if it does not know, and the function."""
+    words = ["addr2line", "-f", "-C", "-e", file, hex(address)]
     try:
-        said = subprocess.run(
-            ["addr2line", "-f", "-C", "-e", file, hex(address)],
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            timeout=_SECONDS,
-            check=False,
-        ).stdout.splitlines()
+        with event_log.quiet():
+            said = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                errors="backslashreplace",
+                timeout=_SECONDS,
+                check=False,
+            ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return file, 0, ""
     if len(said) < 2:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.diagnostics import event_log, ways_out
+from peerlane.diagnostics import event_log, imported_names, ways_out
 from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
 from peerlane.diagnostics.instead import after
 from peerlane.diagnostics.ways_out import talks, way_out
@@ -72,6 +72,7 @@ def _follow_forks() -> None:
             forget(_forked)
             if _is_started_by("forkserver") and multiprocessing.parent_process() is None:
                 take(key_of("child", os.getpid()), 1)  # another process asked for it
+            post(key_of("child", os.getpid()))  # of the program that it may become
             ways_out.again()
 
     os.register_at_fork(before=before, after_in_child=in_child)
@@ -85,7 +86,9 @@ def _follow_children() -> None:
     if event_log.is_logged(os.getppid()) and (is_late or not is_of_python):
         talks()
     if event_log.is_logged(os.getppid()) or is_of_python:
-        take(key_of("child", os.getpid()), 1)
+        # A parent in C posts nothing, but for what a child that it forked posted before it became this program.
+        is_posted = is_of_python or imported_names.is_python(os.getppid())
+        take(key_of("child", os.getpid()), 1 if is_posted else 0)
 
     def started(pid: int | None) -> None:
         if event_log.active and pid is not None:

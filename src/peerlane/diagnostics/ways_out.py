@@ -1,7 +1,8 @@
 """The ways in which processes talk without the event log's knowledge of what they say.
 
 The log has only that a process can talk to others: by a socket, a pipe of the system, shared memory or a mapped file,
-these by a function of a C library too, or by a file (:mod:`~peerlane.diagnostics.used_files`).
+these by a function of a C library too, or by a file (:mod:`~peerlane.diagnostics.used_files`).  A program that is not
+Python's can talk if it imports such a function.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Container
 from types import FrameType
 from typing import Any
 
-from peerlane.diagnostics import event_log, used_files
+from peerlane.diagnostics import event_log, imported_names, used_files
 from peerlane.diagnostics.instead import BETWEEN, after
 
 #: What these make for themselves stays in the process, or the log has its order.
@@ -26,6 +27,12 @@ _TALKING = (
     *("socket", "connect", "bind", "accept", "pipe", "mkfifo", "mmap", "shm", "sem_", "semget", "msg", "mq_"),
     *("eventfd", "futex", "syscall", "fork", "open", "fopen", "creat", "stat", "access", "inotify"),
     *("flock", "lockf", "fcntl", "kill", "sigqueue", "process_vm", "ptrace"),
+)
+
+#: What programs in C and C++ import besides: what starts processes and waits for them, streams of files, and MPI.
+_IMPORTED = (
+    *("vfork", "clone", "posix_spawn", "exec", "system", "popen", "wait", "MPI_"),
+    *("_ZNSt14basic_ifstream", "_ZNSt14basic_ofstream", "_ZNSt13basic_fstream", "_ZNSt13basic_filebuf"),
 )
 
 _can_talk = False
@@ -43,6 +50,8 @@ def follow() -> None:
     after(multiprocessing.reduction, "_rebuild_socket", lambda *_: way_out())
     used_files.follow()
     sys.addaudithook(_audited)
+    if any(name.startswith((*_TALKING, *_IMPORTED)) for name in imported_names.names()):
+        talks()
 
 
 def again() -> None:
