@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from peerlane.checker.places import Data, Place
 from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class _Calls:
     own_record: str = "Stream.notify"
     own_wait: str = "Stream.wait"
     fifo: str = "a notify of the kind fifo"
+
+    @property
+    def of_c(self) -> _Calls:
+        return _Calls(**{name: in_names_of_c(call) for name, call in asdict(self).items()})
 
     @property
     def of_own_notifies(self) -> _Calls:
@@ -93,6 +98,8 @@ def missing_order(
 ) -> str:
     """Return the order that would make a finding go away."""
     calls = _CALLS[_dialect(first, second)]
+    if _is_c(first, second):
+        calls = calls.of_c
     if data["missing"] in ("consumption", "wait", "promise") and not first.data["channel"]:
         calls = calls.of_own_notifies
     index = data["notify"]
@@ -207,6 +214,14 @@ def _dialect(first: Place, second: Place) -> str:
         *second.log.dialects.values(),
     }  # a host's access is no dialect's call
     return known.pop() if len(known) == 1 else ""
+
+
+def _is_c(first: Place, second: Place) -> bool:
+    """Tell whether the program calls C at these places; if no call of theirs tells, whether it does anywhere."""
+    places = (first, second)
+    called = {each.log.calls[each.data["site"]] for each in places if each.data["site"] in each.log.calls}
+    anywhere = {call for each in places for call in each.log.calls.values()}
+    return any(map(is_of_c, called or anywhere))
 
 
 def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
