@@ -157,6 +157,7 @@ def test_check_finds_a_race_of_threads_that_nothing_orders(
 ) -> None:
     said = run(*PEERLANE, "check", "--json", "report.json", made("joins.cpp"), "at once")
     assert {kind for kind, _ in findings(said, tmp_path)} == {"race"}
+    assert "peerlane.order" not in said.stderr
 
 
 def test_check_sees_how_threads_of_c_begin_and_end(made: Callable[..., Path], run: Run) -> None:

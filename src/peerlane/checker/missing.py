@@ -27,6 +27,8 @@ class _Calls:
         Between streams of a process, for a notify that no channel has.
     fifo : str
         How to get notifies that keep each record; empty: the dialect has none.
+    threads, processes : str
+        What orders two threads, and two processes, besides.
     """
 
     wait: str = "Channel.wait"
@@ -39,10 +41,15 @@ class _Calls:
     own_record: str = "Stream.notify"
     own_wait: str = "Stream.wait"
     fifo: str = "a notify of the kind fifo"
+    threads: str = "a join, a lock, a queue or peerlane.order"
+    processes: str = "a join, a message or peerlane.order"
 
     @property
     def of_c(self) -> _Calls:
-        return _Calls(**{name: in_names_of_c(call) for name, call in asdict(self).items()})
+        own = {name: in_names_of_c(call) for name, call in asdict(self).items()}
+        own["threads"] = "a join, or a wait for a stream or an event"
+        own["processes"] = "a join or a message"
+        return _Calls(**own)
 
     @property
     def of_own_notifies(self) -> _Calls:
@@ -148,7 +155,7 @@ def missing_order(
         case "thread":
             return (
                 f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.point}, before "
-                f"{second.end}: a join, a lock, a queue or peerlane.order{_other_way(data, first, second)}"
+                f"{second.end}: {calls.threads}{_other_way(data, first, second)}"
             )
         case "answer":
             return _answer(data, first, second, calls)
@@ -161,7 +168,7 @@ def missing_order(
             over = f" and a synchronization ({calls.sync}) with {first.actor}" if first.data["stream"] else ""
             way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
             if min(first.rank, second.rank) < 0:
-                way = f"a join, a message or peerlane.order between {first.owner} and {second.owner}"
+                way = f"{calls.processes} between {first.owner} and {second.owner}"
             return f"{way}, after {first.point}{over}, before {second.point}"
         case "fence":
             if not help_place:
@@ -237,7 +244,7 @@ def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
             f"{second.owner} records{_behind_fence(data, calls)} after {second.point}, before {first.point}"
         )
     if min(first.rank, second.rank) < 0:
-        answer += ". A join, a message or peerlane.order can order two processes, too"
+        answer += f". {calls.processes.capitalize()} can order two processes, too"
     return answer
 
 
