@@ -28,7 +28,7 @@ MAY_MATCH = {
     "peerlane/dialects/_shared/c_declarations.py": "what a dialect declares of its vendor's library",
     "peerlane/dialects/_shared/call.py": "docstrings of calls, for the reference pages",
     "peerlane/dialects/acl/_elsewhere.py": "names of calls in a list of the dialect's own",
-    "peerlane/dialects/acl/c_library.py": "names of calls in a text that a program of C gets",
+    "peerlane/dialects/_shared/c_names.py": "names of calls in a text for a program of C",
     "peerlane/dialects/acl/_state.py": "names of calls that undo",
     "peerlane/dialects/acl/_visible.py": "the list of devices that a user writes",
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <type_traits>
 
@@ -55,6 +57,22 @@ struct Entry {
 
 // Ask the dialect; false if it cannot be asked.  The caller is where the program goes on after the call.
 __attribute__((visibility("default"))) bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result);
+
+// A text of C's variable arguments, cut as the vendor's log cuts it; without a format there is none.
+class Formatted {
+public:
+    Formatted(uint64_t format, va_list given) : is_given_(format != 0) {
+        if (!is_given_) return;
+        constexpr char kCut[] = "...[truncated]";
+        const int length = std::vsnprintf(text_, sizeof text_, reinterpret_cast<const char*>(format), given);
+        if (length >= static_cast<int>(sizeof text_)) std::memcpy(text_ + sizeof text_ - sizeof kCut, kCut, sizeof kCut);
+    }
+    uint64_t address() const { return is_given_ ? reinterpret_cast<uint64_t>(text_) : 0; }
+
+private:
+    bool is_given_;
+    char text_[1024] = {};
+};
 
 template <class Result, class... Arguments>
 Result call(Entry& entry, void* caller, Arguments... arguments) {

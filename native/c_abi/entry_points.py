@@ -19,6 +19,7 @@ _HEAD = """// Made of {text} by entry_points.py.
 
 using peerlane::c_abi::call;
 using peerlane::c_abi::Entry;
+using peerlane::c_abi::Formatted;
 using peerlane::c_abi::quick;
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
@@ -84,7 +85,7 @@ def _entry_point(declarations, library: str, failed: str, function) -> str:
         f", reinterpret_cast<uint64_t>(&{name})" if kind in declarations.structs else f", {name}"
         for kind, name in zip(types, names, strict=True)
     )
-    code = failed if not function.returns.is_pointer else "0"
+    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else failed
     asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
     if returns in declarations.structs and not function.is_refused:
         raise SystemExit(f"{function.name}: a struct is returned by refused functions only")
@@ -96,6 +97,13 @@ def _entry_point(declarations, library: str, failed: str, function) -> str:
         served = f"table->{function.name}({', '.join(names)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"
         body = f"if ({table}; table && {served}) return 0;\n    {body}"
+    if function.is_variadic:
+        last = names[-1]
+        given += ", ..."
+        body = (
+            f"va_list given;\n    va_start(given, {last});\n    const Formatted text({last}, given);\n"
+            f"    va_end(given);\n    {last} = text.address();\n    {body}"
+        )
     return (
         f'static Entry entry_{function.name}{{"{library}", "{function.name}", {code}}};\n'
         f"PEERLANE_C {returns} {function.name}({given}) {{\n    {body}\n}}\n"

@@ -26,7 +26,7 @@ def tables(convention: Table) -> str:
     parts = []
     for (module, area), calls in groupby(_sorted(convention), key=_place):
         rows = "".join(_row(call) for call in calls)
-        parts.append(f"### `{module}`: {area}\n\n{_HEAD}{rows}")
+        parts.append(f"### {f'`{module}`: {area}' if module else 'C alone'}\n\n{_HEAD}{rows}")
     return "\n".join(parts)
 
 
@@ -74,12 +74,14 @@ def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
 def _sorted(convention: Table) -> Iterable[Declared]:
     order = {place: at for at, place in enumerate(dict.fromkeys(map(_place, convention.table.values())))}
     return sorted(
-        convention.table.values(), key=lambda call: (call.name.rpartition(".")[0], order[_place(call)])
+        convention.table.values(), key=lambda call: (call.name.rpartition(".")[0] or "~", order[_place(call)])
     )
 
 
 def _place(call: Declared) -> tuple[str, str]:
-    return call.name.rpartition(".")[0], call.area
+    """Return the module and the area of a call; those that C alone has are one area."""
+    module = call.name.rpartition(".")[0]
+    return module, call.area if module else ""
 
 
 def _row(call: Declared) -> str:

@@ -62,6 +62,24 @@ def test_physical_memory_reaches_a_listed_process(made: Callable[..., Path], run
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.parametrize("program", ["fabric.c", "batch.c"])
+def test_calls_of_transfer_programs_answer_as_the_vendors(
+    program: str, made: Callable[..., Path], run: Run
+) -> None:
+    said = run(*PEERLANE, "run", made(program))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
+def test_what_a_program_registers_is_called_and_its_log_has_lines(
+    made: Callable[..., Path], run: Run
+) -> None:
+    said = run(*PEERLANE, "run", made("starts.c"), ASCEND_GLOBAL_LOG_LEVEL="2")
+    assert (said.returncode, said.stdout) == (0, "done\n"), said.stderr
+    warning, cut = said.stderr.splitlines()
+    assert re.fullmatch(r'\[WARNING\] APP\(\d+,\S+\):\S+ \d+ main:starts.c:7: "a warning and 5"', warning)
+    assert re.search(r"^\[ERROR\] .*starts.c:9: \"x{900,}", cut) and len(cut) < 1200
+
+
 def test_structs_and_arrays_of_hcomm_go_both_ways_between_ranks_in_threads(
     made: Callable[..., Path], run: Run
 ) -> None:
@@ -110,6 +128,7 @@ def test_check_names_both_lines_of_a_race_in_c(made: Callable[..., Path], run: R
     text = " ".join(said.stderr.split())
     assert re.search(r"aclrtMemsetAsync \(write\) at \S*race\.c:16\b", text), said.stderr
     assert re.search(r"aclrtMemcpyAsync \(read\) at \S*race\.c:19\b", text), said.stderr
+    assert "a wait (aclrtStreamWaitEvent)" in text and "acl.rt" not in text
     said = run(*PEERLANE, "check", program, "waits")
     assert (said.returncode, said.stdout) == (0, "")
 
@@ -158,6 +177,7 @@ def test_check_finds_a_race_of_threads_that_nothing_orders(
 ) -> None:
     said = run(*PEERLANE, "check", "--json", "report.json", made("joins.cpp"), "at once")
     assert {kind for kind, _ in findings(said, tmp_path)} == {"race"}
+    assert "peerlane.order" not in said.stderr
 
 
 def test_check_sees_how_threads_of_c_begin_and_end(made: Callable[..., Path], run: Run) -> None:

@@ -73,7 +73,7 @@ def _parameters(function: Function) -> str:
         f"{'const ' if 'const' in each.words else ''}{each.type} {'*' * (each.stars + bool(each.count))}{each.name}"
         for each in function.parameters
     ]
-    return ", ".join(made) or "void"
+    return ", ".join([*made, *["..."] * function.is_variadic]) or "void"
 
 
 def compiled(folder: Path, source: Path, dialect: str, *flags: str) -> Path:

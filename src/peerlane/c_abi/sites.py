@@ -119,6 +119,12 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
         return file, 0, ""
     if len(said) < 2:
         return file, 0, ""
-    function = "" if said[0] == "??" else said[0].partition("(")[0]
+    function = "" if said[0] == "??" else _without_arguments(said[0])
     path, _, line = said[1].partition(" ")[0].rpartition(":")
     return path, int(line) if line.isdigit() and not path.startswith("?") else 0, function
+
+
+def _without_arguments(function: str) -> str:
+    """Return the name of a function of C++; a lambda has that of where it is."""
+    named = function.replace("(anonymous namespace)::", "")
+    return named.partition("::operator()(")[0] if "::operator()(" in named else named.partition("(")[0]

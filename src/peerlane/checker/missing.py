@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from peerlane.checker.places import Data, Place
 from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class _Calls:
         Between streams of a process, for a notify that no channel has.
     fifo : str
         How to get notifies that keep each record; empty: the dialect has none.
+    threads, processes : str
+        What orders two threads, and two processes, besides.
     """
 
     wait: str = "Channel.wait"
@@ -38,6 +41,15 @@ class _Calls:
     own_record: str = "Stream.notify"
     own_wait: str = "Stream.wait"
     fifo: str = "a notify of the kind fifo"
+    threads: str = "a join, a lock, a queue or peerlane.order"
+    processes: str = "a join, a message or peerlane.order"
+
+    @property
+    def of_c(self) -> _Calls:
+        own = {name: in_names_of_c(call) for name, call in asdict(self).items()}
+        own["threads"] = "a join, or a wait for a stream or an event"
+        own["processes"] = "a join or a message"
+        return _Calls(**own)
 
     @property
     def of_own_notifies(self) -> _Calls:
@@ -93,6 +105,8 @@ def missing_order(
 ) -> str:
     """Return the order that would make a finding go away."""
     calls = _CALLS[_dialect(first, second)]
+    if _is_c(first, second):
+        calls = calls.of_c
     if data["missing"] in ("consumption", "wait", "promise") and not first.data["channel"]:
         calls = calls.of_own_notifies
     index = data["notify"]
@@ -141,7 +155,7 @@ def missing_order(
         case "thread":
             return (
                 f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.point}, before "
-                f"{second.end}: a join, a lock, a queue or peerlane.order{_other_way(data, first, second)}"
+                f"{second.end}: {calls.threads}{_other_way(data, first, second)}"
             )
         case "answer":
             return _answer(data, first, second, calls)
@@ -154,7 +168,7 @@ def missing_order(
             over = f" and a synchronization ({calls.sync}) with {first.actor}" if first.data["stream"] else ""
             way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
             if min(first.rank, second.rank) < 0:
-                way = f"a join, a message or peerlane.order between {first.owner} and {second.owner}"
+                way = f"{calls.processes} between {first.owner} and {second.owner}"
             return f"{way}, after {first.point}{over}, before {second.point}"
         case "fence":
             if not help_place:
@@ -209,6 +223,14 @@ def _dialect(first: Place, second: Place) -> str:
     return known.pop() if len(known) == 1 else ""
 
 
+def _is_c(first: Place, second: Place) -> bool:
+    """Tell whether the program calls C at these places; if no call of theirs tells, whether it does anywhere."""
+    places = (first, second)
+    called = {each.log.calls[each.data["site"]] for each in places if each.data["site"] in each.log.calls}
+    anywhere = {call for each in places for call in each.log.calls.values()}
+    return any(map(is_of_c, called or anywhere))
+
+
 def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
     stream = f" on {first.actor}" if first.data["stream"] else ""
     article = "an" if calls.token.startswith("i") else "a"
@@ -222,7 +244,7 @@ def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
             f"{second.owner} records{_behind_fence(data, calls)} after {second.point}, before {first.point}"
         )
     if min(first.rank, second.rank) < 0:
-        answer += ". A join, a message or peerlane.order can order two processes, too"
+        answer += f". {calls.processes.capitalize()} can order two processes, too"
     return answer
 
 

@@ -31,7 +31,8 @@ pointer, ret = acl.rt.malloc(1024, 0)
 
 def served() -> list[str]:
     assert media and rt and util
-    return [f"{module}.{name}" for module in MODULES for name in convention.functions(module)]
+    python = [f"{module}.{name}" for module in MODULES for name in convention.functions(module)]
+    return [*python, *convention.functions("")]
 
 
 def test_acl_reference_page_equals_call_table() -> None:

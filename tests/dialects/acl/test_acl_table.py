@@ -28,6 +28,8 @@ NOT_DRAWN = {
     f"acl.util.{name}"
     for name in ("numpy_to_ptr", "ptr_to_bytes", "ptr_to_numpy", "start_thread", "stop_thread")
 }
+# C's library reads arrays and structs for these, and an address that some write to.
+NOT_DRAWN |= {name for name in TABLE if name.startswith("aclrtMemcpyBatch")} | {"aclrtMemSetAccess"}
 
 
 def call_of(name: str) -> Callable[..., Any]:
@@ -43,7 +45,7 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[int]:
     module = name.rpartition(".")[0]
     for other in re.findall(r"as `(\w+)`", text):
         full = next(
-            each for each in (f"{module}.{other}", f"acl.rt.{other}", f"acl.{other}") if each in TABLE
+            each for each in (f"{module}.{other}", f"acl.rt.{other}", f"acl.{other}", other) if each in TABLE
         )
         if full not in seen:
             codes |= documented(full, seen | {name})
@@ -184,7 +186,7 @@ def test_acl_table_calls_random_arguments_return_only_documented_codes(acl: Modu
 def test_acl_table_calls_in_thread_without_context_keep_declared_shape(acl: ModuleType) -> None:
     missing = []
     for name, declared in TABLE.items():
-        if not with_code(declared) or 107002 not in documented(name):
+        if name in NOT_DRAWN or not with_code(declared) or 107002 not in documented(name):
             continue
         pool = Pool(acl, random.Random(1))
 

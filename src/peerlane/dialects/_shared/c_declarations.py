@@ -26,6 +26,9 @@ The notation is C's, with these words before a parameter or field:
 ``unread``
     A field that nothing here looks at, or a parameter that the dialect's call does not have.
 
+``...`` behind the last parameter are variable arguments: native code writes them into that parameter, a format, and
+the dialect gets the text.
+
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
 its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs that the dialect lays out
@@ -35,7 +38,7 @@ itself; their addresses pass, and no values.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 #: C's own types: the width in bytes and the kind, ``i`` signed, ``u`` unsigned, ``f`` floating point, ``p`` address.
 SCALARS = {
@@ -122,6 +125,8 @@ class Function:
         The name of the dialect's call.
     is_refused : bool
         Whether the dialect has it only to refuse it; its parameters are not known then.
+    is_variadic : bool
+        Whether variable arguments belong to its last parameter.
     """
 
     name: str
@@ -130,6 +135,7 @@ class Function:
     outputs: tuple[str, ...] = ()
     dialect: str = ""
     is_refused: bool = False
+    is_variadic: bool = False
 
 
 @dataclass
@@ -193,7 +199,8 @@ def read(text: str) -> Declarations:
             made = _declarator(match[1].partition(" ")[0] + " it")
             for each in _names(match[1].partition(" ")[2]):
                 name, _, dialect = each.partition(" = ")
-                found.functions[name] = Function(name, made, (), dialect=dialect or name, is_refused=True)
+                returns = replace(made, name=name)
+                found.functions[name] = Function(name, returns, (), dialect=dialect or name, is_refused=True)
         elif (match := re.fullmatch(r"callback (.*)", statement)) is not None:
             callback = _function(match[1])
             found.callbacks[callback.name] = callback
@@ -261,6 +268,9 @@ def _function(text: str) -> Function:
         raise ValueError(f"{text!r} is not a declaration")
     named = _declarator(match[1])
     given = match[2].strip()
-    parameters = () if given in ("", "void") else tuple(map(_declarator, _names(given)))
+    fixed = given.removesuffix(", ...")
+    parameters = () if given in ("", "void") else tuple(map(_declarator, _names(fixed)))
     outputs = tuple(_names(match[3])) if match[3] else ()
-    return Function(named.name, named, parameters, outputs, match[4] or named.name)
+    return Function(
+        named.name, named, parameters, outputs, match[4] or named.name, is_variadic=fixed != given
+    )

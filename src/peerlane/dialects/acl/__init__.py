@@ -2,6 +2,7 @@
 
 from peerlane.dialects.acl import _data_buffer as _data_buffer
 from peerlane.dialects.acl import _specification as _specification
+from peerlane.dialects.acl import _start_callbacks as _start_callbacks
 from peerlane.dialects.acl import _system as _system
 from peerlane.dialects.acl import _tensor as _tensor
 from peerlane.dialects.acl import blas as blas

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Kind
-from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
+from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
     access_explained,
     check_copy,
     check_fill,
     check_rectangle,
+    check_words,
     rectangle_explained,
     refuse_far,
     refuse_ordinary,
@@ -34,20 +35,23 @@ def _declare(name: str, doc: str) -> None:
         if not count:
             return
         check_copy(dst, dest_max, src, count, kind)
-        if dst == src:
-            return
-        found = stream_of(stream)
-        refuse_far(dst, src, kind, waits=False)
-        if _is_pageable(dst, src, count, count):
-            found.wait()
-            with access_explained(dst, src):
-                raw.copy(dst, src, count, direct=True)
-        else:
-            raw.copy(dst, src, count, stream=found.neutral, direct=True)
+        if dst != src:
+            queue_copy(dst, src, count, kind, stream_of(stream))
 
     body.__doc__ = doc
     checked = acl.call(f"acl.rt.{name}")(body)
     acl.serve(f"acl.rt.{name}", _quick(checked), checked)
+
+
+def queue_copy(dst: int, src: int, count: int, kind: int, stream: AclStream) -> None:
+    """Queue a copy whose arguments are checked, or make it at once if an end is pageable."""
+    refuse_far(dst, src, kind, waits=False)
+    if _is_pageable(dst, src, count, count):
+        stream.wait()
+        with access_explained(dst, src):
+            raw.copy(dst, src, count, direct=True)
+    else:
+        raw.copy(dst, src, count, stream=stream.neutral, direct=True)
 
 
 def _quick(checked: Callable[..., object]) -> Callable[..., object]:
@@ -121,6 +125,19 @@ def memset_async(dev_ptr: Address, max_count: Word, value: Int32, count: Word, s
     found = stream_of(stream)
     refuse_ordinary(dev_ptr, count)
     raw.fill(dev_ptr, value & 0xFF, count=count, stream=found.neutral)
+
+
+@acl.call("aclrtMemsetD32Async")
+def memset_d32_async(ptr: Address, mem_size: Word, value: UInt32, n: Word, stream: Address) -> None:
+    """Queue a fill, as ``aclrtMemsetD32`` otherwise.
+
+    Refuses: as `aclrtMemsetD32`; 107000, 107003 the stream
+    Basis: S
+    """
+    if not n:
+        return
+    check_words(ptr, mem_size, n)
+    raw.fill(ptr, value, width=4, count=n, stream=stream_of(stream).neutral)
 
 
 @acl.call("acl.rt.memcpy2d_async")

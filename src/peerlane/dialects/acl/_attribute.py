@@ -57,6 +57,28 @@ def get_stream_attribute(stream: Address, stm_attr_type: Int32) -> dict[str, Any
     return _shown(stm_attr_type, found.attributes.get(stm_attr_type, 0))
 
 
+@acl.call("aclrtStreamGetPriority", out=1)
+def get_priority(stream: Address) -> int:
+    """Return the priority of a stream: that of ``create_stream_with_config``, or of attribute 5.
+
+    Gives: 0 to 7
+    Refuses: 107002; 107000; 107003
+    Basis: S
+    """
+    return stream_of(stream).attributes.get(PRIORITY, 0)
+
+
+@acl.call("aclrtStreamGetFlags", out=1)
+def get_flags(stream: Address) -> int:
+    """Return the flags that a stream was created with.
+
+    Gives: flags
+    Refuses: 107002; 107000; 107003
+    Basis: S
+    """
+    return stream_of(stream).flags
+
+
 def _given(kind: int, value: dict[Any, Any]) -> int:
     key = _KEYS.get(kind)
     found = value.get(key) if key is not None else next(iter(_list(value.get("reserved"))), 0)

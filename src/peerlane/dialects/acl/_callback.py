@@ -104,7 +104,7 @@ def process_report(timeout: Int32) -> None:
         raise Refusal(
             Code.RT_THREAD_SUBSCRIBE,
             f"no stream is subscribed to this thread, {thread}",
-            "call acl.rt.subscribe_report(threading.get_ident(), stream) first",
+            f"call acl.rt.subscribe_report({thread}, stream) first",
         )
     raise Refusal(
         Code.RT_REPORT_TIMEOUT,

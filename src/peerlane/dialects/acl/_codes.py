@@ -23,6 +23,7 @@ class Code(enum.IntEnum):
     REPEAT_FINALIZE = 100037
     API_NOT_SUPPORT = 200001
     FEATURE_UNSUPPORTED = 200006
+    INTERNAL_ERROR = 500000
     RT_PARAM_INVALID = 107000
     RT_INVALID_DEVICEID = 107001
     RT_CONTEXT_NULL = 107002
@@ -58,6 +59,19 @@ class Code(enum.IntEnum):
     def is_runtime(self) -> bool:
         """Whether the vendor's runtime gives it, below the layer that checks arguments."""
         return self.name.startswith("RT_")
+
+
+_NAMED: Mapping[int, Code] = MappingProxyType({int(each): each for each in Code})
+
+
+def is_runtime(code: int) -> bool:
+    """Tell whether a code is the runtime's; one that a callback of the program returned is not."""
+    return code in _NAMED and _NAMED[code].is_runtime
+
+
+def in_words(code: int) -> str:
+    """Return a code with its name, if it has one."""
+    return f"{code} (ACL_ERROR_{_NAMED[code].name})" if code in _NAMED else str(code)
 
 
 FAULTS: Mapping[Fault, int] = MappingProxyType(

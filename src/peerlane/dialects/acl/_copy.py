@@ -9,7 +9,7 @@ from typing import NoReturn
 from peerlane import Kind
 from peerlane.diagnostics import allocations
 from peerlane.diagnostics.addresses import is_mapped
-from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, Word
+from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._checks import null, one_of
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
@@ -20,6 +20,7 @@ from peerlane.memory.raw import quick_copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
 _GUESSED = 4
+_WORD_BYTES = 4
 _END = 1 << 64
 _ENDS, _TARGET = null("dst", "src"), null("dev_ptr")
 
@@ -53,6 +54,11 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
     if not count:
         return
     check_copy(dst, dest_max, src, count, kind)
+    copy_now(dst, src, count, kind)
+
+
+def copy_now(dst: int, src: int, count: int, kind: int) -> None:
+    """Copy, once the arguments are checked."""
     if dst == src:
         return
     machine.context()
@@ -106,6 +112,20 @@ def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None
     raw.fill(dev_ptr, value & 0xFF, count=count)
 
 
+@acl.call("aclrtMemsetD32")
+def memset_d32(ptr: Address, mem_size: Word, value: UInt32, n: Word) -> None:
+    """Set ``n`` words of 32 bits to ``value`` (facts/acl 6); host memory must be acl's own.
+
+    Refuses: 100000 NULL, no multiple of 4, more than `mem_size`, ordinary host memory; 107000 addresses; 107002
+    Basis: S
+    """
+    if not n:
+        return
+    check_words(ptr, mem_size, n)
+    machine.context()
+    raw.fill(ptr, value, width=4, count=n)
+
+
 @acl.call("acl.rt.memcpy2d")
 def memcpy2d(
     dst: Address, dpitch: Word, src: Address, spitch: Word, width: Word, height: Word, kind: Int32
@@ -155,6 +175,22 @@ def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, he
                 "beyond the 64-bit address space",
                 "pass the pitch and the height of the rectangle; a negative one wraps round to a large one",
             )
+
+
+def check_words(ptr: int, mem_size: int, n: int) -> None:
+    """Refuse to set words where the vendor's upper layer does: 100000."""
+    null("ptr")(ptr)
+    if ptr % _WORD_BYTES:
+        cause, remedy = f"ptr {ptr:#x} is not a multiple of 4", "pass the address of a word"
+    elif n * _WORD_BYTES > mem_size:
+        cause = f"{n:,} words of 4 bytes are more than mem_size, which is {mem_size:,}"
+        remedy = "pass the bytes of the destination as mem_size, and set no more"
+    elif ptr not in machine.allocations and raw.locate(ptr).kind is Kind.PAGEABLE:
+        cause = f"{ptr:#x} is host memory that acl.rt.malloc_host did not allocate"
+        remedy = "pass an address that acl.rt.malloc or acl.rt.malloc_host returned"
+    else:
+        return
+    raise Refusal(Code.INVALID_PARAM, cause, remedy)
 
 
 def refuse_ordinary(dev_ptr: int, count: int) -> None:

@@ -10,6 +10,7 @@ from typing import NoReturn
 from peerlane import Notify, Stream
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects.acl._checks import null
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
@@ -208,6 +209,11 @@ def record_event(event: Address, stream: Address) -> None:
     Refuses: 100000; 107002; 107000 event, stream, an event of flag 0x10; 107003 either of another context
     Basis: S
     """
+    record(event, stream)
+
+
+def record(event: int, stream: int) -> None:
+    """Record an event on a stream."""
     found = _of_this_context(event)
     _refuse_device_only(found)
     found.record(stream_of(stream).neutral)
@@ -358,11 +364,75 @@ def stream_wait_event(stream: Address, event: Address) -> None:
         stream; 207000 an event without flag 1
     Basis: S
     """
+    _let_wait(stream, event)
+
+
+@acl.call("aclrtStreamWaitEventWithTimeout")
+def stream_wait_event_with_timeout(stream: Address, event: Address, timeout: Int32) -> None:
+    """Let later operations wait as ``stream_wait_event``, for at most ``timeout`` ms; 0 is as there.
+
+    When the time is over the stream fails with 107019.
+
+    Refuses: as `stream_wait_event`; 107000 `timeout` below 0, NULL
+    Basis: S, D
+    """
+    if timeout < 0:
+        raise Refusal(Code.RT_PARAM_INVALID, f"the timeout is {timeout} ms", "pass 0 or more")
+    if not event:
+        raise Refusal(
+            Code.RT_PARAM_INVALID, "the event is NULL (0)", "pass what acl.rt.create_event returned"
+        )
+    _let_wait(stream, event, timeout)
+
+
+@acl.call("aclrtStreamWaitEventWithFlag")
+def stream_wait_event_with_flag(stream: Address, event: Address, timeout: UInt32, flag: UInt32) -> None:
+    """Let later operations wait as ``aclrtStreamWaitEventWithTimeout``.
+
+    Flag 1 (EXTERNAL) is for graphs, which are not here.
+
+    Refuses: as `stream_wait_event`; 100000 flag, `timeout` with flag 1; 207000 flag 1
+    Basis: S; C for 207000
+    """
+    null("event")(event)
+    _refuse_external(flag, "a wait", timeout)
+    _let_wait(stream, event, timeout)
+
+
+@acl.call("aclrtRecordEventWithFlag")
+def record_event_with_flag(event: Address, stream: Address, flag: UInt32) -> None:
+    """Record as ``record_event``; flag 1 (EXTERNAL) is for graphs, which are not here.
+
+    Refuses: as `record_event`; 100000 flag; 207000 flag 1
+    Basis: S; C for 207000
+    """
+    null("event")(event)
+    _refuse_external(flag, "a record")
+    record(event, stream)
+
+
+def _refuse_external(flag: int, what: str, timeout: int = 0) -> None:
+    if flag not in (0, 1) or (timeout and flag):
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"flag is {flag:#x}{f', with a timeout of {timeout} ms' if flag == 1 else ''}",
+            "pass 0",
+        )
+    if flag:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"flag is 1 (EXTERNAL), {what} in a graph, and there are none",
+            "pass 0",
+        )
+
+
+def _let_wait(stream: int, event: int, timeout: int = 0) -> None:
+    """Let a stream wait for an event, for as many ms, or as long as ``set_op_wait_timeout`` says."""
     waiting = stream_of(stream)
     found = _known(event)
     _refuse_device_only(found)
     _refuse_unawaited(found, "waited for by streams")
-    found.let_wait(waiting.neutral, machine.op_wait_timeout)
+    found.let_wait(waiting.neutral, timeout / 1000 if timeout else machine.op_wait_timeout)
 
 
 @acl.call("acl.rt.set_op_wait_timeout")
@@ -379,17 +449,18 @@ def set_op_wait_timeout(timeout: UInt32) -> None:
 
 
 def _set_execute_timeout(timeout: UInt32) -> None:
-    """Set for how many seconds an operator may run: there are none here, so this changes nothing (facts/acl 4.7).
+    """Set for how long an operator may run: there are none here, so this changes nothing (facts/acl 4.7).
 
     Basis: S
     """
 
 
 for _name in (
-    "set_op_execute_time_out",
-    "set_op_execute_timeout",
-):  # the binding's name, and what programs call it
-    acl.call(f"acl.rt.{_name}")(_set_execute_timeout)
+    "acl.rt.set_op_execute_time_out",
+    "acl.rt.set_op_execute_timeout",  # what programs call it
+    "aclrtSetOpExecuteTimeOutWithMs",
+):
+    acl.call(_name)(_set_execute_timeout)
 
 
 @acl.call("acl.rt.set_op_execute_timeout_v2", out=1)

@@ -10,6 +10,7 @@ from typing import Any
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import FAULTS, Code
+from peerlane.dialects.acl._functions import address_of
 from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, when_one_fails
 from peerlane.errors import Error
@@ -17,6 +18,7 @@ from peerlane.support.records import dataclass
 
 _LEVEL = one_of("level", (0,), "pass 0, the level of threads: there is no other", code=Code.INVALID_PARAM)
 _FIRST_INFO = 1 << 61
+_THE_ONE = "set_exception_info_callback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,40 @@ def set_exception_info_callback(fn: Object = None) -> None:
     if fn is not None and not callable(fn):
         why = TypeError(f"argument fn: must be callable or None, not {type_name(fn)}")
         raise TypeError("acl.rt.set_exception_info_callback args parse failed") from why
-    when_one_fails.callback = None if fn is None else lambda stream, error: _tell(fn, stream, error)
+    _set(_THE_ONE, fn)
+
+
+@acl.call("aclrtExceptionInfoCallbackRegister")
+def register_exception_callback(fn: Object) -> None:
+    """Have ``fn(info)`` called besides that of ``set_exception_info_callback``; again it changes nothing.
+
+    Refuses: 107000 NULL
+    Basis: S; C for when it is called
+    """
+    _set(address_of(_not_null(fn)), fn)
+
+
+@acl.call("aclrtExceptionInfoCallbackUnregister")
+def unregister_exception_callback(fn: Object) -> None:
+    """Have a function called no more; one that is not registered changes nothing.
+
+    Refuses: 107000 NULL
+    Basis: S
+    """
+    _set(address_of(_not_null(fn)), None)
+
+
+def _not_null(fn: Any) -> Any:
+    if not callable(fn):
+        raise Refusal(Code.RT_PARAM_INVALID, "the callback is NULL", "pass a function")
+    return fn
+
+
+def _set(key: object, fn: Any) -> None:
+    if fn is None:
+        when_one_fails.callbacks.pop(key, None)
+    else:
+        when_one_fails.callbacks[key] = lambda stream, error: _tell(key, fn, stream, error)
 
 
 def _getter(name: str, summary: str, of: Callable[[_Info], int], choice: str = "another `info`") -> None:
@@ -110,7 +145,7 @@ def _of(info: int) -> _Info:
     return found
 
 
-def _tell(fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
+def _tell(key: object, fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
     number = next(_numbers)
     _told[number] = _Info(
         code=int(FAULTS[error.fault]),
@@ -129,6 +164,6 @@ def _tell(fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
             "catch in it what may be raised there, and set it again with acl.rt.set_exception_info_callback: it is "
             "called no more",
         )
-        when_one_fails.callback = None
+        when_one_fails.callbacks.pop(key, None)
     finally:
         del _told[number]

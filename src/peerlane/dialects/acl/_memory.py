@@ -12,6 +12,7 @@ from peerlane.dialects.acl._checks import null, zero
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
 from peerlane.dialects.acl._state import acl, explain, machine
+from peerlane.dialects.acl._stream import wait_for_all_of_thread
 from peerlane.errors import Error, OutOfMemory
 from peerlane.memory import raw
 
@@ -136,6 +137,32 @@ def free_host(host_ptr: Address) -> None:
     Basis: S, X
     """
     _free(host_ptr, "acl.rt.free_host", host=True)
+
+
+@acl.call("aclrtFreeWithDevSync", checks=[null("dev_ptr", remedy="pass only what acl.rt.malloc gave")])
+def free_with_dev_sync(dev_ptr: Address) -> None:
+    """Wait for the streams of this thread's device, then free as ``free`` (facts/acl 6).
+
+    Nothing is freed if their work failed.
+
+    Refuses: as `free`; 107002; as `synchronize_device`
+    Basis: S; C for work that failed
+    """
+    wait_for_all_of_thread()
+    _free(dev_ptr, "aclrtFreeWithDevSync", host=False, may_repeat=True)
+
+
+@acl.call(
+    "aclrtFreeHostWithDevSync", checks=[null("host_ptr", remedy="pass only what acl.rt.malloc_host gave")]
+)
+def free_host_with_dev_sync(host_ptr: Address) -> None:
+    """Wait for the streams of this thread's device, then free as ``free_host`` (facts/acl 6).
+
+    Refuses: as `free_host`; 107002; as `synchronize_device`
+    Basis: S; C for work that failed
+    """
+    wait_for_all_of_thread()
+    _free(host_ptr, "aclrtFreeHostWithDevSync", host=True)
 
 
 @acl.call("acl.rt.get_mem_info", out=2)

@@ -6,7 +6,7 @@ import os
 
 from peerlane import Device, Physical
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word
-from peerlane.dialects.acl._checks import reserved
+from peerlane.dialects.acl._checks import one_of, reserved
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._exporting import let_in, pids_of, refuse_export_flags
 from peerlane.dialects.acl._state import acl, machine
@@ -14,7 +14,13 @@ from peerlane.dialects.acl._virtual import AclPhysical, physical_of
 from peerlane.errors import BadHandle, Closed, Fault
 
 _FOR_ALL = 1
+_HBM_HUGE = 4
 _SET_PID = "acl.rt.mem_set_pid_to_shareable_handle"
+_SET_PID_V2 = "aclrtMemSetPidToShareableHandleV2"
+_NUMBER_BYTES = 8
+#: Bytes of a handle by its type: a number of 64 bits, and one of a fabric.
+SHARE_BYTES = {1: 8, 2: 128}
+_SHARE_TYPE = one_of("share_type", SHARE_BYTES, "pass 1 (DEFAULT) or 2 (FABRIC)")
 
 
 @acl.call("acl.rt.device_get_bare_tgid", out=1)
@@ -40,6 +46,24 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
     """
     found = physical_of(handle)
     reserved("handle_type")(handle_type)
+    return _export(found, flags)
+
+
+@acl.call("aclrtMemExportToShareableHandleV2", out=1)
+def export_v2(handle: Address, flags: Word, share_type: Int32) -> int:
+    """Export as ``mem_export_to_shareable_handle``; C gets 8 bytes (type 1) or 128 of a fabric (type 2), which mean
+    the same number.
+
+    Gives: number
+    Refuses: as `mem_export_to_shareable_handle`; 107000 `share_type`
+    Basis: S, D; C for the bytes of type 2
+    """
+    found = physical_of(handle)
+    _SHARE_TYPE(share_type)
+    return _export(found, flags)
+
+
+def _export(found: AclPhysical, flags: int) -> int:
     everyone = refuse_export_flags(flags, _FOR_ALL)
     with machine.lock:
         _refuse_export(found)
@@ -58,7 +82,21 @@ def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> Non
         207006 exported with flags 1
     Basis: S, X
     """
-    wanted = pids_of(_SET_PID, pids)
+    _let_in(shareable_handle, pids_of(_SET_PID, pids))
+
+
+@acl.call(_SET_PID_V2)
+def set_pid_v2(shareable_handle: Object, share_type: Int32, pids: Object) -> None:
+    """List processes as ``mem_set_pid_to_shareable_handle``; the handle is the bytes that the export wrote.
+
+    Refuses: as `mem_set_pid_to_shareable_handle`; 107000 `share_type`
+    Basis: S, X
+    """
+    _SHARE_TYPE(share_type)
+    _let_in(_number_of(_SET_PID_V2, shareable_handle), pids_of(_SET_PID_V2, pids))
+
+
+def _let_in(shareable_handle: int, wanted: list[int]) -> None:
     machine.devices()
     found = machine.exported_memory.get(shareable_handle)
     if found is None:
@@ -82,12 +120,39 @@ def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -
         unreachable; 507057 the maker has ended; 107019 it does not answer
     Basis: S, X; C for the last three
     """
+    return _import(shareable_handle, device_id)
+
+
+@acl.call("aclrtMemImportFromShareableHandleV2", out=1)
+def import_v2(shareable_handle: Object, share_type: Int32, flags: Word) -> int:
+    """Import as ``mem_import_from_shareable_handle``, for this thread's device, from the bytes that the export wrote.
+
+    Gives: handle
+    Refuses: as `mem_import_from_shareable_handle`; 100000 `flags`; 107000 `share_type`
+    Basis: S, X
+    """
+    reserved("flags")(flags)
+    device_id = machine.context().number
+    _SHARE_TYPE(share_type)
+    return _import(_number_of("aclrtMemImportFromShareableHandleV2", shareable_handle), device_id)
+
+
+def _number_of(call: str, given: object) -> int:
+    """Return the number in the first bytes of a handle, of a fabric too."""
+    if not isinstance(given, bytes) or len(given) < _NUMBER_BYTES:
+        raise ValueError(f"{call}: needs the {_NUMBER_BYTES} or more bytes of a shareable handle")
+    return int.from_bytes(given[:_NUMBER_BYTES], "little")
+
+
+def _import(shareable_handle: int, device_id: int) -> int:
     device = machine.device(device_id)
     machine.context()
     key = shareable_handle, device_id
 
     def keeping(opened: Physical) -> AclPhysical:
-        made = AclPhysical(opened, device.ordinal, granularity=device.info.granularity, import_key=key)
+        made = AclPhysical(
+            opened, device.ordinal, granularity=device.info.granularity, attribute=_HBM_HUGE, import_key=key
+        )
         machine.give(made)
         return made
 

@@ -191,8 +191,7 @@ def _uuid(content: bytes) -> dict[str, list[int]]:
     return {"bytes": list(content)}
 
 
-@acl.call("acl.rt.get_logic_dev_id_by_user_dev_id", out=1)
-def get_logic_dev_id_by_user_dev_id(device_id: Int32) -> int:
+def _number_of_the_node(device_id: Int32) -> int:
     """Return the node's number of a device by the program's (ASCEND_RT_VISIBLE_DEVICES; facts/acl 2.2).
 
     Gives: device
@@ -202,8 +201,7 @@ def get_logic_dev_id_by_user_dev_id(device_id: Int32) -> int:
     return machine.device(device_id).ordinal
 
 
-@acl.call("acl.rt.get_user_dev_id_by_logic_dev_id", out=1)
-def get_user_dev_id_by_logic_dev_id(device_id: Int32) -> int:
+def _number_of_the_program(device_id: Int32) -> int:
     """Return the program's number of a device by the node's (facts/acl 2.2).
 
     Gives: device
@@ -230,8 +228,15 @@ def _same_number(device_id: Int32) -> int:
     return _of_the_node(device_id).ordinal
 
 
-for _name in ("get_logic_dev_id_by_phy_dev_id", "get_phy_dev_id_by_logic_dev_id"):
-    acl.call(f"acl.rt.{_name}", out=1)(_same_number)
+for _name, _body in {
+    "acl.rt.get_logic_dev_id_by_user_dev_id": _number_of_the_node,
+    "aclrtGetPhyDevIdByUserDevId": _number_of_the_node,
+    "acl.rt.get_user_dev_id_by_logic_dev_id": _number_of_the_program,
+    "aclrtGetUserDevIdByPhyDevId": _number_of_the_program,
+    "acl.rt.get_logic_dev_id_by_phy_dev_id": _same_number,
+    "acl.rt.get_phy_dev_id_by_logic_dev_id": _same_number,
+}.items():
+    acl.call(_name, out=1)(_body)
 
 
 def _of_the_node(ordinal: int) -> Device:

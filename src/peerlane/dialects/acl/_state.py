@@ -20,7 +20,7 @@ from peerlane.dialects._shared.machine import Context, Machine, Thing
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
-from peerlane.dialects.acl._codes import FAULTS, NOT_LET_IN, REMEDIES, SUCCESS, Code
+from peerlane.dialects.acl._codes import FAULTS, NOT_LET_IN, REMEDIES, SUCCESS, Code, in_words, is_runtime
 from peerlane.dialects.acl._visible import VARIABLE, visible
 from peerlane.errors import BadArgument, Error, Fault, HandleRefused, InvalidValue, NoRoom
 from peerlane.streams import callbacks
@@ -74,6 +74,8 @@ class AclMachine(Machine):
 
     Attributes
     ----------
+    allocators : dict
+        By the number of a stream: the description that was registered for it, and what it had then.
     freed : dict
         By address: the allocation that the program freed there, the oldest first; without the addresses that
         ``malloc`` gave out again.
@@ -101,6 +103,7 @@ class AclMachine(Machine):
         """Drop all that belongs to the node."""
         super().forget()
         self.peer_references: dict[tuple[int, int], int] = {}
+        self.allocators: dict[int, tuple[int, dict[str, object]]] = {}
         self.freed: OrderedDict[int, int] = OrderedDict()
         self.op_wait_timeout: float | None = None
         self.registrations = Registrations[HostMemory]()
@@ -276,7 +279,7 @@ def _named(context: Context) -> str:
 
 
 def _report(failure: Failure) -> None:
-    if Code(failure.code).is_runtime:
+    if is_runtime(failure.code):
         last_error.code = failure.code
     messages.tell(failure)
     just_ended.thing = None
@@ -284,11 +287,10 @@ def _report(failure: Failure) -> None:
 
 def _layout(message: Message) -> str:
     """Return the text in the vendor's layout: a code line, then indented lines (facts/acl 4.8)."""
-    code = Code(message.code)
-    kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
-    if code is Code.RT_MEMORY_ALLOCATION:
+    kind = "EE1001" if message.code < Code.API_NOT_SUPPORT else "E19999"
+    if message.code == Code.RT_MEMORY_ALLOCATION:
         kind = "EL0004"
-    head = f"{kind}: {message.call} returned {code.value} (ACL_ERROR_{code.name})"
+    head = f"{kind}: {message.call} returned {in_words(message.code)}"
     return laid_out(head, message.cause, message.remedy, given=message.given)
 
 

@@ -33,14 +33,22 @@ _READY, _NOT_READY = 0, 1
 
 
 class WhenOneFails:
-    """The callback that is told of failures on streams: ``callback(stream, error)``, or None."""
+    """The callbacks that are told of failures on streams: ``callback(stream, error)``.
 
-    callback: Callable[[AclStream, Error], None] | None = None
+    Attributes
+    ----------
+    callbacks : dict
+        By what makes each of them one: registering it again changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.callbacks: dict[object, Callable[[AclStream, Error], None]] = {}
 
     def tell(self, stream: AclStream, error: Error) -> None:
         """Tell of a failure, unless it follows from another or from a call that ended the stream."""
-        if self.callback is not None and error.operation is not None and error.fault is not Fault.CANCELLED:
-            self.callback(stream, error)
+        if self.callbacks and error.operation is not None and error.fault is not Fault.CANCELLED:
+            for each in list(self.callbacks.values()):
+                each(stream, error)
 
 
 when_one_fails = WhenOneFails()
@@ -51,6 +59,8 @@ class AclStream(Thing):
 
     Attributes
     ----------
+    flags : int
+        Those that it was created with.
     is_default : bool
         Whether 0 means it, in its context.
     attributes : dict
@@ -63,15 +73,15 @@ class AclStream(Thing):
     """
 
     __slots__ = (
-        *("_aborts", "_ending", "_is_ending", "attributes", "is_default", "neutral", "retell"),
+        *("_aborts", "_ending", "_is_ending", "attributes", "flags", "is_default", "neutral", "retell"),
         "subscription",
     )
 
     name = "stream"
 
-    def __init__(self, context: Context, *, is_default: bool = False) -> None:
+    def __init__(self, context: Context, *, flags: int = 0, is_default: bool = False) -> None:
         super().__init__(context)
-        self.is_default = is_default
+        self.flags, self.is_default = flags, is_default
         self.neutral = context.device.create_stream(on_error="continue")
         self.subscription: Subscription | None = None
         self.retell: Callable[[Error], Error | Refusal] | None = None
@@ -214,6 +224,11 @@ def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> 
         raise first
 
 
+def wait_for_all_of_thread(timeout: float | None = None) -> None:
+    """Wait for every stream of this thread's device."""
+    wait_for_all(machine.things_on(machine.context().device, AclStream), timeout)
+
+
 def _default(context: Context) -> AclStream:
     with machine.lock:
         if context.default_stream is None:
@@ -224,7 +239,7 @@ def _default(context: Context) -> AclStream:
     return found
 
 
-def _create(priority: int = 0) -> int:
+def _create(priority: int = 0, flags: int = 0) -> int:
     context = machine.context()
     info = context.device.info
     with machine.lock:
@@ -234,7 +249,7 @@ def _create(priority: int = 0) -> int:
                 f"device {context.number} has {info.max_streams:,} streams of this process, the most for {info.name}",
                 "destroy streams that are not needed any more",
             )
-        made = AclStream(context)
+        made = AclStream(context, flags=flags)
         made.attributes[PRIORITY] = priority
         return machine.give(made)
 
@@ -270,7 +285,7 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
             f"priority is {priority}, flag {flag:#x}; valid are 0 to 7, and a combination of 1, 2, 4 and 8",
             "pass 0 and 0 for an ordinary stream",
         )
-    return _create(priority)
+    return _create(priority, flag)
 
 
 @acl.call("acl.rt.destroy_stream")
@@ -344,7 +359,7 @@ def synchronize_device() -> None:
     Refuses: 107002; as `synchronize_stream`
     Basis: S
     """
-    wait_for_all(machine.things_on(machine.context().device, AclStream))
+    wait_for_all_of_thread()
 
 
 @acl.call("acl.rt.synchronize_device_with_timeout")
@@ -355,7 +370,7 @@ def synchronize_device_with_timeout(timeout: Int32) -> None:
     Basis: S
     """
     seconds = in_seconds(timeout)
-    wait_for_all(machine.things_on(machine.context().device, AclStream), seconds)
+    wait_for_all_of_thread(seconds)
 
 
 @acl.call("acl.rt.stream_query", out=1)

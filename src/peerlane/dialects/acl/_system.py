@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects._shared.call import Int32, Refusal, Text, UInt32
+from peerlane.dialects.acl import _start_callbacks
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine, messages
@@ -17,6 +18,9 @@ _VERSION = (1, 17, 0)
 _LARGEST_FILE = 10 << 20
 _CANN = "9.0.0"
 _PACKAGES = ("cann", "runtime")
+_PACKAGE = one_of(
+    "pkg_name", _PACKAGES, f"pass {' or '.join(_PACKAGES)}", code=Code.INVALID_PARAM, shown=repr
+)
 _ATTRIBUTE = one_of("cann_attr", (0, 1, 2), "pass 0, 1 or 2", code=Code.INVALID_PARAM)
 
 
@@ -41,23 +45,29 @@ def init(config_path: Text = "") -> None:
     too without a file, which asks for no other configuration.  In a forked child of a user of devices: 507033.
 
     Refuses: 100002 again; 100000 again, with another configuration file; 507033 in a forked child; 100003, 100005,
-        100006, 100008 for the file
+        100006, 100008 for the file; what a callback of `aclInitCallbackRegister` returned
     Basis: S, D; C for the file's codes
     """
     machine.check_fork()
-    config = _read(config_path) if config_path else {}
+    content = _read(config_path) if config_path else b""
+    config = _parsed(config_path, content) if config_path else {}
     default = _default_device(config_path, config)
-    with machine.lock:
-        if _started.references and config_path and config != _started.config:
-            raise Refusal(
-                Code.INVALID_PARAM,
-                f"acl was initialised with another configuration: {_started.config}, now {config}",
-                "call acl.finalize() before initialising with another file",
-            )
-        _started.references += 1
-        if _started.references == 1:
-            _started.config, _started.was_finalized = config, False
-            machine.default_device, messages.shared = default, str(config.get("err_msg_mode", "0")) == "1"
+    with _start_callbacks.lock:
+        with machine.lock:
+            if _started.references and config_path and config != _started.config:
+                raise Refusal(
+                    Code.INVALID_PARAM,
+                    f"acl was initialised with another configuration: {_started.config}, now {config}",
+                    "call acl.finalize() before initialising with another file",
+                )
+            _started.references += bool(_started.references)
+        if not _started.references:
+            _start_callbacks.initialise(content)
+            with machine.lock:
+                _started.references = 1
+                _started.config, _started.was_finalized = config, False
+                machine.default_device = default
+                messages.shared = str(config.get("err_msg_mode", "0")) == "1"
             return
     raise Refusal(
         Code.REPEAT_INITIALIZE,
@@ -72,13 +82,16 @@ def finalize() -> None:
 
     Devices, memory and peer access are left as they are.
 
-    Refuses: 100037 the second time; 0 if there was no `init`
+    Refuses: 100037 the second time; 0 if there was no `init`; what a callback of `aclFinalizeCallbackRegister`
+        returned
     Basis: S, X
     """
-    with machine.lock:
+    with _start_callbacks.lock:
         if _started.was_finalized:
             raise _finalized()
-        _end()
+        _start_callbacks.finalise()
+        with machine.lock:
+            _end()
 
 
 @acl.call("acl.finalize_reference", out=1)
@@ -86,16 +99,19 @@ def finalize_reference() -> int:
     """End one initialisation and return how many are left (facts/acl 2.1).
 
     Gives: references left
-    Refuses: 100037
+    Refuses: 100037; what a callback of `aclFinalizeCallbackRegister` returned
     Basis: S
     """
-    with machine.lock:
+    with _start_callbacks.lock:
         if _started.references < 1:
             raise _finalized()
-        _started.references -= 1
-        if not _started.references:
-            _end()
-        return _started.references
+        if _started.references == 1:
+            _start_callbacks.finalise()
+        with machine.lock:
+            _started.references -= 1
+            if not _started.references:
+                _end()
+            return _started.references
 
 
 @acl.call("acl.get_version", out=3)
@@ -136,14 +152,7 @@ def _cann_version(version: str) -> dict[str, str]:
     }
 
 
-@acl.call(
-    "acl.get_version_str",
-    out=1,
-    blank=("",),
-    checks=[
-        one_of("pkg_name", _PACKAGES, f"pass {' or '.join(_PACKAGES)}", code=Code.INVALID_PARAM, shown=repr)
-    ],
-)
+@acl.call("acl.get_version_str", out=1, blank=("",), checks=[_PACKAGE])
 def get_version_str(pkg_name: Text) -> str:
     """Return the version of a package as a text: that of ``get_cann_version``, for "cann" and "runtime".
 
@@ -152,6 +161,18 @@ def get_version_str(pkg_name: Text) -> str:
     Basis: S; C for the values and 100000
     """
     return _CANN
+
+
+@acl.call("aclsysGetVersionNum", out=1, checks=[_PACKAGE])
+def get_version_num(pkg_name: Text) -> int:
+    """Return the version of ``get_version_str`` as a number: ten millions of the first part, and so on.
+
+    Gives: 90000000
+    Refuses: 100000 other packages, which are not here
+    Basis: S; C for 100000
+    """
+    major, minor, release = map(int, _CANN.split("."))
+    return major * 10_000_000 + minor * 100_000 + release * 1000
 
 
 @acl.call("acl.get_cann_attribute_list", out=2, blank=lambda: ([], 0))
@@ -201,6 +222,7 @@ def get_recent_err_msg() -> str | None:
 def begin_anew() -> None:
     """Be as a new process finds ``acl``: not initialised, no device set, no message kept."""
     _end()
+    _start_callbacks.forget()
     _started.was_finalized = False
     machine.begin_anew()
     messages.forget()
@@ -219,7 +241,7 @@ def _finalized() -> Refusal:
     )
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str) -> bytes:
     try:
         size = os.path.getsize(path)  # noqa: PTH202 - a str from outside, named as it was given
         if size <= _LARGEST_FILE:
@@ -237,6 +259,10 @@ def _read(path: str) -> dict[str, Any]:
             f"the configuration file {path!r} has {size:,} bytes, more than {_LARGEST_FILE:,}",
             "pass the configuration of acl.init, not another file",
         )
+    return content
+
+
+def _parsed(path: str, content: bytes) -> dict[str, Any]:
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from peerlane.dialects._shared.call import (
     Parse,
     Refusal,
     Text,
+    UInt32,
     Word,
     as_index,
     int_list,
@@ -35,6 +37,7 @@ _SIZES = {
 }
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LONGEST = 1024
+_THIS_PROGRAM = Path("/proc/self/exe")
 _CREATE = "acl.create_tensor_desc"
 
 
@@ -100,12 +103,27 @@ def app_log(log_level: Int32, message: Text) -> None:
     Gives: bare None
     Basis: S, D; C for stderr
     """
+    _log(log_level, message)
+
+
+@acl.value("aclAppLog")
+def log_of_c(log_level: Int32, func: Object, file: Object, line: UInt32, fmt: Object) -> None:
+    """Log a text as ``app_log``, with the thread and the place that C says; nothing if one is NULL (facts/acl 6).
+
+    Gives: bare None
+    Basis: S; C for stderr
+    """
+    if not any(each is None for each in (func, file, fmt)):
+        _log(log_level, f'{threading.get_native_id()} {func}:{file}:{line}: "{fmt}"')
+
+
+def _log(log_level: int, message: str) -> None:
     if log_level not in range(_lowest_level(), len(_LEVELS)):
         return
     text = message.encode(errors="replace")[:_LONGEST].decode(errors="ignore")
     out = sys.stdout if os.environ.get("ASCEND_SLOG_PRINT_TO_STDOUT") == "1" else sys.stderr
     at = time.strftime("%Y-%m-%d-%H:%M:%S")
-    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    program = Path(sys.argv[0] if sys.argv and sys.argv[0] else _THIS_PROGRAM.resolve()).name
     print(f"[{_LEVELS[log_level]}] APP({os.getpid()},{program}):{at} {text}", file=out, flush=True)
 
 

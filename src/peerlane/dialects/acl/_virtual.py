@@ -19,8 +19,16 @@ _DDR = frozenset({2, 3, 6, 7})
 _HUGE_1G = frozenset({10, 11, 14, 17})
 _FOR_PEERS = frozenset({6, 7, 8, 9, 11, 15, 16, 17})
 _ATTRIBUTES = range(2, 18)
+#: Attributes that mean the same, and the one that the vendor tells of memory.
+_SAME = {8: 16, 9: 15, 11: 17, 12: 5, 13: 4, 14: 10}
 _GRANULE = "pass at least one granule"
 _OPTION = one_of("option", (0, 1), "pass 0 (minimum) or 1 (recommended)")
+_MAPPED = (
+    null("ptr", "handle"),
+    zero("size", remedy=_GRANULE),
+    reserved("flags"),
+    reserved("offset", remedy="pass 0: a handle is mapped as a whole"),
+)
 _RESERVE_FLAGS = one_of("flags", (0, 1), "pass 0 or 1", code=Code.INVALID_PARAM)
 
 
@@ -33,15 +41,17 @@ class AclPhysical(PhysicalMemory):
         Of the device that it is on; of imported memory, the device that it was imported for.
     granularity : int
         Bytes of its pages.
-    for_peers : bool
-        Whether its attribute is one of those for peer access.
+    attribute : int
+        Its ``memAttr``.
     import_key : tuple or None
         Shareable handle and device; None for own memory.
     handle_given : Handle or None
         Its export, once there is one.
     """
 
-    __slots__ = ("for_peers", "granularity", "handle_given", "import_key", "ordinal")
+    __slots__ = ("attribute", "granularity", "handle_given", "import_key", "ordinal")
+
+    outlives_handle = True
 
     def __init__(
         self,
@@ -49,22 +59,27 @@ class AclPhysical(PhysicalMemory):
         ordinal: int,
         *,
         granularity: int,
-        for_peers: bool = True,
+        attribute: int,
         import_key: tuple[int, int] | None = None,
     ) -> None:
         device = machine.devices()[ordinal]
         # No reset ends this context: it only says which device the memory is of.
         super().__init__(Context(device, number=machine.number_of(device)), neutral)
         self.ordinal, self.granularity = ordinal, granularity
-        self.for_peers, self.import_key = for_peers, import_key
+        self.attribute, self.import_key = attribute, import_key
         self.handle_given: Handle | None = None
+
+    @property
+    def for_peers(self) -> bool:
+        """Whether its attribute is one of those for peer access; imported memory always is."""
+        return self.import_key is not None or self.attribute in _FOR_PEERS
 
 
 @dataclass(frozen=True, slots=True)
 class _Property:
     device: Device
     granularity: int
-    for_peers: bool
+    attribute: int
 
 
 @acl.call(
@@ -98,9 +113,9 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
             f"{found.device.total_bytes:,}",
             "pass a smaller size; a negative one wraps round to a large one",
         )
-    made = Physical(found.device, size, peer=found.for_peers)
+    made = Physical(found.device, size, peer=found.attribute in _FOR_PEERS)
     return machine.give(
-        AclPhysical(made, found.device.ordinal, granularity=found.granularity, for_peers=found.for_peers)
+        AclPhysical(made, found.device.ordinal, granularity=found.granularity, attribute=found.attribute)
     )
 
 
@@ -150,6 +165,25 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
         addresses
     Basis: S; C for the last three
     """
+    return _reserve(size, expect_ptr)
+
+
+@acl.call(
+    "aclrtReserveMemAddressNoUCMemory",
+    out=1,
+    checks=[zero("size", remedy=_GRANULE), _RESERVE_FLAGS, reserved_below("alignment")],
+)
+def reserve_without_uc_memory(size: Word, alignment: Word, expect_ptr: Address, flags: Word) -> int:
+    """Reserve addresses, as ``reserve_mem_address``.
+
+    Gives: pointer
+    Refuses: as `reserve_mem_address`
+    Basis: S; C for the last three
+    """
+    return _reserve(size, expect_ptr)
+
+
+def _reserve(size: int, expect_ptr: int) -> int:
     device = machine.context().device
     addresses = AddressRange(device, size, alignment=_GIB if size >= _GIB else 0, address=expect_ptr)
     if expect_ptr and addresses.address != expect_ptr:
@@ -190,15 +224,7 @@ def release_mem_address(ptr: Address) -> None:
     found.addresses.close()
 
 
-@acl.call(
-    "acl.rt.map_mem",
-    checks=[
-        null("ptr", "handle"),
-        zero("size", remedy=_GRANULE),
-        reserved("flags"),
-        reserved("offset", remedy="pass 0: a handle is mapped as a whole"),
-    ],
-)
+@acl.call("acl.rt.map_mem", checks=_MAPPED)
 def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
     """Map the whole of some physical memory at reserved addresses (facts/acl 2.8, 4.4).
 
@@ -208,6 +234,20 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
         reserved, no room, alignment, something mapped there, a mixture
     Basis: S; C for 107000 and 507899
     """
+    _map(ptr, size, handle)
+
+
+@acl.call("aclrtMemMapNoAccess", checks=_MAPPED)
+def map_without_access(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
+    """Map as ``map_mem``; no device may read or write it before ``aclrtMemSetAccess``.
+
+    Refuses: as `map_mem`
+    Basis: S, D; C for 107000 and 507899
+    """
+    _map(ptr, size, handle, access="none")
+
+
+def _map(ptr: int, size: int, handle: int, **how: Any) -> None:
     found = physical_of(handle)
     if size != found.neutral.size:
         raise Refusal(
@@ -218,7 +258,7 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
     with machine.lock:
         reservation = _with_room(ptr, size, found)
         _refuse_mixture(reservation, found)
-        reservation.map(found, ptr)
+        reservation.map(found, ptr, **how)
 
 
 @acl.call("acl.rt.unmap_mem", checks=[null("ptr")])
@@ -229,15 +269,53 @@ def unmap_mem(ptr: Address) -> None:
     Basis: S, X
     """
     with machine.lock:
-        machine.devices()
-        reservation = machine.reservations.around(ptr)
-        if reservation is None or ptr not in reservation.mapped:
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
-                f"no mapping begins at {machine.describe(ptr)}",
-                "pass an address that acl.rt.map_mem was given, once",
-            )
-        reservation.unmap(ptr)
+        mapped_at(ptr).unmap(ptr)
+
+
+@acl.call("aclrtMemRetainAllocationHandle", out=1, checks=[null("vir_ptr")])
+def retain_allocation_handle(vir_ptr: Address) -> int:
+    """Return the handle of the memory whose mapping begins here, to be freed once more (facts/acl 6).
+
+    If it was freed meanwhile it is a new one.
+
+    Gives: handle
+    Refuses: 100000 NULL; 507899 no mapping begins there
+    Basis: S, D; C for a freed one and 507899
+    """
+    with machine.lock:
+        found: AclPhysical = mapped_at(vir_ptr).mapped[vir_ptr]
+        found.references += 1
+        return found.handle if found.references > 1 else machine.give(found)
+
+
+@acl.call("aclrtMemGetAllocationPropertiesFromHandle", out=1, blank=lambda _: (_properties(0, 0, 0),))
+def allocation_properties(handle: Address) -> dict[str, Any]:
+    """Return the properties of physical memory; attributes of one meaning have one number (facts/acl 6).
+
+    Gives: the dict that `malloc_physical` takes
+    Refuses: 100000 NULL; 107000 no handle, or freed
+    Basis: S; C for 107000
+    """
+    found = physical_of(handle)
+    return _properties(_SAME.get(found.attribute, found.attribute), _DEVICE, machine.number_at(found.ordinal))
+
+
+def _properties(attribute: int, kind: int, number: int) -> dict[str, Any]:
+    place = {"type": kind, "id": number}
+    return {"handleType": 0, "allocationType": 0, "memAttr": attribute, "location": place, "reserve": 0}
+
+
+def mapped_at(ptr: int) -> Reservation:
+    """Return the reservation in which a mapping begins at this address: 507899 if none does."""
+    machine.devices()
+    found = machine.reservations.around(ptr)
+    if found is None or ptr not in found.mapped:
+        raise Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"no mapping begins at {machine.describe(ptr)}",
+            "pass an address that acl.rt.map_mem was given, once",
+        )
+    return found
 
 
 def physical_of(handle: int) -> AclPhysical:
@@ -284,9 +362,7 @@ def _checked(prop: dict[Any, Any]) -> _Property:
             "pass {'location': {'type': 1, 'id': device}}",
         )
     device = machine.device(_number(place, "id"))
-    return _Property(
-        device, _GIB if attribute in _HUGE_1G else device.info.granularity, attribute in _FOR_PEERS
-    )
+    return _Property(device, _GIB if attribute in _HUGE_1G else device.info.granularity, attribute)
 
 
 def _wrong(key: str, value: int, valid: str) -> Refusal:

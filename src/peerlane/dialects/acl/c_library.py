@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from peerlane.backend import host
 from peerlane.dialects import acl
-from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_library import Library, Words
+from peerlane.dialects._shared.c_names import declarations_of, in_names_of_c
 from peerlane.dialects._shared.call import Arguments, CText, Refusal
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._shareable import SHARE_BYTES
 from peerlane.dialects.acl._state import acl as calls
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.acl._stream import AclStream
 
 _INTERNAL_ERROR = 500000
-_NAME = re.compile(r"\bacl\.[a-z_0-9.]*[a-z_0-9]")
 _REFUSED = "docs/reference/acl.md lists what works"
 
 
@@ -40,17 +37,11 @@ def _get_mem_uce_info(*args: int) -> tuple[list[Any], int, int]:
 def _get_recent_err_msg() -> str | None:
     """Return the messages with the names of C."""
     text = acl.get_recent_err_msg()
-    return text and _NAME.sub(lambda found: _symbols().get(found[0], found[0]), text)
+    return text and in_names_of_c(text)
 
 
-@functools.cache
-def _symbols() -> dict[str, str]:
-    return {each.dialect: each.name for each in _declarations().functions.values()}
-
-
-@functools.cache
-def _declarations() -> c_declarations.Declarations:
-    return c_declarations.read(Path(__file__).with_name("declarations.txt").read_text())
+def _share_bytes(given: Mapping[str, Any]) -> int:
+    return SHARE_BYTES.get(given["shareType"], 0)
 
 
 #: Calls whose arguments or outputs are others in C.
@@ -65,11 +56,13 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 def _call(name: str) -> Callable[..., Any]:
     if name in _OTHERS:
         return _OTHERS[name]
-    module, _, short = name.rpartition(".")
-    if module:
+    if name in calls.table:
+        module, _, short = name.rpartition(".")
         return calls.functions(module)[short]
     cause = f"peerlane has what is about memory, streams and sharing of the vendor's runtime, and not {name}"
-    return calls.refusing(name, Refusal(Code.API_NOT_SUPPORT, cause, _REFUSED))
+    is_pointer = declarations_of("acl").functions[name].returns.is_pointer
+    refusal = Refusal(Code.API_NOT_SUPPORT, cause, _REFUSED)
+    return calls.refusing(name, refusal, lambda code: 0 if is_pointer else code)
 
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
@@ -98,10 +91,11 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
 def library() -> Library:
     """Return the library."""
     return Library(
-        _declarations(),
+        declarations_of("acl"),
         call=_call,
         refuse=_refuse,
         failed=_INTERNAL_ERROR,
+        known={"share_bytes": _share_bytes},
         text=lambda raw: CText(raw, "utf-8", errors="surrogateescape"),
         learn={
             "aclrtGetDevice": _learn_thread,

@@ -1,7 +1,10 @@
 """``acl.rt``: devices, contexts, memory and its sharing, copies, streams, events, notifies and callbacks."""
 
+from peerlane.dialects.acl import _access as _access
+from peerlane.dialects.acl import _allocator as _allocator
 from peerlane.dialects.acl import _async as _async
 from peerlane.dialects.acl import _attribute as _attribute
+from peerlane.dialects.acl import _batch as _batch
 from peerlane.dialects.acl import _callback as _callback
 from peerlane.dialects.acl import _context as _context
 from peerlane.dialects.acl import _copy as _copy
@@ -9,6 +12,7 @@ from peerlane.dialects.acl import _descriptor as _descriptor
 from peerlane.dialects.acl import _device as _device
 from peerlane.dialects.acl import _event as _event
 from peerlane.dialects.acl import _failure as _failure
+from peerlane.dialects.acl import _host_function as _host_function
 from peerlane.dialects.acl import _ipc as _ipc
 from peerlane.dialects.acl import _memory as _memory
 from peerlane.dialects.acl import _notify as _notify

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from peerlane.backend import host
 from peerlane.dialects import hcomm
-from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_library import Library, Words
+from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import PARA, PTR, RUNTIME
@@ -67,9 +66,8 @@ def _learn_lane(then: int, words: Words) -> None:
 
 def library() -> Library:
     """Return the library."""
-    text = Path(__file__).with_name("declarations.txt")
     return Hcomm(
-        c_declarations.read(text.read_text()),
+        declarations_of("hcomm"),
         call=lambda name: getattr(hcomm, name),
         refuse=_refuse,
         failed=RUNTIME,

@@ -8,14 +8,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from peerlane.backend import host
 from peerlane.diagnostics.addresses import is_mapped
-from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
 from peerlane.dialects._shared.c_library import Library, Words, Wrong
+from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
 from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hiprtcResult, is_compiler
@@ -160,8 +159,7 @@ def _learn_stream(then: int, words: Words) -> None:
 
 def library() -> Library:
     """Return the library."""
-    text = Path(__file__).with_name("declarations.txt")
-    declarations = c_declarations.read(text.read_text())
+    declarations = declarations_of("hip")
     return Hip(
         declarations,
         call=_call(declarations),

@@ -1,0 +1,103 @@
+// What a program registers: callbacks of initialising and finalising, of failures, host functions, allocators, logs.
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "acl.h"
+#include "check.h"
+
+enum { MODEL = 0, OTHER = 0xFFFF };
+
+static char order[16];
+static atomic_int seen;
+static pthread_t caller;
+
+static aclError note(const char* config, size_t length, void* given) {
+    IS(strlen(config) == length);
+    strcat(order, given);
+    return 0;
+}
+static aclError refuse(const char* config, size_t length, void* given) {
+    (void)config, (void)length, (void)given;
+    return 123456;
+}
+static aclError end(void* given) {
+    strcat(order, given);
+    return 0;
+}
+static void count(void* given) {
+    IS(atomic_fetch_add(&seen, 1) == (int)(intptr_t)given);
+    IS(!pthread_equal(pthread_self(), caller));
+}
+static void failed(void* info) {
+    IS(aclrtGetErrorCodeFromExceptionInfo(info) == 107019);
+    atomic_fetch_add(&seen, 100);
+}
+
+static void initialise(void) {
+    OK(aclInitCallbackRegister(OTHER, note, "o"));
+    OK(aclInitCallbackRegister(MODEL, note, "m"));
+    IS(aclInitCallbackRegister(MODEL, note, "m") == 500000);
+    OK(aclFinalizeCallbackRegister(MODEL, end, "e"));
+    OK(aclInitCallbackRegister(OTHER, refuse, NULL));
+    IS(aclInit(NULL) == 123456);
+    IS(strstr(aclGetRecentErrMsg(), "aclInit returned 123456"));
+    OK(aclInitCallbackUnRegister(OTHER, refuse));
+    IS(aclInitCallbackUnRegister(OTHER, refuse) == 500000);
+    OK(aclInit(NULL));
+    OK(aclInitCallbackRegister(OTHER, note, "n"));   // at once
+    IS(!strcmp(order, "momon"));
+}
+
+static void run(aclrtStream stream) {
+    aclrtEvent event;
+    caller = pthread_self();
+    for (int i = 0; i < 20; ++i) OK(aclrtLaunchHostFunc(stream, count, (void*)(intptr_t)i));
+    IS(aclrtLaunchHostFunc(stream, NULL, NULL) == 107000);
+    OK(aclrtSynchronizeStream(stream));
+    IS(atomic_load(&seen) == 20);
+    OK(aclrtExceptionInfoCallbackRegister(failed));
+    OK(aclrtExceptionInfoCallbackRegister(failed));
+    OK(aclrtCreateEventWithFlag(&event, 1));
+    OK(aclrtStreamWaitEventWithTimeout(stream, event, 20));   // nothing records it
+    IS(aclrtSynchronizeStream(stream) == 107019);
+    IS(atomic_load(&seen) == 120);
+    OK(aclrtExceptionInfoCallbackUnregister(failed));
+}
+
+static void allocate(aclrtStream stream) {
+    int object;
+    void *found, *object_found, *function;
+    aclrtAllocatorDesc description = aclrtAllocatorCreateDesc();
+    OK(aclrtAllocatorSetObjToDesc(description, &object));
+    IS(aclrtAllocatorRegister(stream, description) == 100000);
+    OK(aclrtAllocatorSetAllocFuncToDesc(description, (void*)malloc));
+    OK(aclrtAllocatorSetFreeFuncToDesc(description, (void*)free));
+    OK(aclrtAllocatorSetGetAddrFromBlockFuncToDesc(description, (void*)count));
+    OK(aclrtAllocatorRegister(stream, description));
+    OK(aclrtAllocatorGetByStream(stream, &found, &object_found, &function, NULL, NULL, NULL));
+    IS(found == description && object_found == &object && function == (void*)malloc);
+    OK(aclrtAllocatorUnregister(stream));
+    IS(aclrtAllocatorGetByStream(stream, &found, NULL, NULL, NULL, NULL, NULL) == 100000);
+}
+
+int main(void) {
+    aclrtStream stream;
+    char line[2000];
+    initialise();
+    OK(aclrtSetDevice(0));
+    OK(aclrtCreateStream(&stream));
+    run(stream);
+    allocate(stream);
+    aclAppLog(2, "main", "starts.c", 7, "%s and %d", "a warning", 5);
+    aclAppLog(1, "main", "starts.c", 8, "%s", "information");
+    memset(line, 'x', sizeof line);
+    line[sizeof line - 1] = 0;
+    aclAppLog(3, "main", "starts.c", 9, "%s", line);
+    aclAppLog(3, "main", "starts.c", 9, NULL);
+    IS(aclrtCreateBinary() == NULL && aclrtLaunchKernel() == 200001);
+    OK(aclFinalize());
+    IS(!strcmp(order, "momone"));
+    puts("done");
+    return 0;
+}
