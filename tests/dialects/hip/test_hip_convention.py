@@ -276,7 +276,14 @@ def test_hip_get_error_name_and_string_know_every_error(hip: ModuleType) -> None
             assert name != member.name.encode()
         for call in (hip.hipGetErrorString, hip.hipDrvGetErrorString):
             assert call(member)[1].decode()
-    assert hip.hipGetErrorString(hip.hipError_t.hipErrorInvalidValue)[1].decode() == "invalid argument"
+    for name, words in (
+        ("hipErrorInvalidValue", "invalid argument"),
+        ("hipErrorInvalidPitchValue", "invalid pitch argument"),
+        ("hipErrorStreamCaptureMerge", "operation would result in a merge of separate capture sequences"),
+        ("hipErrorUnknown", "unknown error"),
+        ("hipErrorTbd", "unknown error"),
+    ):
+        assert hip.hipGetErrorString(hip.hipError_t[name])[1].decode() == words
 
 
 def test_hip_get_last_error_is_per_thread(hip: ModuleType) -> None:
