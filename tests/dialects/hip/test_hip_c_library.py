@@ -196,3 +196,26 @@ def test_hip_c_library_leaves_out_outputs_that_may_be_null() -> None:
     assert total.value == hip.hipMemGetInfo()[2]
     assert opened.hipDeviceGetStreamPriorityRange(None, None) == 0
     assert opened.hipMemGetAddressRange(None, None, None) == 1
+
+
+def test_hip_c_library_writes_each_call_while_the_log_has_calls(capfd: pytest.CaptureFixture[str]) -> None:
+    opened = hip_c_calls.library()
+    source, target = ctypes.c_uint64(7), ctypes.c_uint64(0)
+
+    def said_by_copies() -> int:
+        for _ in range(3):  # native code answers the later ones
+            assert opened.hipMemcpy(ctypes.byref(target), ctypes.byref(source), ctypes.c_size_t(8), 0) == 0
+        return capfd.readouterr().err.count("peerlane: hipMemcpy(")
+
+    assert opened.hipExtSetLoggingParams(ctypes.c_size_t(3), ctypes.c_size_t(0), ctypes.c_size_t(1)) == 0
+    assert said_by_copies() == 0
+    assert opened.hipExtEnableLogging() == 0
+    assert said_by_copies() == 3
+    assert opened.hipExtDisableLogging() == 0
+    assert said_by_copies() == 0
+
+
+def test_hip_c_library_names_calls_by_number() -> None:
+    named = hip_c_calls.library().hipApiName
+    named.restype = ctypes.c_char_p
+    assert [named(number) for number in (0, 125)] == [b"unknown", b"hipMemcpy"]

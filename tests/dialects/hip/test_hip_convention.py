@@ -286,6 +286,11 @@ def test_hip_get_error_name_and_string_know_every_error(hip: ModuleType) -> None
         assert hip.hipGetErrorString(hip.hipError_t[name])[1].decode() == words
 
 
+def test_hip_api_name_knows_the_vendors_numbers(hip: ModuleType) -> None:
+    found = [hip.hipApiName(number)[1].decode() for number in (0, 3, 125, 2**32 - 1)]
+    assert found == ["unknown", "hipArray3DCreate", "hipMemcpy", "unknown"]
+
+
 def test_hip_get_last_error_is_per_thread(hip: ModuleType) -> None:
     assert hip.hipSetDevice(7)[0].name == "hipErrorInvalidDevice"
     seen: list[Any] = []
@@ -333,6 +338,51 @@ def test_hip_amd_log_level_1_prints_failed_calls(
     monkeypatch.setenv("AMD_LOG_LEVEL", "1")
     hip.hipSetDevice(7)
     assert "hipSetDevice returned hipErrorInvalidDevice" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("level", "mask", "said"),
+    [
+        (0, 0x7FFFFFFF, []),
+        (1, 0x7FFFFFFF, ["hipSetDevice returned hipErrorInvalidDevice"]),
+        (3, 0, ["hipSetDevice returned hipErrorInvalidDevice"]),
+        (
+            3,
+            1,
+            [
+                "hipSetDevice(deviceId=0) returned hipSuccess (0)",
+                "hipSetDevice returned hipErrorInvalidDevice",
+                "hipSetDevice(deviceId=7) returned hipErrorInvalidDevice (101)",
+            ],
+        ),
+    ],
+)
+def test_hip_logging_says_from_enable_to_disable_what_the_level_has(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str], level: int, mask: int, said: list[str]
+) -> None:
+    hip.hipExtSetLoggingParams(level, 0, mask)
+    hip.hipSetDevice(0)
+    assert capfd.readouterr().err == ""
+    hip.hipExtEnableLogging()
+    capfd.readouterr()
+    hip.hipSetDevice(0)
+    hip.hipSetDevice(7)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("peerlane: hipSetDevice")]
+    assert len(lines) == len(said)
+    assert all(words in line for words, line in zip(said, lines, strict=True))
+    hip.hipExtDisableLogging()
+    capfd.readouterr()
+    hip.hipSetDevice(7)
+    assert capfd.readouterr().err == ""
+
+
+def test_hip_logging_disabled_overrules_amd_log_level(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMD_LOG_LEVEL", "1")
+    hip.hipExtDisableLogging()
+    hip.hipSetDevice(7)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
 from peerlane.errors import Error
@@ -135,6 +136,8 @@ class Calls(Table):
         Returns the cause of an error and what to do about it, in HIP's terms.
     report : callable
         Told each :class:`Failure`, before the call returns; hipErrorNotReady is none.
+    trace : callable
+        Told each call, with its code and its arguments, while the log has calls.
     machine : Seen
 
     Attributes
@@ -147,6 +150,7 @@ class Calls(Table):
         *,
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
+        trace: Callable[[str, int, Arguments], None],
         machine: Seen,
     ) -> None:
         def tell(failure: Failure) -> None:
@@ -155,7 +159,7 @@ class Calls(Table):
 
         codes = {fault: hipError_t[name] for fault, (name, _) in CODES.items()}
         super().__init__(codes=codes, explain=explain, report=tell, late=lambda call: DEINITIALIZED)
-        self._machine = machine
+        self._machine, self._trace = machine, trace
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
@@ -332,6 +336,8 @@ class Calls(Table):
                     if policy.version < _LAST_ERROR_KEPT:
                         last.code = SUCCESS
                 found = done if not outputs else (success, result) if outputs == 1 else (success, *result)
+            if log.has_calls:
+                self._trace(name, found[0], shape.shown(args))
             return found if target is None else found[:1]
 
         return wrapper

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 import reprlib
 import sys
 import threading
@@ -14,18 +13,18 @@ from typing import Any, TypeVar
 from peerlane import Device
 from peerlane.device.device import at_end
 from peerlane.diagnostics.addresses import AddressDescription
-from peerlane.dialects._shared.call import Failure, Refusal
+from peerlane.dialects._shared.call import Arguments, Failure, Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Thing
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
+from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
 from peerlane.errors import Error
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 INVALID_DEVICE = -2  # hipInvalidDeviceId
-_LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
 _LOST_KEPT = 1024
 _Kind = TypeVar("_Kind", bound=Thing)
 _Table = TypeVar("_Table")
@@ -231,8 +230,13 @@ def _seen(name: str, value: object, is_address: bool | None) -> object:
 
 def _report(failure: Failure) -> None:
     message = messages.tell(failure)
-    if os.environ.get(_LOG_VARIABLE, "0") not in ("", "0"):
+    if log.has_errors:
         sys.stderr.write(f"peerlane: {message}\n")
+
+
+def _trace(call: str, code: int, arguments: Arguments) -> None:
+    given = ", ".join(f"{name}={_seen(name, value, is_address)}" for name, value, is_address in arguments)
+    sys.stderr.write(f"peerlane: {call}({given}) returned {answers(call)(code).name} ({code}).\n")
 
 
 def _explain(error: Error) -> tuple[str, str]:
@@ -251,6 +255,7 @@ def explain() -> str:
 def begin_anew() -> None:
     """Be as a new process finds the dialect."""
     policy.reload()
+    log.forget()
     machine.begin_anew()
     messages.forget()
     calls.forget()
@@ -258,5 +263,5 @@ def begin_anew() -> None:
 
 machine = HipMachine()
 messages = Messages(_seen, _layout)
-calls = Calls(explain=_explain, report=_report, machine=machine)
+calls = Calls(explain=_explain, report=_report, trace=_trace, machine=machine)
 at_end.append(calls.end)

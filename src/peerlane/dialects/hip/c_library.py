@@ -21,6 +21,7 @@ from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the c
 from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hiprtcResult, is_compiler
 from peerlane.dialects.hip._enums import enumeration, is_enumeration
 from peerlane.dialects.hip._facts import facts, real_name
+from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
@@ -143,7 +144,7 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
     context = machine.context()
-    if not machine.is_native(context) or not policy.is_plain:
+    if not machine.is_native(context) or not policy.is_plain or log.has_calls:
         return False
     number = machine.id_of(context.device.ordinal)
     host.know_c_thread("hip", then, number, bool(machine.registrations))

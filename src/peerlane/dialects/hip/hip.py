@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
+    _api_names,
     _attributes,
     _batches,
     _context,
@@ -17,6 +18,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _event_ipc,
     _host_function,
     _ipc,
+    _logging,
     _managed,
     _memory,
     _peer,
