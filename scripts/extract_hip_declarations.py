@@ -63,6 +63,18 @@ _MAYBE = {
     "hipMemGetInfo",
 }
 
+#: Functions that the vendor's library has as those of C++, by their symbols; no wheel looks them up.
+_OF_CXX = {
+    "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc": "hipCreateSurfaceObject",
+    "_Z23hipDestroySurfaceObjectP13__hip_surface": "hipDestroySurfaceObject",
+    "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j": (
+        "hipModuleLaunchKernel"
+    ),
+    "_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_": (
+        "hipModuleLaunchKernel"
+    ),
+}
+
 
 def prototypes(folder: Path) -> dict[str, re.Match[str]]:
     """Return the functions that the files of a folder look up, by symbol."""
@@ -164,6 +176,7 @@ def main() -> None:
             kind = "void*" if kind.endswith("*") else kind
             same = "" if match["name"] == symbol else f" = {match['name']}"
             refused.setdefault(kind, []).append(symbol + same)
+    refused["hipError_t"] += [f"{symbol} = {name}" for symbol, name in _OF_CXX.items()]
     used, by_value = used_types([*works, *(f"{kind} it()" for kind in refused)])
     described = facts()["structs"]
     enums = {name for name in used if real_name(name) in facts()["enums"]}

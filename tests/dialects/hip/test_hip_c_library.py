@@ -24,7 +24,18 @@ pytestmark = pytest.mark.any_schedule
 
 _CALLS = Path(hip_c_calls.__file__)
 _PROGRAM = Path(__file__).with_name("hip_program.c")
-_NAMES = {"hipGetDevicePropertiesR0600": "hipGetDeviceProperties", "hipChooseDeviceR0600": "hipChooseDevice"}
+_NAMES = {
+    "hipGetDevicePropertiesR0600": "hipGetDeviceProperties",
+    "hipChooseDeviceR0600": "hipChooseDevice",
+    "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc": "hipCreateSurfaceObject",
+    "_Z23hipDestroySurfaceObjectP13__hip_surface": "hipDestroySurfaceObject",
+    "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j": (
+        "hipModuleLaunchKernel"
+    ),
+    "_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_": (
+        "hipModuleLaunchKernel"
+    ),
+}
 _NO_CODES = {"hipGetStreamDeviceId", "hipCreateChannelDesc"}
 _needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 

@@ -367,7 +367,9 @@ def test_hip_logging_says_from_enable_to_disable_what_the_level_has(
     capfd.readouterr()
     hip.hipSetDevice(0)
     hip.hipSetDevice(7)
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("peerlane: hipSetDevice")]
+    lines = [
+        line for line in capfd.readouterr().err.splitlines() if line.startswith("peerlane: hipSetDevice")
+    ]
     assert len(lines) == len(said)
     assert all(words in line for words, line in zip(said, lines, strict=True))
     hip.hipExtDisableLogging()
