@@ -7,6 +7,7 @@ from typing import Any
 from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _attributes,
     _batches,
+    _choose,
     _context,
     _copy,
     _copy_2d,
@@ -17,6 +18,9 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _event_ipc,
     _host_function,
     _ipc,
+    _kernels,
+    _limits,
+    _lookup,
     _managed,
     _memory,
     _peer,
