@@ -44,6 +44,7 @@ _OTHERS = {
     },
     "hipExtStreamCreateWithCUMask": {"cuMask": "const uint32_t cuMask[cuMaskSize]"},
     "hipMemcpy3DBatchAsync": {"failIdx": "maybe always size_t* failIdx"},
+    "hipGetDeviceCount": {"count": "out always int* count"},
     "hipDeviceGetPCIBusId": {"pciBusId": "out always char pciBusId[len]"},
     "hipSetValidDevices": {"device_arr": "const int device_arr[len]"},
     "hipGetProcAddress": {"symbolStatus": "maybe always hipDriverProcAddressQueryResult* symbolStatus"},

@@ -88,6 +88,9 @@ def test_hip_calls_without_a_device_return_no_device_before_all_else(
         hip.hipDeviceGetLimit(hip.hipLimit_t.hipLimitStackSize),
     ):
         assert code(result) == "hipErrorNoDevice"
+    count = ctypes.c_int(7)
+    assert opened.hipGetDeviceCount(ctypes.byref(count)) == 100
+    assert count.value == 0
     assert opened.hipGetDevice(None) == 100
     assert opened.hipModuleLoadData(None, None) == 100
     assert opened.hipFreeArray(None) == 100

@@ -10,7 +10,7 @@ from peerlane.dialects.hip._peer import DeviceId, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._visible import uuid_of
+from peerlane.dialects.hip._visible import hidden_bytes, uuid_of
 
 _FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all that there are, and those that are told
 _length = len  # a parameter of the calls is called so
@@ -30,7 +30,7 @@ def hipInit(flags: Reserved) -> None:
 def hipGetDeviceCount() -> int:
     """Return how many devices the node has.
 
-    Gives: the number
+    Gives: the number, 0 also when none is visible
     Refuses: hipErrorNoDevice when none is visible
     Basis: S
     """
@@ -223,11 +223,14 @@ def hipDriverGetVersion() -> int:
 def hipMemGetInfo() -> tuple[int, int]:
     """Return the free and all memory of the current device, in bytes; other processes of the node count.
 
+    The MiB of HIP_HIDDEN_FREE_MEM are not told as free, unless fewer are.
+
     Gives: free, total
     Basis: S
     """
     device = machine.context().device
-    return device.free_bytes, device.total_bytes
+    free, hidden = device.free_bytes, hidden_bytes()
+    return free - (hidden if hidden < free else 0), device.total_bytes
 
 
 @calls.call("hipSetDeviceFlags")
