@@ -51,6 +51,17 @@ _OTHERS = {
     "hipGetProcAddress_spt": {"symbolStatus": "maybe always hipDriverProcAddressQueryResult* symbolStatus"},
     "hipGetDriverEntryPoint": {"driverStatus": "maybe always hipDriverEntryPointQueryResult* driverStatus"},
     "hipGetDriverEntryPoint_spt": {"status": "maybe always hipDriverEntryPointQueryResult* status"},
+    "hipLibraryLoadData": {
+        "jitOptions": "unread hipJitOption* jitOptions",
+        "libraryOptions": "unread hipLibraryOption_e* libraryOptions",
+    },
+    "hipLibraryLoadFromFile": {
+        "jitOptions": "unread hipJitOption* jitOptions",
+        "libraryOptions": "unread hipLibraryOption_e* libraryOptions",
+    },
+    "hipLinkCreate": {"options": "unread hipJitOption* options"},
+    "hipLinkAddData": {"options": "unread hipJitOption* options"},
+    "hipLinkAddFile": {"options": "unread hipJitOption* options"},
     "hipModuleLoadDataEx": {"options": "unread hipJitOption* options"},
     "hipModuleGetGlobal": {"dptr": "maybe void** dptr", "bytes": "maybe size_t* bytes"},
     "hipDrvPointerGetAttributes": {

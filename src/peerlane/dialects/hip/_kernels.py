@@ -20,7 +20,8 @@ def _no_code(where: str) -> Refusal:
 
 
 @calls.refuses("hipModuleLoad")
-def _refuse_file(fname: str | None) -> None:
+def refuse_file(fname: str | None) -> None:
+    """Refuse a file that is not there, or whose code cannot be a code object."""
     if not fname:
         raise invalid("fname is NULL or empty", "pass the name of a file")
     try:
@@ -32,7 +33,8 @@ def _refuse_file(fname: str | None) -> None:
         raise _no_code(repr(fname))
 
 
-def _refuse_image(name: str, address: int) -> None:
+def refuse_image(name: str, address: int) -> None:
+    """Refuse what cannot be a code object; ``name`` is that of the argument."""
     if not address:
         raise invalid(f"{name} is NULL", "pass a code object")
     # Byte by byte: what does not begin so may be shorter than that.
@@ -43,12 +45,12 @@ def _refuse_image(name: str, address: int) -> None:
 @calls.refuses("hipModuleLoadDataEx")
 @calls.refuses("hipModuleLoadData")
 def _refuse_data(image: int) -> None:
-    _refuse_image("image", image)
+    refuse_image("image", image)
 
 
 @calls.refuses("hipModuleLoadFatBinary")
 def _refuse_fat_binary(fatbin: int) -> None:
-    _refuse_image("fatbin", fatbin)
+    refuse_image("fatbin", fatbin)
 
 
 def _refuse_module(module: int) -> None:

@@ -87,6 +87,16 @@ def _choose(prop: int) -> Any:
     return calls.functions("")["hipChooseDevice"](Earlier.from_address(prop).later() if prop else None)
 
 
+def _without_options(call: str, at: int) -> Callable[..., Any]:
+    """Return a call with the output at ``at`` only, or none: the binding has others for lists of options."""
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        code, *outputs = calls.functions("")[call](*given)
+        return (code, outputs[at]) if at >= 0 else (code,)
+
+    return run
+
+
 def _import_memory(handle: int, kind: Any) -> Any:
     return calls.functions("")["hipMemImportFromShareableHandle"](_descriptor(handle), kind)
 
@@ -104,6 +114,11 @@ def _descriptor(word: int) -> int:
 _OTHERS: dict[str, Callable[..., Any]] = {
     "hipGetDevicePropertiesR0000": _properties,
     "hipChooseDeviceR0000": _choose,
+    "hipLibraryLoadData": _without_options("hipLibraryLoadData", 0),
+    "hipLibraryLoadFromFile": _without_options("hipLibraryLoadFromFile", 0),
+    "hipLinkCreate": _without_options("hipLinkCreate", 1),
+    "hipLinkAddData": _without_options("hipLinkAddData", -1),
+    "hipLinkAddFile": _without_options("hipLinkAddFile", -1),
     "hipMemImportFromShareableHandle": _import_memory,
     "hipMemPoolImportFromShareableHandle": _import_pool,
 }
