@@ -31,9 +31,10 @@ _Table = TypeVar("_Table")
 
 
 class _Ordinal(threading.local):
-    """Which device is current in this thread."""
+    """Which device is current in this thread, and whether hipSetDevice made it so."""
 
     number: int | None = None
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,17 @@ class HipMachine(Machine):
         if self._ordinal.number is None:
             self._ordinal.number = self.shown()[0].ordinal
         return self._ordinal.number
+
+    @property
+    def has_chosen_device(self) -> bool:
+        """Whether hipSetDevice chose this thread's device."""
+        self.devices()
+        return self._ordinal.is_chosen
+
+    def choose(self, ordinal: int) -> None:
+        """Make a device current in this thread, which hipSetValidDevices does not change any more."""
+        self.use(ordinal)
+        self._ordinal.is_chosen = True
 
     def use(self, ordinal: int) -> Device:
         """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
