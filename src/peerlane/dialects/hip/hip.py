@@ -38,6 +38,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _stream,
     _stream_info,
     _stream_value,
+    _unsupported,
     _virtual,
 )
 from peerlane.dialects.hip._convention import is_compiler
