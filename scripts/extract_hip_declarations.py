@@ -43,7 +43,27 @@ _OTHERS = {
         "failIdx": "size_t* failIdx",
     },
     "hipExtStreamCreateWithCUMask": {"cuMask": "const uint32_t cuMask[cuMaskSize]"},
-    "hipMemcpy3DBatchAsync": {"failIdx": "size_t* failIdx"},  # written also if the call fails
+    "hipMemcpy3DBatchAsync": {"failIdx": "maybe always size_t* failIdx"},
+    "hipGetDeviceCount": {"count": "out always int* count"},
+    "hipDeviceGetPCIBusId": {"pciBusId": "out always char pciBusId[len]"},
+    "hipSetValidDevices": {"device_arr": "const int device_arr[len]"},
+    "hipGetProcAddress": {"symbolStatus": "maybe always hipDriverProcAddressQueryResult* symbolStatus"},
+    "hipGetProcAddress_spt": {"symbolStatus": "maybe always hipDriverProcAddressQueryResult* symbolStatus"},
+    "hipGetDriverEntryPoint": {"driverStatus": "maybe always hipDriverEntryPointQueryResult* driverStatus"},
+    "hipGetDriverEntryPoint_spt": {"status": "maybe always hipDriverEntryPointQueryResult* status"},
+    "hipLibraryLoadData": {
+        "jitOptions": "unread hipJitOption* jitOptions",
+        "libraryOptions": "unread hipLibraryOption_e* libraryOptions",
+    },
+    "hipLibraryLoadFromFile": {
+        "jitOptions": "unread hipJitOption* jitOptions",
+        "libraryOptions": "unread hipLibraryOption_e* libraryOptions",
+    },
+    "hipLinkCreate": {"options": "unread hipJitOption* options"},
+    "hipLinkAddData": {"options": "unread hipJitOption* options"},
+    "hipLinkAddFile": {"options": "unread hipJitOption* options"},
+    "hipModuleLoadDataEx": {"options": "unread hipJitOption* options"},
+    "hipModuleGetGlobal": {"dptr": "maybe void** dptr", "bytes": "maybe size_t* bytes"},
     "hipDrvPointerGetAttributes": {
         "attributes": "given hipPointer_attribute attributes[numAttributes]",
         "data": "given void* data[numAttributes]",
@@ -70,6 +90,29 @@ _MAYBE = {
     "hipDevicePrimaryCtxGetState",
     "hipMemGetInfo",
 }
+
+#: Functions that the vendor's library has as those of C++, by their symbols; no wheel looks them up.
+_OF_CXX = {
+    "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc": "hipCreateSurfaceObject",
+    "_Z23hipDestroySurfaceObjectP13__hip_surface": "hipDestroySurfaceObject",
+    "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j": (
+        "hipModuleLaunchKernel"
+    ),
+    "_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_": (
+        "hipModuleLaunchKernel"
+    ),
+}
+
+#: What the library has in code of its own, as the start-up code of hipcc's programs calls it.
+_NATIVE = {"hipConfigureCall", "hipSetupArgument"}
+
+#: What programs need that were compiled before HIP 6, and no wheel looks up.
+_EARLIER = (
+    "hipError_t hipGetDevicePropertiesR0000(out hipDeviceProp_tR0000* prop, int device);",
+    "hipError_t hipGetDeviceProperties(out hipDeviceProp_tR0000* prop, int device) = hipGetDevicePropertiesR0000;",
+    "hipError_t hipChooseDeviceR0000(out int* device, const hipDeviceProp_tR0000* prop);",
+    "hipError_t hipChooseDevice(out int* device, const hipDeviceProp_tR0000* prop) = hipChooseDeviceR0000;",
+)
 
 
 def prototypes(folder: Path) -> dict[str, re.Match[str]]:
@@ -153,7 +196,9 @@ def used_types(lines: list[str]) -> tuple[set[str], set[str]]:
     for line in lines:
         returns, _, rest = line.partition("(")
         for each in [returns, *rest.partition(")")[0].split(",")]:
-            match = re.match(r"(?:out |maybe |given |const )*(\w+)(\**) \w+", each.strip())
+            match = re.match(
+                r"(?:refused |out |maybe |always |unread |given |const )*(\w+)(\**) \w+", each.strip()
+            )
             if match and match[1] not in _PLAIN:
                 used.add(match[1])
                 if not match[2] and real_name(match[1]) in facts()["structs"]:
@@ -164,15 +209,20 @@ def used_types(lines: list[str]) -> tuple[set[str], set[str]]:
 def main() -> None:
     new, old = (Path(each) for each in sys.argv[1:3])
     functions = {**prototypes(old), **prototypes(new)}
+    for name in _NATIVE:
+        del functions[name]
     works = [declaration(each) for each in functions.values() if each["name"] in calls.table]
+    looks = [f"refused {declaration(each)}" for each in functions.values() if each["name"] in calls.wrong]
     refused: dict[str, list[str]] = {}
     for symbol, match in functions.items():
-        if match["name"] not in calls.table:
+        if match["name"] not in calls.table and match["name"] not in calls.wrong:
             kind = spelled(match["returns"])
             kind = "void*" if kind.endswith("*") else kind
             same = "" if match["name"] == symbol else f" = {match['name']}"
             refused.setdefault(kind, []).append(symbol + same)
-    used, by_value = used_types([*works, *(f"{kind} it()" for kind in refused)])
+    refused["hipError_t"] += [f"{symbol} = {name}" for symbol, name in _OF_CXX.items()]
+    works += _EARLIER
+    used, by_value = used_types([*works, *looks, *(f"{kind} it()" for kind in refused)])
     described = facts()["structs"]
     enums = {name for name in used if real_name(name) in facts()["enums"]}
     enums |= {
@@ -182,6 +232,7 @@ def main() -> None:
         if each[1].startswith("enum ")
     }
     structs = {name for name in used - enums if described.get(real_name(name), {}).get("size")}
+    structs.add("hipDeviceProp_tR0000")
     lines = [
         "// What HIP's runtime declares, for the dialect `hip`: made by scripts/extract_hip_declarations.py of the",
         "// public wheels of hip-python 10.0 and 7.2.  The notation: `c_declarations.py`.",
@@ -196,6 +247,7 @@ def main() -> None:
         *_ADDED,
         "",
         "// What a virtual device does not have.",
+        *looks,
         *(line for kind, names in refused.items() for line in wrapped(f"refused {kind} ", names)),
     ]
     print("\n".join(lines))

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -92,10 +93,25 @@ PyObject* object_of(Python& python, const Word& word) {
     }
 }
 
+// A thread that still calls while another one ends the process stays in its call, as it would on hardware: were it
+// told that nothing is there any more, it might end the process otherwise than the program has asked for.
+std::atomic<bool> is_leaving{false};
+thread_local bool is_leaver = false;
+constexpr timespec kPatience{5, 0};   // for who waits for the thread in a destructor
+
+void stay_if_leaving(Python& python) {
+    static thread_local bool has_stayed = false;
+    if (!is_leaving.load(std::memory_order_acquire) || is_leaver || has_stayed || !is_thread_of_c(python)) return;
+    has_stayed = true;
+    nanosleep(&kPatience, nullptr);
+}
+
 // What the program's exit handlers and destructors call comes before this: it was registered before any of them.
 void at_exit() {
     Python* const found = python();
     if (!found || !found->is_started_here || found->is_over()) return;
+    is_leaver = true;
+    is_leaving.store(true, std::memory_order_release);
     const Gil gil(*found);
     PyObject* const module = module_of_entries(*found);
     PyObject* const function = module ? found->PyObject_GetAttrString(module, "end") : nullptr;
@@ -138,6 +154,34 @@ private:
 
 constexpr size_t kMost = 24;   // arguments of a function
 
+bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
+    const Gil gil(python);
+    PyObject* const callable = bind(python, entry);
+    if (!callable) return false;
+    // Of a call by ctypes, the frame of the Python that calls is there.
+    PyObject* const frame = python.PyEval_GetFrame() ? nullptr : frame_of(python, caller);
+    PyObject* arguments[kMost + 2];   // one in front is for who is called
+    size_t given = 1;
+    if (frame) arguments[given++] = callable;
+    const size_t first = given;
+    for (size_t i = 0; i < count; ++i) arguments[given++] = object_of(python, words[i]);
+    PyObject* const answer = python.PyObject_Vectorcall(frame ? frame : callable, arguments + 1, (given - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    for (size_t i = first; i < given; ++i) python.Py_DecRef(arguments[i]);
+    if (!answer && python.PyErr_ExceptionMatches(*python.keyboard_interrupt)) {   // as if it came when C has returned
+        python.PyErr_Clear();
+        python.PyErr_SetInterrupt();
+        return false;
+    }
+    if (!answer) {
+        python.PyErr_Print();
+        return false;
+    }
+    if (result.kind == Word::Kind::real) result.real = python.PyFloat_AsDouble(answer);
+    else result.natural = python.PyLong_AsUnsignedLongLongMask(answer);
+    python.Py_DecRef(answer);
+    return true;
+}
+
 }  // namespace
 
 bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
@@ -145,31 +189,10 @@ bool ask(Entry& entry, const Word* words, size_t count, void* caller, Word& resu
     Python* const found = python();
     if (!found || found->is_over() || count > kMost) return false;
     is_asked = true;
-    const Gil gil(*found);
-    PyObject* const callable = bind(*found, entry);
-    if (!callable) return false;
-    // Of a call by ctypes, the frame of the Python that calls is there.
-    PyObject* const frame = found->PyEval_GetFrame() ? nullptr : frame_of(*found, caller);
-    PyObject* arguments[kMost + 2];   // one in front is for who is called
-    size_t given = 1;
-    if (frame) arguments[given++] = callable;
-    const size_t first = given;
-    for (size_t i = 0; i < count; ++i) arguments[given++] = object_of(*found, words[i]);
-    PyObject* const answer = found->PyObject_Vectorcall(frame ? frame : callable, arguments + 1, (given - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-    for (size_t i = first; i < given; ++i) found->Py_DecRef(arguments[i]);
-    if (!answer && found->PyErr_ExceptionMatches(*found->keyboard_interrupt)) {   // as if it came when C has returned
-        found->PyErr_Clear();
-        found->PyErr_SetInterrupt();
-        return false;
-    }
-    if (!answer) {
-        found->PyErr_Print();
-        return false;
-    }
-    if (result.kind == Word::Kind::real) result.real = found->PyFloat_AsDouble(answer);
-    else result.natural = found->PyLong_AsUnsignedLongLongMask(answer);
-    found->Py_DecRef(answer);
-    return true;
+    stay_if_leaving(*found);
+    const bool is_told = ask_python(*found, entry, words, count, caller, result);
+    stay_if_leaving(*found);
+    return is_told;
 }
 
 }  // namespace peerlane::c_abi

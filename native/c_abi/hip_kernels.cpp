@@ -41,6 +41,11 @@ PEERLANE_C int __hipPushCallConfiguration(Size grid, Size block, size_t shared, 
     return kSuccess;
 }
 
+PEERLANE_C int hipConfigureCall(Size grid, Size block, size_t shared, void* stream) {
+    return __hipPushCallConfiguration(grid, block, shared, stream);
+}
+PEERLANE_C int hipSetupArgument(const void* argument, size_t, size_t) { return argument ? kSuccess : kInvalidValue; }
+
 PEERLANE_C int __hipPopCallConfiguration(Size* grid, Size* block, size_t* shared, void** stream) {
     if (!grid || !block || !shared || !stream) return kInvalidValue;
     *grid = configuration.grid;

@@ -119,6 +119,8 @@ PyStatus prepare() {
     return functions.Py_PreInitialize(&config);
 }
 
+thread_local bool has_started_python = false;
+
 bool start() {
     struct sigaction interrupt;
     sigaction(SIGINT, nullptr, &interrupt);
@@ -139,7 +141,7 @@ bool start() {
         say(std::string("Python did not start: ") + (status.err_msg ? status.err_msg : "?") + "; PEERLANE_PYTHON names its program, now " + program());
         return false;
     }
-    functions.is_started_here = true;
+    functions.is_started_here = has_started_python = true;
     // This module takes SIGINT when it is first imported.
     if (PyObject* const module = functions.PyImport_ImportModule("signal")) functions.Py_DecRef(module);
     sigaction(SIGINT, &interrupt, nullptr);
@@ -212,6 +214,10 @@ Python* python() {
     // Nothing is imported in here: who holds the GIL may wait for this.
     static const bool is_made = make();
     return is_made ? &functions : nullptr;
+}
+
+bool is_thread_of_c(Python& python) {
+    return kept.is_kept || has_started_python || !python.PyGILState_GetThisThreadState();
 }
 
 void see_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }

@@ -39,6 +39,9 @@ Python* python();
 // The folder that has the peerlane of this library.
 std::string site_packages();
 
+// Whether the program made this thread, and not Python.
+bool is_thread_of_c(Python& python);
+
 // Let Python see the forks of C from now on.  What peerlane's native modules do at a fork must be registered before: in a
 // child it comes before what Python does, as in a fork of Python.
 void see_forks();

@@ -44,6 +44,12 @@ def test_exit_handlers_and_destructors_call_quietly_after_main(made: Callable[..
     assert (said.returncode, said.stderr) == (7, "")
 
 
+def test_threads_that_still_call_when_main_returns_do_not_fail(made: Callable[..., Path], run: Run) -> None:
+    for _ in range(3):
+        said = run(*PEERLANE, "run", made("leaves.c"))
+        assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
 def test_children_of_forks_use_devices_unless_the_parent_has(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("forks.c"))
     assert said.stdout.splitlines() == ["before any call: 11", "after a count: 11", "after use: 12"]

@@ -6,9 +6,9 @@ as it answers Python: there is one implementation, and one node in a process tha
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from peerlane.support.libraries import folder as folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +19,3 @@ def directory() -> Path:
     from pathlib import Path
 
     return Path(folder())
-
-
-def folder() -> str:
-    """Return its path, which is beside that of the native modules, and import little."""
-    spec = find_spec("peerlane._core")  # to load it takes long
-    assert spec is not None and spec.origin is not None
-    return os.path.join(os.path.dirname(spec.origin), "lib")  # noqa: PTH118, PTH120

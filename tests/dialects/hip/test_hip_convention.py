@@ -13,6 +13,7 @@ import pytest
 import peerlane
 from peerlane.dialects.hip import _facts, explain, hiprtc, hiprtc_pyext
 from peerlane.dialects.hip._policy import Policy
+from peerlane.dialects.hip._state import calls
 
 pytestmark = pytest.mark.any_schedule
 
@@ -92,7 +93,7 @@ def test_hip_calls_not_served_return_not_supported_and_print_once(
     hip: ModuleType, declared: set[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in FUNCTIONS:
-        if name in declared:
+        if name in declared or name in calls.wrong:
             continue
         shape = _facts.facts()["functions"][name]
         for _ in range(2):
@@ -276,7 +277,19 @@ def test_hip_get_error_name_and_string_know_every_error(hip: ModuleType) -> None
             assert name != member.name.encode()
         for call in (hip.hipGetErrorString, hip.hipDrvGetErrorString):
             assert call(member)[1].decode()
-    assert hip.hipGetErrorString(hip.hipError_t.hipErrorInvalidValue)[1].decode() == "invalid argument"
+    for name, words in (
+        ("hipErrorInvalidValue", "invalid argument"),
+        ("hipErrorInvalidPitchValue", "invalid pitch argument"),
+        ("hipErrorStreamCaptureMerge", "operation would result in a merge of separate capture sequences"),
+        ("hipErrorUnknown", "unknown error"),
+        ("hipErrorTbd", "unknown error"),
+    ):
+        assert hip.hipGetErrorString(hip.hipError_t[name])[1].decode() == words
+
+
+def test_hip_api_name_knows_the_vendors_numbers(hip: ModuleType) -> None:
+    found = [hip.hipApiName(number)[1].decode() for number in (0, 3, 125, 2**32 - 1)]
+    assert found == ["unknown", "hipArray3DCreate", "hipMemcpy", "unknown"]
 
 
 def test_hip_get_last_error_is_per_thread(hip: ModuleType) -> None:
@@ -326,6 +339,53 @@ def test_hip_amd_log_level_1_prints_failed_calls(
     monkeypatch.setenv("AMD_LOG_LEVEL", "1")
     hip.hipSetDevice(7)
     assert "hipSetDevice returned hipErrorInvalidDevice" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("level", "mask", "said"),
+    [
+        (0, 0x7FFFFFFF, []),
+        (1, 0x7FFFFFFF, ["hipSetDevice returned hipErrorInvalidDevice"]),
+        (3, 0, ["hipSetDevice returned hipErrorInvalidDevice"]),
+        (
+            3,
+            1,
+            [
+                "hipSetDevice(deviceId=0) returned hipSuccess (0)",
+                "hipSetDevice returned hipErrorInvalidDevice",
+                "hipSetDevice(deviceId=7) returned hipErrorInvalidDevice (101)",
+            ],
+        ),
+    ],
+)
+def test_hip_logging_says_from_enable_to_disable_what_the_level_has(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str], level: int, mask: int, said: list[str]
+) -> None:
+    hip.hipExtSetLoggingParams(level, 0, mask)
+    hip.hipSetDevice(0)
+    assert capfd.readouterr().err == ""
+    hip.hipExtEnableLogging()
+    capfd.readouterr()
+    hip.hipSetDevice(0)
+    hip.hipSetDevice(7)
+    lines = [
+        line for line in capfd.readouterr().err.splitlines() if line.startswith("peerlane: hipSetDevice")
+    ]
+    assert len(lines) == len(said)
+    assert all(words in line for words, line in zip(said, lines, strict=True))
+    hip.hipExtDisableLogging()
+    capfd.readouterr()
+    hip.hipSetDevice(7)
+    assert capfd.readouterr().err == ""
+
+
+def test_hip_logging_disabled_overrules_amd_log_level(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMD_LOG_LEVEL", "1")
+    hip.hipExtDisableLogging()
+    hip.hipSetDevice(7)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -189,17 +189,37 @@ def test_hip_ctx_calls_act_on_devices_and_refuse_unknown_contexts(hip: ModuleTyp
 
 
 def test_hip_ctx_synchronize_returns_not_supported_and_names_other_call(hip: ModuleType) -> None:
-    refused = [hip.hipCtxSynchronize(), hip.hipCtxGetFlags(), hip.hipCtxSetCacheConfig(hip.hipFuncCache_t(0))]
+    refused = [
+        hip.hipCtxSynchronize(),
+        hip.hipCtxGetFlags(),
+        hip.hipCtxSetCacheConfig(hip.hipFuncCache_t(0)),
+        hip.hipCtxGetCacheConfig(),
+        hip.hipCtxSetSharedMemConfig(hip.hipSharedMemConfig(0)),
+        hip.hipCtxGetApiVersion(None),
+    ]
     assert {code(each) for each in refused} == {"hipErrorNotSupported"}
     assert "call hipDeviceSynchronize or hipGetDeviceFlags" in explain()
+    assert code(hip.hipDevicePrimaryCtxSetFlags(0, 0)) == "hipErrorContextAlreadyInUse"
+    assert code(hip.hipDevicePrimaryCtxSetFlags(-1, 0)) == "hipErrorInvalidDevice"
 
 
 def test_hip_device_get_pci_bus_id_length_below_13_returns_invalid_value(hip: ModuleType) -> None:
     whole = str(hip.hipDeviceGetPCIBusId(13, 1)[1])
     assert len(whole) == 12
     assert hip.hipDeviceGetByPCIBusId(whole.encode())[1] == 1
-    for short in (12, 1, 0, -1):
-        assert hip.hipDeviceGetPCIBusId(short, 1) == (hip.hipError_t.hipErrorInvalidValue, None)
+    for short in (12, 1):
+        result, text = hip.hipDeviceGetPCIBusId(short, 1)
+        assert (result.name, str(text)) == ("hipErrorInvalidValue", whole[: short - 1])
+    for none in (0, -1):
+        assert hip.hipDeviceGetPCIBusId(none, 1) == (hip.hipError_t.hipErrorInvalidValue, None)
+
+
+def test_hip_ctx_create_flags_come_back_whole_until_the_device_is_reset(hip: ModuleType) -> None:
+    flags = hip.hipDeviceMapHost | hip.hipDeviceLmemResizeToMax | hip.hipDeviceScheduleSpin
+    assert code(hip.hipCtxCreate(flags, 1)) == "hipSuccess"
+    assert hip.hipGetDeviceFlags()[1] == flags
+    assert code(hip.hipDeviceReset()) == "hipSuccess"
+    assert hip.hipGetDeviceFlags()[1] == 0
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 4, 9, 0x1C])

@@ -13,6 +13,7 @@ import pytest
 
 from helpers.hip_client import code, done, held, on, read, write
 from peerlane.dialects.hip import explain
+from peerlane.dialects.hip._state import PER_THREAD_STREAM
 from peerlane.dialects.hip._stream import create
 
 pytestmark = pytest.mark.timeout(60)
@@ -179,6 +180,31 @@ def test_hip_free_waits_for_queued_copies(hip: ModuleType, kind: str, flags: int
     thread.join(20)
     assert [code(each) for each in results] == ["hipSuccess"]
     assert (read(hip, kept, 64) == 5).all()
+
+
+def test_hip_free_succeeds_when_streams_end_while_it_waits(hip: ModuleType) -> None:
+    memory, ready, go = on(hip, 0, 64), threading.Event(), threading.Event()
+
+    def use_stream_of_thread() -> None:
+        done(hip.hipStreamSynchronize(PER_THREAD_STREAM))
+        ready.set()
+        go.wait(20)
+
+    first, ending = create(1), create(0)
+    other = threading.Thread(target=use_stream_of_thread)
+    other.start()
+    ready.wait(20)
+    results: list[Any] = []
+    with held(first):
+        thread = threading.Thread(target=lambda: results.append(hip.hipFree(memory)))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        done(hip.hipStreamDestroy(ending))
+        go.set()
+        other.join(20)
+    thread.join(20)
+    assert [code(each) for each in results] == ["hipSuccess"]
 
 
 def test_hip_free_leaves_failure_of_work_to_its_stream(hip: ModuleType) -> None:

@@ -97,3 +97,13 @@ def test_hip_visible_devices_hip_overrides_cuda_and_indexes_rocr(shown: Callable
     assert shown(ROCR="3,GPU-{1}", HIP="GPU-{1},0") == [1, 3]
     assert shown(ROCR="3", HIP="GPU-{1}") == []
     assert shown(ROCR="", HIP="0") == []
+
+
+@pytest.mark.parametrize(
+    ("hidden", "told"), [("", 64), ("16", 48), ("63", 1), ("64", 64), ("-1", 64), ("x", 64)]
+)
+def test_hip_hidden_free_mem_is_not_told_as_free(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch, hidden: str, told: int
+) -> None:
+    monkeypatch.setenv("HIP_HIDDEN_FREE_MEM", hidden)
+    assert hip_on("devices=1,memory=64MiB").hipMemGetInfo()[1:] == (told << 20, 64 << 20)

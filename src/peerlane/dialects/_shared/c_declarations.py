@@ -19,6 +19,8 @@ The notation is C's, with these words before a parameter or field:
     The text that the function returns stays for a while only.
 ``maybe``
     As ``out``, and its address may be NULL.
+``always``
+    Beside ``out`` or ``maybe``: it writes it also when it fails, if the dialect's call has something for it then.
 ``given``
     Its address is not NULL, else the call is refused.
 ``some``
@@ -28,6 +30,7 @@ The notation is C's, with these words before a parameter or field:
 
 ``...`` behind the last parameter are variable arguments: native code writes them into that parameter, a format, and
 the dialect gets the text.
+``refused T f, g;`` are functions that the dialect has only to refuse them; their parameters need not be known.
 
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
@@ -57,7 +60,20 @@ SCALARS = {
     "float": (4, "f"),
     "double": (8, "f"),
 }
-_WORDS = ("const", "out", "inout", "fresh", "lib", "ends", "brief", "maybe", "given", "some", "unread")
+_WORDS = (
+    "const",
+    "out",
+    "inout",
+    "fresh",
+    "lib",
+    "ends",
+    "brief",
+    "maybe",
+    "always",
+    "given",
+    "some",
+    "unread",
+)
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
 
 
@@ -124,7 +140,7 @@ class Function:
     dialect : str
         The name of the dialect's call.
     is_refused : bool
-        Whether the dialect has it only to refuse it; its parameters are not known then.
+        Whether the dialect has it only to refuse it; its parameters may be unknown then.
     is_variadic : bool
         Whether variable arguments belong to its last parameter.
     """
@@ -196,6 +212,10 @@ def read(text: str) -> Declarations:
         elif (match := re.fullmatch(r"struct (\w+(?:, \w+)*)", statement)) is not None:
             found.structs |= {name: Struct(name, ()) for name in _names(match[1])}
         elif (match := re.fullmatch(r"refused (.*)", statement)) is not None:
+            if "(" in match[1]:
+                function = _function(match[1])
+                found.functions[function.name] = replace(function, is_refused=True)
+                continue
             made = _declarator(match[1].partition(" ")[0] + " it")
             for each in _names(match[1].partition(" ")[2]):
                 name, _, dialect = each.partition(" = ")

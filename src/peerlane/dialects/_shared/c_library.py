@@ -1,7 +1,7 @@
 """Makes the arguments of a dialect's call from those of a C function, and writes its outputs to where they belong.
 
 What lies at an address is read when the function is called, and written before it returns; a failed call writes
-nothing.  An output whose address is NULL fails with the vendor's code.
+nothing but outputs of ``always``.  An output whose address is NULL fails with the vendor's code.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class Library:
         function = declared.functions[symbol]
         call = self._call(function.dialect)
         readers = [self._reader(function, at) for at in _inputs(function)]
-        outputs = declared.outputs_of(function)
+        outputs = [] if function.is_refused else declared.outputs_of(function)
+        always = {at for at in outputs if "always" in function.parameters[at].words}
         writers = [self._writer(function, at) for at in outputs]
         needed = [at for at, each in enumerate(function.parameters) if each.words & _NEEDED]
         returned, answers_code = self._returned(function), function.returns.type in _CODES
@@ -141,10 +142,9 @@ class Library:
                 raise Wrong("", str(error.args[0] if error.args else error)) from None
             if writers:
                 *values, result = result
-                if not result:
-                    for at, write, value in zip(outputs, writers, values, strict=True):
-                        if words[at]:
-                            write(words, value)
+                for at, write, value in zip(outputs, writers, values, strict=True):
+                    if words[at] and (not result or (at in always and value is not None)):
+                        write(words, value)
             if not result:
                 for at, fill in filled:
                     fill(words, given[at])
@@ -596,5 +596,5 @@ def _inputs(function: Function) -> list[int]:
     return [
         at
         for at, each in enumerate(function.parameters)
-        if not each.words & {"out", "lib", "maybe", "unread"} and not function.is_refused
+        if not each.words & {"out", "lib", "maybe", "unread"}
     ]

@@ -178,6 +178,38 @@ def hipCtxSetCacheConfig(cacheConfig: Any) -> None:
     raise _refused_by_vendor("hipCtxSetCacheConfig")
 
 
+@calls.call("hipCtxGetCacheConfig")
+def hipCtxGetCacheConfig() -> int:
+    """Refuse, as the vendor's runtime does.
+
+    Gives: cacheConfig
+    Refuses: hipErrorNotSupported
+    Basis: D
+    """
+    raise _refused_by_vendor("hipCtxGetCacheConfig")
+
+
+@calls.call("hipCtxSetSharedMemConfig")
+def hipCtxSetSharedMemConfig(config: Any) -> None:
+    """Refuse, as the vendor's runtime does.
+
+    Refuses: hipErrorNotSupported
+    Basis: D
+    """
+    raise _refused_by_vendor("hipCtxSetSharedMemConfig")
+
+
+@calls.call("hipCtxGetApiVersion")
+def hipCtxGetApiVersion(ctx: int) -> int:
+    """Refuse, as the vendor's runtime does.
+
+    Gives: apiVersion
+    Refuses: hipErrorNotSupported
+    Basis: D
+    """
+    raise _refused_by_vendor("hipCtxGetApiVersion")
+
+
 def _refused_by_vendor(call: str) -> Refusal:
     return refusal(
         "hipErrorNotSupported",
@@ -213,6 +245,20 @@ def hipDevicePrimaryCtxReset(dev: DeviceId) -> None:
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
+
+
+@calls.call("hipDevicePrimaryCtxSetFlags")
+def hipDevicePrimaryCtxSetFlags(dev: DeviceId, flags: int) -> None:
+    """Refuse, as the vendor's runtime does: the context of a device is in use from the start.
+
+    Refuses: hipErrorInvalidDevice; hipErrorContextAlreadyInUse for every device
+    Basis: D
+    """
+    raise refusal(
+        "hipErrorContextAlreadyInUse",
+        f"the context of device {machine.id_of(dev.ordinal)} is in use from the start",
+        "set flags with hipSetDeviceFlags",
+    )
 
 
 @calls.call("hipDevicePrimaryCtxGetState")

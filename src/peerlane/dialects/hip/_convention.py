@@ -21,6 +21,7 @@ from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
 from peerlane.errors import Error
@@ -135,6 +136,8 @@ class Calls(Table):
         Returns the cause of an error and what to do about it, in HIP's terms.
     report : callable
         Told each :class:`Failure`, before the call returns; hipErrorNotReady is none.
+    trace : callable
+        Told each call, with its code and its arguments, while the log has calls.
     machine : Seen
 
     Attributes
@@ -147,6 +150,7 @@ class Calls(Table):
         *,
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
+        trace: Callable[[str, int, Arguments], None],
         machine: Seen,
     ) -> None:
         def tell(failure: Failure) -> None:
@@ -155,11 +159,13 @@ class Calls(Table):
 
         codes = {fault: hipError_t[name] for fault, (name, _) in CODES.items()}
         super().__init__(codes=codes, explain=explain, report=tell, late=lambda call: DEINITIALIZED)
-        self._machine = machine
+        self._machine, self._trace = machine, trace
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
         self._keeping: set[str] = set()
+        self._without_device: set[str] = set()
+        self._wrong: dict[str, Callable[..., None]] = {}
         self._ended: list[bool] = []
         self.last = LastError()
 
@@ -167,6 +173,11 @@ class Calls(Table):
     def bodies(self) -> Mapping[str, Callable[..., Any]]:
         """The bodies of the declared calls by name."""
         return MappingProxyType(self._bodies)
+
+    @property
+    def wrong(self) -> Mapping[str, Callable[..., None]]:
+        """What was declared with :meth:`refuses`, by name."""
+        return MappingProxyType(self._wrong)
 
     def others(self, name: str) -> tuple[_arguments.Shape, ...]:
         """Return the shapes of a call besides that of the vendor's table."""
@@ -209,6 +220,8 @@ class Calls(Table):
             self._bodies[name] = _checked(body, steps)
             if keeps_last:
                 self._keeping.add(name)
+            if not needs_device:
+                self._without_device.add(name)
             answering = self._answering(name, shape, body, steps, needs_device=needs_device)
             return self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
@@ -267,8 +280,9 @@ class Calls(Table):
         """
         shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
         first = self._modules[""][name]
-        _arguments.shape_of(name).others.append(shape.names)
-
+        others = _arguments.shape_of(name).others
+        if shape.names not in others:
+            others.append(shape.names)
         self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
@@ -332,6 +346,8 @@ class Calls(Table):
                     if policy.version < _LAST_ERROR_KEPT:
                         last.code = SUCCESS
                 found = done if not outputs else (success, result) if outputs == 1 else (success, *result)
+            if log.has_calls:
+                self._trace(name, found[0], shape.shown(args))
             return found if target is None else found[:1]
 
         return wrapper
@@ -351,19 +367,52 @@ class Calls(Table):
         def wrapper(*args: Any, **given: Any) -> Any:
             meant = shape.meant(args, given)
             values = meant.bind(args, given)
-            return (self.unsupported(name, functools.partial(meant.pair, values)), *meant.blank())
+            read = (
+                {key: make(each) for key, make, each in zip(meant.names, meant.readers, values, strict=True)}
+                if name in self._wrong
+                else {}
+            )
+            return (self.unsupported(name, functools.partial(meant.pair, values), read), *meant.blank())
 
         wrapper.__doc__ = f"Return {_refused(name).name}: peerlane has memory and streams, and no kernels."
         return self.serve(name, wrapper, signature=_signature(name))
 
-    def unsupported(self, name: str, arguments: Callable[[], Arguments] = tuple) -> Any:
+    def refuses(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Declare which arguments a call that nothing here answers refuses as the vendor's does.
+
+        The function gets arguments by their names, those that it has, as the body of a call gets them.
+        """
+
+        def declare(refuse: Callable[..., None]) -> Callable[..., None]:
+            self._wrong[name] = refuse
+            return refuse
+
+        return declare
+
+    def unsupported(
+        self,
+        name: str,
+        arguments: Callable[[], Arguments] = tuple,
+        values: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Any:
         """Report that nothing here answers a call, once also on stderr; return the code."""
-        code = _refused(name)
+        refuse, code = self._wrong.get(name), _refused(name)
+        try:
+            self.need_device(name)
+            if refuse is not None and values:
+                refuse(**{each: values[each] for each in inspect.signature(refuse).parameters})
+        except (Refusal, Error) as error:
+            return self.failed(name, error, arguments)
         cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
         if name not in self._told:
             self._told.add(name)
             sys.stderr.write(f"peerlane: {cause}: {code.name}\n")
         return self.failed(name, Refusal(code, cause, "docs/reference/hip.md lists what works"), arguments)
+
+    def need_device(self, name: str) -> None:
+        """Refuse a call that needs a visible device when there is none: hipErrorNoDevice, before all else."""
+        if not (is_compiler(name) or name in self._without_device or self._machine.is_shown):
+            self._machine.shown()
 
     def failed(
         self, name: str, error: Refusal | Error | TooShort, arguments: Callable[[], Arguments] = tuple

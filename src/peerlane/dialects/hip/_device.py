@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip._checks import Reserved
-from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._convention import INVALID_VALUE, Stopped, invalid, refusal
 from peerlane.dialects.hip._peer import DeviceId, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._visible import uuid_of
+from peerlane.dialects.hip._visible import hidden_bytes, uuid_of
 
 _FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all that there are, and those that are told
 _length = len  # a parameter of the calls is called so
@@ -30,7 +30,7 @@ def hipInit(flags: Reserved) -> None:
 def hipGetDeviceCount() -> int:
     """Return how many devices the node has.
 
-    Gives: the number
+    Gives: the number, 0 also when none is visible
     Refuses: hipErrorNoDevice when none is visible
     Basis: S
     """
@@ -44,7 +44,7 @@ def hipSetDevice(deviceId: DeviceId) -> None:
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    machine.use(deviceId.ordinal)
+    machine.choose(deviceId.ordinal)
 
 
 @calls.call("hipGetDevice")
@@ -72,12 +72,13 @@ def hipDeviceGet(ordinal: DeviceId) -> int:
 def hipDeviceReset() -> None:
     """End all that this process has on the current device: memory, streams, events, peer access (facts/hip 3.1, 3.7).
 
-    Queued work is waited for.
+    Queued work is waited for; the flags of hipSetDeviceFlags are 0 again.
 
     Refuses: what that work failed with; everything has ended all the same
     Basis: S
     """
     ordinal = machine.context().device.ordinal
+    machine.flags.pop(ordinal, None)
     forget_peers(ordinal)
     machine.release(ordinal, all_references=True)
 
@@ -124,15 +125,17 @@ def hipDeviceGetName(len: int, device: DeviceId) -> object:
 def hipDeviceGetPCIBusId(len: int, device: DeviceId) -> object:
     """Return where a device sits, ``0000:01:00.0``.
 
-    Gives: CStr
+    Gives: CStr, also of a refused `len`: what there is room for
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue a `len` below 13, the 12 characters and the NUL
     Basis: D
     """
     found = pci_bus_id(device)
     if len <= _length(found):
-        raise invalid(
+        raise Stopped(
+            INVALID_VALUE,
             f"there is room for {len} bytes, and {found} with its NUL has {_length(found) + 1}",
             "pass 13 or more",
+            text(found[: len - 1]) if len > 0 else None,
         )
     return text(found)
 
@@ -220,30 +223,33 @@ def hipDriverGetVersion() -> int:
 def hipMemGetInfo() -> tuple[int, int]:
     """Return the free and all memory of the current device, in bytes; other processes of the node count.
 
+    The MiB of HIP_HIDDEN_FREE_MEM are not told as free, unless fewer are.
+
     Gives: free, total
     Basis: S
     """
     device = machine.context().device
-    return device.free_bytes, device.total_bytes
+    free, hidden = device.free_bytes, hidden_bytes()
+    return free - (hidden if hidden < free else 0), device.total_bytes
 
 
 @calls.call("hipSetDeviceFlags")
 def hipSetDeviceFlags(flags: int) -> None:
-    """Remember how threads wait for the current device; nothing depends on it.
+    """Remember how threads wait for the current device, and nothing else of it; nothing depends on it.
 
     Refuses: hipErrorInvalidValue
     Basis: D
     """
     if flags & ~_FLAGS or flags & _SCHEDULE not in (0, 1, 2, 4):
         raise invalid(f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
-    machine.flags[machine.context().device.ordinal] = flags
+    machine.flags[machine.context().device.ordinal] = flags & _SCHEDULE
 
 
 @calls.call("hipGetDeviceFlags")
 def hipGetDeviceFlags() -> int:
-    """Return how threads wait for the current device, as hipSetDeviceFlags set it: 0, 1, 2 or 4, nothing else of it.
+    """Return the flags of the current device, of hipSetDeviceFlags or hipCtxCreate: how threads wait for it.
 
     Gives: flags
     Basis: D
     """
-    return machine.flags.get(machine.context().device.ordinal, 0) & _SCHEDULE
+    return machine.flags.get(machine.context().device.ordinal, 0)

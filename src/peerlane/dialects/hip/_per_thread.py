@@ -10,9 +10,9 @@ _ENDING = "_spt"
 
 
 def declare_per_thread() -> None:
-    """Declare them for every call that is declared by now."""
+    """Declare them for every call that is declared by now, those that are not declared themselves."""
     for name in facts()["functions"]:
         plain = name.removesuffix(_ENDING)
-        if plain != name and plain in calls.bodies:
+        if plain in calls.bodies and name not in calls.bodies:
             does = f"Do what {plain} does; no stream, and NULL, mean the stream of this thread."
             calls.same(name, plain, does=does, within=null_is_own)

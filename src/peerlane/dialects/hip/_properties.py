@@ -87,7 +87,19 @@ _ATTRIBUTES: dict[str, int] = {
     "ImageSupport": 0,
     "KernelExecTimeout": 0,
     "PciChipId": 0x74A1,
+    "MaxTexture1DWidth": 0,
+    "MaxTexture2DWidth": 0,
+    "MaxTexture2DHeight": 0,
+    "MaxTexture3DWidth": 0,
+    "MaxTexture3DHeight": 0,
+    "MaxTexture3DDepth": 0,
+    "MaxAvailableVgprsPerThread": 512,
+    "ExpertSchedMode": 0,
+    "MaxDynDataPrefetchRegions": 0,
 }
+
+# hipDeviceArch_t: what the vendor's runtime says of every device, from hasGlobalInt32Atomics on.
+_ARCHITECTURE_FLAGS = 0b0_10010111_11111111
 
 
 def _bus(device: Device) -> int:
@@ -119,6 +131,7 @@ def properties(device: Device) -> Any:
     for name, value in _values(device).items():
         put(made, name, _packed(kinds[name], value))
     put(made, "uuid", uuid_of(device))
+    put(made, "arch", _ARCHITECTURE_FLAGS.to_bytes(4, "little"))
     return made
 
 
@@ -146,10 +159,13 @@ def _fields() -> dict[str, str]:
 
 
 def attribute(device: Device, name: str) -> int | None:
-    """Return an attribute by its member's name; None if virtual devices have none such."""
+    """Return an attribute by its member's name; None if virtual devices have none such.
+
+    An attribute is a C int: more bytes of memory than that are as many as it can tell.
+    """
     short = name.removeprefix(_PREFIX)
     if short in _ATTRIBUTES:
         return _ATTRIBUTES[short]
     field = _fields().get(short)
     value = None if field is None else _values(device).get(field, 0)
-    return value if isinstance(value, int) else None
+    return min(value, _LARGEST) if isinstance(value, int) else None

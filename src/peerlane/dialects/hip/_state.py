@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 import reprlib
 import sys
 import threading
@@ -14,27 +13,28 @@ from typing import Any, TypeVar
 from peerlane import Device
 from peerlane.device.device import at_end
 from peerlane.diagnostics.addresses import AddressDescription
-from peerlane.dialects._shared.call import Failure, Refusal
+from peerlane.dialects._shared.call import Arguments, Failure, Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Thing
 from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
+from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
 from peerlane.errors import Error
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 INVALID_DEVICE = -2  # hipInvalidDeviceId
-_LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
 _LOST_KEPT = 1024
 _Kind = TypeVar("_Kind", bound=Thing)
 _Table = TypeVar("_Table")
 
 
 class _Ordinal(threading.local):
-    """Which device is current in this thread."""
+    """Which device is current in this thread, and whether hipSetDevice made it so."""
 
     number: int | None = None
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,17 @@ class HipMachine(Machine):
             self._ordinal.number = self.shown()[0].ordinal
         return self._ordinal.number
 
+    @property
+    def has_chosen_device(self) -> bool:
+        """Whether hipSetDevice chose this thread's device."""
+        self.devices()
+        return self._ordinal.is_chosen
+
+    def choose(self, ordinal: int) -> None:
+        """Make a device current in this thread, which hipSetValidDevices does not change any more."""
+        self.use(ordinal)
+        self._ordinal.is_chosen = True
+
     def use(self, ordinal: int) -> Device:
         """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
         device = self._used(ordinal)
@@ -231,8 +242,13 @@ def _seen(name: str, value: object, is_address: bool | None) -> object:
 
 def _report(failure: Failure) -> None:
     message = messages.tell(failure)
-    if os.environ.get(_LOG_VARIABLE, "0") not in ("", "0"):
+    if log.has_errors:
         sys.stderr.write(f"peerlane: {message}\n")
+
+
+def _trace(call: str, code: int, arguments: Arguments) -> None:
+    given = ", ".join(f"{name}={_seen(name, value, is_address)}" for name, value, is_address in arguments)
+    sys.stderr.write(f"peerlane: {call}({given}) returned {answers(call)(code).name} ({code}).\n")
 
 
 def _explain(error: Error) -> tuple[str, str]:
@@ -251,6 +267,7 @@ def explain() -> str:
 def begin_anew() -> None:
     """Be as a new process finds the dialect."""
     policy.reload()
+    log.forget()
     machine.begin_anew()
     messages.forget()
     calls.forget()
@@ -258,5 +275,5 @@ def begin_anew() -> None:
 
 machine = HipMachine()
 messages = Messages(_seen, _layout)
-calls = Calls(explain=_explain, report=_report, machine=machine)
+calls = Calls(explain=_explain, report=_report, trace=_trace, machine=machine)
 at_end.append(calls.end)

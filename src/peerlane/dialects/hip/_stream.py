@@ -14,7 +14,7 @@ from peerlane.dialects.hip._checks import flags
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
-from peerlane.errors import Error, Fault
+from peerlane.errors import Closed, Error, Fault
 
 _NON_BLOCKING = 1
 LOWEST, HIGHEST = 1, -1
@@ -380,7 +380,9 @@ def await_device(context: Context) -> None:
         streams = [thing for thing in machine.things.values() if thing.context.device is context.device]
     for each in streams:
         if isinstance(each, (HipStream, NullStream)):
-            await_stream(each)
+            # Another thread may end it meanwhile: hipStreamDestroy waits, and the null stream for those of threads.
+            with contextlib.suppress(Closed):
+                await_stream(each)
     has_waited(context.device)
 
 

@@ -1,4 +1,4 @@
-"""Which devices of the node HIP shows a process, by the vendor's environment variables (facts/hip 3.2).
+"""What HIP shows a process of the node, by the vendor's environment variables: devices (facts/hip 3.2), free memory.
 
 Two parts of the vendor's runtime read them, and not by the same rules.
 """
@@ -13,6 +13,7 @@ from peerlane.dialects._shared.visible import places
 
 _RUNTIME = "ROCR_VISIBLE_DEVICES"  # applied before the others
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first that is not empty counts
+_HIDDEN = "HIP_HIDDEN_FREE_MEM"  # MiB
 _PREFIX = "GPU-"
 _SHORTEST, _LONGEST = 5, 20  # characters of a UUID that the lower part of the runtime takes
 
@@ -20,6 +21,12 @@ _SHORTEST, _LONGEST = 5, 20  # characters of a UUID that the lower part of the r
 def uuid_of(device: Device) -> bytes:
     """Return a device's UUID as the vendor takes it: 16 hexadecimal digits, as text."""
     return device.uuid[:8].hex().encode()
+
+
+def hidden_bytes() -> int:
+    """Return how many free bytes are not to be told; a text that is not a number hides none."""
+    given = os.environ.get(_HIDDEN, "")
+    return int(given) << 20 if given.isdecimal() else 0
 
 
 def visible(devices: Sequence[Device]) -> tuple[Device, ...]:

@@ -17,15 +17,19 @@ from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
-from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hiprtcResult, is_compiler
+from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hipError_t, hiprtcResult, is_compiler
 from peerlane.dialects.hip._enums import enumeration, is_enumeration
 from peerlane.dialects.hip._facts import facts, real_name
-from peerlane.dialects.hip._pointers import write
+from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._properties_r0000 import Earlier
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import stream_of
+from peerlane.errors import Error
 
 _UNKNOWN = 999  # hipErrorUnknown
+_LIMITS = enumeration("hipLimit_t")["hipLimitRange"]  # the vendor knows a limit below that, and has no value
+_UNSUPPORTED_LIMIT = hipError_t["hipErrorUnsupportedLimit"]
 _NAMED_FOR_OTHERS = {"hipError_t": "hipErrorUnknown", "hiprtcResult": "HIPRTC_ERROR_INTERNAL_ERROR"}
 
 
@@ -34,7 +38,10 @@ class Hip(Library):
 
     def write_struct(self, name: str, address: int, made: Any) -> None:
         """Copy a struct to an address."""
-        ctypes.memmove(address, int(made), facts()["structs"][real_name(name)]["size"])
+        if isinstance(made, Earlier):
+            ctypes.memmove(address, ctypes.addressof(made), ctypes.sizeof(made))
+        else:
+            ctypes.memmove(address, int(made), facts()["structs"][real_name(name)]["size"])
 
     def _reader(self, function: Function, at: int) -> Callable[[Words], Any]:
         parameter = function.parameters[at]
@@ -71,12 +78,23 @@ def _member(parameter: Declarator, at: int, otherwise: str) -> Callable[[Words],
     return read
 
 
-def _copy_3d_batch(numOps: int, opList: int, failIdx: int, flags: int, stream: int) -> tuple[Any, ...]:
-    """Write the output also if the call fails, as that tells which copy did."""
-    code, failed = calls.functions("")["hipMemcpy3DBatchAsync"](numOps, opList, flags, stream)
-    if failIdx:
-        write(failIdx, int(failed).to_bytes(8, "little"))
-    return (code,)
+def _properties(device: int) -> tuple[Any, ...]:
+    code, made = calls.functions("")["hipGetDeviceProperties"](device)
+    return code, None if code else Earlier.of(made)
+
+
+def _choose(prop: int) -> Any:
+    return calls.functions("")["hipChooseDevice"](Earlier.from_address(prop).later() if prop else None)
+
+
+def _without_options(call: str, at: int) -> Callable[..., Any]:
+    """Return a call with the output at ``at`` only, or none: the binding has others for lists of options."""
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        code, *outputs = calls.functions("")[call](*given)
+        return (code, outputs[at]) if at >= 0 else (code,)
+
+    return run
 
 
 def _import_memory(handle: int, kind: Any) -> Any:
@@ -92,9 +110,15 @@ def _descriptor(word: int) -> int:
     return word if is_mapped(word) else word & 0xFFFF_FFFF
 
 
-#: Calls whose arguments are others in C.
+#: Calls whose arguments are others in C, and those that only C has.
 _OTHERS: dict[str, Callable[..., Any]] = {
-    "hipMemcpy3DBatchAsync": _copy_3d_batch,
+    "hipGetDevicePropertiesR0000": _properties,
+    "hipChooseDeviceR0000": _choose,
+    "hipLibraryLoadData": _without_options("hipLibraryLoadData", 0),
+    "hipLibraryLoadFromFile": _without_options("hipLibraryLoadFromFile", 0),
+    "hipLinkCreate": _without_options("hipLinkCreate", 1),
+    "hipLinkAddData": _without_options("hipLinkAddData", -1),
+    "hipLinkAddFile": _without_options("hipLinkAddFile", -1),
     "hipMemImportFromShareableHandle": _import_memory,
     "hipMemPoolImportFromShareableHandle": _import_pool,
 }
@@ -107,7 +131,7 @@ def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
         function = functions[name]
         is_code = function.returns.type == answers(name).__name__
         if function.is_refused:
-            return functools.partial(_refused, name, is_code)
+            return functools.partial(_refused, function, is_code)
         call = _OTHERS.get(name) or calls.functions("")[name]
         if not is_code:
             return lambda *args: _plain(call(*args)[1])
@@ -123,9 +147,13 @@ def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
     return found
 
 
-def _refused(name: str, is_code: bool) -> int:
-    code = int(calls.unsupported(name))
-    return code if is_code else 0
+def _refused(function: Function, is_code: bool, *given: Any) -> int:
+    name = function.dialect
+    if function.parameters:
+        code = (calls.functions("").get(name) or calls.refuse(name))(*given)[0]
+    else:
+        code = calls.unsupported(name)
+    return int(code) if is_code else 0
 
 
 def _plain(value: Any) -> Any:
@@ -134,15 +162,25 @@ def _plain(value: Any) -> Any:
 
 def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
     code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"] if is_compiler(call) else INVALID_VALUE
-    error = Refusal(
+    if name == "limit" and _signed({each[0]: each[1] for each in arguments}["limit"]) < _LIMITS:
+        code = _UNSUPPORTED_LIMIT
+    error: Refusal | Error = Refusal(
         code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
     )
+    try:
+        calls.need_device(call)
+    except (Refusal, Error) as none:
+        error = none
     return int(calls.failed(call, error, lambda: arguments))
+
+
+def _signed(word: Any) -> int:
+    return ctypes.c_int32(word).value
 
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
     context = machine.context()
-    if not machine.is_native(context) or not policy.is_plain:
+    if not machine.is_native(context) or not policy.is_plain or log.has_calls:
         return False
     number = machine.id_of(context.device.ordinal)
     host.know_c_thread("hip", then, number, bool(machine.registrations))

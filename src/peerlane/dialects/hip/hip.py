@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
+    _api_names,
     _attributes,
     _batches,
+    _choose,
     _context,
     _copy,
     _copy_2d,
@@ -17,6 +19,12 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _event_ipc,
     _host_function,
     _ipc,
+    _kernels,
+    _library,
+    _limits,
+    _link,
+    _logging,
+    _lookup,
     _managed,
     _managed_batch,
     _memory,
@@ -31,6 +39,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _stream,
     _stream_info,
     _stream_value,
+    _unsupported,
     _virtual,
 )
 from peerlane.dialects.hip._convention import is_compiler

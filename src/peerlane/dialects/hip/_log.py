@@ -1,0 +1,53 @@
+"""What goes to stderr: the message of each failure from level 1 on, and from level 3 on each call."""
+
+from __future__ import annotations
+
+import os
+
+from peerlane.backend import host
+
+_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own
+_ERRORS, _CALLS = 1, 3
+_OF_CALLS = 1  # the bit of the mask
+
+
+class Log:
+    """How much is written: as the environment says, until the program says otherwise.
+
+    Attributes
+    ----------
+    has_calls : bool
+        Whether each call is written.
+    """
+
+    has_calls = False
+    _level: int | None = None
+    _chosen = 0, 0
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether the message of each failure is written."""
+        if self._level is None:
+            return os.environ.get(_VARIABLE, "0") not in ("", "0")
+        return self._level >= _ERRORS
+
+    def choose(self, level: int, mask: int) -> None:
+        """Remember what :meth:`begin` begins."""
+        self._chosen = level, mask
+
+    def begin(self) -> None:
+        """Write from now on, in this process."""
+        self._level, mask = self._chosen
+        self.has_calls = self._level >= _CALLS and bool(mask & _OF_CALLS)
+        host.forget_c_threads()  # whose calls native code would answer
+
+    def end(self) -> None:
+        """Write nothing from now on."""
+        self._level, self.has_calls = 0, False
+
+    def forget(self) -> None:
+        """Be as in a new process."""
+        self._level, self._chosen, self.has_calls = None, (0, 0), False
+
+
+log = Log()

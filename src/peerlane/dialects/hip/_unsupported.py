@@ -1,0 +1,55 @@
+"""``hip``: what calls about graphs, arrays and semaphores of others refuse as the vendor's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.hip._checks import refuse_bits, refuse_null
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._peer import device_of
+from peerlane.dialects.hip._state import LEGACY_STREAM, calls
+from peerlane.dialects.hip._stream import meaning, stream_of
+
+
+@calls.refuses("hipGraphCreate")
+def _refuse_flags(flags: int) -> None:
+    refuse_bits(0, "flags", flags)
+
+
+@calls.refuses("hipDeviceGetGraphMemAttribute")
+def _refuse_device(device: int) -> None:
+    device_of(device)
+
+
+@calls.refuses("hipStreamBeginCapture")
+def _refuse_null_stream(stream: int) -> None:
+    if meaning(stream) in (0, LEGACY_STREAM):
+        raise refusal(
+            "hipErrorStreamCaptureUnsupported", "the null stream cannot be captured", "pass another stream"
+        )
+    stream_of(stream)
+
+
+def _no_array(name: str) -> Refusal:
+    return refusal("hipErrorInvalidHandle", f"{name} is NULL", "pass an array")
+
+
+@calls.refuses("hipMemcpy2DToArrayAsync")
+def _refuse_target(dst: int) -> None:
+    if not dst:
+        raise _no_array("dst")
+
+
+@calls.refuses("hipMemcpy2DFromArrayAsync")
+def _refuse_source(src: int) -> None:
+    if not src:
+        raise _no_array("src")
+
+
+@calls.refuses("hipSignalExternalSemaphoresAsync")
+@calls.refuses("hipWaitExternalSemaphoresAsync")
+def _refuse_semaphores(extSemArray: Any, paramsArray: Any, stream: int) -> None:
+    refuse_null("extSemArray", extSemArray)
+    refuse_null("paramsArray", paramsArray)
+    stream_of(stream, "hipErrorInvalidValue")

@@ -1,0 +1,91 @@
+"""Addresses of functions by their names."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers import hip_c_calls
+
+pytestmark = pytest.mark.any_schedule
+DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
+SIX, BEFORE_SIX = 602, 502
+
+Enter = Callable[..., ModuleType]
+
+
+def address(symbol: str) -> int:
+    return ctypes.cast(hip_c_calls.library()[symbol], ctypes.c_void_p).value or 0
+
+
+@pytest.mark.parametrize(
+    ("call", "flags", "found"),
+    [
+        ("hipGetProcAddress", DEFAULT, "hipMemcpy"),
+        ("hipGetProcAddress", LEGACY, "hipMemcpy"),
+        ("hipGetProcAddress", PER_THREAD, "hipMemcpy_spt"),
+        ("hipGetProcAddress_spt", DEFAULT, "hipMemcpy_spt"),
+        ("hipGetProcAddress_spt", LEGACY, "hipMemcpy"),
+        ("hipGetDriverEntryPoint", DEFAULT, "hipMemcpy"),
+        ("hipGetDriverEntryPoint", PER_THREAD, "hipMemcpy_spt"),
+        ("hipGetDriverEntryPoint_spt", DEFAULT, "hipMemcpy_spt"),
+    ],
+)
+def test_hip_functions_by_name_are_those_of_the_c_library(
+    hip: ModuleType, call: str, flags: int, found: str
+) -> None:
+    version = (SIX,) if "Proc" in call else ()
+    result, pointer, status = getattr(hip, call)("hipMemcpy", *version, flags)
+    assert (result.name, int(pointer), int(status)) == ("hipSuccess", address(found), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "found"),
+    [
+        ("hipGetDeviceProperties", SIX, "hipGetDevicePropertiesR0600"),
+        ("hipChooseDevice", SIX, "hipChooseDeviceR0600"),
+        ("hipGetDeviceProperties", BEFORE_SIX, "hipGetDeviceProperties"),
+        ("hipMalloc", BEFORE_SIX, "hipMalloc"),
+    ],
+)
+def test_hip_functions_by_name_are_of_the_version_asked(
+    hip: ModuleType, name: str, version: int, found: str
+) -> None:
+    assert int(hip.hipGetProcAddress(name, version, DEFAULT)[1]) == address(found)
+
+
+def test_hip_functions_by_name_that_there_are_not_are_refused(hip: ModuleType) -> None:
+    for name, flags, status in (("", 0, None), (None, 0, None), ("hipMemcpy", 3, None), ("hipMem", 0, 1)):
+        for result in (hip.hipGetProcAddress(name, SIX, flags), hip.hipGetDriverEntryPoint(name, flags)):
+            assert (result[0].name, result[1:]) == ("hipErrorInvalidValue", (None, status))
+
+
+def test_hip_functions_by_name_are_written_where_calls_of_7_2_say(hip_on: Enter) -> None:
+    hip, place = hip_on("devices=1", VERSION="7.2"), ctypes.c_void_p()
+    calls: list[tuple[Any, tuple[int, ...]]] = [
+        (hip.hipGetProcAddress, (SIX,)),
+        (hip.hipGetDriverEntryPoint, ()),
+    ]
+    for call, version in calls:
+        place.value = None
+        assert call("hipFree", ctypes.addressof(place), *version, DEFAULT)[0].name == "hipSuccess"
+        assert place.value == address("hipFree")
+        assert call("hipMem", ctypes.addressof(place), *version, DEFAULT)[1] == 1
+        assert call("hipFree", None, *version, DEFAULT)[0].name == "hipErrorInvalidValue"
+
+
+def test_hip_c_library_tells_that_a_name_was_not_found() -> None:
+    opened, found, status = hip_c_calls.library(), ctypes.c_void_p(7), ctypes.c_int(7)
+    flags = ctypes.c_uint64(0)
+    assert opened.hipGetProcAddress(b"hipFree", ctypes.byref(found), SIX, flags, None) == 0
+    assert found.value == address("hipFree")
+    assert opened.hipGetProcAddress(b"hipMem", ctypes.byref(found), SIX, flags, ctypes.byref(status)) == 1
+    assert (found.value, status.value) == (address("hipFree"), 1)
+    status.value = 7
+    assert opened.hipGetProcAddress(b"", ctypes.byref(found), SIX, flags, ctypes.byref(status)) == 1
+    assert status.value == 7
+    assert opened.hipGetProcAddress(b"hipFree", None, SIX, flags, ctypes.byref(status)) == 1
