@@ -160,6 +160,7 @@ class Calls(Table):
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
         self._keeping: set[str] = set()
+        self._deviceless: set[str] = set()
         self._ended: list[bool] = []
         self.last = LastError()
 
@@ -209,6 +210,8 @@ class Calls(Table):
             self._bodies[name] = _checked(body, steps)
             if keeps_last:
                 self._keeping.add(name)
+            if not needs_device:
+                self._deviceless.add(name)
             answering = self._answering(name, shape, body, steps, needs_device=needs_device)
             return self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
@@ -357,13 +360,29 @@ class Calls(Table):
         return self.serve(name, wrapper, signature=_signature(name))
 
     def unsupported(self, name: str, arguments: Callable[[], Arguments] = tuple) -> Any:
-        """Report that nothing here answers a call, once also on stderr; return the code."""
+        """Report that nothing here answers a call, once also on stderr; return the code.
+
+        Without a visible device it is hipErrorNoDevice, as of the calls that are answered.
+        """
+        error = self.without_device(name)
+        if error is not None:
+            return self.failed(name, error, arguments)
         code = _refused(name)
         cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
         if name not in self._told:
             self._told.add(name)
             sys.stderr.write(f"peerlane: {cause}: {code.name}\n")
         return self.failed(name, Refusal(code, cause, "docs/reference/hip.md lists what works"), arguments)
+
+    def without_device(self, name: str) -> Refusal | Error | None:
+        """Return the error of a call that needs a device if none is visible; it comes before all others."""
+        if name in self._deviceless or is_compiler(name) or self._machine.is_shown:
+            return None
+        try:
+            self._machine.shown()
+        except (Refusal, Error) as error:
+            return error
+        return None
 
     def failed(
         self, name: str, error: Refusal | Error | TooShort, arguments: Callable[[], Arguments] = tuple

@@ -10,7 +10,7 @@ from peerlane.dialects.hip._peer import DeviceId, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._visible import uuid_of
+from peerlane.dialects.hip._visible import hidden_bytes, uuid_of
 
 _FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all that there are, and those that are told
 _length = len  # a parameter of the calls is called so
@@ -224,7 +224,7 @@ def hipMemGetInfo() -> tuple[int, int]:
     Basis: S
     """
     device = machine.context().device
-    return device.free_bytes, device.total_bytes
+    return max(device.free_bytes - hidden_bytes(), 0), device.total_bytes
 
 
 @calls.call("hipSetDeviceFlags")

@@ -1,6 +1,6 @@
-"""Which devices of the node HIP shows a process, by the vendor's environment variables (facts/hip 3.2).
+"""Which devices of the node HIP shows a process, and how much of them, by the vendor's variables (facts/hip 3.2).
 
-Two parts of the vendor's runtime read them, and not by the same rules.
+Two parts of the vendor's runtime read the lists of devices, and not by the same rules.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from peerlane.dialects._shared.visible import places
 
 _RUNTIME = "ROCR_VISIBLE_DEVICES"  # applied before the others
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first that is not empty counts
+_HIDDEN = "HIP_HIDDEN_FREE_MEM"  # in MiB
 _PREFIX = "GPU-"
 _SHORTEST, _LONGEST = 5, 20  # characters of a UUID that the lower part of the runtime takes
 
@@ -20,6 +21,12 @@ _SHORTEST, _LONGEST = 5, 20  # characters of a UUID that the lower part of the r
 def uuid_of(device: Device) -> bytes:
     """Return a device's UUID as the vendor takes it: 16 hexadecimal digits, as text."""
     return device.uuid[:8].hex().encode()
+
+
+def hidden_bytes() -> int:
+    """Return how much of the free memory of each device hipMemGetInfo leaves out."""
+    text = os.environ.get(_HIDDEN, "")
+    return int(text) << 20 if text.isdecimal() else 0
 
 
 def visible(devices: Sequence[Device]) -> tuple[Device, ...]:

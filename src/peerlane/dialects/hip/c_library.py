@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
 
 def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
     code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"] if is_compiler(call) else INVALID_VALUE
-    error = Refusal(
+    error = calls.without_device(call) or Refusal(
         code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
     )
     return int(calls.failed(call, error, lambda: arguments))
