@@ -245,8 +245,8 @@ VIRTUAL_MEMORY: dict[str, Row] = {
     ),
     "AddressReserve, NULL ptr: InvalidValue": NO_OUT,
     "AddressReserve, flags: InvalidValue": ("vmm::test_hip_mem_address_reserve_flags_return_invalid_value",),
-    "AddressReserve, size 0, alignment 3, size - 1: OutOfMemory, or by policy InvalidValue": (
-        "vmm::test_hip_mem_address_reserve_bad_size_returns_out_of_memory",
+    "AddressReserve, size 0, alignment 3, size - 1: InvalidValue": (
+        "vmm::test_hip_mem_address_reserve_bad_size_returns_documented_code",
     ),
     "AddressReserve with alignment: address % alignment == 0; the requested address is a hint": (
         "vmm::test_hip_mem_address_reserve_returns_aligned_address",
@@ -255,7 +255,7 @@ VIRTUAL_MEMORY: dict[str, Row] = {
     "AddressFree NULL, size 0, unknown address: InvalidValue": (
         "vmm::test_hip_mem_address_free_inexact_or_mapped_range_returns_invalid_value",
     ),
-    "Create NULL, size 0, type, location, not a multiple, id -1 or count, flags: InvalidValue": (
+    "Create NULL, size 0, type, location, not a multiple, flags: InvalidValue; id -1 or count: InvalidDevice": (
         "vmm::test_hip_mem_create_bad_arguments_return_documented_codes",
     ),
     "Create, another handle type: NotSupported; too big: OutOfMemory": (

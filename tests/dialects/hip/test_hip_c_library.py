@@ -218,6 +218,21 @@ def test_hip_c_library_finds_peerlane_where_the_python_of_the_process_has_none()
     assert (done.stdout, done.stderr) == ("0 3 True\n", "")
 
 
+def test_hip_c_library_without_visible_device_says_so_before_all_else() -> None:
+    program = (
+        "import ctypes\n"
+        f"opened = ctypes.CDLL({str(directory() / 'libamdhip64.so')!r})\n"
+        "print(opened.hipExtMallocWithFlags(None, 128, 0), opened.hipGraphCreate(None, 0))\n"
+        "compiler, program = ctypes.CDLL('libhiprtc.so'), ctypes.c_void_p()\n"
+        "at = ctypes.byref(program)\n"
+        "print(compiler.hiprtcCreateProgram(at, b'source', b'name', 0, None, None))\n"
+        "print(compiler.hiprtcAddNameExpression(program, b'kernel'), compiler.hiprtcDestroyProgram(at))\n"
+    )
+    hidden = _environment(PEERLANE_NODE="devices=2", HIP_VISIBLE_DEVICES="-1")
+    done = run_python(["-c", program], timeout=60.0, env=hidden)
+    assert (done.stdout.split(), done.stderr) == (["100", "100", "0", "0", "0"], "")
+
+
 def test_hip_c_library_reads_lists_of_attributes_and_writes_each_value() -> None:
     opened, kind, ordinal = hip_c_calls.library(), ctypes.c_int(), ctypes.c_int(9)
     _, memory = hip.hipMalloc(4096)

@@ -109,13 +109,32 @@ def test_hip_calls_not_served_return_not_supported_and_print_once(
     assert not hip.has_symbol("hipGraphCreate")
 
 
-def test_hip_hiprtc_create_program_returns_internal_error_and_keeps_last_error(hip: ModuleType) -> None:
+def test_hip_hiprtc_takes_programs_and_refuses_to_compile_them(hip: ModuleType) -> None:
+    results = hiprtc.hiprtcResult
     hip.hipFree(1)
-    result = hiprtc.hiprtcCreateProgram(b"source", b"name", 0, None, None)
-    assert result[0] is hiprtc.hiprtcResult.HIPRTC_ERROR_INTERNAL_ERROR
-    assert result[1:] == (None,)
-    assert "hiprtcCreateProgram returned HIPRTC_ERROR_INTERNAL_ERROR (11)" in explain()
+    made, program = hiprtc.hiprtcCreateProgram(b"source", b"name", 1, [b"header"], [b"header.h"])
+    assert made is results.HIPRTC_SUCCESS
+    assert hiprtc.hiprtcAddNameExpression(program, b"kernel") == (results.HIPRTC_SUCCESS,)
+    assert hiprtc.hiprtcCompileProgram(program, 0, None) == (results.HIPRTC_ERROR_INTERNAL_ERROR,)
+    assert "hiprtcCompileProgram returned HIPRTC_ERROR_INTERNAL_ERROR (11)" in explain()
+    assert hiprtc.hiprtcDestroyProgram(program.createRef()) == (results.HIPRTC_SUCCESS,)
+    for late in (
+        hiprtc.hiprtcDestroyProgram(program.createRef()),
+        hiprtc.hiprtcAddNameExpression(program, b"kernel"),
+    ):
+        assert late == (results.HIPRTC_ERROR_INVALID_PROGRAM,)
     assert hip.hipGetLastError()[0].name == "hipErrorInvalidValue"  # of hipFree
+
+
+def test_hip_hiprtc_programs_bad_arguments_return_invalid_input(hip: ModuleType) -> None:
+    invalid, (_, program) = (
+        hiprtc.hiprtcResult.HIPRTC_ERROR_INVALID_INPUT,
+        hiprtc.hiprtcCreateProgram(b"", None, 0, None, None),
+    )
+    for given in ((None, b"name", 0, None, None), (b"", None, -1, None, None), (b"", None, 1, None, [b"a"])):
+        assert hiprtc.hiprtcCreateProgram(*given) == (invalid, None)
+    assert hiprtc.hiprtcAddNameExpression(program, None) == (invalid,)
+    assert hiprtc.hiprtcDestroyProgram(None) == (invalid,)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +147,11 @@ def test_hip_hiprtc_calls_return_results_in_shape_of_the_wheel(
     hip_on()
     shape = _facts.facts()["functions"][name]
     is_served = hiprtc.has_symbol(name)
-    args = [hiprtc.hiprtcResult(6)] if name == "hiprtcGetErrorString" else [None] * len(shape["parameters"])
+    kinds = {"hiprtcResult": hiprtc.hiprtcResult(6), **({"int": 0} if is_served else {})}
+    args = [kinds.get(kind) for _, kind in shape["parameters"]]
     result = getattr(hiprtc, name)(*args)
     assert type(result[0]) is hiprtc.hiprtcResult
-    assert result[0] == (0 if is_served else hiprtc.hiprtcResult.HIPRTC_ERROR_INTERNAL_ERROR)
+    assert (result[0] is hiprtc.hiprtcResult.HIPRTC_ERROR_INTERNAL_ERROR) != is_served
     assert len(result) == 1 + len(shape["outputs"])
     with pytest.raises(TypeError):
         getattr(hiprtc, name)(*args, 1)

@@ -145,11 +145,31 @@ def test_hip_mem_set_mem_pool_by_location_equals_call_by_device(hip: ModuleType)
     default = ok(hip.hipMemGetDefaultMemPool(place, pinned))
     assert int(default) == int(ok(hip.hipDeviceGetDefaultMemPool(1)))
     ok(hip.hipMemSetMemPool(place, pinned, pool))
-    assert int(ok(hip.hipMemGetMemPool(place, pinned))) == int(pool)
-    managed = hip.hipMemAllocationType.hipMemAllocationTypeManaged
-    assert code(hip.hipMemGetMemPool(place, managed)) == INVALID
+    assert int(ok(hip.hipMemGetMemPool(place, pinned))) == int(pool) == int(ok(hip.hipDeviceGetMemPool(1)))
+    invalid = hip.hipMemAllocationType.hipMemAllocationTypeInvalid
+    assert code(hip.hipMemGetMemPool(place, invalid)) == INVALID
     assert code(hip.hipMemGetDefaultMemPool(None, pinned)) == INVALID
-    assert code(hip.hipMemSetMemPool(location(hip, 0), pinned, pool)) == "hipErrorInvalidDevice"
+    assert code(hip.hipMemSetMemPool(location(hip, 0), pinned, pool)) == INVALID
+    ok(hip.hipMemPoolDestroy(pool))
+    assert int(ok(hip.hipMemGetMemPool(place, pinned))) == int(default)
+    assert code(hip.hipMemSetMemPool(place, pinned, pool)) == INVALID
+
+
+def test_hip_mem_set_mem_pool_managed_leaves_pool_of_malloc_async(hip: ModuleType) -> None:
+    managed = hip.hipMemAllocationType.hipMemAllocationTypeManaged
+    pinned = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    place, asked = location(hip, 0), wanted(hip)
+    asked.allocType = managed
+    default, pool = ok(hip.hipMemGetDefaultMemPool(place, managed)), ok(hip.hipMemPoolCreate(asked))
+    assert int(default) == int(ok(hip.hipMemGetMemPool(place, managed)))
+    assert int(default) != int(ok(hip.hipDeviceGetDefaultMemPool(0)))
+    assert code(hip.hipMemSetMemPool(place, pinned, pool)) == INVALID
+    ok(hip.hipMemSetMemPool(place, managed, pool))
+    assert int(ok(hip.hipMemGetMemPool(place, managed))) == int(pool)
+    assert int(ok(hip.hipDeviceGetMemPool(0))) == int(ok(hip.hipDeviceGetDefaultMemPool(0)))
+    ok(hip.hipMemPoolDestroy(pool))
+    assert int(ok(hip.hipMemGetMemPool(place, managed))) == int(default)
+    assert code(hip.hipMemPoolDestroy(default)) == INVALID
 
 
 @pytest.mark.parametrize("device", [-1, 2])
@@ -169,7 +189,7 @@ def test_hip_device_set_mem_pool_null_or_of_other_device_returns_documented_code
 def test_hip_mem_pool_create_bad_properties_return_documented_codes(hip: ModuleType) -> None:
     assert code(hip.hipMemPoolCreate(None)) == INVALID
     made = wanted(hip)
-    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypeManaged
+    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypeInvalid
     assert code(hip.hipMemPoolCreate(made)) == INVALID
     made = wanted(hip)
     made.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
@@ -285,7 +305,8 @@ def test_hip_mem_pool_access_calls_bad_arguments_return_documented_codes(hip_on:
     good, count = descriptions(hip, d1="Read")
     assert code(hip.hipMemPoolSetAccess(None, good, count)) == INVALID
     assert code(hip.hipMemPoolSetAccess(pool, None, count)) == INVALID
-    assert code(hip.hipMemPoolSetAccess(pool, good, 99)) == INVALID  # more descriptions than given
+    assert code(hip.hipMemPoolSetAccess(pool, good, 2)) == INVALID  # more descriptions than given
+    assert code(hip.hipMemPoolSetAccess(pool, good, 5)) == "hipErrorInvalidDevice"  # more than devices
     for bad in ("d4", "d-1"):
         result = hip.hipMemPoolSetAccess(pool, *descriptions(hip, **{bad: "Read"}))
         assert code(result) == "hipErrorInvalidDevice"

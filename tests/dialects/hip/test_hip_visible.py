@@ -53,7 +53,7 @@ def test_hip_visible_devices_physical_memory_calls_use_visible_ids(hip: ModuleTy
     desc.location.id = 2
     assert hip.hipMemGetAccess(desc.location, start)[0].name == "hipErrorInvalidValue"
     assert "2 are visible, numbered 0 to 1" in explain()
-    assert hip.hipMemCreate(SIZE, properties(hip, 2), 0)[0].name == "hipErrorInvalidValue"
+    assert hip.hipMemCreate(SIZE, properties(hip, 2), 0)[0].name == "hipErrorInvalidDevice"
     assert hip.hipMemCreate(SIZE, properties(hip, 1), 0)[0].name == "hipSuccess"
     assert free() == [FREE, FREE - SIZE, FREE - SIZE]
 

@@ -58,13 +58,17 @@ def test_hip_mem_get_allocation_granularity_bad_properties_return_invalid_value(
 
 
 @pytest.mark.parametrize(
-    ("size", "alignment"), [(0, 0), (G - 1, 0), (G, 3), (1, G), (G, 1 << 40), (1 << 63, 0)]
+    ("size", "alignment", "expected"),
+    [
+        *((*bad, INVALID) for bad in ((0, 0), (G - 1, 0), (G, 3), (1, G))),
+        *((*large, "hipErrorOutOfMemory") for large in ((G, 1 << 40), (1 << 63, 0))),
+    ],
 )
-def test_hip_mem_address_reserve_bad_size_returns_out_of_memory(
-    hip: ModuleType, size: int, alignment: int
+def test_hip_mem_address_reserve_bad_size_returns_documented_code(
+    hip: ModuleType, size: int, alignment: int, expected: str
 ) -> None:
     result = hip.hipMemAddressReserve(size, alignment, None, 0)
-    assert (code(result), result[1]) == ("hipErrorOutOfMemory", None)
+    assert (code(result), result[1]) == (expected, None)
 
 
 def test_hip_mem_address_reserve_flags_return_invalid_value(hip: ModuleType) -> None:
@@ -107,7 +111,8 @@ def test_hip_mem_address_free_inexact_or_mapped_range_returns_invalid_value(
 def test_hip_mem_create_bad_arguments_return_documented_codes(hip: ModuleType) -> None:
     for what, prop in wrong_properties(hip).items():
         result = hip.hipMemCreate(G, prop, 0)
-        assert (code(result), result[1]) == (INVALID, None), what
+        expected = "hipErrorInvalidDevice" if what.startswith("id") else INVALID
+        assert (code(result), result[1]) == (expected, None), what
     for size, flags in ((0, 0), (G - 1, 0), (G + 1, 0), (G, 1)):
         assert code(hip.hipMemCreate(size, properties(hip), flags)) == INVALID
     for kind in (2, 4, 8):
@@ -220,6 +225,8 @@ def test_hip_mem_unmap_bad_range_unmaps_nothing(hip: ModuleType) -> None:
 def test_hip_mem_set_access_bad_arguments_change_nothing(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (0, G), access={})
     good, one = descriptions(hip, d0="ReadWrite")
+    host, _ = descriptions(hip, d0="ReadWrite")
+    host.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
     for what, arguments in {
         "NULL": (None, size, good, one),
         "size 0": (address, 0, good, one),
@@ -229,6 +236,7 @@ def test_hip_mem_set_access_bad_arguments_change_nothing(hip: ModuleType) -> Non
         "count 0": (address, size, good, 0),
         "count 2": (address, size, good, 2),
         "count 99": (address, size, good, 99),
+        "host": (address, size, host, one),
         "id -1": (address, size, *descriptions(hip, **{"d-1": "Read"})),
         "id count": (address, size, *descriptions(hip, d2="Read")),
         "one of two": (address, size, *descriptions(hip, d0="Read", d7="Read")),
@@ -329,14 +337,6 @@ def test_hip_mapped_memory_host_access_map_is_read_by_host(hip_on: Enter) -> Non
     assert ctypes.string_at(address + 5, 3) == b"AAA"
 
 
-def test_hip_mem_set_access_description_of_host_is_ignored(hip: ModuleType) -> None:
-    address, size = mapped(hip, (0, G), access={})
-    both, count = descriptions(hip, d0="Read", d1="Read")
-    both.get_location(1).type = hip.hipMemLocationType.hipMemLocationTypeHost
-    ok(hip.hipMemSetAccess(address, size, both, count))
-    assert [ok(hip.hipMemGetAccess(location(hip, device), address)) for device in (0, 1)] == [1, 0]
-
-
 def test_hip_mem_retain_allocation_handle_adds_a_reference(
     hip: ModuleType, reserved: int, handle: Any
 ) -> None:
@@ -413,6 +413,12 @@ def test_hip_mem_get_handle_for_address_range_returns_not_supported(hip: ModuleT
     address, size = mapped(hip, (0, G))
     fd = ctypes.c_int()
     assert code(hip.hipMemGetHandleForAddressRange(fd, address, size, kind, 0)) == "hipErrorNotSupported"
+    unmapped, host = int(ok(hip.hipMemAddressReserve(G, 0, None, 0))), int(ok(hip.hipHostMalloc(G, 0)))
+    for wrong in (None, unmapped, host, ctypes.create_string_buffer(8)):
+        assert code(hip.hipMemGetHandleForAddressRange(fd, wrong, 8, kind, 0)) == INVALID
+    for nbytes, flags in ((0, 0), (size + 1, 0), (size, 0xFF)):
+        assert code(hip.hipMemGetHandleForAddressRange(fd, address, nbytes, kind, flags)) == INVALID
+    assert code(hip.hipMemGetHandleForAddressRange(None, address, size, kind, 0)) == INVALID
     attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeDmaBufSupported
     assert ok(hip.hipDeviceGetAttribute(attribute, 0)) == 0
     attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeVirtualMemoryManagementSupported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct as layout
+from functools import partial
 from typing import Annotated, Any
 
 from peerlane import Device, Physical
@@ -14,6 +15,7 @@ from peerlane.dialects._shared.virtual_memory import PhysicalMemory
 from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._checks import NotZero, Reserved, refuse_zero
 from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._places import inside, known
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of
@@ -97,14 +99,14 @@ def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidVal
     )
 
 
-def checked(prop: Any) -> Properties:
-    """Return what properties ask for; hipErrorInvalidValue for what cannot be."""
+def checked(prop: Any, code: str = "hipErrorInvalidValue") -> Properties:
+    """Return what properties ask for; hipErrorInvalidValue for what cannot be, ``code`` for no device."""
     if prop is None:
         raise invalid("prop is NULL", "pass a hipMemAllocationProp")
     kind, handle_type, place, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
     if kind not in (_PINNED, _UNCACHED):
         raise invalid(f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
-    return Properties(kind, handle_type, device_at(place, number, "prop"))
+    return Properties(kind, handle_type, device_at(place, number, "prop", code))
 
 
 def _refuse_other_type(_name: str, handle_type: Any) -> Any:
@@ -120,6 +122,7 @@ def _refuse_other_type(_name: str, handle_type: Any) -> Any:
 FileDescriptor = Annotated[Any, check(_refuse_other_type)]
 Location = Annotated[Device, Check(lambda name: lambda place: location_of(place, name))]
 _Prop = Annotated[Properties, Check(lambda name: checked)]
+_PropToMake = Annotated[Properties, Check(lambda name: partial(checked, code="hipErrorInvalidDevice"))]
 _Physical = Annotated[HipPhysical, Check(lambda name: physical_of)]
 
 
@@ -135,14 +138,15 @@ def hipMemGetAllocationGranularity(prop: _Prop, option: Any) -> int:
 
 
 @calls.call("hipMemCreate", first=("size", "flags"))
-def hipMemCreate(size: NotZero, prop: _Prop, flags: Reserved) -> Any:
+def hipMemCreate(size: NotZero, prop: _PropToMake, flags: Reserved) -> Any:
     """Allocate physical memory, which has no address until it is mapped (facts/hip 3.6).
 
     The reset of its device releases it.
 
     Gives: handle
     Refuses: hipErrorInvalidValue size 0 or not a multiple of the granularity, `flags`, a field of `prop`;
-        hipErrorNotSupported a requested handle type other than none and file descriptor; hipErrorOutOfMemory
+        hipErrorInvalidDevice its device; hipErrorNotSupported a requested handle type other than none and file
+        descriptor; hipErrorOutOfMemory
     Basis: S; C for the reset
     """
     device = prop.device
@@ -278,12 +282,18 @@ def hipMemImportFromShareableHandle(osHandle: int, shHandleType: FileDescriptor)
 
 
 @calls.call("hipMemGetHandleForAddressRange")
-def hipMemGetHandleForAddressRange(handle: int, dptr: int, size: int, handleType: Any, flags: int) -> None:
+def hipMemGetHandleForAddressRange(
+    handle: NotZero, dptr: NotZero, size: NotZero, handleType: Any, flags: Reserved
+) -> None:
     """Refuse: there are no dma-bufs, and hipDeviceAttributeDmaBufSupported is 0.
 
-    Refuses: hipErrorNotSupported
-    Basis: C
+    Refuses: hipErrorInvalidValue NULL, size 0, `flags`, not memory of a device, more than lies there;
+        hipErrorNotSupported all else
+    Basis: S; C for hipErrorNotSupported
     """
+    if not known("dptr", dptr).is_device:
+        raise invalid(f"dptr is memory of the host: {machine.describe(dptr)}", "pass memory of a device")
+    inside("dptr", dptr, size)
     raise refusal(
         "hipErrorNotSupported",
         "virtual devices have no dma-bufs, and hipDeviceAttributeDmaBufSupported is 0",

@@ -28,7 +28,8 @@ from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._virtual import descriptions
 
 FILE_DESCRIPTOR = 1
-_NONE, _PINNED = 0, 1
+_NONE = 0
+_PINNED, _MANAGED = 1, 2
 _PROPS = layout.Struct("<iiii8xQ")  # hipMemPoolProps: allocType, handleTypes, location, maxSize
 _FLAG, _BYTES = layout.Struct("<i"), layout.Struct("<Q")
 _RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(5, 9)
@@ -43,8 +44,8 @@ class Pool(Thing):
     ----------
     is_primary : bool
         The device's own, which cannot be destroyed.
-    handle_type, largest : int
-        hipMemAllocationHandleType that was asked for; the most bytes, 0: what the device has.
+    kind, handle_type, largest : int
+        hipMemAllocationType; hipMemAllocationHandleType that was asked for; the most bytes, 0: what the device has.
     settings : dict
         By attribute: the value that a program set.
     access : dict
@@ -62,6 +63,7 @@ class Pool(Thing):
         "handle_type",
         "is_primary",
         "kept",
+        "kind",
         "largest",
         "maker",
         "settings",
@@ -74,13 +76,15 @@ class Pool(Thing):
         self,
         context: Context,
         *,
+        kind: int = _PINNED,
         handle_type: int = _NONE,
         largest: int = 0,
         is_primary: bool = False,
         maker: int = 0,
     ) -> None:
         super().__init__(context)
-        self.handle_type, self.largest, self.is_primary, self.maker = handle_type, largest, is_primary, maker
+        self.kind, self.handle_type, self.largest = kind, handle_type, largest
+        self.is_primary, self.maker = is_primary, maker
         self.settings = {**dict.fromkeys(REUSE, 1), THRESHOLD: 0}
         self.kept = Kept(context.device, self.settings)
         self.access: dict[Device, str] = {}
@@ -156,27 +160,28 @@ class Pools:
     Attributes
     ----------
     defaults, current : dict
-        By device.
+        By device and hipMemAllocationType.
     """
 
     def __init__(self) -> None:
-        self.defaults: dict[Device, Pool] = {}
-        self.current: dict[Device, Pool] = {}
+        self.defaults: dict[tuple[Device, int], Pool] = {}
+        self.current: dict[tuple[Device, int], Pool] = {}
         self._destroyed: list[Pool] = []
 
-    def default(self, device: Device) -> Pool:
+    def default(self, device: Device, kind: int = _PINNED) -> Pool:
         """Return a device's own pool."""
         with machine.lock:
-            found = self.defaults.get(device)
+            found = self.defaults.get((device, kind))
             if found is None or not found.context.is_live:
-                found = self.defaults[device] = Pool(machine.context_of(device.ordinal), is_primary=True)
+                context = machine.context_of(device.ordinal)
+                found = self.defaults[device, kind] = Pool(context, kind=kind, is_primary=True)
                 machine.give(found)
         return found
 
-    def of(self, device: Device) -> Pool:
-        """Return the pool that hipMallocAsync takes memory of."""
-        found = self.current.get(device)
-        return found if found is not None and found.context.is_live else self.default(device)
+    def of(self, device: Device, kind: int = _PINNED) -> Pool:
+        """Return a device's current pool: hipMallocAsync takes memory of the pinned one."""
+        found = self.current.get((device, kind))
+        return found if found is not None and found.context.is_live else self.default(device, kind)
 
     def destroy(self, pool: Pool) -> None:
         """Destroy a pool: no call takes memory of it any more; its allocations and the access of devices stay."""
@@ -184,8 +189,7 @@ class Pools:
         pool.settings[THRESHOLD] = 0
         pool.kept.release()
         self._destroyed = [each for each in (*self._destroyed, pool) if each.used]
-        if self.current.get(pool.device) is pool:
-            del self.current[pool.device]
+        self.current = {of: each for of, each in self.current.items() if each is not pool}
 
     def holding(self, buffer: Buffer) -> Pool | None:
         """Return the pool that memory was taken of."""
@@ -208,16 +212,16 @@ def as_handle(pool: Pool) -> Any:
 
 @calls.call("hipMemPoolCreate")
 def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> Any:
-    """Create a memory pool.
+    """Create a memory pool.  Memory of a managed one is the device's too.
 
     Gives: pool
-    Refuses: hipErrorInvalidValue NULL, an allocType other than pinned, no device; hipErrorNotSupported a handle type
-        other than none and file descriptor
-    Basis: D; C for hipErrorNotSupported
+    Refuses: hipErrorInvalidValue NULL, an allocType other than pinned and managed, no device; hipErrorNotSupported a
+        handle type other than none and file descriptor
+    Basis: D; C for hipErrorNotSupported and for managed memory
     """
     kind, handle_type, place, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
-    if kind != _PINNED:
-        raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1")
+    if kind not in (_PINNED, _MANAGED):
+        raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1, or Managed, 2")
     device = device_at(place, number, "pool_props")
     if handle_type not in (_NONE, FILE_DESCRIPTOR):
         raise refusal(
@@ -225,7 +229,7 @@ def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> An
             f"handleTypes is {handle_type}; pools are shared by file descriptors only",
             "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
         )
-    pool = Pool(machine.context_of(device.ordinal), handle_type=handle_type, largest=largest)
+    pool = Pool(machine.context_of(device.ordinal), kind=kind, handle_type=handle_type, largest=largest)
     machine.give(pool)
     return as_handle(pool)
 
@@ -298,12 +302,12 @@ def hipMemPoolSetAccess(mem_pool: PoolHandle, desc_list: Any, count: int) -> Non
     """Note which other devices may use a pool's memory; copies do not ask for it, but with ``peer_copies=strict``.
 
     Refuses: hipErrorInvalidValue NULL, no pool, flags that there are not; hipErrorInvalidDevice a device that there
-        is not, none for the pool's own device, a device out of reach; hipErrorNotSupported only to read for its own
+        is not, more descriptions than devices, none for the pool's own device, a device out of reach;
+        hipErrorNotSupported only to read for its own
     Basis: D; C for out of reach
     """
     pool, found = mem_pool, {}
-    for device, rights in descriptions(desc_list, count, host=False, code="hipErrorInvalidDevice"):
-        assert device is not None
+    for device, rights in descriptions(desc_list, count, code="hipErrorInvalidDevice"):
         is_own = device is pool.device
         why = "" if is_own else pool.device.why_not(device)
         if is_own and rights != "rw":
@@ -368,59 +372,77 @@ def hipDeviceGetMemPool(device: _Device) -> Any:
 def hipDeviceSetMemPool(device: _Device, mem_pool: PoolHandle) -> None:
     """Let hipMallocAsync take memory of a pool.
 
-    Refuses: hipErrorInvalidValue an id, no pool; hipErrorInvalidDevice the pool of another one
-    Basis: D
+    Refuses: hipErrorInvalidValue an id, no pool, an imported one; hipErrorInvalidDevice the pool of another device
+    Basis: D; S for imported pools
     """
-    _use(device, mem_pool)
+    _use(device, _PINNED, mem_pool, "hipErrorInvalidDevice")
 
 
-def _use(device: Device, pool: Pool) -> None:
+def _use(device: Device, kind: int, pool: Pool, code: str) -> None:
+    refuse_imported(pool)
     if pool.device is not device:
         own, wanted = machine.ids(pool.device, device)
         raise refusal(
-            "hipErrorInvalidDevice",
+            code,
             f"the pool is of device {own}, not of device {wanted}",
             f"create one with location.id {wanted}",
         )
-    machine.table(Pools).current[device] = pool
+    machine.table(Pools).current[device, kind] = pool
 
 
-def _refuse_other_kind(name: str, kind: Any) -> Any:
-    if int(kind) != _PINNED:
-        raise invalid(f"{name} is {kind.name}", "pass hipMemAllocationTypePinned")
-    return kind
+def refuse_imported(pool: Pool) -> None:
+    """Refuse a pool of another process, of which only that allocates: hipErrorInvalidValue."""
+    if pool.maker:
+        raise invalid(
+            f"the pool was imported from process {pool.maker}, which alone allocates of it",
+            "import pointers of it with hipMemPoolImportPointer",
+        )
 
 
-_Pinned = Annotated[Any, check(_refuse_other_kind)]
+def _kind(name: str, kind: Any) -> int:
+    if int(kind) not in (_PINNED, _MANAGED):
+        raise invalid(
+            f"{name} is {kind.name}", "pass hipMemAllocationTypePinned or hipMemAllocationTypeManaged"
+        )
+    return int(kind)
+
+
+_Kind = Annotated[int, check(_kind)]
 
 
 @calls.call("hipMemGetDefaultMemPool", first=("type",))
-def hipMemGetDefaultMemPool(location: Location, type: _Pinned) -> Any:
-    """Return a device's own pool.
+def hipMemGetDefaultMemPool(location: Location, type: _Kind) -> Any:
+    """Return a device's own pool of an allocation type.
 
     Gives: pool
-    Refuses: hipErrorInvalidValue NULL, no device, a type other than pinned
-    Basis: C
+    Refuses: hipErrorInvalidValue NULL, no device, a type other than pinned and managed
+    Basis: D
     """
-    return as_handle(machine.table(Pools).default(location))
+    return as_handle(machine.table(Pools).default(location, type))
 
 
 @calls.call("hipMemGetMemPool", first=("type",))
-def hipMemGetMemPool(location: Location, type: _Pinned) -> Any:
-    """Return the pool that hipMallocAsync takes memory of.
+def hipMemGetMemPool(location: Location, type: _Kind) -> Any:
+    """Return a device's current pool of an allocation type: hipMallocAsync takes memory of the pinned one.
 
     Gives: pool
     Refuses: as `hipMemGetDefaultMemPool`
-    Basis: C
+    Basis: S
     """
-    return as_handle(machine.table(Pools).of(location))
+    return as_handle(machine.table(Pools).of(location, type))
 
 
 @calls.call("hipMemSetMemPool", first=("type",))
-def hipMemSetMemPool(location: Location, type: _Pinned, pool: PoolHandle) -> None:
-    """Let hipMallocAsync take memory of a pool.
+def hipMemSetMemPool(location: Location, type: _Kind, pool: PoolHandle) -> None:
+    """Make a pool a device's current one of its allocation type.
 
-    Refuses: as `hipMemGetDefaultMemPool`; hipErrorInvalidDevice the pool of another device
-    Basis: C
+    Refuses: as `hipMemGetDefaultMemPool`; hipErrorInvalidValue also no pool, one of another device or type, an
+        imported one
+    Basis: S
     """
-    _use(location, pool)
+    if pool.kind != type:
+        raise invalid(
+            f"the pool was created with allocType {pool.kind}, and type is {type}",
+            "pass the allocType of the pool",
+        )
+    _use(location, type, pool, "hipErrorInvalidValue")

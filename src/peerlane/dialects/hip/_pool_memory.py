@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from peerlane import Buffer
 from peerlane.diagnostics import allocations
-from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._ipc import Ipc
 from peerlane.dialects.hip._memory import free
-from peerlane.dialects.hip._pool import Pool, PoolHandle, Pools
+from peerlane.dialects.hip._pool import Pool, PoolHandle, Pools, refuse_imported
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import device_array
 from peerlane.dialects.hip._state import calls, machine
@@ -70,11 +70,7 @@ def hipMallocFromPoolAsync(size: int, mem_pool: PoolHandle, stream: ValidStream)
         hipErrorInvalidHandle not a stream
     Basis: D; C for imported pools
     """
-    if mem_pool.maker:
-        raise invalid(
-            f"the pool was imported from process {mem_pool.maker}, which alone allocates of it",
-            "import pointers of it with hipMemPoolImportPointer",
-        )
+    refuse_imported(mem_pool)
     return allocate(size, mem_pool, stream) if size else None
 
 

@@ -23,7 +23,6 @@ from peerlane.errors import BadAddress, Busy, InvalidValue
 _RIGHTS = {0: "none", 1: "r", 3: "rw"}
 _NUMBERS = {name: number for number, name in _RIGHTS.items()}
 _DESC = layout.Struct("<iii")  # hipMemAccessDesc: location.type, location.id, flags
-_ON_HOST = 2
 
 
 class _Addresses(Thing):
@@ -84,15 +83,14 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: Reserved) 
     now gives them back.
 
     Gives: Pointer
-    Refuses: hipErrorInvalidValue `flags`; hipErrorOutOfMemory size 0 or no multiple of the granularity, an alignment
-        that is not a power of two, no addresses left
+    Refuses: hipErrorInvalidValue `flags`, size 0 or no multiple of the granularity, an alignment that is not a power
+        of two; hipErrorOutOfMemory no addresses left
     Basis: S; C for the reset
     """
     context = machine.context()
     granularity = context.device.granularity
     if not size or size % granularity or alignment & (alignment - 1):
-        raise refusal(
-            "hipErrorOutOfMemory",
+        raise invalid(
             f"size is {size:,} and alignment {alignment:,}; a size is a multiple of {granularity:,}, an alignment 0 "
             "or a power of two",
             "round the size up to what hipMemGetAllocationGranularity gives",
@@ -206,15 +204,14 @@ def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
 def hipMemSetAccess(ptr: NotZero, size: NotZero, desc: Any, count: NotZero) -> None:
     """Say which devices may do what with mapped memory; the others keep their rights (facts/hip 3.6).
 
-    A copy may do what one of the devices that take part in it may.  A description of the host is taken and says
-    nothing, as the host reaches memory by copies.
+    A copy may do what one of the devices that take part in it may.
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, count 0, a device or flags that there
-        are not, a device that cannot reach the memory, nothing mapped there
-    Basis: S; C for the host and for reach
+        are not, the host, a device that cannot reach the memory, nothing mapped there
+    Basis: S; C for reach
     """
     ranges = machine.table(Ranges)
-    wanted = {device: name for device, name in descriptions(desc, count) if device is not None}
+    wanted = dict(descriptions(desc, count))
     with machine.lock:
         place = ranges.around(ptr, "ptr")
         for start, mapped in place.mapped.items():
@@ -234,26 +231,22 @@ def _refuse_out_of_reach(wanted: Mapping[Device, str], home: Device) -> None:
             )
 
 
-def descriptions(
-    desc: Any, count: int, *, host: bool = True, code: str = "hipErrorInvalidValue"
-) -> list[tuple[Device | None, str]]:
-    """Return what an array of hipMemAccessDesc says, None for the host; ``code`` for devices that there are not."""
+def descriptions(desc: Any, count: int, *, code: str = "hipErrorInvalidValue") -> list[tuple[Device, str]]:
+    """Return what an array of hipMemAccessDesc says; ``code`` for devices that there are not, and for too many."""
     remedy = "pass a hipMemAccessDesc for each device, its location and flags set"
-    found: list[tuple[Device | None, str]] = []
-    for index in range(min(count, len(machine.shown()) + 1)) if desc is not None else ():
+    if desc is None:
+        raise invalid("desc is NULL", remedy)
+    if count > len(machine.shown()):
+        raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
+    found: list[tuple[Device, str]] = []
+    for index in range(count):
         try:
             kind, number, flags = _DESC.unpack(desc._read(index, 0, _DESC.size))
         except IndexError as error:
             raise invalid(f"count is {count:,}, and {error}", remedy) from None
         if flags not in _RIGHTS:
             raise invalid(f"flags of description {index} are {flags}", remedy)
-        is_host = host and kind == _ON_HOST
-        device = None if is_host else device_at(kind, number, f"description {index}", code)
-        found.append((device, _RIGHTS[flags]))
-    if desc is None:
-        raise invalid("desc is NULL", remedy)
-    if len(found) != count:
-        raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
+        found.append((device_at(kind, number, f"description {index}", code), _RIGHTS[flags]))
     return found
 
 

@@ -1,6 +1,6 @@
 """What HIP shows a process of the node, by the vendor's environment variables: devices (facts/hip 3.2), free memory.
 
-Two parts of the vendor's runtime read them, and not by the same rules.
+Two parts of the vendor's runtime read the lists of devices, and not by the same rules.
 """
 
 from __future__ import annotations
