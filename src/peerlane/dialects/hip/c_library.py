@@ -18,7 +18,13 @@ from peerlane.dialects._shared.c_declarations import Declarations, Declarator, F
 from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
-from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hiprtcResult, is_compiler
+from peerlane.dialects.hip._convention import (
+    INVALID_DIRECTION,
+    INVALID_VALUE,
+    answers,
+    hiprtcResult,
+    is_compiler,
+)
 from peerlane.dialects.hip._enums import enumeration, is_enumeration
 from peerlane.dialects.hip._facts import facts, real_name
 from peerlane.dialects.hip._pointers import write
@@ -133,12 +139,24 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int) else str(value)
 
 
-def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
-    code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"] if is_compiler(call) else INVALID_VALUE
-    error = Refusal(
-        code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
-    )
-    return int(calls.failed(call, error, lambda: arguments))
+def _refusing(declarations: Declarations) -> Callable[[str, str, str, Arguments], int]:
+    directions = {
+        (function.dialect, parameter.name)
+        for function in declarations.functions.values()
+        for parameter in function.parameters
+        if parameter.type == "hipMemcpyKind"
+    }
+
+    def refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
+        code = INVALID_DIRECTION if (call, name) in directions else INVALID_VALUE
+        if is_compiler(call):
+            code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"]
+        error = Refusal(
+            code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
+        )
+        return int(calls.failed(call, error, lambda: arguments))
+
+    return refuse
 
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
@@ -165,7 +183,7 @@ def library() -> Library:
     return Hip(
         declarations,
         call=_call(declarations),
-        refuse=_refuse,
+        refuse=_refusing(declarations),
         failed=_UNKNOWN,
         learn={"hipGetDevice": _learn_thread, "hipMemcpy": _learn_thread, "hipMemcpyAsync": _learn_stream},
     )
