@@ -139,24 +139,14 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int) else str(value)
 
 
-def _refusing(declarations: Declarations) -> Callable[[str, str, str, Arguments], int]:
-    directions = {
-        (function.dialect, parameter.name)
-        for function in declarations.functions.values()
-        for parameter in function.parameters
-        if parameter.type == "hipMemcpyKind"
-    }
-
-    def refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
-        code = INVALID_DIRECTION if (call, name) in directions else INVALID_VALUE
-        if is_compiler(call):
-            code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"]
-        error = Refusal(
-            code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
-        )
-        return int(calls.failed(call, error, lambda: arguments))
-
-    return refuse
+def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
+    code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"] if is_compiler(call) else INVALID_VALUE
+    if name == "kind":  # of a copy, in every call that has one
+        code = INVALID_DIRECTION
+    error = Refusal(
+        code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
+    )
+    return int(calls.failed(call, error, lambda: arguments))
 
 
 def _learn_thread(then: int, _: Words = ()) -> bool:
@@ -183,7 +173,7 @@ def library() -> Library:
     return Hip(
         declarations,
         call=_call(declarations),
-        refuse=_refusing(declarations),
+        refuse=_refuse,
         failed=_UNKNOWN,
         learn={"hipGetDevice": _learn_thread, "hipMemcpy": _learn_thread, "hipMemcpyAsync": _learn_stream},
     )
