@@ -108,6 +108,26 @@ bool find_functions() {
     return false;
 }
 
+// OpenSSL, which Python hashes with, cleans up in an exit handler of its own, which comes before those that the program
+// registered earlier: what they call would hash with what is gone, and so would threads that still run.
+void keep_openssl() {
+    constexpr const char* kCode = R"(
+import contextlib
+with contextlib.suppress(Exception):
+    from ctypes import CDLL, c_uint64
+    from importlib.util import find_spec
+    place = find_spec("_hashlib").origin
+    no_exit_handler = 0x80000
+    CDLL(None if place == "built-in" else place).OPENSSL_init_crypto(c_uint64(no_exit_handler), None)
+)";
+    PyObject* const builtins = functions.PyImport_ImportModule("builtins");
+    PyObject* const run = builtins ? functions.PyObject_GetAttrString(builtins, "exec") : nullptr;
+    PyObject* const done = run ? functions.PyObject_CallFunction(run, "s{}", kCode) : nullptr;
+    if (!done) functions.PyErr_Clear();
+    for (PyObject* each : {builtins, run, done})
+        if (each) functions.Py_DecRef(each);
+}
+
 // Without a look at the locale, which is the program's.
 PyStatus prepare() {
     PyPreConfig config;
@@ -145,6 +165,7 @@ bool start() {
     // This module takes SIGINT when it is first imported.
     if (PyObject* const module = functions.PyImport_ImportModule("signal")) functions.Py_DecRef(module);
     sigaction(SIGINT, &interrupt, nullptr);
+    keep_openssl();   // before another thread can hash
     (void)functions.PyEval_SaveThread();
     return true;
 }

@@ -91,7 +91,7 @@ void store_fence() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 #endif
 
 const std::vector<StreamCopy>& stream_copies() {
-    static const std::vector<StreamCopy> found = of_this_processor();
+    static const auto& found = *new std::vector<StreamCopy>(of_this_processor());
     return found;
 }
 

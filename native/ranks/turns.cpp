@@ -30,7 +30,7 @@ constexpr uint64_t kTurnsInARow = 4;              // on the average: to wake ano
 constexpr uint64_t kLongestStreak = 256;          // of turns of the rank with the highest priority
 
 Turns::Hooks hooks{};
-Draws drawn;
+Draws& drawn = *new Draws;   // destructors of the program still call
 std::atomic<uint64_t> process_steps{0};
 
 struct Known {

@@ -63,6 +63,11 @@ def test_callbacks_run_c_functions_on_the_thread_that_processes_reports(
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+def test_an_exit_handler_makes_the_first_call_of_a_device(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("first_at_end.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
+
+
 def test_physical_memory_reaches_a_listed_process(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("shares.c"))
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")

@@ -345,8 +345,47 @@ def test_hip_memcpy_batch_async_bad_arguments_return_documented_codes(hip: Modul
     assert run(dsts, None, sizes, 4, None, None, 0, None, None) == "hipErrorInvalidValue"
     assert run(dsts, srcs, None, 4, None, None, 0, None, None) == "hipErrorInvalidValue"
     assert run(dsts, srcs, sizes, 0, None, None, 0, None, None) == "hipErrorInvalidValue"
-    assert run(dsts, srcs, sizes, 4, attributes, [0], 1, None, None) == "hipErrorNotSupported"
+    assert run(dsts, srcs, sizes, 4, attributes, [0], 1, None, None) == "hipErrorInvalidValue"  # no order
     assert run(dsts, srcs, sizes, 4, None, None, 0, None, 77) == "hipErrorInvalidHandle"
+
+
+def attributes(hip: ModuleType, *orders: str, flags: int = 0) -> Any:
+    made = hip.hipMemcpyAttributes.allocate(len(orders))
+    for at, order in enumerate(orders):
+        made.set_srcAccessOrder(at, hip.hipMemcpySrcAccessOrder[f"hipMemcpySrcAccessOrder{order}"])
+        made.set_flags(at, flags)
+    return made
+
+
+def test_hip_memcpy_batch_async_takes_attributes_from_their_first_copy_on(hip: ModuleType) -> None:
+    dsts, srcs, sizes = batch(hip)
+    orders = attributes(hip, "Stream", "Any", "DuringApiCall", flags=1)
+
+    def run(starts: list[int] | None, given: Any = orders, count: int = 4) -> str:
+        number = 3 if starts is None else len(starts)
+        return code(hip.hipMemcpyBatchAsync(dsts, srcs, sizes, count, given, starts, number, None, None))
+
+    assert run([0, 1, 3]) == "hipSuccess"
+    done(hip.hipDeviceSynchronize())
+    assert [int(read(hip, each, 1)[0]) for each in dsts] == [1, 2, 3, 4]
+    for wrong in (None, [1, 2, 3], [0, 2, 2], [0, 3, 1], [0, 1, 4]):
+        assert run(wrong) == "hipErrorInvalidValue"
+    assert run([0], None) == "hipErrorInvalidValue"
+    assert run([0, 1, 2], count=2) == "hipErrorInvalidValue"
+    assert run([0], attributes(hip, "Max")) == "hipErrorInvalidValue"
+    assert run([0, 1], attributes(hip, "Any")) == "hipErrorInvalidValue"  # there is one
+    assert run([0], attributes(hip, "Any", flags=512)) == "hipErrorNotSupported"
+
+
+def test_hip_memcpy_batch_async_has_read_its_source_when_attributes_say_so(hip: ModuleType) -> None:
+    source, target = done(hip.hipHostMalloc(64, 0)), on(hip, 0, 64)
+    done(hip.hipMemset(source, 7, 64))
+    given = attributes(hip, "DuringApiCall")
+    assert (
+        code(hip.hipMemcpyBatchAsync([target], [source], [64], 1, given, [0], 1, None, None)) == "hipSuccess"
+    )
+    ctypes.memset(int(source), 1, 64)
+    assert (read(hip, target, 64) == 7).all()
 
 
 def test_hip_memcpy_batch_async_without_sizes_returns_invalid_value(hip: ModuleType) -> None:
@@ -357,9 +396,6 @@ def test_hip_memcpy_batch_async_without_sizes_returns_invalid_value(hip: ModuleT
     assert hip.hipMemcpyBatchAsync(srcs, 4, None, 0, None) == (invalid, None, 0, 0, 0)
     assert "makes an output of `sizes`" in explain()
     assert hip.hipMemcpyBatchAsync(dsts, srcs, 4, None, 0, None) == (invalid, 0, 0, 0)
-    assert (
-        code(hip.hipMemcpyBatchAsync(srcs, 4, hip.hipMemcpyAttributes(), 1, None)) == "hipErrorNotSupported"
-    )
     with pytest.raises(TypeError):
         hip.hipMemcpyBatchAsync(dsts, srcs)
 

@@ -197,6 +197,42 @@ def test_hip_c_library_takes_the_descriptor_from_the_lower_half_of_a_pointer() -
     assert opened.hipMemRelease(handle) == 0
 
 
+def test_hip_c_library_says_that_a_number_is_not_a_kind_of_copy() -> None:
+    opened, size = hip_c_calls.library(), ctypes.c_size_t(64)
+    memory = ctypes.c_void_p(int(hip.hipMalloc(64)[1]))
+    box = hip.hipMemcpy3DParms()
+    box.srcPtr.ptr = box.dstPtr.ptr = memory
+    box.extent.width = box.extent.height = box.extent.depth = 1
+    ctypes.memset(int(box) + box.c_sizeof() - 8, 0xFF, 4)
+    rows = (memory, size, memory, size, size, ctypes.c_size_t(1), -1)
+    assert opened.hipMemcpy(memory, memory, size, -1) == 21
+    assert opened.hipMemcpyAsync(memory, memory, size, 5, None) == 21
+    assert opened.hipMemcpyWithStream(memory, memory, size, -1, None) == 21
+    assert opened.hipMemcpy2D(*rows) == opened.hipMemcpy2DAsync_spt(*rows, None) == 21
+    assert opened.hipMemcpy3D(ctypes.c_void_p(int(box))) == 21
+
+
+def test_hip_c_library_reads_attributes_of_a_batch() -> None:
+    opened, failed, words = hip_c_calls.library(), ctypes.c_size_t(9), ctypes.c_void_p * 2
+    target, source = (hip.hipMalloc(64)[1] for _ in range(2))
+    assert hip.hipMemset(source, 7, 64) == (hip.hipError_t.hipSuccess,)
+    order = hip.hipMemcpySrcAccessOrder.hipMemcpySrcAccessOrderStream
+    attributes, count = hip.hipMemcpyAttributes(srcAccessOrder=order), ctypes.c_size_t(2)
+    sizes, starts = (ctypes.c_size_t * 2)(16, 8), (ctypes.c_size_t * 1)(0)
+
+    def run(starts: object, number: int) -> int:
+        dsts, srcs = words(int(target), int(target) + 32), words(int(source), int(source))
+        given = (ctypes.c_void_p(int(attributes)), starts, ctypes.c_size_t(number))
+        code: int = opened.hipMemcpyBatchAsync(dsts, srcs, sizes, count, *given, ctypes.byref(failed), None)
+        return code
+
+    assert run(starts, 1) == 0
+    assert failed.value == ctypes.c_size_t(-1).value
+    assert run(None, 1) == run(starts, 3) == 1
+    starts[0] = 1
+    assert run(starts, 1) == 1
+
+
 def test_hip_c_library_tells_which_copy_of_a_batch_failed() -> None:
     opened, failed = hip_c_calls.library(), ctypes.c_size_t(9)
     boxes = hip.hipMemcpy3DBatchOp.allocate(2)

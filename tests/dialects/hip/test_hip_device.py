@@ -77,16 +77,6 @@ def test_hip_malloc_takes_memory_of_current_device(hip: ModuleType) -> None:
     assert code(hip.hipFree(made)) == "hipSuccess"
 
 
-@pytest.mark.parametrize(("hidden", "left"), [("16", 48), ("65", 0), ("0", 64), ("", 64), ("many", 64)])
-def test_hip_mem_get_info_leaves_hidden_memory_out_of_the_free(
-    hip: ModuleType, monkeypatch: pytest.MonkeyPatch, hidden: str, left: int
-) -> None:
-    monkeypatch.setenv("HIP_HIDDEN_FREE_MEM", hidden)
-    for device in (0, 1):
-        hip.hipSetDevice(device)
-        assert hip.hipMemGetInfo()[1:] == (left << 20, 64 << 20)
-
-
 def test_hip_device_reset_ends_memory_and_streams_and_keeps_device_current(hip: ModuleType) -> None:
     hip.hipSetDevice(1)
     made = hip.hipMalloc(1 << 20)[1]

@@ -1,8 +1,10 @@
-"""``hip``: many copies with one call (facts/hip 1.3.1)."""
+"""``hip``: many copies with one call (facts/hip 1.3.1, 3.9)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
@@ -18,6 +20,7 @@ from peerlane.dialects.hip._convention import (
     remedy_of,
 )
 from peerlane.dialects.hip._copy import copy_on, move_on
+from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import AnyStream, stream_of
@@ -25,6 +28,10 @@ from peerlane.errors import Error
 
 _NONE_FAILED = (1 << 64) - 1
 _NO_STREAM = "hipErrorInvalidResourceHandle"
+_Order = enumeration("hipMemcpySrcAccessOrder")
+_Flags = enumeration("hipMemcpyFlags")
+_ORDERS = tuple(_Order[f"hipMemcpySrcAccessOrder{each}"] for each in ("Stream", "DuringApiCall", "Any"))
+_OPERATIONS = sum(_Flags[f"hipMemcpyFlagExtOp{each}"] for each in ("Swap", "IndirectSrc", "IndirectDst"))
 
 
 @calls.call("hipMemcpyBatchAsync")
@@ -33,14 +40,16 @@ def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream
 
     C's arguments are taken as well: ``(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)``,
     lists or arrays and numbers; ``failIdx`` is an address or None, and comes back too.  Those before the one that
-    fails were queued; ``failIdx`` is 2**64 - 1 when none did.  With ordinary host memory a copy is over on return.
+    fails were queued; ``failIdx`` is 2**64 - 1 when none did.  With ordinary host memory a copy is over on return, as
+    is one whose attributes say hipMemcpySrcAccessOrderDuringApiCall.
 
     Gives: failIdx
     Refuses: hipErrorInvalidResourceHandle the stream; hipErrorInvalidValue NULL, no copies, one of 0 bytes, as
-        `hipMemcpyAsync`; hipErrorNotSupported attributes
+        `hipMemcpyAsync`, attributes of no order, more of them than copies, or not from the first copy on in ascending
+        order; hipErrorNotSupported flags with hipMemcpyFlagExtOp in their names
     Basis: S, D; C for C's arguments
     """
-    raise _without_sizes(count, numAttrs, stream, 4)
+    raise _without_sizes(count, stream, 4)
 
 
 @calls.also(
@@ -56,12 +65,12 @@ def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream
 def _copy_without_sizes(
     dsts: Any, srcs: Any, count: int, attrs: Any, numAttrs: int, stream: int
 ) -> tuple[int, ...]:
-    raise _without_sizes(count, numAttrs, stream, 3)
+    raise _without_sizes(count, stream, 3)
 
 
-def _without_sizes(count: int, attributes: int, stream: int, outputs: int) -> Refusal:
+def _without_sizes(count: int, stream: int, outputs: int) -> Refusal:
     stream_of(stream, _NO_STREAM)
-    _refuse_attributes(count, attributes)
+    _refuse_none(count)
     cause = "hip-python makes an output of `sizes`, which the C function reads: every size is 0"
     remedy = "pass (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)"
     blank = (None, 0, 0, 0)[-outputs:]
@@ -75,7 +84,7 @@ def _without_sizes(count: int, attributes: int, stream: int, outputs: int) -> Re
     ("sizes", "ListOfUnsignedLong"),
     ("count", "size_t"),
     ("attrs", "hipMemcpyAttributes"),
-    ("attrsIdxs", "object"),
+    ("attrsIdxs", "ListOfUnsignedLong"),
     ("numAttrs", "size_t"),
     ("failIdx", "Pointer"),
     ("stream", "ihipStream_t"),
@@ -96,26 +105,62 @@ def _copy_batch(
     for name, given in (("dsts", dsts), ("srcs", srcs), ("sizes", sizes)):
         if not int(given):
             raise invalid(f"{name} is NULL", "pass a list")
-    _refuse_attributes(count, numAttrs)
+    _refuse_none(count)
+    orders = _orders(count, attrs, attrsIdxs, numAttrs)
 
     def submit(at: int) -> None:
         nbytes = int(sizes[at])
         if not nbytes:
             raise invalid(f"copy {at} has 0 bytes", "leave it out")
         copy_on(int(dsts[at]), int(srcs[at]), nbytes, on)
+        if orders(at) is _Order["hipMemcpySrcAccessOrderDuringApiCall"]:
+            on.catch_up()
 
     return _each(count, submit, failIdx)
 
 
-def _refuse_attributes(count: int, attributes: int) -> None:
+def _refuse_none(count: int) -> None:
     if not count:
         raise invalid("count is 0", "pass at least one copy")
-    if attributes:
+
+
+def _orders(count: int, attributes: Any, indices: Any, number: int) -> Callable[[int], Any]:
+    """Return what tells when the source of a copy may be read; refuse wrong attributes."""
+    if not number:
+        return lambda at: None
+    for name, given in (("attrs", attributes), ("attrsIdxs", indices)):
+        if given is None or not int(given):
+            raise invalid(f"numAttrs is {number:,}, and {name} is NULL", "pass a list, or numAttrs of 0")
+    if number > count:
+        raise invalid(f"numAttrs is {number:,}, and count {count:,}", "pass at most one for each copy")
+    refuse_fewer("attrs", attributes, number)
+    starts = [int(indices[at]) for at in range(number)]
+    _refuse_starts(starts, count)
+    orders = [_order(attributes, at) for at in range(number)]
+    return lambda at: orders[bisect_right(starts, at) - 1]
+
+
+def _refuse_starts(starts: Sequence[int], count: int) -> None:
+    ascending = all(one < other for one, other in pairwise(starts))
+    if starts[0] or not ascending or starts[-1] >= count:
+        raise invalid(
+            f"attrsIdxs are {', '.join(map(str, starts))}; there are {count:,} copies",
+            "pass the number of the first copy of each, 0 first, in ascending order",
+        )
+
+
+def _order(attributes: Any, at: int) -> Any:
+    order, flags = member(attributes, "srcAccessOrder", at=at), attributes.get_flags(at)
+    if order not in _ORDERS:
+        valid = ", ".join(each.name for each in _ORDERS)
+        raise invalid(f"srcAccessOrder of attributes {at} is {order.name}", f"set one of {valid}")
+    if flags & _OPERATIONS:
         raise refusal(
             "hipErrorNotSupported",
-            f"numAttrs is {attributes}; attributes of copies change nothing here, nor in the vendor's runtime",
-            "pass 0",
+            f"flags of attributes {at} are {flags:#x}: copies neither exchange memory nor follow pointers here",
+            f"clear the bits of {_OPERATIONS:#x}",
         )
+    return order
 
 
 def _each(count: int, submit: Callable[[int], None], fail_index: int = 0) -> int:

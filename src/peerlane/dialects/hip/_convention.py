@@ -32,6 +32,7 @@ _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
 hipError_t = enumeration("hipError_t")
 SUCCESS = hipError_t["hipSuccess"]
 INVALID_VALUE = hipError_t["hipErrorInvalidValue"]
+INVALID_DIRECTION = hipError_t["hipErrorInvalidMemcpyDirection"]
 NOT_READY = hipError_t["hipErrorNotReady"]
 NOT_SUPPORTED = hipError_t["hipErrorNotSupported"]
 DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
@@ -119,12 +120,12 @@ def refuse_fewer(name: str, structs: Any, count: int) -> None:
         )
 
 
-def member(made: Any, name: str) -> Any:
-    """Return a struct's field that is a member of an enumeration: hipErrorInvalidValue for a number that is none."""
+def member(made: Any, name: str, code: int = INVALID_VALUE, at: int = 0) -> Any:
+    """Return a field that is a member of an enumeration, of the struct at a place; refuse a number that is none."""
     try:
-        return getattr(made, name)
+        return getattr(made, f"get_{name}")(at)
     except ValueError as error:
-        raise refusal("hipErrorInvalidValue", f"{name}: {error}", f"set {name} to a member") from None
+        raise Refusal(code, f"{name}: {error}", f"set {name} to a member") from None
 
 
 class Calls(Table):

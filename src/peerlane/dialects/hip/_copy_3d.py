@@ -15,7 +15,7 @@ from peerlane.dialects.hip._boxes import (
     refuse_arrays,
 )
 from peerlane.dialects.hip._checks import given, refuse_no_struct
-from peerlane.dialects.hip._convention import invalid, member, refusal
+from peerlane.dialects.hip._convention import INVALID_DIRECTION, invalid, member, refusal
 from peerlane.dialects.hip._copy import move_on
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
@@ -67,7 +67,7 @@ def _side(p: Any, end: str, is_known: bool) -> Side:
 
 def _box(p: Any) -> Prepared:
     refuse_no_struct("hipMemcpy3DParms", "p", p)
-    return pitched(p, member(p, "kind"))
+    return pitched(p, member(p, "kind", INVALID_DIRECTION))
 
 
 declare(
@@ -76,7 +76,8 @@ declare(
     """Copy the box that a hipMemcpy3DParms describes; waits as hipMemcpy does.
 
     Refuses: hipErrorInvalidValue NULL, a source or destination twice or not at all, rows beyond their pitch, as
-        `hipMemcpy2D`; hipErrorInvalidPitchValue a pitch below ``xsize``; hipErrorNotSupported arrays
+        `hipMemcpy2D`; hipErrorInvalidPitchValue a pitch below ``xsize``; hipErrorInvalidMemcpyDirection no
+        kind; hipErrorNotSupported arrays
     Basis: D
     """,
     __name__,

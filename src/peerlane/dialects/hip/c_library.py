@@ -17,7 +17,14 @@ from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.hip import hip, hiprtc  # noqa: F401 - they declare the calls
-from peerlane.dialects.hip._convention import INVALID_VALUE, answers, hipError_t, hiprtcResult, is_compiler
+from peerlane.dialects.hip._convention import (
+    INVALID_DIRECTION,
+    INVALID_VALUE,
+    answers,
+    hipError_t,
+    hiprtcResult,
+    is_compiler,
+)
 from peerlane.dialects.hip._enums import enumeration, is_enumeration
 from peerlane.dialects.hip._facts import facts, real_name
 from peerlane.dialects.hip._log import log
@@ -164,6 +171,8 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
     code = hiprtcResult["HIPRTC_ERROR_INVALID_INPUT"] if is_compiler(call) else INVALID_VALUE
     if name == "limit" and _signed({each[0]: each[1] for each in arguments}["limit"]) < _LIMITS:
         code = _UNSUPPORTED_LIMIT
+    if name == "kind":  # of a copy, in every call that has one
+        code = INVALID_DIRECTION
     error: Refusal | Error = Refusal(
         code, cause or f"{name} is NULL", f"pass what the call needs for {name}" if name else "correct it"
     )
