@@ -103,8 +103,8 @@ _OF_CXX = {
     ),
 }
 
-#: What the library has in code of its own, as the start-up code of hipcc's programs calls it.
-_NATIVE = {"hipConfigureCall", "hipSetupArgument"}
+#: What the library has in code of its own: the start-up code of hipcc's programs calls it, or no device is needed.
+_NATIVE = {"hipConfigureCall", "hipCreateChannelDesc", "hipSetupArgument"}
 
 #: What programs need that were compiled before HIP 6, and no wheel looks up.
 _EARLIER = (

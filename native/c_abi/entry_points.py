@@ -87,12 +87,9 @@ def _entry_point(declarations, library: str, failed: str, function) -> str:
     )
     code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else failed
     asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
-    if returns in declarations.structs and not function.is_refused:
-        raise SystemExit(f"{function.name}: a struct is returned by refused functions only")
     if returns in declarations.structs:
-        body = f"{asked.format('void')};\n    return {{}};"
-    else:
-        body = f"return {asked.format(returns)};"
+        raise SystemExit(f"{function.name} returns a struct: write it in C++")
+    body = f"return {asked.format(returns)};"
     if function.name in _QUICK:
         served = f"table->{function.name}({', '.join(names)})"
         table = "const auto* const table = quick.load(std::memory_order_acquire)"

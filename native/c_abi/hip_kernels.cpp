@@ -1,5 +1,5 @@
 // What programs of hipcc call for their kernels.  Virtual devices run none, so it is only remembered what was asked:
-// nothing here starts Python, as most of it comes before main.
+// nothing here starts Python, as most of it comes before main.  And what only puts its arguments into a struct.
 #include <cstddef>
 #include <cstdint>
 
@@ -18,6 +18,10 @@ struct Configuration {
 };
 
 thread_local Configuration configuration{{1, 1, 1}, {1, 1, 1}, 0, nullptr};   // of the launch that comes next
+
+struct Channel {   // hipChannelFormatDesc
+    int x, y, z, w, kind;
+};
 
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
@@ -54,3 +58,5 @@ PEERLANE_C int __hipPopCallConfiguration(Size* grid, Size* block, size_t* shared
     *stream = configuration.stream;
     return kSuccess;
 }
+
+PEERLANE_C Channel hipCreateChannelDesc(int x, int y, int z, int w, int kind) { return {x, y, z, w, kind}; }

@@ -46,9 +46,7 @@ def _argument(declared: Declarations, parameter: Declarator, number: int, memory
     return _INTEGERS[width](number)
 
 
-def _result(declared: Declarations, function: Function) -> Any:
-    if function.returns.type in declared.structs:
-        return _struct(declared, function.returns.type)
+def _result(function: Function) -> Any:
     if function.returns.is_pointer:
         return ctypes.c_char_p if function.returns.type == "char" else ctypes.c_void_p
     return ctypes.c_int
@@ -62,7 +60,7 @@ def main() -> None:
         if name in _ENDING:
             continue
         called = opened[name]
-        called.restype = _result(declared, function)
+        called.restype = _result(function)
         ctypes.memset(memory, 0, len(memory))
         print(name, end=" ", flush=True)
         arguments = [

@@ -185,9 +185,11 @@ int main(int argc, char** argv) {
     WORKS(hipMallocManaged(&managed, 4096, 1));
     WORKS(hipMemAdvise_v2(managed, 4096, 1, here));
     IS(hipMemAdvise_v2(managed, 4096, 3, nowhere), INVALID_DEVICE);
-    Channel channel = hipCreateChannelDesc(8, 0, 0, 0, 1);
-    IS(channel.x, 0);
-    IS(hipGetLastError(), NOT_SUPPORTED);
+    Channel channel = hipCreateChannelDesc(8, 16, 0, -1, 2);
+    IS(channel.x, 8);
+    IS(channel.y, 16);
+    IS(channel.w, -1);
+    IS(channel.f, 2);
 
     int kind = 0;
     WORKS(hipPointerGetAttribute(&kind, 2, second));

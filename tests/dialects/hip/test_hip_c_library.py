@@ -43,8 +43,8 @@ _ONLY_C = {
     "hipGetDevicePropertiesR0000",
     "hipChooseDeviceR0000",
 }  # of the struct that programs before HIP 6 have
-_NATIVE = {"has_symbol", "hipConfigureCall", "hipSetupArgument"}  # not by way of Python, or not in C
-_NO_CODES = {"hipGetStreamDeviceId", "hipCreateChannelDesc"}
+_NATIVE = {"has_symbol", "hipConfigureCall", "hipCreateChannelDesc", "hipSetupArgument"}  # not both ways
+_NO_CODES = {"hipGetStreamDeviceId"}
 _needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 
 

@@ -49,11 +49,11 @@ def test_hip_device_calls_unknown_device_return_invalid_device(hip: ModuleType, 
         hip.hipDeviceGetUuid(device),
         hip.hipDeviceTotalMem(device),
         hip.hipDeviceComputeCapability(device),
-        hip.hipCtxCreate(0, device),
         hip.hipDevicePrimaryCtxRetain(device),
         hip.hipDevicePrimaryCtxGetState(device),
     ):
         assert code(result) == "hipErrorInvalidDevice"
+    assert code(hip.hipCtxCreate(0, device)) == "hipErrorInvalidValue"
     assert hip.hipGetDevice()[1] == 0
 
 
@@ -152,7 +152,7 @@ def test_hip_device_get_name_and_pci_bus_id_return_texts(hip: ModuleType) -> Non
     assert place == "0000:02:00.0"
     assert hip.hipDeviceGetByPCIBusId(place)[1] == 1
     assert hip.hipDeviceGetByPCIBusId(b"0000:01:00.0")[1] == 0
-    assert code(hip.hipDeviceGetByPCIBusId("0000:77:00.0")) == "hipErrorInvalidDevice"
+    assert code(hip.hipDeviceGetByPCIBusId("0000:77:00.0")) == "hipErrorInvalidValue"
     assert code(hip.hipDeviceGetByPCIBusId(None)) == "hipErrorInvalidValue"
 
 

@@ -224,7 +224,7 @@ def test_hip_visible_devices_ids_are_positions_in_list(
         "0000:02:00.0",
     ]
     assert hip.hipDeviceGetByPCIBusId("0000:02:00.0")[1] == 1
-    assert code(hip.hipDeviceGetByPCIBusId("0000:01:00.0")) == "hipErrorInvalidDevice"
+    assert code(hip.hipDeviceGetByPCIBusId("0000:01:00.0")) == "hipErrorInvalidValue"
     assert hip.hipDeviceCanAccessPeer(0, 1)[1] == 0  # 3 and 1 are on two switches
     first = hip.hipMalloc(4096)[1]
     assert code(hip.hipSetDevice(1)) == "hipSuccess"

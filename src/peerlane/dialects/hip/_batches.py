@@ -1,4 +1,4 @@
-"""``hip``: many copies with one call (facts/hip 1.3.1, 3.9)."""
+"""``hip``: many copies with one call (facts/hip 1.3.1, 3.10)."""
 
 from __future__ import annotations
 

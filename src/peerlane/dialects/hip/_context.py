@@ -10,7 +10,7 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
@@ -59,16 +59,20 @@ def _known(ctx: int, code: str) -> Device:
 
 
 @calls.call("hipCtxCreate")
-def hipCtxCreate(flags: int, device: DeviceId) -> Any:
+def hipCtxCreate(flags: int, device: int) -> Any:
     """Return the context of a device, make it current and push it.
 
     Gives: context
-    Refuses: hipErrorInvalidDevice
+    Refuses: hipErrorInvalidValue for no device
     Basis: D
     """
-    machine.flags[device.ordinal] = flags
-    _push(device)
-    return _context(device)
+    shown = machine.shown()
+    if not 0 <= device < len(shown):
+        raise invalid(f"there is no device {device}; {len(shown)} are visible", "pass the id of one")
+    found = shown[device]
+    machine.flags[found.ordinal] = flags
+    _push(found)
+    return _context(found)
 
 
 @calls.call("hipCtxDestroy")

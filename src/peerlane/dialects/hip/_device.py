@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip._checks import Reserved
-from peerlane.dialects.hip._convention import INVALID_VALUE, Stopped, invalid, refusal
+from peerlane.dialects.hip._convention import INVALID_VALUE, Stopped, invalid
 from peerlane.dialects.hip._peer import DeviceId, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
@@ -145,8 +145,8 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     """Return the device that sits at a place.
 
     Gives: its id
-    Refuses: hipErrorInvalidDevice for a place without a device; hipErrorInvalidValue for NULL
-    Basis: S
+    Refuses: hipErrorInvalidValue NULL, a place without a device
+    Basis: D
     """
     if pciBusId is None:
         raise invalid("the place is NULL", "pass what hipDeviceGetPCIBusId gave")
@@ -154,9 +154,7 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     for number, device in enumerate(machine.visible()):
         if pci_bus_id(device) == wanted:
             return number
-    raise refusal(
-        "hipErrorInvalidDevice", f"no device sits at {wanted!r}", "pass what hipDeviceGetPCIBusId gave"
-    )
+    raise invalid(f"no device sits at {wanted!r}", "pass what hipDeviceGetPCIBusId gave")
 
 
 @calls.call("hipDeviceGetUuid")

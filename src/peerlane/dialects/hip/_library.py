@@ -12,9 +12,6 @@ from peerlane.dialects.hip._kernels import refuse_file, refuse_image
 from peerlane.dialects.hip._results import handle
 from peerlane.dialects.hip._state import calls, machine
 
-#: Outputs of the vendor's binding for what are inputs of the vendor's call.
-_NO_OPTIONS = (enumeration("hipJitOption")(0), enumeration("hipLibraryOption_e")(0))
-
 
 class _Library(Thing):
     """Code at an address, or in a file."""
@@ -33,7 +30,12 @@ def _give(code: int | str, options: int) -> tuple[Any, ...]:
     if options:
         raise invalid(f"numJitOptions is {options}", "pass 0")
     given = machine.give(_Library(machine.context(), code))
-    return handle("ihipLibrary_t", given), *_NO_OPTIONS
+    # The binding has outputs for the options, which are inputs of the vendor's call.
+    return (
+        handle("ihipLibrary_t", given),
+        enumeration("hipJitOption")(0),
+        enumeration("hipLibraryOption_e")(0),
+    )
 
 
 @calls.call("hipLibraryLoadData")

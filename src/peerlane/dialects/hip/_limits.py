@@ -13,8 +13,6 @@ from peerlane.dialects.hip._state import calls, machine
 _STACK_MOST = (8 << 20) // 64 - 16  # of a thread: of the 8 MiB of a wave of 64
 _STACK_STEP = 16
 _SCRATCH_MOST = 32 << 30  # 4 GiB for each of the 8 dies of an MI300X
-_NO_CACHE = enumeration("hipFuncCache_t")["hipFuncCachePreferNone"]
-_FOUR_BYTES = enumeration("hipSharedMemConfig")["hipSharedMemBankSizeFourByte"]
 
 
 @dataclass
@@ -113,7 +111,7 @@ def hipDeviceGetCacheConfig() -> Any:
     Gives: hipFuncCachePreferNone
     Basis: D
     """
-    return _NO_CACHE
+    return enumeration("hipFuncCache_t")["hipFuncCachePreferNone"]
 
 
 @calls.call("hipDeviceSetSharedMemConfig")
@@ -131,7 +129,7 @@ def hipDeviceGetSharedMemConfig() -> Any:
     Gives: hipSharedMemBankSizeFourByte
     Basis: D
     """
-    return _FOUR_BYTES
+    return enumeration("hipSharedMemConfig")["hipSharedMemBankSizeFourByte"]
 
 
 calls.same("hipCtxGetSharedMemConfig", "hipDeviceGetSharedMemConfig")

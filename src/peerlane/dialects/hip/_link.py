@@ -11,9 +11,12 @@ from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._results import handle
 from peerlane.dialects.hip._state import calls, machine
 
-_SPIRV = enumeration("hipJitInputType")["hipJitInputSpirv"]
-#: An output of the vendor's binding for what is an input of the vendor's call.
-_NO_OPTION = enumeration("hipJitOption")(0)
+_LINKED = "hipJitInputSpirv"
+
+
+def _no_option() -> Any:
+    """Return an output of the vendor's binding for what is an input of the vendor's call."""
+    return enumeration("hipJitOption")(0)
 
 
 class _LinkState(Thing):
@@ -35,7 +38,7 @@ def hipLinkCreate(numOptions: int, optionValues: Any) -> tuple[Any, Any]:
     """
     if numOptions:
         raise invalid(f"numOptions is {numOptions}", "pass 0")
-    return _NO_OPTION, handle("ihipLinkState_t", machine.give(_LinkState(machine.context())))
+    return _no_option(), handle("ihipLinkState_t", machine.give(_LinkState(machine.context())))
 
 
 @calls.call("hipLinkDestroy")
@@ -49,8 +52,8 @@ def hipLinkDestroy(state: int) -> None:
 
 
 def _refuse_addition(state: int, type: Any) -> None:
-    if state and type is not _SPIRV:
-        raise invalid(f"code of {type.name} is given; only {_SPIRV.name} is linked", f"pass {_SPIRV.name}")
+    if state and type.name != _LINKED:
+        raise invalid(f"code of {type.name} is given; only {_LINKED} is linked", f"pass {_LINKED}")
     machine.thing(state, _LinkState, "hipErrorInvalidHandle")
 
 
@@ -66,7 +69,7 @@ def hipLinkAddFile(state: int, type: Any, path: str | None, numOptions: int, opt
     _refuse_addition(state, type)
     if not path or not Path(path).is_file():
         raise refusal("hipErrorInvalidConfiguration", f"there is no file {path!r}", "correct the name")
-    return _NO_OPTION
+    return _no_option()
 
 
 @calls.call("hipLinkAddData")
@@ -82,4 +85,4 @@ def hipLinkAddData(
     _refuse_addition(state, type)
     if not data or not size:
         raise invalid(f"{size} bytes at {data or 0:#x} are given", "pass code")
-    return _NO_OPTION
+    return _no_option()

@@ -16,8 +16,7 @@ from peerlane.dialects.hip._types import Pointer
 from peerlane.support.libraries import folder
 
 _DEFAULT, _LEGACY, _PER_THREAD = 0, 1, 2  # HIP_GET_PROC_ADDRESS_..., and of hipGetDriverEntryPoint
-_PROC_STATUS = enumeration("hipDriverProcAddressQueryResult")
-_ENTRY_STATUS = enumeration("hipDriverEntryPointQueryResult")
+_PROC_STATUS, _ENTRY_STATUS = "hipDriverProcAddressQueryResult", "hipDriverEntryPointQueryResult"
 _FOUND, _NOT_FOUND = 0, 1  # in both
 _LATER_STRUCTS = 600  # the version since which two functions have a struct of another layout
 _OF_LATER = {
@@ -37,7 +36,7 @@ def _address_of(symbol: str) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
 
 
-def _find(status: Any, symbol: str | None, flags: int, *others: str) -> int:
+def _find(status: str, symbol: str | None, flags: int, *others: str) -> int:
     """Return the address of the first function that there is; ``others`` are other names of the same one."""
     if not symbol:
         cause = "the name is empty" if symbol is not None else "the name is NULL"
@@ -49,17 +48,17 @@ def _find(status: Any, symbol: str | None, flags: int, *others: str) -> int:
         if address := _address_of(each):
             return address
     cause = f"libamdhip64.so has no function {symbol}"
-    raise Stopped(INVALID_VALUE, cause, "correct the name", None, status(_NOT_FOUND))
+    raise Stopped(INVALID_VALUE, cause, "correct the name", None, enumeration(status)(_NOT_FOUND))
 
 
 def _of_version(symbol: str | None, version: int, flags: int) -> tuple[Pointer | None, Any]:
     later = _OF_LATER.get(symbol or "") if version >= _LATER_STRUCTS else None
     others = (later,) if later else ()
-    return pointer(_find(_PROC_STATUS, symbol, flags, *others)), _PROC_STATUS(_FOUND)
+    return pointer(_find(_PROC_STATUS, symbol, flags, *others)), enumeration(_PROC_STATUS)(_FOUND)
 
 
 def _entry_point(symbol: str | None, flags: int) -> tuple[Pointer | None, Any]:
-    return pointer(_find(_ENTRY_STATUS, symbol, flags)), _ENTRY_STATUS(_FOUND)
+    return pointer(_find(_ENTRY_STATUS, symbol, flags)), enumeration(_ENTRY_STATUS)(_FOUND)
 
 
 def _put(place: int, find: Callable[..., tuple[Pointer | None, Any]], *given: Any) -> Any:
