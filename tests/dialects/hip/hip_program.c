@@ -56,7 +56,7 @@ int __hipPopCallConfiguration(Dim*, Dim*, size_t*, Handle*);
 }
 
 enum { INVALID_VALUE = 1, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_SUPPORTED = 801, NO_MEMBER = 31337 };
-enum { TO_DEVICE = 1, TO_HOST = 2, SIZE_OF_PROPERTIES = 1472 };
+enum { TO_DEVICE = 1, TO_HOST = 2, INVALID_DIRECTION = 21, SIZE_OF_PROPERTIES = 1472 };
 
 #define IS(call, wanted)                                                                        \
     do {                                                                                        \
@@ -150,8 +150,8 @@ int main(int argc, char** argv) {
     IS(hipPeekAtLastError(), INVALID_VALUE);
     IS(hipGetLastError(), INVALID_VALUE);
     IS(hipGetLastError(), 0);
-    IS(hipMemcpy(first, &data, sizeof data, 77), INVALID_VALUE);
-    IS(hipGetLastError(), INVALID_VALUE);
+    IS(hipMemcpy(first, &data, sizeof data, 77), INVALID_DIRECTION);
+    IS(hipGetLastError(), INVALID_DIRECTION);
     IS(hipSetDevice(99), INVALID_DEVICE);
     IS(hipGetLastError(), INVALID_DEVICE);
 
