@@ -117,6 +117,7 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
         return file, 0, ""
     if len(said) < 2:
         return file, 0, ""
-    function = "" if said[0] == "??" else said[0].partition("(")[0]
+    named = said[0].replace("(anonymous namespace)::", "")
+    function = "" if named == "??" else named.partition("(")[0]
     path, _, line = said[1].partition(" ")[0].rpartition(":")
     return path, int(line) if line.isdigit() and not path.startswith("?") else 0, function

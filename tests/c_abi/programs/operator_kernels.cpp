@@ -6,7 +6,7 @@
 namespace {
 
 enum { kAck, kData };
-constexpr uint32_t kSeconds = 20;
+constexpr uint32_t kSeconds = 3;
 
 #define MUST(call)         \
     do {                   \

@@ -2,7 +2,7 @@
 #include "operator_host.h"
 
 int main(int, char** words) {
-    run_ranks([=](const Rank& rank) {
+    return run_ranks([=](const Rank& rank) {
         const bool sends = rank.number % 2 == 0;
         if (sends && rank.number + 1 == rank.ranks) return;
         const std::vector<float> sent(rank.ranks, static_cast<float>(rank.number + 1));
@@ -13,8 +13,7 @@ int main(int, char** words) {
         op.call.bytes = sizeof(float) * rank.ranks;
         op.launch(words[1], "send_recv_kernel");
         OK(aclrtSynchronizeStream(rank.stream));
-        if (!sends) IS(rank.content(memory, rank.ranks) == std::vector<float>(rank.ranks, static_cast<float>(rank.number)));
+        if (!sends) rank.expect(memory, std::vector<float>(rank.ranks, static_cast<float>(rank.number)));
         OK(aclrtFree(memory));
     });
-    puts("done");
 }

@@ -174,11 +174,7 @@ class AclStream(Thing):
 def _as_refusal(failed: KernelFailed, told: Error) -> Refusal:
     if failed.texts:
         messages.add(failed.texts)
-    remedy = (
-        "look at what failed in it: the texts of its calls follow"
-        if failed.texts
-        else "look for this number in it"
-    )
+    remedy = "look at what failed in it" + (": the texts of its calls follow" if failed.texts else "")
     return Refusal(Code.RT_AICPU_EXCEPTION, str(told), remedy)
 
 
