@@ -281,6 +281,7 @@ def launch_kernel_with_config(
     """
     if not isinstance(cfg, list):
         raise ValueError(f"acl.rt.launch_kernel_with_config: cfg must be a list, not {type_name(cfg)}")
+    machine.context()
     kernel = machine.described(func_handle, AclKernel, _GET)
     args = machine.described(args_handle, AclKernelArgs, _INIT)
     if num_blocks > 1:
