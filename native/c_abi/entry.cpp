@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -106,6 +107,16 @@ void stay_if_leaving(Python& python) {
     nanosleep(&kPatience, nullptr);
 }
 
+// Whether Python called: by ctypes, in a frame of the program.  Above a function of C that peerlane called for the program,
+// as a callback or a kernel, the frames are peerlane's.
+bool is_called_by_python(Python& python) {
+    PyObject* const globals = python.PyEval_GetGlobals();
+    PyObject* const name = globals ? python.PyDict_GetItemString(globals, "__name__") : nullptr;
+    const char* const text = name ? python.PyUnicode_AsUTF8(name) : nullptr;
+    if (name && !text) python.PyErr_Clear();
+    return globals && !(text && std::string_view(text).starts_with("peerlane."));
+}
+
 // What the program's exit handlers and destructors call comes before this: it was registered before any of them.
 void at_exit() {
     Python* const found = python();
@@ -158,8 +169,7 @@ bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, v
     const Gil gil(python);
     PyObject* const callable = bind(python, entry);
     if (!callable) return false;
-    // Of a call by ctypes, the frame of the Python that calls is there.
-    PyObject* const frame = python.PyEval_GetFrame() ? nullptr : frame_of(python, caller);
+    PyObject* const frame = is_called_by_python(python) ? nullptr : frame_of(python, caller);
     PyObject* arguments[kMost + 2];   // one in front is for who is called
     size_t given = 1;
     if (frame) arguments[given++] = callable;

@@ -13,13 +13,13 @@ namespace peerlane::c_abi {
 #define PEERLANE_PYTHON_FUNCTIONS(X)                                                                                         \
     X(Py_DecRef) X(Py_GetVersion) X(Py_InitializeFromConfig) X(Py_IsInitialized) X(Py_PreInitialize) X(PyPreConfig_InitPythonConfig)                     \
     X(PyConfig_Clear) X(PyConfig_InitPythonConfig) X(PyConfig_SetBytesArgv) X(PyConfig_SetBytesString) \
-    X(PyErr_Clear) X(PyErr_ExceptionMatches) X(PyErr_Print) X(PyErr_SetInterrupt)                    \
-    X(PyEval_GetFrame) X(PyEval_SaveThread) X(PyFloat_AsDouble) X(PyFloat_FromDouble)                \
+    X(PyDict_GetItemString) X(PyErr_Clear) X(PyErr_ExceptionMatches) X(PyErr_Print) X(PyErr_SetInterrupt) \
+    X(PyEval_GetGlobals) X(PyEval_SaveThread) X(PyFloat_AsDouble) X(PyFloat_FromDouble)                \
     X(PyGILState_Check) X(PyGILState_Ensure) X(PyGILState_GetThisThreadState) X(PyGILState_Release)  \
     X(PyImport_ImportModule) X(PyLong_AsUnsignedLongLongMask) X(PyLong_FromLongLong)                 \
     X(PyLong_FromUnsignedLongLong) X(PyObject_CallFunction) X(PyObject_GetAttrString)                \
     X(PyObject_Vectorcall) X(PyOS_AfterFork_Child) X(PyOS_AfterFork_Parent) X(PyOS_BeforeFork)       \
-    X(PyStatus_Exception)
+    X(PyStatus_Exception) X(PyUnicode_AsUTF8)
 
 struct Python {
 #define PEERLANE_DECLARE(name) decltype(&::name) name = nullptr;

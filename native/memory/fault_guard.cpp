@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "memory/kernel_call.h"
+
 namespace peerlane {
 
 thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec"))) = nullptr;
@@ -70,6 +72,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         guard->is_denied = signal == SIGSEGV && info->si_code == SEGV_ACCERR;
         siglongjmp(guard->landing, 1);
     }
+    if (from_hardware && signal == SIGSEGV && lend_to_kernel(address)) return;
     const uintptr_t base = explained_base.load(std::memory_order_relaxed);
     if (from_hardware && base != 0 && address - base < explained_size.load(std::memory_order_relaxed))
         explain(address);

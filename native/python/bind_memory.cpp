@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "log/log.h"
+#include "memory/kernel_call.h"
 #include "memory/memory.h"
 #include "net/engine.h"
 #include "python/bind.h"
@@ -317,6 +318,13 @@ void bind_memory(nb::module_& m) {
         "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,
         "target"_a, "open"_a);
     m.def("route_open", [](uint32_t a, uint32_t b) { return Heap::get().route_open(a, b); }, "a"_a, "b"_a);
+    m.def(
+        "call_kernel",
+        [](uint64_t kernel, uint64_t arguments) {
+            return call_kernel(reinterpret_cast<Kernel>(kernel), reinterpret_cast<void*>(arguments));
+        },
+        "kernel"_a, "arguments"_a, nb::call_guard<GilReleased>(),
+        "Call the function at an address, which may touch device memory, with another; return what it returns.");
     m.def("trim", [] { return Heap::get().trim(); }, nb::call_guard<GilReleased>(),
           "Give cached blocks back to the system; return their bytes.");
     m.def("interpreter_exits", &interpreter_exits,

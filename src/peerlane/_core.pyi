@@ -56,6 +56,11 @@ def set_route(origin: int, target: int, open: bool) -> None: ...
 
 def route_open(a: int, b: int) -> bool: ...
 
+def call_kernel(kernel: int, arguments: int) -> int:
+    """
+    Call the function at an address, which may touch device memory, with another; return what it returns.
+    """
+
 def trim() -> int:
     """Give cached blocks back to the system; return their bytes."""
 

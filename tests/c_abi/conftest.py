@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from helpers.c_programs import Run
+from helpers.c_programs import PROGRAMS, Run, compiled
 
 
 @pytest.fixture
@@ -27,3 +28,12 @@ def run(tmp_path: Path) -> Run:
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that compiles a program of `programs`."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
+    folder.mkdir(exist_ok=True)
+    return lambda name, dialect="acl", *flags: compiled(folder, PROGRAMS / name, dialect, *flags)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -14,19 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers.c_programs import PEERLANE, PROGRAMS, Run, compiled
+from helpers.c_programs import PEERLANE, Run
 from peerlane.c_abi import directory
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return a function that compiles a program of `programs`."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
-    folder.mkdir(exist_ok=True)
-    return lambda name, dialect="acl", *flags: compiled(folder, PROGRAMS / name, dialect, *flags)
 
 
 def test_eight_threads_that_python_never_saw_keep_their_devices(made: Callable[..., Path], run: Run) -> None:

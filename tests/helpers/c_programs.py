@@ -93,3 +93,14 @@ def compiled(folder: Path, source: Path, dialect: str, *flags: str) -> Path:
     subprocess.run([*words, f"-L{directory()}", *libraries, "-o", str(made)], check=True, timeout=_SECONDS)
     made.rename(program)
     return program
+
+
+def edited(folder: Path, *changes: tuple[str, str]) -> Path:
+    """Copy the test programs to a folder, each text replaced by another, and return the folder."""
+    copies = {source.name: source.read_text() for source in PROGRAMS.iterdir() if source.is_file()}
+    for old, new in changes:
+        [name] = [name for name, text in copies.items() if text.count(old) == 1]
+        copies[name] = copies[name].replace(old, new)
+    for name, text in copies.items():
+        (folder / name).write_text(text)
+    return folder

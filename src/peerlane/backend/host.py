@@ -54,6 +54,8 @@ buffer_of: Callable[[object], tuple[int, int, bool] | None]
 Exporter: Any
 #: DLPack capsule -> its tensor, or None if it is not one or was taken
 take_tensor: Callable[[object], Any]
+#: (address of a function for the processor, address of its arguments) -> what it returns; it may touch device memory
+call_kernel: Callable[[int, int], int]
 #: returns freed blocks that are kept for reuse to the system, and gives their bytes
 trim: Callable[[], int]
 #: gives a number that no allocation of the process has

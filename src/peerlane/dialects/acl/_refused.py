@@ -28,16 +28,16 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "acl.rt": {
         "r": """
-            destroy_binary binary_unload launch_kernel kernel_args_init_by_user_mem kernel_args_para_update
-            kernel_args_finalize launch_kernel_with_config set_device_sat_mode set_ts_device get_overflow_status
+            destroy_binary launch_kernel kernel_args_init_by_user_mem set_device_sat_mode set_ts_device
+            get_overflow_status
             reset_overflow_status set_stream_overflow_switch ctx_set_sys_param_opt set_sys_param_opt
             cmo_async set_device_res_limit reset_device_res_limit set_stream_res_limit reset_stream_res_limit
             use_stream_res_in_current_thread unuse_stream_res_in_current_thread set_group destroy_group_info
             get_all_group_info""",
         "0": "create_binary create_group_info",
         "0r": """
-            binary_load_from_file binary_load_from_data register_cpu_func binary_load binary_get_function
-            kernel_args_init kernel_args_get_mem_size kernel_args_get_handle_mem_size kernel_args_append
+            binary_load_from_data register_cpu_func binary_load
+            kernel_args_get_mem_size kernel_args_get_handle_mem_size
             kernel_args_append_place_holder kernel_args_get_place_holder_buffer get_device_sat_mode
             get_stream_overflow_switch get_thread_last_task_id ctx_get_sys_param_opt get_sys_param_opt
             get_device_res_limit get_stream_res_limit get_res_in_current_thread get_op_timeout_interval

@@ -13,7 +13,7 @@ from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
 from peerlane.dialects.acl._specification import refuse_older_chip
-from peerlane.dialects.acl._state import acl, just_ended, machine
+from peerlane.dialects.acl._state import acl, just_ended, machine, messages
 from peerlane.dialects.acl._waits import (
     Patience,
     callbacks_block,
@@ -30,6 +30,14 @@ _LONGEST_ABORT = 36 * 60 * 1000
 _MODES = {0: "continue", 1: "stop"}
 _MODE = one_of("mode", _MODES, "pass 0 to go on after a failure, 1 to stop")
 _READY, _NOT_READY = 0, 1
+
+
+class KernelFailed(Exception):
+    """Raised for a kernel that a stream called: what a synchronization tells, and the texts of failed calls in it."""
+
+    def __init__(self, cause: str, texts: str) -> None:
+        super().__init__(cause)
+        self.texts = texts
 
 
 class WhenOneFails:
@@ -168,7 +176,16 @@ class AclStream(Thing):
             return in_own_numbers(error, self)
         made = _in_own_words(error, self)
         when_one_fails.tell(self, made)
+        if isinstance(error.__cause__, KernelFailed):
+            return _as_refusal(error.__cause__, made)
         return made if self.retell is None else self.retell(made)
+
+
+def _as_refusal(failed: KernelFailed, told: Error) -> Refusal:
+    if failed.texts:
+        messages.add(failed.texts)
+    remedy = "look at what failed in it" + (": the texts of its calls follow" if failed.texts else "")
+    return Refusal(Code.RT_AICPU_EXCEPTION, str(told), remedy)
 
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:

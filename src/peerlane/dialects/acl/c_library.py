@@ -34,6 +34,16 @@ def _get_mem_uce_info(*args: int) -> tuple[list[Any], int, int]:
     return found, len(found), code
 
 
+def _listed(call: str, at: int, items: str, name: str) -> Callable[..., Any]:
+    """Return a call whose argument ``at`` is a struct with items in C, and a list of pairs in the dialect."""
+
+    def called(*args: Any) -> Any:
+        given = [{name: each[name], "value": each["value"]["rsv"][0]} for each in args[at].get(items, ())]
+        return calls.functions("acl.rt")[call](*args[:at], given, *args[at + 1 :])
+
+    return called
+
+
 def _get_recent_err_msg() -> str | None:
     """Return the messages with the names of C."""
     text = acl.get_recent_err_msg()
@@ -50,6 +60,8 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "acl.get_recent_err_msg": _get_recent_err_msg,
     "acl.rt.set_memcpy_desc": _set_memcpy_desc,
     "acl.rt.get_mem_uce_info": _get_mem_uce_info,
+    "acl.rt.binary_load_from_file": _listed("binary_load_from_file", 1, "options", "type"),
+    "acl.rt.launch_kernel_with_config": _listed("launch_kernel_with_config", 3, "attrs", "id"),
 }
 
 

@@ -14,6 +14,7 @@ from peerlane.dialects.acl import _event as _event
 from peerlane.dialects.acl import _failure as _failure
 from peerlane.dialects.acl import _host_function as _host_function
 from peerlane.dialects.acl import _ipc as _ipc
+from peerlane.dialects.acl import _kernels as _kernels
 from peerlane.dialects.acl import _memory as _memory
 from peerlane.dialects.acl import _notify as _notify
 from peerlane.dialects.acl import _reduce as _reduce

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from peerlane.backend import host
 from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.acl._kernels import after_kernel
 from peerlane.dialects.hcomm._arguments import CText
 from peerlane.dialects.hcomm._codes import FAULTS, PARA, REMEDIES
 from peerlane.dialects.hcomm._state import hcomm
@@ -116,4 +117,14 @@ def forget() -> None:
     _open.clear()
 
 
+def _left_open() -> str:
+    """End the batch of a kernel that has returned; its calls do not run."""
+    with _lock:
+        found = _open.pop(threading.get_ident(), None)
+    if found is None:
+        return ""
+    return f"it did not call HcommBatchModeEnd({found.tag!r}), so none of the batch's {len(found.calls):,} calls runs"
+
+
 os.register_at_fork(after_in_child=forget)
+after_kernel.append(_left_open)
