@@ -127,7 +127,9 @@ def test_check_names_both_lines_of_a_kernel_that_leaves_out_a_wait(
 ) -> None:
     words = broken(name, change)
     said = run(*PEERLANE, "check", "--json", "report.json", *words, HCCL_BUFFSIZE="1")
-    assert said.returncode in (1, 3, 99), said.stderr  # other bytes, none, or a communicator that is still busy
+    assert said.returncode in (1, 3, 99), (
+        said.stderr
+    )  # other bytes, none, or a communicator that is still busy
     found = json.loads((tmp_path / "report.json").read_text())["findings"]
     assert ("race", True) in {(each["kind"], each["certain"]) for each in found}
     text = " ".join(said.stderr.split())
