@@ -28,10 +28,8 @@ from peerlane.errors import Error
 
 _NONE_FAILED = (1 << 64) - 1
 _NO_STREAM = "hipErrorInvalidResourceHandle"
-_Order = enumeration("hipMemcpySrcAccessOrder")
-_Flags = enumeration("hipMemcpyFlags")
-_ORDERS = tuple(_Order[f"hipMemcpySrcAccessOrder{each}"] for each in ("Stream", "DuringApiCall", "Any"))
-_OPERATIONS = sum(_Flags[f"hipMemcpyFlagExtOp{each}"] for each in ("Swap", "IndirectSrc", "IndirectDst"))
+_ORDER = "hipMemcpySrcAccessOrder"
+_OPERATIONS = tuple(f"hipMemcpyFlagExtOp{each}" for each in ("Swap", "IndirectSrc", "IndirectDst"))
 
 
 @calls.call("hipMemcpyBatchAsync")
@@ -113,7 +111,7 @@ def _copy_batch(
         if not nbytes:
             raise invalid(f"copy {at} has 0 bytes", "leave it out")
         copy_on(int(dsts[at]), int(srcs[at]), nbytes, on)
-        if orders(at) is _Order["hipMemcpySrcAccessOrderDuringApiCall"]:
+        if orders(at) == f"{_ORDER}DuringApiCall":
             on.catch_up()
 
     return _each(count, submit, failIdx)
@@ -124,8 +122,8 @@ def _refuse_none(count: int) -> None:
         raise invalid("count is 0", "pass at least one copy")
 
 
-def _orders(count: int, attributes: Any, indices: Any, number: int) -> Callable[[int], Any]:
-    """Return what tells when the source of a copy may be read; refuse wrong attributes."""
+def _orders(count: int, attributes: Any, indices: Any, number: int) -> Callable[[int], str | None]:
+    """Return what names when the source of a copy may be read; refuse wrong attributes."""
     if not number:
         return lambda at: None
     for name, given in (("attrs", attributes), ("attrsIdxs", indices)):
@@ -149,16 +147,18 @@ def _refuse_starts(starts: Sequence[int], count: int) -> None:
         )
 
 
-def _order(attributes: Any, at: int) -> Any:
-    order, flags = member(attributes, "srcAccessOrder", at=at), attributes.get_flags(at)
-    if order not in _ORDERS:
-        valid = ", ".join(each.name for each in _ORDERS)
-        raise invalid(f"srcAccessOrder of attributes {at} is {order.name}", f"set one of {valid}")
-    if flags & _OPERATIONS:
+def _order(attributes: Any, at: int) -> str:
+    order = str(member(attributes, "srcAccessOrder", at=at).name)
+    valid = [f"{_ORDER}{each}" for each in ("Stream", "DuringApiCall", "Any")]
+    if order not in valid:
+        raise invalid(f"srcAccessOrder of attributes {at} is {order}", f"set one of {', '.join(valid)}")
+    flags, known = attributes.get_flags(at), enumeration("hipMemcpyFlags")
+    operations = sum(known[each] for each in _OPERATIONS)
+    if flags & operations:
         raise refusal(
             "hipErrorNotSupported",
             f"flags of attributes {at} are {flags:#x}: copies neither exchange memory nor follow pointers here",
-            f"clear the bits of {_OPERATIONS:#x}",
+            f"clear the bits of {operations:#x}",
         )
     return order
 
