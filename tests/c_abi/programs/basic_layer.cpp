@@ -10,11 +10,6 @@ struct Offer {
 Offer offers[2];
 std::atomic<int> offered{0}, done{0};
 
-void wait_for(std::atomic<int>& counter) {
-    ++counter;
-    while (counter != 2) usleep(1000);
-}
-
 void write_without_a_communicator(uint32_t number) {
     OK(aclrtSetDevice(static_cast<int32_t>(number)));
     EndpointDesc own;
@@ -36,7 +31,7 @@ void write_without_a_communicator(uint32_t number) {
     uint32_t bytes = 0;
     OK(HcommMemExport(endpoint, handle, &exported, &bytes));
     offers[number] = {std::vector<uint8_t>(exported, exported + bytes), own};
-    wait_for(offered);
+    both_have_come(offered);
 
     const Offer& other = offers[1 - number];
     CommMem theirs;
@@ -68,7 +63,7 @@ void write_without_a_communicator(uint32_t number) {
     std::vector<uint8_t> found(4096);
     OK(aclrtMemcpy(found.data(), 4096, memory, 4096, kToHost));
     for (size_t i = 0; i < found.size(); ++i) if (found[i] != (i < 2048 ? number : 1 - number) + 1) has_wrong_bytes = true;
-    wait_for(done);
+    both_have_come(done);
     IS(HcommEndpointDestroy(endpoint) == 20);   // it has a channel
     OK(HcommChannelDestroy(&channel, 1));
     IS(HcommChannelNotifyRecordOnThread(thread, channel, 0) == 6);

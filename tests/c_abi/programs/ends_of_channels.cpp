@@ -4,6 +4,8 @@
 
 namespace {
 
+std::atomic<int> looked{0};
+
 // Both ranks: what came before is over.
 void meet(const Rank& rank, ThreadHandle thread, ChannelHandle channel, uint32_t notify) {
     OK(HcommChannelNotifyRecordOnThread(thread, channel, notify));
@@ -49,6 +51,7 @@ void use_ended_things(const Rank& rank) {
     meet(rank, thread, channel, 0);
     OK(HcommChannelNotifyWaitOnThread(thread, channel, 2, kSeconds));
     IS(HcclCommDestroy(comm) == 20);   // its thread waits
+    both_have_come(looked);
     OK(HcommChannelNotifyRecordOnThread(thread, channel, 1));
     OK(aclrtFree(own));
     ThreadHandle second = 0;

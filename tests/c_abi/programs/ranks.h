@@ -110,6 +110,12 @@ inline void share_root_info(uint32_t number, uint8_t (&info)[4108]) {
     file.read(reinterpret_cast<char*>(info), sizeof info);
 }
 
+// Both threads of a process: wait until the other one has come.
+inline void both_have_come(std::atomic<int>& counter) {
+    ++counter;
+    while (counter != 2) usleep(1000);
+}
+
 // Run the ranks, of which there are as many as devices; return what the program ends with.
 inline int run_ranks(const std::function<void(const Rank&)>& body) {
     OK(aclInit(nullptr));
