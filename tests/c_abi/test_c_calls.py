@@ -97,6 +97,7 @@ for line in sys.stdin.read().splitlines():
         call(line)
 """
 CALLED = Path(__file__).with_name("right_calls.txt")
+KERNELS = ("aclrtBinary", "aclrtKernelArgs", "aclrtLaunchKernel")  # test_c_operators.py calls them
 CODES = {"acl": {int(code) for code in Code} | {0}, "hcomm": {int(code) for code in HcclResult}}
 
 
@@ -148,7 +149,11 @@ def test_each_function_refuses_a_null_output(dialect: str) -> None:
 
 def test_each_function_with_right_arguments_succeeds() -> None:
     lines = [line for line in CALLED.read_text().splitlines() if not line.startswith("#")]
-    served = {name for name, each in declarations("acl").functions.items() if not each.is_refused}
+    served = {
+        name
+        for name, each in declarations("acl").functions.items()
+        if not each.is_refused and not name.startswith(KERNELS)
+    }
     assert {line.split()[0] for line in lines} == served
     said = subprocess.run(
         [sys.executable, "-c", RIGHT, str(directory()), str(Path(__file__).parents[1])],
