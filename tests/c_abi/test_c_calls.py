@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import right_calls
 from helpers.c_programs import LIBRARIES, declarations
 from peerlane.c_abi import directory
 from peerlane.dialects.acl._codes import Code
@@ -45,58 +46,7 @@ for name, each in found.functions.items():
     ctypes.memset(memory, 0, len(memory))
     print(name, function(*map(argument, each.parameters)), flush=True)
 """
-RIGHT = r"""
-import ctypes, mmap, sys, threading
-sys.path.insert(0, sys.argv[2])
-from helpers.c_programs import declarations
-library = ctypes.CDLL(f"{sys.argv[1]}/libascendcl.so")
-found = declarations("acl").functions
-room = {name: ctypes.create_string_buffer(4096) for name in ("room", "-")}
-room["pages"] = (ctypes.c_char * 4096).from_buffer(mmap.mmap(-1, 4096))
-kept = [ctypes.CFUNCTYPE(ctypes.c_int)(lambda *_: 0)]
-def number(word):
-    if word in room:
-        return ctypes.c_uint64.from_buffer(room[word]).value
-    return threading.get_ident() if word == "thread" else int(word, 0)
-def argument(word):
-    if word[0] == "&":
-        return room.setdefault(word[1:], ctypes.create_string_buffer(4096))
-    if word[0] in "@":
-        return room[word[1:]]
-    if word[0] in "([":
-        kind = ctypes.c_uint32 if word[0] == "(" else ctypes.c_uint64
-        kept.append((kind * 32)(*map(number, word[1:-1].split())))
-        return kept[-1]
-    if word[0] == '"':
-        return word[1:-1].encode()
-    if word == "f":
-        return kept[0]
-    return None if word == "-" else ctypes.c_float(float(word)) if "." in word else ctypes.c_uint64(number(word))
-def call(line):
-    words, _, expected = line.partition(" = ")
-    name, *given = re.findall(r'"[^"]*"|[(\[][^)\]]*[)\]]|\S+', words)
-    function, each = getattr(library, name), found[name]
-    made = given[len(each.parameters) :]  # where the result goes
-    is_address = each.returns.is_pointer or each.returns.type in ("size_t", "aclrtAllocatorDesc")
-    is_nothing = each.returns.type == "void" and not is_address
-    function.restype = None if is_nothing else ctypes.c_uint64 if is_address else ctypes.c_int32
-    for word in given:
-        if word[0] == "&":
-            room[word[1:]] = ctypes.create_string_buffer(4096)
-    result = function(*map(argument, given[: len(each.parameters)])) or 0
-    if made:
-        room[made[0][1:]] = ctypes.create_string_buffer(result.to_bytes(8, "little"), 4096)
-        assert result, line
-    elif expected != "*":
-        assert result == int(expected or "0", 0), (line, result, ctypes.c_char_p(message()).value)
-import re
-message = library.aclGetRecentErrMsg
-message.restype = ctypes.c_void_p
-for line in sys.stdin.read().splitlines():
-    if not line.startswith("#"):
-        call(line)
-"""
-CALLED = Path(__file__).with_name("right_calls.txt")
+RIGHT = Path(__file__).with_name("right_calls")
 KERNELS = ("aclrtBinary", "aclrtKernelArgs", "aclrtLaunchKernel")  # test_c_operators.py calls them
 CODES = {"acl": {int(code) for code in Code} | {0}, "hcomm": {int(code) for code in HcclResult}}
 
@@ -147,21 +97,25 @@ def test_each_function_refuses_a_null_output(dialect: str) -> None:
     assert {name: found[name] for name in needs if found[name] != null} == {}
 
 
-def test_each_function_with_right_arguments_succeeds() -> None:
-    lines = [line for line in CALLED.read_text().splitlines() if not line.startswith("#")]
+def test_each_function_of_acl_has_a_call_with_right_arguments() -> None:
+    lines = (RIGHT / "acl.txt").read_text().splitlines()
     served = {
         name
         for name, each in declarations("acl").functions.items()
         if not each.is_refused and not name.startswith(KERNELS)
     }
-    assert {line.split()[0] for line in lines} == served
+    assert {line.split()[0] for line in lines if not line.startswith("#")} == served
+
+
+@pytest.mark.parametrize("dialect", ["acl", "hip"])
+def test_each_call_with_right_arguments_succeeds(dialect: str) -> None:
     said = subprocess.run(
-        [sys.executable, "-c", RIGHT, str(directory()), str(Path(__file__).parents[1])],
-        input="\n".join(lines),
+        [sys.executable, right_calls.__file__, dialect],
+        input=(RIGHT / f"{dialect}.txt").read_text(),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "PEERLANE_NODE": "devices=2"},
+        env={**os.environ, "PEERLANE_NODE": "devices=2", "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")

@@ -1,0 +1,89 @@
+"""The tests of the dialects, with each call going through the C library: right and wrong arguments of each symbol."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.c_programs import ROOT, declarations
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+#: What only Python has, by words in the names of files: signatures, tables of its functions, lines of its programs.
+FILES = {
+    "acl": ("conventions", "interrupts", "messages", "names", "programs", "reference", "table"),
+    "hip": (
+        *(
+            "c_library",
+            "convention",
+            "enums",
+            "given_structs",
+            "interrupts",
+            "measured",
+            "programs",
+            "reference",
+        ),
+        *("rows.py", "strict", "structs", "table", "types"),
+    ),
+}
+#: In the names of tests: the length or the class of an object, and the line of a call.
+TESTS = {
+    "acl": (
+        *("bad_list", "malformed_cfg", "missing_prop", "wrong_list"),
+        *("last_unmap", "memory_of_that_device", "name_free", "names_callback"),
+    ),
+    "hip": (
+        *(
+            "attribute_calls_bad_arguments",
+            "before_10_reserved",
+            "beyond_host_buffer",
+            "beyond_size_of_either_end",
+        ),
+        *("every_form_of_function", "IllegalAddress", "host_register_bad", "mem_export_bad", "short_bytes"),
+    ),
+}
+#: Functions of HIP that refuse right arguments too, or that tests of programs in C call.
+OTHERS = {
+    *("hipLibraryGetKernel", "hipLibraryGetKernelCount", "hipLibraryLoadData", "hipLibraryLoadFromFile"),
+    *("hipLinkAddData", "hipLinkAddFile", "hipMemGetHandleForAddressRange"),
+    *("hipMemImportFromShareableHandle", "hipMemPoolImportFromShareableHandle"),
+}
+
+
+@pytest.mark.parametrize("dialect", ["acl", "hip"])
+def test_tests_of_a_dialect_pass_when_its_calls_go_through_the_c_library(
+    dialect: str, tmp_path: Path
+) -> None:
+    folder = ROOT / "tests" / "dialects" / dialect
+    files = [
+        each for each in folder.glob("test_*.py") if not any(word in each.name for word in FILES[dialect])
+    ]
+    words = ["-q", "-p", f"helpers.{dialect}_through_c", "-k", f"not ({' or '.join(TESTS[dialect])})"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "THROUGH_C": str(tmp_path / "told.json")}
+    environment["PEERLANE_SCHEDULE"] = "eager"
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, f"--basetemp={tmp_path / 'inner'}", *map(str, files)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert said.returncode == 0, said.stdout[-4000:]
+    if dialect == "acl":
+        return  # right_calls/acl.txt calls each function
+    lines = (ROOT / "tests" / "c_abi" / "right_calls" / "hip.txt").read_text().splitlines()
+    called = {*json.loads((tmp_path / "told.json").read_text())["succeeded"]}
+    called |= {line.split()[0] for line in lines}
+    working = {
+        each.name
+        for each in declarations("hip").functions.values()
+        if not each.is_refused and each.returns.type == "hipError_t"
+    }
+    assert working - called == OTHERS
