@@ -14,9 +14,19 @@ from helpers.c_programs import ROOT, declarations
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
-#: What only Python has, by words in the names of files: signatures, tables of its functions, lines of its programs.
+#: By words in the names of files: what only Python has (signatures, tables, lines of programs), and long waits.
 FILES = {
-    "acl": ("conventions", "interrupts", "messages", "names", "programs", "reference", "table"),
+    "acl": (
+        "callback_waits",
+        "conventions",
+        "fork",
+        "interrupts",
+        "messages",
+        "names",
+        "programs",
+        "reference",
+        "table",
+    ),
     "hip": (
         *(
             "c_library",
