@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -261,6 +262,23 @@ def test_exit_code_and_arguments_are_the_programs(command: str, run: Run, tmp_pa
     said = run(*PEERLANE, command, *ranks, "./prog", "--help", "two words", LD_LIBRARY_PATH="/elsewhere")
     assert said.returncode == 5
     assert f"--help two words {directory()}:/elsewhere" in said.stdout
+
+
+@pytest.mark.any_schedule
+@pytest.mark.parametrize("command", ["run", "launch"])
+def test_program_without_a_slash_is_the_file_here_or_one_of_path(
+    command: str, run: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    ranks = ["-n", "1"] if command == "launch" else []
+    for place in (folder, tmp_path):
+        program = place / "prog"
+        program.write_text(f"#!/bin/sh\necho {place}; exit 5\n")
+        program.chmod(0o755)
+        said = run(*PEERLANE, command, *ranks, "prog", PATH=f"{folder}:{os.environ['PATH']}")
+        assert (said.returncode, said.stderr.count("Traceback")) == (5, 0)
+        assert said.stdout.removeprefix("[0] ") == f"{place}\n"
 
 
 @pytest.mark.any_schedule

@@ -13,8 +13,19 @@ _ELF = b"\x7fELF"
 _VARIABLE = "LD_LIBRARY_PATH"
 
 
-def is_native(path: str) -> bool:
-    """Tell whether Python does not run a file: a program of machine code, or a text for another interpreter."""
+def _path_of(program: str) -> str:
+    """Return where a program is: a file here or, without a slash in its name, in a folder of ``PATH``."""
+    if "/" in program or os.path.exists(program):  # noqa: PTH110
+        return program if "/" in program else f"./{program}"
+    for folder in os.environ.get("PATH", "").split(":"):
+        if os.access(path := f"{folder or '.'}/{program}", os.X_OK):
+            return path
+    return program
+
+
+def is_native(program: str) -> bool:
+    """Tell whether Python does not run a program: machine code, or a text for another interpreter."""
+    path = _path_of(program)
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not needed for anything else
             head = file.read(256)
@@ -65,13 +76,12 @@ def execute(words: list[str]) -> int:
     put_libraries_in_place()
     if os.environ.get("PEERLANE_LOG"):
         _follow_threads()
-    path = words[0] if "/" in words[0] else f"./{words[0]}"
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
     try:
-        os.execv(path, words)
+        os.execv(_path_of(words[0]), words)
     except OSError as error:
         print(f"peerlane: {words[0]} does not start: {error.strerror}", file=sys.stderr)
         return 126
