@@ -54,6 +54,12 @@ if os.environ.get("PEERLANE_LOG"):  # the log tells of what the program does fro
 
         _host_order.install()
 
+if os.environ.get("PEERLANE_LEAKS"):
+    from peerlane import _public as _public
+    from peerlane.device import left_at_end as _left_at_end
+
+    _left_at_end.begin()
+
 
 class _Doc(str):
     """A docstring against a warning of pytest: `peerlane run` imports the package before pytest loads its plugin."""

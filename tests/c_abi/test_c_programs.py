@@ -99,6 +99,21 @@ def test_memory_of_hcomm_stays_and_inits_read_nothing(made: Callable[..., Path],
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+def test_leaks_of_a_program_in_c_are_told_with_their_lines(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", "--leaks", made("leaks.c"))
+    assert (said.returncode, said.stdout) == (7, "")
+    first, *lines = said.stderr.splitlines()
+    assert first.endswith(" left behind 4 things, 12,288 bytes in all:") and first.startswith(
+        "peerlane: leaks."
+    )
+    assert [re.sub("0x[0-9a-f]+", "#", re.sub(r"at \S*/", "at ", each)) for each in lines] == [
+        "  3 times memory, 12,288 bytes on virtual:0, made at leaks.c:10",
+        "  stream # of device 0, made at leaks.c:11",
+    ]
+    said = run(*PEERLANE, "run", "--leaks", made("leaks.c"), "frees")
+    assert (said.returncode, said.stderr) == (7, "")
+
+
 def test_message_names_functions_of_c_and_lines_of_the_program(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("errors.c"))
     assert (said.returncode, said.stderr) == (0, "")

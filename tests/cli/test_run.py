@@ -113,6 +113,25 @@ def test_run_options_after_program_reach_program(here: Path, run: Run) -> None:
         assert run("--shadow-real", *program, *words).stdout == f"{words}\n"
 
 
+def test_run_leaks_tells_what_a_program_and_its_children_did_not_free(here: Path, run: Run) -> None:
+    (here / "child.py").write_text("import acl\nacl.rt.set_device(0)\nheld, _ = acl.rt.malloc(64, 0)\n")
+    (here / "s.py").write_text(
+        "import atexit, subprocess, sys\nimport acl\n"
+        "subprocess.run([sys.executable, 'child.py'], check=True)\n"
+        "acl.rt.set_device(0)\nfreed, _ = acl.rt.malloc(64, 0)\nstream, _ = acl.rt.create_stream()\n"
+        "atexit.register(acl.rt.free, freed)\n"
+    )
+    done = run("--leaks", "s.py")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.sub("0x[0-9a-f]+", "#", done.stderr).splitlines() == [
+        "peerlane: child.py left behind 1 thing, 64 bytes in all:",
+        "  memory: 64 bytes on virtual:0, made at child.py:3",
+        "peerlane: s.py left behind 1 thing:",
+        "  stream # of device 0, made at s.py:6",
+    ]
+    assert run("s.py").stderr == ""
+
+
 def test_run_without_program_exits_2(run: Run) -> None:
     done = run("--shadow-real")
     assert done.returncode == 2 and "SCRIPT" in done.stderr

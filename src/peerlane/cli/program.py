@@ -37,6 +37,11 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         help="kill:rank=R,op=N kills rank R at its N-th logged event, delay:rank=R,op=N,ms=M delays it, and seed:S "
         "draws one of these; may be repeated",
     )
+    parser.add_argument(
+        "--leaks",
+        action="store_true",
+        help="say at the end of each process what it did not free, and which line made it",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
     form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
@@ -60,7 +65,7 @@ def _fault(text: str) -> str:
 
 
 def set_up_node(args: argparse.Namespace) -> None:
-    """Set the node, for this process and its children.
+    """Set the node and what is told at the end, for this process and its children.
 
     Raises
     ------
@@ -69,6 +74,11 @@ def set_up_node(args: argparse.Namespace) -> None:
     """
     if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
         os.environ["PEERLANE_NODE"] = node_spec_from(args)
+    if args.leaks:
+        from peerlane.device import left_at_end  # as every start would wait for it
+
+        os.environ[left_at_end.VARIABLE] = "1"
+        left_at_end.begin()
 
 
 def set_up_program(args: argparse.Namespace) -> None:

@@ -18,14 +18,13 @@ from peerlane.backends.virtual.node.node_file import SUFFIX
 from peerlane.device.device import Device, before_counting, devices, enter_node, leave_node
 from peerlane.diagnostics import allocations, live_objects
 from peerlane.diagnostics.live_objects import Living, in_bytes
+from peerlane.diagnostics.live_texts import WITHOUT_BYTES
 from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.started import LeftProcess, StartedProcesses
 
 _VARIABLE = "PEERLANE_NODE"
 _SETTLE_SECONDS = 2.0  # for shared memory that an ending process still holds
 _PAUSE = 0.005
-
-WITHOUT_BYTES = ("address range", "exported handle")  # their size is that of another object, or nothing
 
 _numbers = itertools.count(1)
 

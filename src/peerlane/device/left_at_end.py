@@ -1,0 +1,44 @@
+"""What a program left behind, told on stderr at its end: ``peerlane run --leaks``, or ``PEERLANE_LEAKS=1``.
+
+Objects that only variables of Python hold are told too, as the program has not closed them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from pathlib import Path
+
+from peerlane.backend import registry
+from peerlane.device.device import before_counting
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.live_texts import Places, described
+
+VARIABLE = "PEERLANE_LEAKS"
+_pids: list[int] = []  # of the process that tells; a forked child tells nothing
+
+
+def begin() -> None:
+    """Note what is made from now on, if the variable is set; once."""
+    if os.environ.get(VARIABLE, "0") in ("", "0") or _pids:
+        return
+    _pids.append(os.getpid())
+    live_objects.begin()
+    atexit.register(_tell)  # behind the node's own handler, so it comes first
+
+
+def _tell() -> None:
+    if os.getpid() not in _pids or not registry.is_entered() or sys.stderr is None:
+        return
+    for give_back in before_counting:
+        give_back()
+    gc.collect()
+    things = (*live_objects.lost(), *live_objects.living())
+    if things:
+        program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "the program"
+        print(
+            described(f"peerlane: {program} left behind", things, Places("", str(Path.cwd()))),
+            file=sys.stderr,
+        )
