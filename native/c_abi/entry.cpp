@@ -57,16 +57,16 @@ PyObject* module_of_entries(Python& python) {
 }
 
 PyObject* bind(Python& python, Entry& entry) {
-    if (void* known = entry.callable.load(std::memory_order_relaxed)) return static_cast<PyObject*>(known);
     PyObject* const module = module_of_entries(python);
     PyObject* const maker = module ? python.PyObject_GetAttrString(module, "bind") : nullptr;
     PyObject* const made = maker ? python.PyObject_CallFunction(maker, "ss", entry.library, entry.name) : nullptr;
-    if (maker) python.Py_DecRef(maker);
+    if (!maker) python.PyErr_Print();
+    else python.Py_DecRef(maker);
     if (!made) {
-        python.PyErr_Print();
+        python.PyErr_Clear();   // it has told why
         return nullptr;
     }
-    entry.callable.store(made, std::memory_order_relaxed);   // never dropped, as programs call it until they end
+    entry.callable.store(made, std::memory_order_release);   // never dropped, as programs call it until they end
     return made;
 }
 
@@ -165,10 +165,17 @@ private:
 
 constexpr size_t kMost = 24;   // arguments of a function
 
-bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
+PyObject* bound(Python& python, Entry& entry) {
+    if (void* known = entry.callable.load(std::memory_order_acquire)) return static_cast<PyObject*>(known);
+    const Unforked unforked(python);
     const Gil gil(python);
-    PyObject* const callable = bind(python, entry);
+    return bind(python, entry);
+}
+
+bool ask_python(Python& python, Entry& entry, const Word* words, size_t count, void* caller, Word& result) {
+    PyObject* const callable = bound(python, entry);
     if (!callable) return false;
+    const Gil gil(python);
     PyObject* const frame = is_called_by_python(python) ? nullptr : frame_of(python, caller);
     PyObject* arguments[kMost + 2];   // one in front is for who is called
     size_t given = 1;

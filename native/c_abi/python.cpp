@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peerlane::c_abi {
@@ -174,22 +176,48 @@ bool start() {
 bool is_fork_of_python() { return functions.PyGILState_Check() != 0; }
 thread_local PyGILState_STATE at_fork;
 thread_local bool is_c_fork = false;
+thread_local bool is_fork_seen = false;
+
+void keep_state();
+
+// Held while Python starts, and while it imports a library's dialect: a fork waits for it, as nobody would go on in the child.
+// A thread may have it several times; a recursive mutex would know its owner by the number that a fork changes.
+class Starting {
+public:
+    void lock() {
+        if (depth_++ == 0) mutex_.lock();
+    }
+    void unlock() {
+        if (--depth_ == 0) mutex_.unlock();
+    }
+
+private:
+    std::mutex mutex_;
+    static thread_local int depth_;
+};
+thread_local int Starting::depth_ = 0;
+Starting starting;
 
 void before_fork() {
+    is_fork_seen = true;
     is_c_fork = !functions.is_over() && !is_fork_of_python();
     if (!is_c_fork) return;
+    starting.lock();   // before the GIL, which who has it needs
+    keep_state();   // in the child it is the only one, and must not end
     at_fork = functions.PyGILState_Ensure();
     functions.PyOS_BeforeFork();
 }
 
 void after_fork_in_parent() {
     if (!is_c_fork) return;
+    starting.unlock();
     functions.PyOS_AfterFork_Parent();
     functions.PyGILState_Release(at_fork);
 }
 
 void after_fork_in_child() {
     if (!is_c_fork) return;
+    starting.unlock();
     functions.PyOS_AfterFork_Child();
     functions.PyGILState_Release(at_fork);
 }
@@ -217,6 +245,37 @@ struct Kept {
 };
 thread_local Kept kept;
 
+void keep_state() {
+    if (is_ending || functions.PyGILState_GetThisThreadState()) return;
+    (void)functions.PyGILState_Ensure();
+    (void)functions.PyEval_SaveThread();
+    kept.is_kept = true;
+}
+
+enum class Made { not_yet, yes, no };
+std::atomic<Made> made{Made::not_yet};
+
+thread_local bool has_waited = false;
+
+// Python started, and did not see the fork: the child's has the locks of threads that are not there.
+void lose_python_in_child() {
+    if (functions.is_started_here && !std::exchange(is_fork_seen, false)) made.store(Made::no, std::memory_order_release);
+    if (has_waited) starting.unlock();
+}
+
+__attribute__((constructor)) void wait_at_forks() {
+    const auto wait = [] {
+        // Who has the lock may need the GIL.
+        has_waited = made.load(std::memory_order_acquire) != Made::yes || !is_fork_of_python();
+        if (has_waited) starting.lock();
+    };
+    const auto go_on = [] {
+        is_fork_seen = false;
+        if (has_waited) starting.unlock();
+    };
+    pthread_atfork(wait, go_on, lose_python_in_child);
+}
+
 }  // namespace
 
 // <site-packages>, where this library is <site-packages>/peerlane/lib/libpeerlane_c.so.
@@ -232,9 +291,21 @@ std::string site_packages() {
 }
 
 Python* python() {
-    // Nothing is imported in here: who holds the GIL may wait for this.
-    static const bool is_made = make();
-    return is_made ? &functions : nullptr;
+    if (made.load(std::memory_order_acquire) == Made::not_yet) {
+        const std::lock_guard lock(starting);
+        if (made.load(std::memory_order_relaxed) == Made::not_yet)
+            made.store(make() ? Made::yes : Made::no, std::memory_order_release);
+    }
+    return made.load(std::memory_order_acquire) == Made::yes ? &functions : nullptr;
+}
+
+// In a Python that was there, who holds the GIL may wait for the lock.
+Unforked::Unforked(Python& python) : is_on_(python.is_started_here) {
+    if (is_on_) starting.lock();
+}
+
+Unforked::~Unforked() {
+    if (is_on_) starting.unlock();
 }
 
 bool is_thread_of_c(Python& python) {
@@ -244,11 +315,7 @@ bool is_thread_of_c(Python& python) {
 void see_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
 Gil::Gil(Python& python) : python_(python) {
-    if (!is_ending && !python.PyGILState_GetThisThreadState()) {
-        (void)python.PyGILState_Ensure();
-        (void)python.PyEval_SaveThread();
-        kept.is_kept = true;
-    }
+    keep_state();
     state_ = python.PyGILState_Ensure();
 }
 

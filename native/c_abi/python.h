@@ -36,6 +36,17 @@ struct Python {
 // The interpreter; null, and once a sentence on stderr, if there is none that can be used.
 Python* python();
 
+// While it lives no thread forks: for imports, whose locks nobody would open in the child.  It is made without the GIL.
+class Unforked {
+public:
+    explicit Unforked(Python& python);
+    ~Unforked();
+    Unforked(const Unforked&) = delete;
+
+private:
+    bool is_on_;
+};
+
 // The folder that has the peerlane of this library.
 std::string site_packages();
 

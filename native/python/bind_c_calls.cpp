@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include <nanobind/stl/string_view.h>
 
@@ -56,7 +57,20 @@ struct KnownThread {
 };
 
 std::atomic<uint64_t> epoch{1};
-thread_local std::array<std::unique_ptr<KnownThread>, kVendors.size()> known_here;   // the room for thread_local is small
+// These stay: exit handlers and destructors of the program call when the objects of their thread have ended.
+thread_local std::array<KnownThread*, kVendors.size()> known_here{};   // the room for thread_local is small
+thread_local bool has_ended = false;
+
+void forget_here() {
+    for (KnownThread*& each : known_here) delete std::exchange(each, nullptr);
+}
+
+struct Ending {
+    ~Ending() {
+        has_ended = true;
+        forget_here();
+    }
+};
 
 KnownStream& place_of(KnownThread& known, uint64_t handle) { return known.streams[handle / 64 % kStreams]; }
 
@@ -66,7 +80,7 @@ KnownLane& place_of(KnownThread& known, uint64_t thread, uint64_t channel) {
 
 // Null: the dialect must be asked, as something has changed, somebody watches, or the order of the work is drawn.
 KnownThread* known(Vendor vendor) {
-    KnownThread* const found = known_here[vendor].get();
+    KnownThread* const found = known_here[vendor];
     if (!found || found->epoch != epoch.load(std::memory_order_acquire)) return nullptr;
     if (Heap::get().is_forked() || log::is_told() || Turns::is_on()) [[unlikely]] return nullptr;
     return found;
@@ -172,16 +186,14 @@ constexpr c_abi::Quick kQuick{
     },
 };
 
-void forget_here() {
-    for (auto& each : known_here) each.reset();
-}
-
-// What is told of this thread, as of a state.
-KnownThread& told(Vendor vendor, uint64_t then) {
-    std::unique_ptr<KnownThread>& here = known_here[vendor];
-    if (!here || here->epoch != then) here = std::make_unique<KnownThread>();
+// What is told of this thread, as of a state; null if its objects have ended.
+KnownThread* told(Vendor vendor, uint64_t then) {
+    static thread_local const Ending ending;
+    if (has_ended) return nullptr;
+    KnownThread*& here = known_here[vendor];
+    if (!here || here->epoch != then) delete std::exchange(here, new KnownThread);
     here->epoch = then;
-    return *here;
+    return here;
 }
 
 Vendor vendor_of(std::string_view name) {
@@ -210,22 +222,25 @@ void bind_c_calls(nb::module_& m) {
     m.def(
         "know_c_thread",
         [](std::string_view vendor, uint64_t then, int32_t device, bool has_registrations) {
-            KnownThread& here = told(vendor_of(vendor), then);
-            here.device = device;
-            here.has_registrations = has_registrations;
+            KnownThread* const here = told(vendor_of(vendor), then);
+            if (!here) return;
+            here->device = device;
+            here->has_registrations = has_registrations;
         },
         "vendor"_a, "epoch"_a, "device"_a, "has_registrations"_a,
         "Tell the device of this thread, as of that state, and whether the program has registered host memory.");
     m.def(
         "know_c_stream",
         [](std::string_view vendor, uint64_t then, uint64_t handle, const StreamHandle& stream) {
-            place_of(told(vendor_of(vendor), then), handle) = {handle, stream.stream};
+            if (KnownThread* const here = told(vendor_of(vendor), then)) place_of(*here, handle) = {handle, stream.stream};
         },
         "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
     m.def(
         "know_c_lane",
         [](uint64_t then, uint64_t thread, uint64_t channel, const StreamHandle& stream, const Memory& theirs, const Memory& ours) {
-            KnownLane& lane = place_of(told(hcomm, then), thread, channel);
+            KnownThread* const here = told(hcomm, then);
+            if (!here) return;
+            KnownLane& lane = place_of(*here, thread, channel);
             if (lane.thread != thread || lane.channel != channel) lane = {thread, channel, stream.stream};
             const unsigned at = lane.next++ % lane.ours.size();
             lane.theirs[at] = known_memory(theirs);

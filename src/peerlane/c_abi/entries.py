@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -13,13 +14,26 @@ from peerlane.backend import host
 from peerlane.c_abi.sites import frame as frame
 from peerlane.diagnostics.forks import see_forks
 from peerlane.dialects._shared.c_library import Library
+from peerlane.errors import Error
 
 see_forks()  # the library, which imports this, registers for forks next
 
 
+_told: set[str] = set()
+
+
 def bind(library: str, symbol: str) -> Callable[..., Any]:
-    """Return what answers a function of a library."""
-    return _library(library).entry(symbol)
+    """Return what answers a function of a library; why there is nothing is told on stderr, once."""
+    try:
+        return _library(library).entry(symbol)
+    except BaseException as error:
+        if (text := repr(error)) not in _told:
+            _told.add(text)
+            if isinstance(error, Error):
+                print(f"peerlane: {error}", file=sys.stderr)
+            else:
+                traceback.print_exc()
+        raise
 
 
 def quick_calls() -> int:

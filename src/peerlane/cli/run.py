@@ -90,7 +90,6 @@ def _execute_as_child(words: list[str]) -> int:
 
     code = subprocess.run([sys.executable, "-m", "peerlane.cli.native", *words], check=False).returncode
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
         _say(f"peerlane run: {words[0]} was ended by {signal.Signals(-code).name}")
         return 128 - code
     return code
