@@ -41,6 +41,17 @@ def test_threads_that_still_call_when_main_returns_do_not_fail(made: Callable[..
         assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.any_schedule
+def test_destructors_of_a_thread_make_calls_that_need_no_python(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("thread_locals.cpp"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "thread 0\nmain 0\nexit 0\n", "")
+
+
+def test_child_of_a_thread_that_never_called_answers(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", made("fork_elsewhere.c"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "child 507033\n", "")
+
+
 def test_children_of_forks_use_devices_unless_the_parent_has(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("forks.c"))
     assert said.stdout.splitlines() == ["before any call: 11", "after a count: 11", "after use: 12"]
@@ -148,6 +159,20 @@ def test_check_names_both_lines_of_a_race_in_c(made: Callable[..., Path], run: R
     assert "a wait (aclrtStreamWaitEvent)" in text and "acl.rt" not in text
     said = run(*PEERLANE, "check", program, "waits")
     assert (said.returncode, said.stdout) == (0, "")
+
+
+def test_check_names_places_of_a_program_without_debug_information(
+    made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copy(made("race.c"), bare)
+    for words, function in ((["--strip-debug"], "main of "), ([], "")):
+        subprocess.run(["strip", *words, str(bare)], check=True, timeout=60)
+        said = run(*PEERLANE, "check", "./bare")
+        text = " ".join(said.stderr.split())
+        places = re.findall(rf"\((?:write|read)\) at {function}bare\+(0x[0-9a-f]+), in", text)
+        assert (said.returncode, len(set(places))) == (3, 2), said.stderr
+        assert " | " not in said.stderr and ":1" not in text  # no line of a source
 
 
 def findings(said: subprocess.CompletedProcess[str], folder: Path) -> set[tuple[str, bool]]:
@@ -302,6 +327,12 @@ def test_program_that_is_ended_by_a_signal_ends_run_by_it(run: Run, tmp_path: Pa
     program.write_text("#!/bin/sh\nkill -TERM $$\n")
     program.chmod(0o755)
     assert run(*PEERLANE, "run", "./prog").returncode == -signal.SIGTERM
+
+
+def test_program_that_a_fault_kills_is_told_as_killed(made: Callable[..., Path], run: Run) -> None:
+    said = run(*PEERLANE, "run", "--fault", "kill:rank=0,op=1", made("race.c"))
+    assert said.returncode == 128 + signal.SIGKILL
+    assert "was ended by SIGKILL" in said.stderr and "Traceback" not in said.stderr
 
 
 @pytest.mark.any_schedule

@@ -44,19 +44,23 @@ class CPlace:
     function : str
         Empty if it is not known.
     offset : int
-        From the beginning of the function, or else of the file.
+        From the beginning of the file, or of the function if that is known.
+    is_in_function : bool
     """
 
     path: str
     line: int
     function: str
     offset: int
+    is_in_function: bool = False
 
     def __str__(self) -> str:
         name = Path(self.path).name
         if self.line:
             return f"{name}:{self.line}"
-        return f"{self.function}+{self.offset:#x} of {name}" if self.function else f"{name}+{self.offset:#x}"
+        if self.is_in_function:
+            return f"{self.function}+{self.offset:#x} of {name}"
+        return f"{self.function} of {name}+{self.offset:#x}" if self.function else f"{name}+{self.offset:#x}"
 
 
 def frame(address: int) -> Callable[..., Any]:
@@ -66,7 +70,8 @@ def frame(address: int) -> Callable[..., Any]:
     if event_log.active:  # the log has the line itself
         found = place()
         name = found.function or hex(found.offset)
-        code = code.replace(co_filename=found.path, co_firstlineno=found.line or 1)
+        # Without a line the place stands for the file: a function or a file, with an offset.
+        code = code.replace(co_filename=found.path if found.line else str(found), co_firstlineno=found.line)
     else:
         name = hex(address)
     code = code.replace(co_name=name)
@@ -89,7 +94,8 @@ def place_of(address: int) -> CPlace:
     if line:
         return CPlace(path, line, function, offset)
     if found.symbol and found.address:
-        return CPlace(file, 0, found.symbol.decode(errors="backslashreplace"), called - found.address)
+        symbol = found.symbol.decode(errors="backslashreplace")
+        return CPlace(file, 0, symbol, called - found.address, is_in_function=True)
     return CPlace(file, 0, function, offset)
 
 

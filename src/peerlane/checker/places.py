@@ -85,9 +85,9 @@ class Place:
     @property
     def line(self) -> str:
         file, line, _ = self.named
-        if not line:
+        if not file:
             return f"event {self.data['event']}"
-        return place_of(file, line) if self.has_file else f"line {line}"
+        return place_of(file, line) if self.has_file or not line else f"line {line}"
 
     @property
     def point(self) -> str:

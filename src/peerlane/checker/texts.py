@@ -195,8 +195,10 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def place_of(file: str, line: int) -> str:
-    """Return a line as ``p.py:12``."""
-    return f"{shown_path(file)}:{line}" if file else "an unknown line"
+    """Return a line as ``p.py:12``; a place of C without one has its function or file and an offset instead."""
+    if not file:
+        return "an unknown line"
+    return f"{shown_path(file)}:{line}" if line else shown_path(file)
 
 
 def shown_path(file: str) -> str:
