@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <memory>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
 
 #include "copy/kernels.h"
 #include "copy/reduction.h"
@@ -15,7 +15,12 @@ namespace peerlane {
 
 namespace {
 
-thread_local std::unique_ptr<char[]> staging;
+// Destructors of the program may copy when the objects of their thread have ended: the pointer stays.
+thread_local char* staging = nullptr;
+
+struct Ending {
+    ~Ending() { delete[] std::exchange(staging, nullptr); }
+};
 
 bool overlaps(const char* a, const char* b, uint64_t size) {
     return static_cast<uint64_t>(a - b) < size || static_cast<uint64_t>(b - a) < size;
@@ -33,7 +38,8 @@ int error_of(const Fault& fault) { return fault.signal == SIGBUS ? EIO : fault.i
 }  // namespace
 
 void prepare_staging() {
-    if (!staging) staging.reset(new char[kChunk]);
+    static thread_local const Ending ending;
+    if (!staging) staging = new char[kChunk];
 }
 
 namespace {
@@ -59,8 +65,8 @@ bool looks_staged(const Range& dst, const Range& src, bool direct) {
 
 void Task::move(char* to, const char* from, uint64_t n) const {
     if (staged) {
-        memcpy(staging.get(), from, n);
-        memcpy(to, staging.get(), n);
+        memcpy(staging, from, n);
+        memcpy(to, staging, n);
     } else if (streams) {
         stream_copy(to, from, n);
     } else if (parallel) {
@@ -115,8 +121,8 @@ void Task::step_pieces(uint64_t i) const {
         const Piece& piece = all[n];
         if (n + 1 < end) __builtin_prefetch(all[n + 1].src);
         if (piece.staged) {
-            memcpy(staging.get(), piece.src, piece.size);
-            memcpy(piece.dst, staging.get(), piece.size);
+            memcpy(staging, piece.src, piece.size);
+            memcpy(piece.dst, staging, piece.size);
         } else {
             memmove(piece.dst, piece.src, piece.size);
         }
@@ -128,7 +134,7 @@ void Task::step_reduction(uint64_t i) const {
     const uint64_t before = reinterpret_cast<uintptr_t>(dst) % kChunk;
     const uint64_t begin = i == 0 ? 0 : i * kChunk - before, end = std::min((i + 1) * kChunk - before, size);
     const char* from = src + begin;
-    if (staged) from = static_cast<const char*>(memcpy(staging.get(), from, end - begin));
+    if (staged) from = static_cast<const char*>(memcpy(staging, from, end - begin));
     reduce_alone(*reduction, dst + begin, from, end - begin);
 }
 

@@ -312,9 +312,13 @@ def test_program_without_a_slash_is_the_file_here_or_one_of_path(
     folder = tmp_path / "programs"
     folder.mkdir()
     ranks = ["-n", "1"] if command == "launch" else []
-    for place in (folder, tmp_path):
+    for place, text in (
+        (folder, f"#!/usr/bin/env python3\nprint({str(folder)!r}); raise SystemExit(5)\n"),
+        (folder, f"#!/bin/sh\necho {folder}; exit 5\n"),
+        (tmp_path, f"#!/bin/sh\necho {tmp_path}; exit 5\n"),
+    ):
         program = place / "prog"
-        program.write_text(f"#!/bin/sh\necho {place}; exit 5\n")
+        program.write_text(text)
         program.chmod(0o755)
         said = run(*PEERLANE, command, *ranks, "prog", PATH=f"{folder}:{os.environ['PATH']}")
         assert (said.returncode, said.stderr.count("Traceback")) == (5, 0)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 MODULES = {f"peerlane/{name}{SUFFIX}" for name in ("_bench", "_check", "_core")}
 LIBRARIES = {
-    *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "hcomm", "hccl")),
+    *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "acl_rt", "hcomm", "hccl")),
     *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
     "preload/libpeerlane_threads.so",

@@ -13,19 +13,19 @@ _ELF = b"\x7fELF"
 _VARIABLE = "LD_LIBRARY_PATH"
 
 
-def _path_of(program: str) -> str:
-    """Return where a program is: a file here or, without a slash in its name, in a folder of ``PATH``."""
+def located(program: str) -> str:
+    """Return a program, or its path in ``PATH`` if its name has no slash and no file here has it."""
     if "/" in program or os.path.exists(program):  # noqa: PTH110
-        return program if "/" in program else f"./{program}"
+        return program
     for folder in os.environ.get("PATH", "").split(":"):
-        if os.access(path := f"{folder or '.'}/{program}", os.X_OK):
+        path = f"{folder or '.'}/{program}"
+        if os.access(path, os.X_OK) and not os.path.isdir(path):  # noqa: PTH112
             return path
     return program
 
 
-def is_native(program: str) -> bool:
-    """Tell whether Python does not run a program: machine code, or a text for another interpreter."""
-    path = _path_of(program)
+def is_native(path: str) -> bool:
+    """Tell whether this Python does not run a file: a program of machine code, or a text for another interpreter."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not needed for anything else
             head = file.read(256)
@@ -81,7 +81,7 @@ def execute(words: list[str]) -> int:
             stream.flush()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
     try:
-        os.execv(_path_of(words[0]), words)
+        os.execv(words[0] if "/" in words[0] else f"./{words[0]}", words)
     except OSError as error:
         print(f"peerlane: {words[0]} does not start: {error.strerror}", file=sys.stderr)
         return 126

@@ -9,7 +9,7 @@ import sys
 from peerlane.dialects import install, registered
 from peerlane.errors import InvalidValue
 
-from .native import put_libraries_in_place
+from .native import located, put_libraries_in_place
 from .node_options import add_node_arguments, node_spec_from
 
 
@@ -93,6 +93,8 @@ def set_up_program(args: argparse.Namespace) -> None:
     """
     set_up_node(args)
     sys.argv = args.program[1:] if args.program[0] == "--" else args.program
+    if args.form is None:
+        sys.argv[0] = located(sys.argv[0])
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)
     put_libraries_in_place()
