@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,6 +109,8 @@ def _is_fixed(file: str) -> bool:
 
 def _looked_up(file: str, address: int) -> tuple[str, int, str]:
     """Ask addr2line: path and line, 0 if it does not know, and the function."""
+    import subprocess  # as every first call would wait for it
+
     words = ["addr2line", "-f", "-C", "-e", file, hex(address)]
     try:
         with event_log.quiet():
