@@ -88,14 +88,13 @@ def test_tests_of_a_dialect_pass_when_its_calls_go_through_the_c_library(
             cwd=ROOT,
         )
     assert said.returncode == 0, said.stdout[-4000:]
-    if dialect == "acl":
-        return  # right_calls/acl.txt calls each function
-    lines = (ROOT / "tests" / "c_abi" / "right_calls" / "hip.txt").read_text().splitlines()
-    called = {*json.loads((tmp_path / "told.json").read_text())["succeeded"]}
-    called |= {line.split()[0] for line in lines}
+    succeeded = {*json.loads((tmp_path / "told.json").read_text())["succeeded"]}
     working = {
         each.name
-        for each in declarations("hip").functions.values()
-        if not each.is_refused and each.returns.type == "hipError_t"
+        for each in declarations(dialect).functions.values()
+        if not each.is_refused and each.returns.type in ("aclError", "hipError_t")
     }
-    assert working - called == OTHERS
+    assert len(succeeded & working) > 0.6 * len(working)
+    if dialect == "hip":  # right_calls/acl.txt calls each function of the other
+        lines = (ROOT / "tests" / "c_abi" / "right_calls" / "hip.txt").read_text().splitlines()
+        assert working - succeeded - {line.split()[0] for line in lines} == OTHERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import shutil
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from peerlane.c_abi import directory
-from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
+from peerlane.dialects._shared.c_names import declarations_of as declarations
 
 Run: TypeAlias = "Callable[..., subprocess.CompletedProcess[str]]"
 PEERLANE = (sys.executable, "-m", "peerlane")
@@ -23,13 +22,6 @@ PROGRAMS = ROOT / "tests" / "c_abi" / "programs"
 LIBRARIES = {"acl": ("ascendcl",), "hcomm": ("hcomm", "ascendcl")}
 _FLAGS = ("-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
 _SECONDS = 120
-
-
-@functools.cache
-def declarations(dialect: str) -> Declarations:
-    """Return what the library of a dialect declares."""
-    text = ROOT / "src" / "peerlane" / "dialects" / dialect / "declarations.txt"
-    return c_declarations.read(text.read_text())
 
 
 def header(dialect: str) -> str:

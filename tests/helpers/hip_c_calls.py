@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from importlib.resources import files
 from typing import Any
 
 from peerlane.c_abi import directory
-from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, read
+from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
+from peerlane.dialects._shared.c_names import declarations_of
 
 _NUMBERS = {"nothing": 0, "few": 3, "most": -1}
 _ENDING = {"hipDeviceReset", "hipDevicePrimaryCtxReset"}  # what the others are about
@@ -20,7 +20,7 @@ _INTEGERS = {1: ctypes.c_int8, 2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c
 
 def declarations() -> Declarations:
     """Return what the library declares."""
-    return read(files("peerlane.dialects.hip").joinpath("declarations.txt").read_text())
+    return declarations_of("hip")
 
 
 def library() -> ctypes.CDLL:

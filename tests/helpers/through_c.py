@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
 from peerlane.dialects._shared.c_layout import Layout
+from peerlane.dialects._shared.call import Refusal
 
 Call: TypeAlias = Callable[..., Any]
 _ROOM = 4096  # for the longest struct
@@ -72,7 +73,14 @@ class Through:
             try:
                 values = dict(zip(inputs, self._given(function, args), strict=True))
                 words = self._words(function, values)
-            except Exception:  # noqa: BLE001 - the dialect says what is wrong with it
+            except (
+                NotForC,
+                Refusal,
+                TypeError,
+                ValueError,
+                OverflowError,
+                BufferError,
+            ):  # the dialect says what is wrong
                 return inner(*args)
             _kept.append(args)
             rooms = {

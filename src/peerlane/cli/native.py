@@ -17,11 +17,9 @@ def located(program: str) -> str:
     """Return a program, or its path in ``PATH`` if its name has no slash and no file here has it."""
     if "/" in program or os.path.exists(program):  # noqa: PTH110
         return program
-    for folder in os.environ.get("PATH", "").split(":"):
-        path = f"{folder or '.'}/{program}"
-        if os.access(path, os.X_OK) and not os.path.isdir(path):  # noqa: PTH112
-            return path
-    return program
+    import shutil  # as every start of a file would wait for it
+
+    return shutil.which(program) or program
 
 
 def is_native(path: str) -> bool:

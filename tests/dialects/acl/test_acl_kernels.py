@@ -46,7 +46,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile a kernel and describe it."""
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
-        pytest.skip("a compiler is not installed")
+        pytest.skip("there is no C++ compiler")
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "kernels.c").write_text(SOURCE)
     words = ["-x", "c", "-shared", "-fPIC", "kernels.c", "-o", "kernels.so"]

@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._results import struct
@@ -151,75 +150,27 @@ def hipCtxGetDevice() -> int:
     return machine.id_of(machine.context().device.ordinal)
 
 
-@calls.call("hipCtxSynchronize")
-def hipCtxSynchronize() -> None:
-    """Refuse, as the vendor's runtime does.
+def _refuse_as_the_vendor(call: str, gives: str = "") -> None:
+    """Declare a call that the vendor's runtime refuses, whatever its documentation says."""
 
-    Refuses: hipErrorNotSupported
-    Basis: D
-    """
-    raise _refused_by_vendor("hipCtxSynchronize")
+    def refuse(*_: Any) -> Any:
+        raise refusal(
+            "hipErrorNotSupported",
+            f"the vendor's runtime gives this for every {call}, whatever its documentation says",
+            "call hipDeviceSynchronize or hipGetDeviceFlags",
+        )
 
-
-@calls.call("hipCtxGetFlags")
-def hipCtxGetFlags() -> int:
-    """Refuse, as the vendor's runtime does.
-
-    Gives: flags
-    Refuses: hipErrorNotSupported
-    Basis: D
-    """
-    raise _refused_by_vendor("hipCtxGetFlags")
+    given = f"Gives: {gives}\n" if gives else ""
+    doc = f"Refuse, as the vendor's runtime does.\n\n{given}Refuses: hipErrorNotSupported\nBasis: D"
+    calls.made(call, refuse, doc, __name__)
 
 
-@calls.call("hipCtxSetCacheConfig")
-def hipCtxSetCacheConfig(cacheConfig: Any) -> None:
-    """Refuse, as the vendor's runtime does.
-
-    Refuses: hipErrorNotSupported
-    Basis: D
-    """
-    raise _refused_by_vendor("hipCtxSetCacheConfig")
-
-
-@calls.call("hipCtxGetCacheConfig")
-def hipCtxGetCacheConfig() -> int:
-    """Refuse, as the vendor's runtime does.
-
-    Gives: cacheConfig
-    Refuses: hipErrorNotSupported
-    Basis: D
-    """
-    raise _refused_by_vendor("hipCtxGetCacheConfig")
-
-
-@calls.call("hipCtxSetSharedMemConfig")
-def hipCtxSetSharedMemConfig(config: Any) -> None:
-    """Refuse, as the vendor's runtime does.
-
-    Refuses: hipErrorNotSupported
-    Basis: D
-    """
-    raise _refused_by_vendor("hipCtxSetSharedMemConfig")
-
-
-@calls.call("hipCtxGetApiVersion")
-def hipCtxGetApiVersion(ctx: int) -> int:
-    """Refuse, as the vendor's runtime does.
-
-    Gives: apiVersion
-    Refuses: hipErrorNotSupported
-    Basis: D
-    """
-    raise _refused_by_vendor("hipCtxGetApiVersion")
-
-
-def _refused_by_vendor(call: str) -> Refusal:
-    return refusal(
-        "hipErrorNotSupported",
-        f"the vendor's runtime gives this for every {call}, whatever its documentation says",
-        "call hipDeviceSynchronize or hipGetDeviceFlags",
-    )
+_refuse_as_the_vendor("hipCtxSynchronize")
+_refuse_as_the_vendor("hipCtxGetFlags", "flags")
+_refuse_as_the_vendor("hipCtxSetCacheConfig")
+_refuse_as_the_vendor("hipCtxGetCacheConfig", "cacheConfig")
+_refuse_as_the_vendor("hipCtxSetSharedMemConfig")
+_refuse_as_the_vendor("hipCtxGetApiVersion", "apiVersion")
 
 
 @calls.call("hipDevicePrimaryCtxRetain")
