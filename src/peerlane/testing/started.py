@@ -198,7 +198,7 @@ class StartedProcesses:
         deadline = time.monotonic() + _START_SECONDS
         while self._starting and time.monotonic() < deadline:
             time.sleep(_PAUSE)
-        children = self._new_children()
+        children = self._new_children() - self._started_before_begin()
         seen = {pid: seen for pid, seen in list(self._seen.items()) if start_time(pid) == seen.began}
         others = {pid for pid, each in seen.items() if each.is_others}
         return (seen.keys() | children) - others - _helpers()
@@ -207,6 +207,14 @@ class StartedProcesses:
         """Return the children that were not there before; an adopted orphan older than ``begin`` does not count."""
         found = {(pid, start_time(pid)) for pid in _children(os.getpid())} - self._before
         return {pid for pid, began in found if began >= self._began}
+
+    def _started_before_begin(self) -> set[int]:
+        """Return the processes of ``multiprocessing`` whose start was under way when :meth:`begin` was called.
+
+        A pool's thread starts workers at any time.  If their status were reaped, the pool would wait for it for ever.
+        """
+        started = {each.pid for each in list(multiprocessing.process._children)}  # type: ignore[attr-defined]
+        return started - self._seen.keys() - {None}
 
     def _adopt_orphans(self) -> None:
         before = ctypes.c_int()
@@ -217,7 +225,7 @@ class StartedProcesses:
 
     def _reap(self) -> None:
         """Reap adopted children that have ended, because nothing else waits for them."""
-        known = {pid for pid, _ in self._before} | self._seen.keys() | _helpers()
+        known = {pid for pid, _ in self._before} | self._seen.keys() | self._started_before_begin() | _helpers()
         for pid in _children(os.getpid()) - known:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
