@@ -225,7 +225,9 @@ class StartedProcesses:
 
     def _reap(self) -> None:
         """Reap adopted children that have ended, because nothing else waits for them."""
-        known = {pid for pid, _ in self._before} | self._seen.keys() | self._started_before_begin() | _helpers()
+        known = (
+            {pid for pid, _ in self._before} | self._seen.keys() | self._started_before_begin() | _helpers()
+        )
         for pid in _children(os.getpid()) - known:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
