@@ -159,6 +159,7 @@ class Analysis {
         int32_t rank = kNoRank;      // whose channels it made
         uint64_t used = 0;           // the event at which it was used last
         Gate gate;                   // the collective that it is in
+        uint64_t gate_event = 0;     // 1 + the event that began it
     };
 
     struct Stream;
@@ -384,6 +385,8 @@ class Analysis {
     void take_turn(uint32_t log, const Event& collective);
     Gate begin_collective(uint32_t log, const Event& event, Past past);
     bool is_complete(const Gate& gate) const;
+    Step begin_collective_of(Thread& thread, const Event& event, bool give_up);
+    Step end_collective_of(Thread& thread, const Event& event, bool give_up);
     Past end_collective(const Gate& gate, const Place& place);
     Item* item_at(Stream& stream, uint64_t sequence);
 

@@ -434,29 +434,11 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::take:
         return take(thread, event, give_up);
-    case Kind::collective: {
-        const Place place = place_of(log, event, false);
-        for (const auto& [stream, sequence, joins] : earlier_turns(log, event)) {
-            if (!advance(*stream, sequence, give_up)) return Step::blocked;
-            const auto [past, via] = past_at(*stream, sequence, place);
-            learn(thread, past, via, head.time_ns);
-        }
-        Past before = give(thread);
-        touch(log, event, thread.actor, epoch_of(thread), thread.past);
-        thread.gate = begin_collective(log, event, is_send(event) ? give(thread) : std::move(before));
-        return Step::taken;
-    }
-    case Kind::collected: {
-        if (!thread.gate.collection) return Step::taken;
-        if (!is_complete(thread.gate)) {
-            if (!give_up) return Step::blocked;
-            ++unexplained_;
-        }
-        const Place place = place_of(log, event, false);
-        learn(thread, end_collective(thread.gate, place), 0, head.time_ns);
-        thread.gate = {};
-        return Step::taken;
-    }
+    case Kind::collective:
+        if (begin_collective_of(thread, event, give_up) == Step::blocked) return Step::blocked;
+        return head.flags & log::kEnd ? end_collective_of(thread, event, give_up) : Step::taken;
+    case Kind::collected:
+        return end_collective_of(thread, event, give_up);
     default:
         return Step::taken;
     }

@@ -646,6 +646,38 @@ bool Analysis::is_complete(const Gate& gate) const {
     }
 }
 
+// One that its thread makes, and that may be over with the same event: then the thread may come here again, until the other ranks are there.
+Analysis::Step Analysis::begin_collective_of(Thread& thread, const Event& over, bool give_up) {
+    if (thread.gate_event == over.number + 1) return Step::taken;
+    Event event = over;
+    if (event.head.flags & log::kEnd) {
+        event.head.time_ns -= std::min(event.head.time_ns, event.head.sequence);
+        event.head.sequence = 0;
+    }
+    const Place place = place_of(thread.log, event, false);
+    for (const auto& [stream, sequence, joins] : earlier_turns(thread.log, event)) {
+        if (!advance(*stream, sequence, give_up)) return Step::blocked;
+        const auto [past, via] = past_at(*stream, sequence, place);
+        learn(thread, past, via, event.head.time_ns);
+    }
+    Past before = give(thread);
+    touch(thread.log, event, thread.actor, epoch_of(thread), thread.past);
+    thread.gate = begin_collective(thread.log, event, is_send(event) ? give(thread) : std::move(before));
+    thread.gate_event = over.number + 1;
+    return Step::taken;
+}
+
+Analysis::Step Analysis::end_collective_of(Thread& thread, const Event& event, bool give_up) {
+    if (!thread.gate.collection) return Step::taken;
+    if (!is_complete(thread.gate)) {
+        if (!give_up) return Step::blocked;
+        ++unexplained_;
+    }
+    learn(thread, end_collective(thread.gate, place_of(thread.log, event, false)), 0, event.head.time_ns);
+    thread.gate = {};
+    return Step::taken;
+}
+
 Past Analysis::end_collective(const Gate& gate, const Place& place) {
     Collection& all = *gate.collection;
     Past past;

@@ -60,7 +60,8 @@ enum class Kind : uint8_t {
                       // as there were such takes, with this one.  Key kProcess, pid: all that this process of the machine did, which is over
     forget,           // a, b = key: nobody posts or takes it again
     // One operation of a group; its own traffic is not logged.
-    collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans
+    collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans.  With kEnd, and stream 0: it
+                      // is over, and no `collected` follows; `sequence`: the nanoseconds that it took
     collected,        // it is over for (stream, sequence); only for stream 0
     outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a file; b = kWrote, kLooked
     ended,            // the process left its node in an orderly way

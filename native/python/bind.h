@@ -16,6 +16,7 @@ void bind_copies(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
 void bind_submissions(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);
+void bind_group_log(nanobind::module_& m);
 void bind_collectives(nanobind::module_& m);
 void bind_group_calls(nanobind::module_& m);
 void bind_messages(nanobind::module_& m);

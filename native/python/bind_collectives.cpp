@@ -1,4 +1,5 @@
 // Collectives of ranks on one machine: at once in the calling thread, or as one operation of a stream.
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/bind_collectives.h"
@@ -90,7 +91,7 @@ void queue(const StreamHandle& stream, Collective&& collective, uint64_t timeout
 
 int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const Memory* src, uint32_t root, int number,
             bool is_mapped, PartsOfCall&& parts) {
-    if (log::is_read(log::kAnyone) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
+    if (!may_make_calls(self.log.get()) || Turns::is_on() || Heap::get().is_forked()) [[unlikely]] return 0;   // a barrier has no memory
     Rounds& rounds = *self.rounds;
     if (!rounds.turn.try_lock()) return 0;
     Turn turn{rounds.turn};
@@ -108,11 +109,16 @@ int run_now(RoundsHandle& self, Collective::Kind kind, const Memory* dst, const 
     }
     parts.move_to(*call);
     call->number = ++rounds.calls;
+    LoggedCall logged(log::wanted() ? self.log.get() : nullptr, kind, root, call->dst, call->dst_size, call->src, call->src_size);
     Collective collective(self.rounds, std::move(*call));
     Collective::Step step{};
     Refusal why{};
-    if (run_patiently(collective, is_mapped, bytes <= kBrief && !rounds.is_beside, rounds.must_yield, step, why)) return 1;
+    if (run_patiently(collective, is_mapped, bytes <= kBrief && !rounds.is_beside, rounds.must_yield, step, why)) {
+        logged.is_over();
+        return 1;
+    }
     self.begun.emplace(std::move(collective));
+    self.logged = logged.begun();
     turn.is_kept = true;
     return 2;
 }
@@ -222,6 +228,7 @@ void bind_collectives(nb::module_& m) {
         .def(
             "release", [](RoundsHandle& self) { end_turn(self.begun, self.rounds->turn); },
             "Give the turn back; what run() has begun in it and was not queued ends.")
+        .def_rw("log", &RoundsHandle::log, "What the event log has of its calls; None: native code makes none while a log is written.", nb::arg().none())
         .def_prop_rw(
             "is_plain", [](const RoundsHandle& self) { return self.rounds->is_plain.load(); },
             [](const RoundsHandle& self, bool is_plain) { self.rounds->is_plain = is_plain; }, "Whether run() may make a call: nothing is queued.")

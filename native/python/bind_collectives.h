@@ -12,6 +12,7 @@
 #include "memory/memory.h"
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
+#include "python/group_log.h"
 #include "ranks/collective.h"
 #include "ranks/mail.h"
 #include "ranks/run_here.h"
@@ -27,6 +28,11 @@ void end_turn(std::optional<Work>& begun, std::timed_mutex& turn) {
     turn.unlock();
 }
 
+// Whether native code may make calls, as the logs are: who reads one of its own sees the Python functions' operations.
+inline bool may_make_calls(const GroupLog* log) {
+    return !peerlane::log::is_read(peerlane::log::kObserver | peerlane::log::kTrace) && (!peerlane::log::wanted() || (log && log->is_named()));
+}
+
 // Let `go_on` queue what was begun in this turn, which it then ends; null: it has failed.  An interrupt may come before its
 // first line, and then neither the peers nor the next call may wait for it.
 template <class Work, class GoOn>
@@ -40,9 +46,12 @@ void hand_over(std::optional<Work>& begun, std::timed_mutex& turn, const uint64_
 struct RoundsHandle {
     std::shared_ptr<peerlane::Rounds> rounds;
     std::optional<peerlane::Collective> begun;   // by run_now(), which did not end it
+    std::shared_ptr<GroupLog> log;
+    std::optional<GroupLog::Call> logged;        // of what was begun
 
     template <class GoOn>
     void hand_over(const GoOn& go_on) {
+        const LoggedEnd end(log.get(), std::exchange(logged, std::nullopt));
         ::hand_over(begun, rounds->turn, rounds->calls, go_on);
     }
 };
@@ -75,15 +84,19 @@ struct MailsHandle {
     struct One {
         std::shared_ptr<peerlane::Mail> mail;   // null: not made yet
         std::optional<peerlane::Message> begun_out, begun_in;
+        std::optional<GroupLog::Call> logged_out, logged_in;   // of what was begun
 
         std::optional<peerlane::Message>& begun(bool sends) { return sends ? begun_out : begun_in; }
+        std::optional<GroupLog::Call>& logged(bool sends) { return sends ? logged_out : logged_in; }
     };
     std::vector<One> of;
     std::atomic<bool> is_plain{false};          // nothing is queued
+    std::shared_ptr<GroupLog> log;
 
     template <class GoOn>
     void hand_over(uint32_t peer, bool sends, const GoOn& go_on) {
         peerlane::Mail::Way& way = *of[peer].mail->way(sends);
+        const LoggedEnd end(log.get(), std::exchange(of[peer].logged(sends), std::nullopt));
         ::hand_over(of[peer].begun(sends), way.turn, way.calls, go_on);
     }
 };

@@ -1,4 +1,5 @@
 // Messages between ranks on one machine: at once in the calling thread, or as one operation of a stream.
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/bind_collectives.h"
@@ -8,7 +9,7 @@ using namespace nb::literals;
 using namespace peerlane;
 
 int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memory, bool is_mapped) {
-    if (log::is_read(log::kAnyone) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
+    if (!may_make_calls(self.log.get()) || Turns::is_on() || !self.is_plain) [[unlikely]] return 0;
     MailsHandle::One& one = self.of[peer];
     if (!one.mail || !one.mail->way(sends) || one.mail->farewell->is_said()) return 0;
     const std::shared_ptr<Mail> mail = one.mail;
@@ -22,11 +23,17 @@ int run_message(MailsHandle& self, uint32_t peer, bool sends, const Memory& memo
         return 0;
     }
     ++way.calls;
+    LoggedCall logged(log::wanted() ? self.log.get() : nullptr, sends ? Collective::Kind::send : Collective::Kind::receive, peer, sends ? Range{} : range,
+                      memory.size(), sends ? range : Range{}, memory.size());
     Message message(mail, sends, range, memory.size());
     Stepwise::Step step{};
     Refusal why{};
-    if (run_patiently(message, is_mapped, memory.size() <= kBrief && !way.is_beside, mail->must_yield, step, why)) return 1;
+    if (run_patiently(message, is_mapped, memory.size() <= kBrief && !way.is_beside, mail->must_yield, step, why)) {
+        logged.is_over();
+        return 1;
+    }
     one.begun(sends).emplace(std::move(message));
+    one.logged(sends) = logged.begun();
     turn.is_kept = true;
     return 2;
 }
@@ -116,6 +123,7 @@ void bind_messages(nb::module_& m) {
             "release",
             [](MailsHandle& self, uint32_t peer, bool sends) { end_turn(self.of.at(peer).begun(sends), way_of(self, peer, sends).turn); }, "peer"_a,
             "sends"_a, "Give the turn back; what run() has begun in it and was not queued ends.")
+        .def_rw("log", &MailsHandle::log, "As Rounds.log.", nb::arg().none())
         .def_prop_rw(
             "is_plain", [](const MailsHandle& self) { return self.is_plain.load(); }, [](MailsHandle& self, bool is_plain) { self.is_plain = is_plain; },
             "Whether run() may make a message: nothing is queued.")

@@ -15,6 +15,7 @@ NB_MODULE(_core, m) {
     bind_streams(m);
     bind_submissions(m);
     bind_channels(m);
+    bind_group_log(m);
     bind_collectives(m);
     bind_messages(m);
     bind_group_calls(m);

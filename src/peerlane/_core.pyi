@@ -829,6 +829,20 @@ def copy_blocks(stream: Stream | None, dst: Memory, src: Memory, table: Any) -> 
     Copy blocks; an entry of `table` is 3 words: first byte in `dst`, first byte in `src`, bytes.
     """
 
+class GroupLog:
+    """What the event log has of a rank's collectives and messages."""
+
+    def __init__(self, name: str, group: int, rank: int, size: int) -> None: ...
+
+    def begin(self, kind: int, peer: int, written: Sequence[Memory], read: Sequence[Memory], stream: int = 0, sequence: int = 0) -> LoggedGroupCall:
+        """Log the beginning of a call, on a stream or in this thread."""
+
+    def end(self, call: LoggedGroupCall) -> None:
+        """Log the end of a call of this thread."""
+
+class LoggedGroupCall:
+    """A call of a group, as the event log has it."""
+
 ROUND_LINES: int = 16
 
 def bytes_of_rounds(long_slot: int) -> int:
@@ -886,6 +900,15 @@ class Rounds:
         """
 
     @property
+    def log(self) -> GroupLog:
+        """
+        What the event log has of its calls; None: native code makes none while a log is written.
+        """
+
+    @log.setter
+    def log(self, arg: GroupLog | None, /) -> None: ...
+
+    @property
     def is_plain(self) -> bool:
         """Whether run() may make a call: nothing is queued."""
 
@@ -934,6 +957,13 @@ class Mails:
         """
         Give the turn back; what run() has begun in it and was not queued ends.
         """
+
+    @property
+    def log(self) -> GroupLog:
+        """As Rounds.log."""
+
+    @log.setter
+    def log(self, arg: GroupLog | None, /) -> None: ...
 
     @property
     def is_plain(self) -> bool:

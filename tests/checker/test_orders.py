@@ -613,6 +613,61 @@ def test_reduce_orders_its_root_after_all_only(world: World, root: int, is_right
     assert world.pairs() == ([] if is_right else RACE)
 
 
+def _collective_over(log: EventLog, what: int, *, root: int = 0, took: int = 5000, **more: Any) -> None:
+    """Write one event for a collective and its end, at its end."""
+    log.clock.now += took
+    words = 60, 1 << 16 | what << 8, root, 2 << 32 | log.rank
+    log.write(KIND.collective, *words, flags=FLAG.end, sequence=took, **more)
+
+
+def test_all_reduce_that_is_over_with_its_event_orders_each_rank_after_all_others(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    one.fill((9, 64, 64), line=15)
+    _collective_over(one, COLLECTIVE.all_reduce)
+    one.host_reads(THERE, line=20)  # rank 0's event comes later: it was written when its rank returned
+    _collective_over(zero, COLLECTIVE.all_reduce)
+    zero.host_reads((9, 64, 64), line=30)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize(("root", "is_right"), [(0, True), (1, False)])
+def test_broadcast_that_is_over_with_its_event_orders_after_its_root_only(
+    world: World, root: int, is_right: bool
+) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    for log in (zero, one):
+        _collective_over(log, COLLECTIVE.broadcast, root=root)
+    one.host_reads(THERE, line=20)
+    assert world.pairs() == ([] if is_right else RACE)
+
+
+def test_message_that_is_over_with_its_event_orders_the_receiver_after_the_sender(world: World) -> None:
+    zero, one = world.logs
+    zero.fill(THERE, line=10)
+    _collective_over(one, COLLECTIVE.receive, root=0)
+    one.host_reads(THERE, line=20)
+    _collective_over(zero, COLLECTIVE.send, root=1)
+    assert world.pairs() == []
+
+
+def test_access_of_a_collective_that_is_over_with_its_event_races_with_another_thread(world: World) -> None:
+    zero, one = world.logs
+    _collective_over(zero, COLLECTIVE.all_reduce)
+    _collective_over(one, COLLECTIVE.all_reduce, line=10, writes=[THERE])
+    zero.host_reads(THERE, line=20)
+    assert world.pairs() == RACE
+
+
+def test_collective_that_took_longer_than_the_clock_counts_is_read(world: World) -> None:
+    zero, one = world.logs
+    for log in (zero, one):
+        words = 60, 1 << 16 | COLLECTIVE.barrier << 8, 0, 2 << 32 | log.rank
+        log.write(KIND.collective, *words, flags=FLAG.end, sequence=2**64 - 1)
+    assert world.pairs() == []
+
+
 def test_receive_comes_after_the_send_of_the_same_pair(world: World) -> None:
     zero, one = world.logs
     zero.fill(THERE, line=10)

@@ -204,6 +204,9 @@ class Mails(Protocol):
     @is_plain.setter
     def is_plain(self, value: bool, /) -> None: ...
 
+    #: What logs its messages; without one :meth:`run` makes none while an event log is written.
+    log: Any
+
     def has(self, peer: int, sends: bool, /) -> bool:
         """Return whether messages can go to a peer, or come from it."""
         ...
@@ -273,6 +276,9 @@ class Rounds(Protocol):
 
     @is_plain.setter
     def is_plain(self, value: bool, /) -> None: ...
+
+    #: What logs its calls; without one :meth:`run` makes none while an event log is written.
+    log: Any
 
     def run(
         self,

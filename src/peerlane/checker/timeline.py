@@ -214,6 +214,8 @@ class _Builder:
                 )
             elif event.kind == "callback_begin":
                 self._open.setdefault((process, event.thread), []).append(mark)
+            elif event.kind == "collective" and event.flags & log_files.END and not event.stream:
+                self.timeline.marks[mark].start -= min(event.sequence, event.time_ns)
             elif event.kind == "collective":
                 self._collectives[process, a, b] = mark
             if event.kind == "notify" and a and not c:

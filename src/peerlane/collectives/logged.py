@@ -27,8 +27,8 @@ from peerlane.memory.buffer import Buffer
 class Touched(NamedTuple):
     """The buffers that this rank's part of a collective writes and reads, and its root or peer."""
 
-    written: Sequence[Buffer]
-    read: Sequence[Buffer]
+    written: Sequence[Any]  # of Buffer
+    read: Sequence[Any]
     peer: int = 0
 
 

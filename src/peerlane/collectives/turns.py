@@ -80,6 +80,7 @@ class Turns:
         self._running: dict[Lane | None, threading.Lock] = {}
         self._calls = 0  # on several machines
         self._serve = serve
+        self._log = event_log.group_log(session.name, invitations.group, session.rank, session.size)
         self._makers: dict[
             tuple[str, ...], Rounds | Mails
         ] = {}  # by the names of the methods that they serve
@@ -104,22 +105,23 @@ class Turns:
         channels are closed then, so that no peer waits for this rank, and the group has no more collectives.
         """
         if event_log.active:
-            with self._logged(stream, algorithm, what, lane):
+            with self._logged(stream, algorithm, what):
                 return self._run(call, stream, algorithm, what, lane, nbytes, said, pairs)
         return self._run(call, stream, algorithm, what, lane, nbytes, said, pairs)
 
     @contextlib.contextmanager
     def _logged(
-        self, stream: Stream | None, algorithm: Callable[..., None], what: tuple[Any, ...], lane: Lane | None
+        self, stream: Stream | None, algorithm: Callable[..., None], what: tuple[Any, ...]
     ) -> Iterator[None]:
         """Log a collective as one event, and nothing that it is made of."""
-        session = self._session
-        kind, spans = logged.told(algorithm, session.rank, what)
-        place = session.name, self._invitations.group, kind, lane, session.rank, session.size
-        where = event_log.collective(*place, spans, stream)
+        kind, touched = logged.told(algorithm, self._session.rank, what)
+        where = {} if stream is None else {"stream": stream.id, "sequence": stream.submitted + 1}
+        number = event_log.COLLECTIVES.index(kind)
+        began = self._log.begin(number, touched.peer, touched.written, touched.read, **where)
         with event_log.quiet():
             yield
-        event_log.collected(where)
+        if stream is None:
+            self._log.end(began)
 
     def _run(
         self,
@@ -215,6 +217,7 @@ class Turns:
             return
         with self._lock:
             if self._work is not None:  # else another thread has closed the group
+                maker.log = self._log
                 self._makers[names] = maker
                 self._serve(names, maker, go_on)
 

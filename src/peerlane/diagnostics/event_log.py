@@ -38,7 +38,6 @@ _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
-_groups: set[int] = set()
 
 #: Their numbers are their places, as in ``native/log/event.h``.
 COLLECTIVES = (
@@ -358,40 +357,9 @@ def meeting(*key: object, rank: int, size: int) -> Iterator[None]:
     _core.log_event(_COLLECTED, **where)
 
 
-def collective(
-    name_of_group: str,
-    key: str,
-    what: str,
-    lane: tuple[str, int] | None,
-    rank: int,
-    size: int,
-    spans: Any,
-    stream: Any,
-) -> dict[str, Any]:
-    """Log the beginning of a collective or a message; return what :func:`collected` needs."""
-    group = key_of("group", key)[0]
-    if group not in _groups:
-        _groups.add(group)
-        name(group=group, name=name_of_group, rank=rank, size=size)
-    number = _meetings.get((group, rank, lane), 0) + 1
-    _meetings[group, rank, lane] = number
-    written, read, peer = spans
-    where: dict[str, Any] = {
-        "a": group,
-        "b": number << 16 | COLLECTIVES.index(what) << 8,
-        "c": peer,
-        "d": size << 32 | rank,
-    }
-    if stream is not None:
-        where |= {"stream": stream.id, "sequence": stream.submitted + 1}
-    _core.log_event(_COLLECTIVE, written=written, read=read, **where)
-    return where
-
-
-def collected(where: dict[str, Any]) -> None:
-    """Log that a collective is over."""
-    if "stream" not in where:
-        _core.log_event(_COLLECTED, **where)
+def group_log(name: str, key: str, rank: int, size: int) -> _core.GroupLog:
+    """Return what logs the collectives and messages of a rank in a group; ``key`` tells the group from all others."""
+    return _core.GroupLog(name, key_of("group", key)[0], rank, size)
 
 
 def name(**told: object) -> None:

@@ -438,7 +438,7 @@ def _wait_for_children(pid: int, count: int) -> None:
 
 @pytest.mark.timeout(120)
 def test_bench_check_gives_costs_of_log_and_of_analysis(node: Node) -> None:
-    figures, skips = logged.measure(quiet_plan(), node(), events=20_000)
+    figures, skips = logged.measure(quiet_plan(), node(), NODE, events=20_000)
     assert not skips
     costs = [each for each in figures if each.contender == bars.PEERLANE_LOGGED]
     judged = {bar.case for bar in bars.BARS if bar.contender == bars.PEERLANE_LOGGED}
@@ -456,7 +456,7 @@ def test_bench_check_gives_costs_of_log_and_of_analysis(node: Node) -> None:
 
 def test_bench_check_beside_a_log_is_skipped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "active", True)
-    assert logged.measure(quiet_plan(), node()) == (
+    assert logged.measure(quiet_plan(), node(), NODE) == (
         [],
         [measure.Skip("an event log", "this process writes one already")],
     )

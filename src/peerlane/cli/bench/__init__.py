@@ -187,7 +187,7 @@ def _measured(what: str, plan: Plan, *, is_c: bool) -> tuple[list[Figure], list[
             "wait": lambda: waits.measure(plan, devices),
             "torch": lambda: torches.measure(plan.sized(torches.DEFAULT_SIZES)),
             "machines": lambda: machines.measure(plan),
-            "check": lambda: logged.measure(plan, devices),
+            "check": lambda: logged.measure(plan, devices, NODE),
         }
         sweeps: dict[str, Callable[[], tuple[list[Figure], list[Timing], list[Skip]]]] = {
             "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),

@@ -175,6 +175,9 @@ BARS = (
             ("copy 64 KiB", 1.3),
             ("copy 1 MiB", 1.05),
             ("copy 16 MiB", 1.05),
+            ("barrier of 2 processes", 3.0),
+            ("all-reduce 8 bytes over 2 processes", 3.0),
+            ("all-reduce 64 KiB over 2 processes", 1.5),
         )
     ),
     Bar("log", analysis_case(ANALYSIS_EVENTS), PROCESSOR_OF_ANALYSIS, 1.0, 1.0),

@@ -47,7 +47,7 @@ def measure(
     timings: list[Timing] = []
     for size in PROCESSES:
         with ExitStack() as stack:
-            ranks = _start(node, size, stack)
+            ranks = start_ranks(_serve, node, size, stack)
             copies = [_memcpy(devices, *job, stack) for job in jobs]
             contenders: dict[Way, Callable[[], rivals.Found]] = {
                 Way(PEERLANE): partial(_ours, ranks, COLLECTIVES, None, jobs),
@@ -84,11 +84,11 @@ def _memcpy(devices: Sequence[pl.Device], nbytes: int, times: int, stack: ExitSt
     return native_copies(dst, src, times)[0]
 
 
-def _start(node: str, size: int, stack: ExitStack) -> list[Child]:
-    """Start the ranks and wait until they have met."""
+def start_ranks(serve: Callable[..., None], node: str, size: int, stack: ExitStack) -> list[Child]:
+    """Start ranks that run ``serve``, and wait until they have met."""
     with interrupts_deferred():
         ranks = [
-            stack.enter_context(Child(_serve, node, rank, size, name=f"rank {rank}")) for rank in range(size)
+            stack.enter_context(Child(serve, node, rank, size, name=f"rank {rank}")) for rank in range(size)
         ]
     gather_from(ranks, timeout=_SECONDS)
     for each in ranks:
@@ -110,21 +110,30 @@ def _ours(
 
 
 def _serve(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
-    """Run a rank until the pipe ends."""
+    def answer(group: pl.Group, question: Any) -> list[float]:
+        task, algorithm, jobs = question
+        return [timed(group, task, algorithm, *job) for job in jobs]
+
+    serve_group(answer, node, rank, size, pipe)
+
+
+def serve_group(
+    answer: Callable[[pl.Group, Any], object], node: str, rank: int, size: int, pipe: Connection[Any, Any]
+) -> None:
+    """Be a rank of a group, and answer questions until the pipe ends."""
     try:
         pl.enter_node(node)
         with pl.Group(rank, size, rendezvous=exchange_over(pipe)) as group:
             pipe.send(None)
             while True:
-                task, algorithm, jobs = pipe.recv()
-                pipe.send([_timed(group, task, algorithm, *job) for job in jobs])
+                pipe.send(answer(group, pipe.recv()))
     except pl.Error as error:
         pipe.send(error)
     except (EOFError, OSError):  # the pipe ended
         return
 
 
-def _timed(group: pl.Group, task: str, algorithm: str | None, nbytes: int, times: int) -> float:
+def timed(group: pl.Group, task: str, algorithm: str | None, nbytes: int, times: int) -> float:
     """Return the seconds of one collective, after some warm-ups that do not count."""
     with group.device.allocate(nbytes) as memory:
         memory.fill(0)

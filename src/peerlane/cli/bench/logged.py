@@ -27,6 +27,7 @@ from peerlane.cli.bench.bars import (
     RESIDENT,
     analysis_case,
 )
+from peerlane.cli.bench.collectives import serve_group, start_ranks, timed
 from peerlane.cli.bench.measure import (
     SHARE,
     SPEED,
@@ -39,6 +40,7 @@ from peerlane.cli.bench.measure import (
     looped,
 )
 from peerlane.cli.bench.plan import Plan
+from peerlane.cli.bench.rival_libraries import ALL_REDUCE, BARRIER
 from peerlane.cli.children import Child, interrupts_deferred
 from peerlane.diagnostics import event_log
 from peerlane.support.sizes import UNITS, format_size
@@ -50,15 +52,22 @@ _SECONDS, _MOST_BYTES, _EVENT_BYTES = 30.0, UNITS["GiB"], 96
 # Processor time: the reader of a log takes none of it from the program while there is a core for each.
 _TIMER = time.process_time
 _PLACES, _ROUND = 1 << 14, 1_000
+_RANKS, _SAMPLE_SECONDS, _RANK_SECONDS = 2, 0.05, 120.0
+#: The collective, its bytes, and about how long one takes.
+_COLLECTIVES = {
+    "barrier of 2 processes": (BARRIER, 8, 0.5e-6),
+    "all-reduce 8 bytes over 2 processes": (ALL_REDUCE, 8, 1e-6),
+    "all-reduce 64 KiB over 2 processes": (ALL_REDUCE, 64 * UNITS["KiB"], 5e-5),
+}
 
 
 def measure(
-    plan: Plan, devices: Sequence[pl.Device], events: int = ANALYSIS_EVENTS
+    plan: Plan, devices: Sequence[pl.Device], node: str, events: int = ANALYSIS_EVENTS
 ) -> tuple[list[Figure], list[Skip]]:
     """Time operations with a log and without one in turns, and the analysis of a program that writes ``events``."""
     if event_log.active:
         return [], [Skip("an event log", "this process writes one already")]
-    figures = _operations(plan, devices[0])
+    figures = _operations(plan, devices[0]) + _collectives(plan, node)
     case = analysis_case(events)
     plan.say(case)
     if machine.room() < 2 * _MOST_BYTES:
@@ -115,6 +124,43 @@ def _operations(plan: Plan, device: pl.Device) -> list[Figure]:
             )
             figures.append(figure(samples, case, PEERLANE_LOGGED, PEERLANE, TIME))
         return figures
+
+
+def _collectives(plan: Plan, node: str) -> list[Figure]:
+    """Time collectives of two processes by the clock: they wait for each other.  Nobody reads the log meanwhile."""
+    figures = []
+    with ExitStack() as stack:
+        folder = str(stack.enter_context(event_log.folder()))
+        ranks = start_ranks(_serve_logged, node, _RANKS, stack)
+
+        def sample(where: str, task: str, nbytes: int, times: int) -> float:
+            for rank in ranks:
+                rank.tell((where, task, nbytes, times))
+            return float(max(rank.answer(timeout=_RANK_SECONDS) for rank in ranks))
+
+        for case, (task, nbytes, seconds) in _COLLECTIVES.items():
+            plan.say(f"{case} with a log")
+            job = task, nbytes, round(_SAMPLE_SECONDS / seconds)
+            contenders = [
+                Contender(name, partial(sample, where, *job))
+                for name, where in ((PEERLANE, ""), (PEERLANE_LOGGED, folder))
+            ]
+            samples = interleaved(contenders, plan.rounds)
+            figures.append(figure(samples, case, PEERLANE_LOGGED, PEERLANE, TIME))
+    return figures
+
+
+def _serve_logged(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
+    def answer(group: pl.Group, question: Any) -> float:
+        folder, task, nbytes, times = question
+        if folder:
+            event_log.begin(folder, capacity=_LOG_BYTES)
+        try:
+            return timed(group, task, None, nbytes, times)
+        finally:
+            event_log.discard()
+
+    serve_group(answer, node, rank, size, pipe)
 
 
 def _quiet(contender: Contender, stream: pl.Stream) -> float:
