@@ -83,6 +83,52 @@ _OTHERS = {
 #: What no wheel looks up, and programs of C call.
 _ADDED = ("hipError_t hipExtHostAlloc(out void** ptr, size_t size, uint32_t flags) = hipHostMalloc;",)
 
+#: What is refused, and whose arguments the text of the refusal shows; the last six no wheel looks up.
+_SHOWN = (
+    "hipError_t hipLaunchKernel("
+    "const void* function_address, dim3 numBlocks, dim3 dimBlocks, void** args, "
+    "size_t sharedMemBytes, hipStream_t stream);",
+    "hipError_t hipLaunchKernel_spt("
+    "const void* function_address, dim3 numBlocks, dim3 dimBlocks, unread void** args, "
+    "size_t sharedMemBytes, hipStream_t stream);",
+    "hipError_t hipExtLaunchKernel("
+    "const void* function_address, dim3 numBlocks, dim3 dimBlocks, void** args, "
+    "size_t sharedMemBytes, hipStream_t stream, hipEvent_t startEvent, hipEvent_t stopEvent, "
+    "int flags);",
+    "hipError_t hipLaunchCooperativeKernel("
+    "const void* f, dim3 gridDim, dim3 blockDimX, void** kernelParams, uint32_t sharedMemBytes, "
+    "hipStream_t stream);",
+    "hipError_t hipLaunchCooperativeKernel_spt("
+    "const void* f, dim3 gridDim, dim3 blockDim, unread void** kernelParams, uint32_t sharedMemBytes, "
+    "hipStream_t hStream);",
+    "hipError_t hipModuleLaunchKernel("
+    "hipFunction_t f, uint32_t gridDimX, uint32_t gridDimY, uint32_t gridDimZ, uint32_t blockDimX, "
+    "uint32_t blockDimY, uint32_t blockDimZ, uint32_t sharedMemBytes, hipStream_t stream, "
+    "void** kernelParams, void** extra);",
+    "hipError_t hipModuleLaunchCooperativeKernel("
+    "hipFunction_t f, uint32_t gridDimX, uint32_t gridDimY, uint32_t gridDimZ, uint32_t blockDimX, "
+    "uint32_t blockDimY, uint32_t blockDimZ, uint32_t sharedMemBytes, hipStream_t stream, "
+    "void** kernelParams);",
+    "hipError_t hipExtModuleLaunchKernel("
+    "hipFunction_t f, uint32_t globalWorkSizeX, uint32_t globalWorkSizeY, uint32_t globalWorkSizeZ, "
+    "uint32_t localWorkSizeX, uint32_t localWorkSizeY, uint32_t localWorkSizeZ, "
+    "size_t sharedMemBytes, hipStream_t hStream, void** kernelParams, void** extra, "
+    "hipEvent_t startEvent, hipEvent_t stopEvent, uint32_t flags);",
+    "hipError_t hipHccModuleLaunchKernel("
+    "hipFunction_t f, uint32_t globalWorkSizeX, uint32_t globalWorkSizeY, uint32_t globalWorkSizeZ, "
+    "uint32_t localWorkSizeX, uint32_t localWorkSizeY, uint32_t localWorkSizeZ, "
+    "size_t sharedMemBytes, hipStream_t hStream, void** kernelParams, void** extra, "
+    "hipEvent_t startEvent, hipEvent_t stopEvent);",
+    "hipError_t hipGLGetDevices("
+    "uint32_t* pHipDeviceCount, int* pHipDevices, uint32_t hipDeviceCount, int deviceList);",
+    "hipError_t hipGraphicsGLRegisterBuffer(void** resource, uint32_t buffer, uint32_t flags);",
+    "hipError_t hipGraphicsGLRegisterImage("
+    "void** resource, uint32_t image, uint32_t target, uint32_t flags);",
+    "hipError_t hipDeviceGetP2PAtomicCapabilities("
+    "uint32_t* capabilities, const uint32_t* operations, uint32_t count, int srcDevice, "
+    "int dstDevice);",
+)
+
 #: Calls whose outputs may be NULL, in the code of the vendor's runtime.
 _MAYBE = {
     "hipCtxPopCurrent",
@@ -214,15 +260,16 @@ def main() -> None:
     works = [declaration(each) for each in functions.values() if each["name"] in calls.table]
     looks = [f"refused {declaration(each)}" for each in functions.values() if each["name"] in calls.wrong]
     refused: dict[str, list[str]] = {}
+    shown = {name for each in _SHOWN for name in re.findall(r"(\w+)\(", each)}
     for symbol, match in functions.items():
-        if match["name"] not in calls.table and match["name"] not in calls.wrong:
+        if symbol not in shown and match["name"] not in calls.table and match["name"] not in calls.wrong:
             kind = spelled(match["returns"])
             kind = "void*" if kind.endswith("*") else kind
             same = "" if match["name"] == symbol else f" = {match['name']}"
             refused.setdefault(kind, []).append(symbol + same)
     refused["hipError_t"] += [f"{symbol} = {name}" for symbol, name in _OF_CXX.items()]
     works += _EARLIER
-    used, by_value = used_types([*works, *looks, *(f"{kind} it()" for kind in refused)])
+    used, by_value = used_types([*works, *looks, *_SHOWN, *(f"{kind} it()" for kind in refused)])
     described = facts()["structs"]
     enums = {name for name in used if real_name(name) in facts()["enums"]}
     enums |= {
@@ -248,6 +295,7 @@ def main() -> None:
         "",
         "// What a virtual device does not have.",
         *looks,
+        *(f"refused {each}" for each in _SHOWN),
         *(line for kind, names in refused.items() for line in wrapped(f"refused {kind} ", names)),
     ]
     print("\n".join(lines))

@@ -159,7 +159,6 @@ def test_hip_pointer_get_attribute_device_memory_returns_each_value(hip: ModuleT
         "SYNC_MEMOPS": (BOOL, False),
         "IS_MANAGED": (BOOL, False),
         "DEVICE_ORDINAL": (INT, 1),
-        "IS_LEGACY_HIP_IPC_CAPABLE": (INT, 1),
         "RANGE_START_ADDR": (WORD, int(memory)),
         "RANGE_SIZE": (INT, INTS),
         "MAPPED": (BOOL, True),
@@ -178,7 +177,6 @@ def test_hip_pointer_get_attribute_host_memory_returns_each_value(hip: ModuleTyp
     memory = made(hip, kind, INTS)
     assert asked(hip, "HOST_POINTER", memory, WORD) == ("hipSuccess", int(memory))
     assert asked(hip, "IS_MANAGED", memory, BOOL) == ("hipSuccess", kind == "managed")
-    assert asked(hip, "IS_LEGACY_HIP_IPC_CAPABLE", memory, INT) == ("hipSuccess", 0)
     assert asked(hip, "MEMORY_TYPE", memory, INT)[1] == (3 if kind == "managed" else 1)
 
 
@@ -191,7 +189,14 @@ def test_hip_pointer_get_attribute_pageable_memory_has_no_device_or_range(hip: M
 
 
 @pytest.mark.parametrize(
-    "name", ["P2P_TOKENS", "ALLOWED_HANDLE_TYPES", "IS_GPU_DIRECT_RDMA_CAPABLE", "MEMPOOL_HANDLE"]
+    "name",
+    [
+        "P2P_TOKENS",
+        "ALLOWED_HANDLE_TYPES",
+        "IS_GPU_DIRECT_RDMA_CAPABLE",
+        "IS_LEGACY_HIP_IPC_CAPABLE",
+        "MEMPOOL_HANDLE",
+    ],
 )
 def test_hip_pointer_get_attribute_unsupported_member_returns_not_supported(
     hip: ModuleType, name: str

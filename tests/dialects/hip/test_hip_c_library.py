@@ -8,13 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers import hip_c_calls, hip_memory
 from peerlane.c_abi import directory
-from peerlane.dialects.hip import hip
+from peerlane.dialects.hip import explain, hip
 from peerlane.dialects.hip._arguments import shape_of
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._state import calls
@@ -39,10 +43,19 @@ _NAMES = {
     "hipGetDeviceProperties": "hipGetDevicePropertiesR0000",
     "hipChooseDevice": "hipChooseDeviceR0000",
 }
-_ONLY_C = {
+_NO_WHEEL = {
+    "hipDeviceGetP2PAtomicCapabilities",
+    "hipExtModuleLaunchKernel",
+    "hipGLGetDevices",
+    "hipGraphicsGLRegisterBuffer",
+    "hipGraphicsGLRegisterImage",
+    "hipHccModuleLaunchKernel",
+}
+_EARLIER = {
     "hipGetDevicePropertiesR0000",
     "hipChooseDeviceR0000",
 }  # of the struct that programs before HIP 6 have
+_ONLY_C = _NO_WHEEL | _EARLIER
 _NATIVE = {"has_symbol", "hipConfigureCall", "hipCreateChannelDesc", "hipSetupArgument"}  # not both ways
 _NO_CODES = {"hipGetStreamDeviceId"}
 _needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
@@ -79,7 +92,7 @@ def test_hip_c_library_has_every_symbol_under_each_of_its_names(name: str) -> No
 def test_hip_c_library_declares_what_the_dialect_works_and_refuses() -> None:
     functions = hip_c_calls.declarations().functions
     assert {each.dialect for each in functions.values()} == {*facts()["functions"]} - _NATIVE | _ONLY_C
-    assert {each.dialect for each in functions.values() if not each.is_refused} == {*calls.table} | _ONLY_C
+    assert {each.dialect for each in functions.values() if not each.is_refused} == {*calls.table} | _EARLIER
     assert {name: each.dialect for name, each in functions.items() if name != each.dialect} == _NAMES
 
 
@@ -126,6 +139,101 @@ def test_hip_c_program_explains_failures_with_amd_log_level_1(tmp_path: Path) ->
     assert "peerlane: hipGetDevice returned hipErrorInvalidValue (1)." in done.stderr
     assert "Cause: deviceId is NULL." in done.stderr
     assert "Cause: there is no device 99; 2 are visible" in done.stderr
+
+
+@_needs_compiler
+def test_hip_c_program_records_the_vendors_numbered_name(tmp_path: Path) -> None:
+    _compile(_PROGRAM, tmp_path / "program", directory())
+    dynamic = subprocess.run(
+        ["readelf", "-d", tmp_path / "program"], capture_output=True, text=True, check=True
+    ).stdout
+    assert re.findall(r"NEEDED.*\[(libamdhip64.*)\]", dynamic) == ["libamdhip64.so.7"]
+
+
+@pytest.mark.parametrize("library", ["amdhip64", "hiprtc"])
+@pytest.mark.parametrize("number", ["", ".6", ".7"])
+def test_hip_c_library_opens_by_each_of_its_names(library: str, number: str) -> None:
+    symbol = "hipRuntimeGetVersion" if library == "amdhip64" else "hiprtcVersion"
+    program = (
+        "import ctypes, sys\n"
+        f"opened = ctypes.CDLL('lib{library}.so{number}'); value, other = ctypes.c_int(), ctypes.c_int()\n"
+        f"sys.exit(opened.{symbol}(ctypes.byref(value), ctypes.byref(other)) or not value.value)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_hip_c_library_says_the_arguments_of_a_launch(hip_on: Callable[..., Any]) -> None:
+    hip_on("devices=1")
+    opened = hip_c_calls.library()
+
+    class Dim3(ctypes.Structure):
+        _fields_ = (("x", ctypes.c_uint32), ("y", ctypes.c_uint32), ("z", ctypes.c_uint32))
+
+    explain()
+    assert (
+        opened.hipLaunchKernel(
+            ctypes.c_void_p(64), Dim3(1, 2, 3), Dim3(256, 1, 1), None, ctypes.c_size_t(16), None
+        )
+        == 801
+    )
+    text = explain()
+    assert "function_address=0x40" in text
+    assert "numBlocks=(1, 2, 3), dimBlocks=(256, 1, 1)" in text
+    assert "sharedMemBytes=16" in text
+    assert (
+        opened.hipExtModuleLaunchKernel(
+            None, 1, 2, 3, 4, 5, 6, ctypes.c_size_t(7), None, None, None, None, None, 8
+        )
+        == 801
+    )
+    assert "globalWorkSizeZ=3, localWorkSizeX=4" in explain()
+    assert opened.hipGraphLaunch(None, None) == 801
+    assert "no arguments" not in explain()
+
+
+def test_hip_c_library_converts_half_floats_as_the_compiler_does() -> None:
+    opened = hip_c_calls.library()
+    opened.__gnu_h2f_ieee.restype, opened.__gnu_h2f_ieee.argtypes = ctypes.c_float, [ctypes.c_uint16]
+    opened.__gnu_f2h_ieee.restype, opened.__gnu_f2h_ieee.argtypes = ctypes.c_uint16, [ctypes.c_float]
+    halves = np.arange(0, 1 << 16, 37, dtype=np.uint16)
+    numbers = halves.view(np.float16).astype(np.float32)
+    made = np.array([opened.__gnu_h2f_ieee(int(each)) for each in halves], np.float32)
+    assert np.array_equal(made, numbers, equal_nan=True)
+    draws = np.random.default_rng(5).integers(0, 1 << 32, 2000, dtype=np.uint64)
+    edges = np.array([65519, 65520, 6e-8, 2.9e-8, -0.0], np.float32)
+    with np.errstate(all="ignore"):
+        near = np.concatenate([draws.astype(np.uint32).view(np.float32), numbers * np.float32(1.0002), edges])
+        expected = near.astype(np.float16)
+    back = np.array([opened.__gnu_f2h_ieee(float(each)) for each in near], np.uint16).view(np.float16)
+    assert np.array_equal(back, expected, equal_nan=True)
+
+
+def test_hip_c_library_has_what_profilers_ask_for() -> None:
+    opened = hip_c_calls.library()
+    opened.hipGetCmdName.restype = ctypes.c_char_p
+    assert [opened.hipGetCmdName(each) for each in (0, 0x11F0, 0x11F5, 77)] == [
+        b"InternalMarker", b"KernelExecution", b"CopyDeviceToDevice", b"Unknown command kind",
+    ]  # fmt: skip
+    opened.hipRegisterTracerCallback.restype = opened.__hipGetPCH.restype = None
+    opened.hipRegisterTracerCallback(None)
+    header, size = ctypes.c_char_p(b"x"), ctypes.c_uint(9)
+    opened.__hipGetPCH(ctypes.byref(header), ctypes.byref(size))
+    assert (header.value, size.value) == (None, 0)
+
+
+def test_hip_get_proc_address_has_functions_that_no_wheel_has(hip: ModuleType) -> None:
+    for name in _NO_WHEEL:
+        code, address, status = hip.hipGetProcAddress(name.encode(), 600, 0)
+        assert (int(code), int(status)) == (0, 0), name
+        assert int(address)
 
 
 @_needs_compiler

@@ -133,16 +133,54 @@ def test_hip_ipc_get_mem_handle_memory_not_of_malloc_returns_invalid_value(
     assert code(hip.hipIpcGetMemHandle(pointers[what]())) == "hipErrorInvalidValue"
 
 
-def test_hip_ipc_get_mem_handle_inner_pointer_keeps_offset(shared: tuple[ModuleType, Peer]) -> None:
+def test_hip_ipc_get_mem_handle_inner_pointer_opens_to_the_start(shared: tuple[ModuleType, Peer]) -> None:
     hip, other = shared
     for size in (4096, G):
-        inner = ok(hip.hipIpcOpenMemHandle(given(other, size, "p + 100"), LAZY))
-        assert read(hip, inner, size - 100) == pattern(size)[100:]
-        whole = ok(hip.hipIpcOpenMemHandle(given(other, size), LAZY))
-        assert read(hip, whole, size) == pattern(size)
-        assert code(hip.hipIpcCloseMemHandle(int(inner) - 100)) == "hipErrorInvalidValue"
-        ok(hip.hipIpcCloseMemHandle(inner))
-        ok(hip.hipIpcCloseMemHandle(whole))
+        handles = [
+            given(other, size),
+            *(
+                bytes.fromhex(
+                    other.run(f"result = bytes(ok(hip.hipIpcGetMemHandle(p + {at})).reserved).hex()")
+                )
+                for at in (100, size // 2, size - 1)
+            ),
+        ]
+        assert len(set(handles)) == len(handles)
+        opened = [int(ok(hip.hipIpcOpenMemHandle(each, LAZY))) for each in handles]
+        assert len(set(opened)) == 1
+        assert read(hip, opened[0], size) == pattern(size)
+        assert (
+            read(hip, opened[1] + 100, size - 100) == pattern(size)[100:]
+        )  # the program adds the offset itself
+        for each in opened:
+            assert code(hip.hipIpcCloseMemHandle(each + 100)) == "hipErrorInvalidValue"
+            ok(hip.hipIpcCloseMemHandle(each))
+        assert code(hip.hipIpcCloseMemHandle(opened[0])) == "hipErrorInvalidValue"
+
+
+def test_hip_ipc_get_mem_handle_inner_pointer_is_explained_and_logged_from_level_2(
+    hip: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    memory = int(ok(hip.hipMalloc(4096)))
+    for level, is_written in (("0", False), ("1", False), ("2", True)):
+        monkeypatch.setenv("AMD_LOG_LEVEL", level)
+        ok(hip.hipIpcGetMemHandle(memory))
+        assert explain() == ""
+        ok(hip.hipIpcGetMemHandle(memory + 96))
+        text = explain()
+        assert "the handle names the whole of it" in text
+        assert "send 96 along, and add it there" in text
+        assert (text in capfd.readouterr().err) is is_written
+
+
+def test_hip_ipc_get_mem_handle_of_pool_memory_returns_invalid_value(hip: ModuleType) -> None:
+    pool = ok(hip.hipDeviceGetDefaultMemPool(0))
+    for memory in (ok(hip.hipMallocAsync(4096, None)), ok(hip.hipMallocFromPoolAsync(4096, pool, None))):
+        got, handle = hip.hipIpcGetMemHandle(memory)
+        assert got.name == "hipErrorInvalidValue"
+        assert not any(bytes(handle.reserved))
+        assert "hipMemPoolExportPointer" in explain()
+        ok(hip.hipFreeAsync(memory, None))
 
 
 def test_hip_ipc_open_mem_handle_own_handle_returns_invalid_context(hip: ModuleType) -> None:

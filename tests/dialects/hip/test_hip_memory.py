@@ -219,21 +219,32 @@ def test_hip_free_leaves_failure_of_work_to_its_stream(hip: ModuleType) -> None:
     assert code(hip.hipStreamSynchronize(stream)) == "hipErrorIllegalAddress"
 
 
-def test_hip_host_register_overlap_and_unregister_unknown_return_codes(hip: ModuleType) -> None:
+def test_hip_host_register_again_keeps_the_first_and_is_not_counted(hip: ModuleType) -> None:
     numbers = np.arange(1024, dtype=np.uint8)
     done(hip.hipHostRegister(numbers, 1024, 0))
     assert int(done(hip.hipHostGetDevicePointer(numbers[10:], 0))) == numbers.ctypes.data + 10
-    for start, nbytes in ((0, 1024), (100, 10), (1000, 24), (0, 1)):
-        again = hip.hipHostRegister(numbers[start:], nbytes, 0)
-        assert again == (hip.hipError_t.hipErrorHostMemoryAlreadyRegistered,)
-        assert int(again[0]) == 712
+    done(hip.hipHostRegister(numbers, 16, 1))
+    assert done(hip.hipPointerGetAttributes(numbers)).allocationFlags == 0
+    assert int(done(hip.hipHostGetDevicePointer(numbers[1000:], 0))) == numbers.ctypes.data + 1000
     assert code(hip.hipHostUnregister(numbers[1:])) == "hipErrorHostMemoryNotRegistered"
     done(hip.hipHostUnregister(numbers))
     twice = hip.hipHostUnregister(numbers)
     assert (code(twice), int(twice[0])) == ("hipErrorHostMemoryNotRegistered", 713)
-    done(hip.hipHostRegister(numbers, 512, 0))
-    done(hip.hipHostRegister(numbers[512:], 512, 0))
-    assert code(hip.hipHostRegister(numbers.ctypes.data - 8, 16, 0)) == "hipErrorHostMemoryAlreadyRegistered"
+
+
+def test_hip_host_register_overlapping_ranges_live_apart(hip: ModuleType) -> None:
+    numbers = np.arange(1024, dtype=np.uint8)
+    for start, nbytes in ((0, 1024), (100, 10), (512, 512)):
+        done(hip.hipHostRegister(numbers[start:], nbytes, 0))
+    assert done(hip.hipMemPtrGetInfo(numbers[105:])) == 10
+    assert done(hip.hipMemPtrGetInfo(numbers[5:])) == 1024
+    done(hip.hipHostUnregister(numbers[100:]))
+    assert done(hip.hipMemPtrGetInfo(numbers[105:])) == 1024
+    done(hip.hipHostUnregister(numbers))
+    assert done(hip.hipMemPtrGetInfo(numbers[600:])) == 512
+    done(hip.hipHostUnregister(numbers[512:]))
+    owned = done(hip.hipHostMalloc(64, 0))
+    assert hip.hipHostRegister(owned, 64, 0) == (hip.hipError_t.hipErrorHostMemoryAlreadyRegistered,)
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 3, 4, 8, 0x8000_0000])

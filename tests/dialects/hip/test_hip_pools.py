@@ -194,9 +194,20 @@ def test_hip_mem_pool_create_bad_properties_return_documented_codes(hip: ModuleT
     made = wanted(hip)
     made.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
     assert code(hip.hipMemPoolCreate(made)) == INVALID
-    made = wanted(hip)
-    made.handleTypes = hip.hipMemAllocationHandleType.hipMemHandleTypeFabric
-    assert code(hip.hipMemPoolCreate(made)) == "hipErrorNotSupported"
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 4, 8, 32764])
+def test_hip_mem_pool_create_does_not_look_at_handle_types(hip: ModuleType, kind: int) -> None:
+    made, fd = wanted(hip), ctypes.c_int(-1)
+    ctypes.c_int.from_address(int(made) + 4).value = kind
+    pool = ok(hip.hipMemPoolCreate(made))
+    ok(hip.hipFreeAsync(ok(hip.hipMallocFromPoolAsync(64, pool, None)), None))
+    posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
+    shared = hip.hipMemPoolExportToShareableHandle(fd, pool, posix, 0)
+    assert code(shared) == ("hipSuccess" if kind == 1 else INVALID)
+    if fd.value >= 0:
+        os.close(fd.value)
+    ok(hip.hipMemPoolDestroy(pool))
 
 
 def test_hip_mem_pool_destroy_keeps_memory_in_use_and_refuses_default_pool(hip: ModuleType) -> None:
@@ -435,7 +446,7 @@ result = fd.value
         assert read(hip, mine, 4096) == b"pool" * 1024
 
 
-def test_hip_mem_pool_import_pointer_own_export_returns_invalid_context(hip: ModuleType) -> None:
+def test_hip_mem_pool_import_pointer_own_export_is_the_same_memory(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip, shared=True)))
     fd = ctypes.c_int()
     ok(
@@ -443,10 +454,16 @@ def test_hip_mem_pool_import_pointer_own_export_returns_invalid_context(hip: Mod
             fd, pool, hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor, 0
         )
     )
-    data = ok(hip.hipMemPoolExportPointer(ok(hip.hipMallocFromPoolAsync(64, pool, None))))
+    memory = ok(hip.hipMallocFromPoolAsync(64, pool, None))
+    data = ok(hip.hipMemPoolExportPointer(memory))
     opened = ok(imported(hip, fd.value))
     os.close(fd.value)
-    assert hip.hipMemPoolImportPointer(opened, data) == (hip.hipError_t.hipErrorInvalidContext, None)
+    again = ok(hip.hipMemPoolImportPointer(opened, data))
+    assert int(again) == int(memory)
+    write(hip, again, b"the same bytes")
+    assert read(hip, memory, 14) == b"the same bytes"
+    ok(hip.hipFree(memory))
+    assert code(hip.hipMemPoolImportPointer(opened, data)) != "hipSuccess"
 
 
 def test_hip_mem_pool_import_changed_file_returns_out_of_memory(hip: ModuleType) -> None:

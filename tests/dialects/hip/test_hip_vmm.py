@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -225,8 +226,6 @@ def test_hip_mem_unmap_bad_range_unmaps_nothing(hip: ModuleType) -> None:
 def test_hip_mem_set_access_bad_arguments_change_nothing(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (0, G), access={})
     good, one = descriptions(hip, d0="ReadWrite")
-    host, _ = descriptions(hip, d0="ReadWrite")
-    host.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
     for what, arguments in {
         "NULL": (None, size, good, one),
         "size 0": (address, 0, good, one),
@@ -236,7 +235,6 @@ def test_hip_mem_set_access_bad_arguments_change_nothing(hip: ModuleType) -> Non
         "count 0": (address, size, good, 0),
         "count 2": (address, size, good, 2),
         "count 99": (address, size, good, 99),
-        "host": (address, size, host, one),
         "id -1": (address, size, *descriptions(hip, **{"d-1": "Read"})),
         "id count": (address, size, *descriptions(hip, d2="Read")),
         "one of two": (address, size, *descriptions(hip, d0="Read", d7="Read")),
@@ -249,6 +247,40 @@ def test_hip_mem_set_access_bad_arguments_change_nothing(hip: ModuleType) -> Non
         ctypes.c_int.from_address(int(bad) + offset).value = value
         assert code(hip.hipMemSetAccess(address, size, bad, 1)) == INVALID
     assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 0
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_hip_mem_set_access_takes_the_host_alone_and_among_devices(
+    hip: ModuleType, is_imported: bool
+) -> None:
+    address, size = mapped(hip, (0, G), access={})
+    if is_imported:
+        fd = ctypes.c_int()
+        kind = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
+        held = ok(hip.hipMemRetainAllocationHandle(address))
+        ok(hip.hipMemExportToShareableHandle(ctypes.addressof(fd), held, kind, 0))
+        opened = ok(hip.hipMemImportFromShareableHandle(fd.value, kind))
+        os.close(fd.value)
+        address = int(ok(hip.hipMemAddressReserve(size, 0, None, 0)))
+        ok(hip.hipMemMap(address, size, 0, opened, 0))
+    # hipMemAccessDesc: location.type, location.id, flags
+    for access, rights in (
+        ([(2, 0, 3)], 0),
+        ([(2, 0, 3), (1, 0, 1)], 1),
+        ([(1, 0, 3), (2, 7, 1)], 3),
+        ([(1, 0, 1), (1, 1, 1), (2, 0, 3)], 1),
+        ([(2, 0, 0)], 1),
+    ):
+        flat = [number for each in access for number in each]
+        described = hip.hipMemAccessDesc.fromObj((ctypes.c_int * len(flat))(*flat))
+        ok(hip.hipMemSetAccess(address, size, described, len(access)))
+        assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == rights
+    for wrong in ((2, 0, 2), (2, 0, 7), (0, 0, 3), (5, 0, 3)):
+        described = hip.hipMemAccessDesc.fromObj((ctypes.c_int * 3)(*wrong))
+        assert code(hip.hipMemSetAccess(address, size, described, 1)) == INVALID, wrong
+    host = hip.hipMemAccessDesc.fromObj((ctypes.c_int * 3)(2, 0, 3))
+    assert code(hip.hipMemSetAccess(address, size - 1, host, 1)) == INVALID
+    assert code(hip.hipMemSetAccess(ok(hip.hipMalloc(G)), G, host, 1)) == INVALID
 
 
 def test_hip_mem_set_access_unreachable_device_changes_nothing(hip_on: Enter) -> None:

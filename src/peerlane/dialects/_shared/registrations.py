@@ -26,7 +26,7 @@ _Kind = TypeVar("_Kind", bound=Registration)
 
 
 class Registrations(Generic[_Kind]):
-    """All registered ranges of the process, none of which overlap.
+    """All registered ranges of the process; of ranges that overlap, the last that begins before an address counts.
 
     Attributes
     ----------
@@ -63,6 +63,10 @@ class Registrations(Generic[_Kind]):
         """Return the one that all of these bytes are inside of."""
         found = self._before(address)
         return found if found is not None and address + nbytes <= found.end else None
+
+    def begins(self, start: int) -> bool:
+        """Tell whether one begins here."""
+        return start in self._by_start
 
     def overlapping(self, address: int, nbytes: int) -> _Kind | None:
         """Return one that has some of these bytes."""

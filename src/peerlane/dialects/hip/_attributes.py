@@ -29,7 +29,6 @@ _FORMATS = {
     "BUFFER_ID": "<I",
     "IS_MANAGED": _BOOL,
     "DEVICE_ORDINAL": _INT,
-    "IS_LEGACY_HIP_IPC_CAPABLE": _INT,
     "RANGE_START_ADDR": _WORD,
     "RANGE_SIZE": "<I",
     "MAPPED": _BOOL,
@@ -113,7 +112,8 @@ def hipPointerGetAttribute(data: NotNull, attribute: Any, ptr: NotNull) -> None:
     unregistered, 0.
 
     Refuses: hipErrorInvalidValue NULL, what memory does not have, and then writes 0 (DEVICE_ORDINAL -2);
-        hipErrorNotSupported CONTEXT, P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE
+        hipErrorNotSupported CONTEXT, P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE,
+        IS_LEGACY_HIP_IPC_CAPABLE, MEMPOOL_HANDLE
     Basis: D
     """
     _write_attribute(data, attribute, ptr)
@@ -186,9 +186,6 @@ def _value(name: str, ptr: int, place: Place) -> int | None:
         "BUFFER_ID": lambda: place.allocation % _UINT,
         "IS_MANAGED": lambda: int(place.is_managed),
         "DEVICE_ORDINAL": lambda: machine.id_of(place.ordinal),
-        "IS_LEGACY_HIP_IPC_CAPABLE": lambda: int(
-            place.is_device and machine.owned(place.base, host=False) is not None
-        ),
         "RANGE_START_ADDR": lambda: place.base,
         "RANGE_SIZE": lambda: place.size % _UINT,
         "MAPPED": lambda: 1,

@@ -390,6 +390,10 @@ class Calls(Table):
 
         return declare
 
+    def has_refusals(self, name: str) -> bool:
+        """Tell whether a call that nothing here answers refuses some arguments as the vendor's does."""
+        return name in self._wrong
+
     def unsupported(
         self,
         name: str,

@@ -14,8 +14,9 @@ from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._convention import invalid, refusal, remedy_of
 from peerlane.dialects.hip._places import Place
+from peerlane.dialects.hip._pool import Pools
 from peerlane.dialects.hip._results import pointer, put, struct
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import calls, machine, warn
 from peerlane.dialects.hip._stream import await_device, await_stream, null_stream
 from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
@@ -24,7 +25,8 @@ from peerlane.memory import raw
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
-_SAID = 48  # bytes of a handle that say something; the others are 0
+_SAID = 48  # bytes of a handle that name an allocation
+_OFFSET = 8  # behind them: bytes that tell where in it the pointer was, and that nothing reads
 
 
 class _Opened(Thing):
@@ -79,6 +81,13 @@ class Ipc:
         self.opened.forget(opened.key)
         self.by_address.pop(opened.address, None)
 
+    def exported_by(self, key: bytes) -> Buffer | None:
+        """Return this process's own memory that a handle names; None for memory of others, and freed memory."""
+        for _, (buffer, handle) in self.given.items():
+            if bytes(handle) == key and not buffer.is_closed:
+                return buffer
+        return None
+
     def is_given(self, buffer: Buffer) -> bool:
         """Tell whether a handle of this memory was given out."""
         return any(each is buffer for _, (each, _) in self.given.items())
@@ -95,44 +104,57 @@ def _opened(device: Device, address: int, place: Place) -> str:
 def hipIpcGetMemHandle(devPtr: int) -> Any:
     """Return the 64 bytes by which other processes of this user open memory of hipMalloc (facts/hip 3.5).
 
-    A pointer into it opens at the same offset.  Asked again for the same pointer it gives the same bytes, until the
-    memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
+    The handle of a pointer into it has other bytes, and opens at the start of the allocation all the same: send the
+    offset too.  `explain` and ``AMD_LOG_LEVEL=2`` say so.  Asked again for the same pointer it gives the same bytes,
+    until the memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 
     Gives: hipIpcMemHandle_t
-    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc; hipErrorIllegalState it has to move and a view of
-        it lives
-    Basis: S; C for the same bytes and hipErrorIllegalState
+    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc, of a pool; hipErrorIllegalState it has to move and
+        a view of it lives
+    Basis: S; D for memory of a pool; C for the same bytes and hipErrorIllegalState
     """
+    buffer = _allocated(devPtr)
+    if machine.table(Pools).holding(buffer) is not None:
+        raise invalid(
+            f"{machine.describe(devPtr)} is memory of a pool",
+            "share it by hipMemPoolExportToShareableHandle and hipMemPoolExportPointer, or allocate by hipMalloc",
+        )
     made = struct("hipIpcMemHandle_st")()
-    put(made, "reserved", exported(devPtr))
+    put(made, "reserved", _exported(devPtr, buffer))
+    if devPtr != buffer.address:
+        warn(
+            f"hipIpcGetMemHandle: {machine.describe(devPtr)} is inside its allocation, and the handle names the "
+            f"whole of it. hipIpcOpenMemHandle gives the address of byte 0: send {devPtr - buffer.address:,} along, "
+            "and add it there"
+        )
     return made
 
 
 def exported(address: int) -> bytes:
-    """Return the handle of memory that this process allocated."""
-    buffer = _allocated(address)
+    """Return the handle of memory that this process allocated; of an address inside it has the offset, too."""
+    return _exported(address, _allocated(address))
+
+
+def _exported(address: int, buffer: Buffer) -> bytes:
     given = machine.table(Ipc).given
-    known = given.get(address)
+    known = given.get(buffer.address)
     if known is None or known[0] is not buffer:
         # Not under the lock: it may wait for a callback that wants it.
-        made = buffer[address - buffer.address :].export(allow="user")
+        made = buffer.export(allow="user")
         with machine.lock:
-            known = given.get(address)
+            known = given.get(buffer.address)
             if known is None or known[0] is not buffer:
                 known = buffer, made
-                given.add(address, known)
+                given.add(buffer.address, known)
         if known[1] is not made:
             made.close()  # another thread was quicker
-    return _as_bytes(known[1])
-
-
-def _as_bytes(handle: Handle) -> bytes:
-    return base64.urlsafe_b64decode(bytes(handle)).ljust(HANDLE_SIZE, b"\0")
+    offset = (address - buffer.address).to_bytes(_OFFSET, "little")
+    return (base64.urlsafe_b64decode(bytes(known[1])) + offset).ljust(HANDLE_SIZE, b"\0")
 
 
 def _as_text(given: bytes) -> bytes:
     """Return the handle of the neutral API; such a handle is taken as well."""
-    return given if any(given[_SAID:]) else base64.urlsafe_b64encode(given[:_SAID])
+    return given if any(given[_SAID + _OFFSET :]) else base64.urlsafe_b64encode(given[:_SAID])
 
 
 def _allocated(address: int) -> Buffer:

@@ -1,4 +1,4 @@
-"""What goes to stderr: the message of each failure from level 1 on, and from level 3 on each call."""
+"""What goes to stderr: the message of each failure from level 1 on, warnings from level 2, each call from level 3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from peerlane.backend import host
 
 _VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own
-_ERRORS, _CALLS = 1, 3
+_ERRORS, _WARNINGS, _CALLS = 1, 2, 3
 _OF_CALLS = 1  # the bit of the mask
 
 
@@ -27,9 +27,18 @@ class Log:
     @property
     def has_errors(self) -> bool:
         """Whether the message of each failure is written."""
-        if self._level is None:
-            return os.environ.get(_VARIABLE, "0") not in ("", "0")
-        return self._level >= _ERRORS
+        return self._reaches(_ERRORS)
+
+    @property
+    def has_warnings(self) -> bool:
+        """Whether calls that work, and may not do what the program means, are written."""
+        return self._reaches(_WARNINGS)
+
+    def _reaches(self, level: int) -> bool:
+        if self._level is not None:
+            return self._level >= level
+        chosen = os.environ.get(_VARIABLE, "")
+        return int(chosen) >= level if chosen.isdecimal() else bool(chosen) and level == _ERRORS
 
     def choose(self, level: int, mask: int) -> None:
         """Remember what :meth:`begin` begins."""

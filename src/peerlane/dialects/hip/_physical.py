@@ -26,7 +26,7 @@ from peerlane.support.records import dataclass
 
 _NONE, _FILE_DESCRIPTOR = 0, 1
 _PINNED, _UNCACHED = 1, 0x4000_0000
-ON_DEVICE = 1
+ON_DEVICE, ON_HOST = 1, 2
 # hipMemAllocationProp: its type, requestedHandleType, which hip-python has no property for, and the location.
 _PROPERTIES = layout.Struct("<iiii")
 _LOCATION = layout.Struct("<ii")

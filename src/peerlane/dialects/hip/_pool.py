@@ -215,20 +215,15 @@ def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> An
     """Create a memory pool.  Memory of a managed one is the device's too.
 
     Gives: pool
-    Refuses: hipErrorInvalidValue NULL, an allocType other than pinned and managed, no device; hipErrorNotSupported a
-        handle type other than none and file descriptor
-    Basis: D; C for hipErrorNotSupported and for managed memory
+    ``handleTypes`` are not looked at: a pool with others than a file descriptor is not exported (facts/hip 3.9).
+
+    Refuses: hipErrorInvalidValue NULL, an allocType other than pinned and managed, no device
+    Basis: D; C for managed memory
     """
     kind, handle_type, place, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
     if kind not in (_PINNED, _MANAGED):
         raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1, or Managed, 2")
     device = device_at(place, number, "pool_props")
-    if handle_type not in (_NONE, FILE_DESCRIPTOR):
-        raise refusal(
-            "hipErrorNotSupported",
-            f"handleTypes is {handle_type}; pools are shared by file descriptors only",
-            "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
-        )
     pool = Pool(machine.context_of(device.ordinal), kind=kind, handle_type=handle_type, largest=largest)
     machine.give(pool)
     return as_handle(pool)

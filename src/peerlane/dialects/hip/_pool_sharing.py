@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._checks import NotZero, Reserved
 from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._ipc import attached, bytes_of, exported
+from peerlane.dialects.hip._ipc import Ipc, attached, bytes_of, exported
 from peerlane.dialects.hip._physical import FileDescriptor, descriptor_of, write_descriptor
 from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, PoolHandle, as_handle
 from peerlane.dialects.hip._pool_memory import keep
@@ -148,11 +148,13 @@ def hipMemPoolExportPointer(dev_ptr: int) -> Any:
 def hipMemPoolImportPointer(mem_pool: PoolHandle, export_data: Any) -> Pointer | None:
     """Have memory of an imported pool at an address of this process, until hipFreeAsync or hipFree.
 
+    What this process exported is its own memory: the address is that of the allocation, and one free ends it for
+    both (facts/hip 3.9).
+
     Gives: Pointer
     Refuses: hipErrorInvalidValue NULL, no pool, one that was not imported, what another process exported;
-        hipErrorInvalidContext what this process exported; hipErrorInvalidDevicePointer no handle, freed, its maker
-        has ended
-    Basis: D; C for another process's, and for an own one
+        hipErrorInvalidDevicePointer no handle, freed, its maker has ended
+    Basis: S for an own one; D; C for another process's
     """
     key = bytes_of(export_data, "export_data")
     if not mem_pool.maker:
@@ -166,6 +168,9 @@ def hipMemPoolImportPointer(mem_pool: PoolHandle, export_data: Any) -> Pointer |
             f"process {maker} exported the pointer, and process {mem_pool.maker} the pool",
             "import a pointer to the pool that it was allocated of",
         )
+    own = machine.table(Ipc).exported_by(key)
+    if own is not None:
+        return pointer(own.address)
     buffer = attached(key)
     try:
         return pointer(keep(buffer, mem_pool))

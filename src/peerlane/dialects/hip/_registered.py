@@ -21,11 +21,12 @@ _END = 1 << 64
 def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
     """Let devices use memory of the host: copies on streams do not wait for their turn in the call then.
 
-    The program keeps the memory until hipHostUnregister.
+    The program keeps the memory until hipHostUnregister.  Registrations may overlap.  An address that is registered
+    keeps its first size and flags: registered twice, it is unregistered once (facts/hip 3.11).
 
     Refuses: hipErrorInvalidValue NULL, no bytes, flags, not all of it memory of the host;
-        hipErrorHostMemoryAlreadyRegistered a range that HIP knows a part of
-    Basis: D; C for memory that is not there
+        hipErrorHostMemoryAlreadyRegistered memory that HIP allocated
+    Basis: D; C for memory that is not there, and for memory that HIP allocated
     """
     if not sizeBytes:
         raise invalid("sizeBytes is 0", "register at least 1 byte")
@@ -33,10 +34,8 @@ def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
     made = Made(flags, machine.context().device.ordinal)
     _refuse_unknown(hostPtr, sizeBytes)
     with machine.lock:
-        other = machine.registrations.overlapping(hostPtr, sizeBytes)
-        if other is not None:
-            raise _known_already(f"the {other.size:,} bytes at {other.start:#x} are registered already")
-        machine.registrations.add(HostMemory(hostPtr, sizeBytes, made))
+        if not machine.registrations.begins(hostPtr):
+            machine.registrations.add(HostMemory(hostPtr, sizeBytes, made))
 
 
 def _refuse_unknown(address: int, nbytes: int) -> None:
@@ -49,18 +48,16 @@ def _refuse_unknown(address: int, nbytes: int) -> None:
         )
     for end in (address, last):
         if raw.locate(end).kind is not Kind.PAGEABLE:
-            raise _known_already(f"HIP allocated it: {machine.describe(end)}")
+            raise refusal(
+                "hipErrorHostMemoryAlreadyRegistered",
+                f"HIP allocated it: {machine.describe(end)}",
+                "register memory that HIP did not allocate",
+            )
         if not is_mapped(end):
             raise invalid(
                 f"{address:#x} to {last:#x} is not all memory of the host",
                 "pass memory that lives, and its size",
             )
-
-
-def _known_already(cause: str) -> Exception:
-    return refusal(
-        "hipErrorHostMemoryAlreadyRegistered", cause, "register memory once, and no memory of hipHostMalloc"
-    )
 
 
 @calls.call("hipHostUnregister")

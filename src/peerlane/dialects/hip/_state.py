@@ -246,6 +246,13 @@ def _report(failure: Failure) -> None:
         sys.stderr.write(f"peerlane: {message}\n")
 
 
+def warn(text: str) -> None:
+    """Say that a call that works may not do what the program means."""
+    messages.add(text)
+    if log.has_warnings:
+        sys.stderr.write(f"peerlane: {text}.\n")
+
+
 def _trace(call: str, code: int, arguments: Arguments) -> None:
     given = ", ".join(f"{name}={_seen(name, value, is_address)}" for name, value, is_address in arguments)
     sys.stderr.write(f"peerlane: {call}({given}) returned {answers(call)(code).name} ({code}).\n")
@@ -259,7 +266,8 @@ def explain() -> str:
     """Explain the failed calls of this thread, newest first, and forget them.
 
     Each text has the call with its arguments, the cause with the numbers, and what to do.  It is what
-    ``AMD_LOG_LEVEL=1`` writes to stderr at each failure.
+    ``AMD_LOG_LEVEL=1`` writes to stderr at each failure.  A call that works, and may not do what the program means,
+    has a text too, which is written from ``AMD_LOG_LEVEL=2`` on.
     """
     return messages.take()
 

@@ -11,7 +11,7 @@ from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects._shared.virtual_memory import Reservation, Reservations
 from peerlane.dialects.hip._checks import NotZero, Reserved
 from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._physical import HipPhysical, Location, device_at, physical_of, retained
+from peerlane.dialects.hip._physical import ON_HOST, HipPhysical, Location, device_at, physical_of, retained
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
@@ -204,14 +204,16 @@ def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
 def hipMemSetAccess(ptr: NotZero, size: NotZero, desc: Any, count: NotZero) -> None:
     """Say which devices may do what with mapped memory; the others keep their rights (facts/hip 3.6).
 
-    A copy may do what one of the devices that take part in it may.
+    A copy may do what one of the devices that take part in it may.  The host may be named, alone or among devices,
+    also for imported memory, and that changes nothing: the node's `host_access` says whether it may touch device
+    memory (facts/hip 3.11).
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, count 0, a device or flags that there
-        are not, the host, a device that cannot reach the memory, nothing mapped there
-    Basis: S; C for reach
+        are not, a device that cannot reach the memory, nothing mapped there
+    Basis: S; D for the host; C for reach
     """
     ranges = machine.table(Ranges)
-    wanted = dict(descriptions(desc, count))
+    wanted = dict(descriptions(desc, count, hosts=1))
     with machine.lock:
         place = ranges.around(ptr, "ptr")
         for start, mapped in place.mapped.items():
@@ -231,12 +233,17 @@ def _refuse_out_of_reach(wanted: Mapping[Device, str], home: Device) -> None:
             )
 
 
-def descriptions(desc: Any, count: int, *, code: str = "hipErrorInvalidValue") -> list[tuple[Device, str]]:
-    """Return what an array of hipMemAccessDesc says; ``code`` for devices that there are not, and for too many."""
+def descriptions(
+    desc: Any, count: int, *, code: str = "hipErrorInvalidValue", hosts: int = 0
+) -> list[tuple[Device, str]]:
+    """Return what an array of hipMemAccessDesc says of devices.
+
+    ``code`` is for devices that there are not, and for too many; ``hosts`` descriptions may be of the host.
+    """
     remedy = "pass a hipMemAccessDesc for each device, its location and flags set"
     if desc is None:
         raise invalid("desc is NULL", remedy)
-    if count > len(machine.shown()):
+    if count > len(machine.shown()) + hosts:
         raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
     found: list[tuple[Device, str]] = []
     for index in range(count):
@@ -246,6 +253,8 @@ def descriptions(desc: Any, count: int, *, code: str = "hipErrorInvalidValue") -
             raise invalid(f"count is {count:,}, and {error}", remedy) from None
         if flags not in _RIGHTS:
             raise invalid(f"flags of description {index} are {flags}", remedy)
+        if hosts and kind == ON_HOST:
+            continue
         found.append((device_at(kind, number, f"description {index}", code), _RIGHTS[flags]))
     return found
 

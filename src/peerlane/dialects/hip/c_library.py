@@ -57,6 +57,8 @@ class Hip(Library):
         if not parameter.is_pointer and is_enumeration(parameter.type):
             is_text = function.returns.is_pointer
             return _member(parameter, at, _NAMED_FOR_OTHERS[parameter.type] if is_text else "")
+        if parameter.type == "dim3":
+            return lambda words: tuple((ctypes.c_uint32 * 3).from_address(words[at]))
         return lambda words: words[at]
 
     def _writer(self, function: Function, at: int) -> Callable[[Words, Any], None]:
@@ -132,7 +134,10 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 
 
 def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
-    functions = {each.dialect: each for each in declarations.functions.values()}
+    functions: dict[str, Function] = {}
+    for each in declarations.functions.values():  # of several for one call, one that has its parameters
+        if each.parameters or each.dialect not in functions:
+            functions[each.dialect] = each
 
     def found(name: str) -> Callable[..., Any]:
         function = functions[name]
@@ -156,11 +161,19 @@ def _call(declarations: Declarations) -> Callable[[str], Callable[..., Any]]:
 
 def _refused(function: Function, is_code: bool, *given: Any) -> int:
     name = function.dialect
-    if function.parameters:
+    if calls.has_refusals(name):
         code = (calls.functions("").get(name) or calls.refuse(name))(*given)[0]
     else:
-        code = calls.unsupported(name)
+        code = calls.unsupported(name, lambda: _shown(function, given))
     return int(code) if is_code else 0
+
+
+def _shown(function: Function, given: tuple[Any, ...]) -> Arguments:
+    """Return the arguments of a refused call for its text; without a declaration it says that they were not read."""
+    if not function.parameters:
+        return (("arguments", "not read", None),)
+    read = [each for each in function.parameters if "unread" not in each.words]
+    return tuple((each.name, value, each.is_pointer) for each, value in zip(read, given, strict=True))
 
 
 def _plain(value: Any) -> Any:
