@@ -1,7 +1,7 @@
 // The events of a log: what a process did to device memory, in the order in which it did it.
 //
 // docs/design/checker.md says what each event means.  A log is a file: a header of one page, then a ring of records.  A record
-// is a Head, words that depend on its kind, and spans; its length is a number of units.  All fields are of the host's byte order:
+// is a Head, words that depend on its kind, and spans, or the short form of these (short_form.h); its length is a number of units.  All fields are of the host's byte order:
 // a log is read on the machine that wrote it.
 #pragma once
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace peerlane::log {
 
-constexpr uint64_t kMagic = 0x3130474f4c524550;   // "PERLOG01"
-constexpr uint32_t kUnit = 32;                    // bytes
+constexpr uint64_t kMagic = 0x3230474f4c524550;   // "PERLOG02"
+constexpr uint32_t kUnit = 8;                     // bytes
 constexpr uint64_t kHeaderBytes = 4096;
 
 enum class Kind : uint8_t {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "log/room.h"
+#include "log/short_form.h"
 #include "ranks/faults.h"
 
 namespace peerlane::log {
@@ -99,36 +101,43 @@ class Log {
 
     void write(const Event& event) {
         if (!is_on() || (!header_ && !open_again())) return;
+        const uint64_t words[] = {event.a, event.b, event.c, event.d};
         const uint32_t spans = event.spans ? event.spans->size() : 0;
-        const uint32_t words = event.d ? 4 : event.c ? 3 : event.b ? 2 : event.a ? 1 : 0;
+        const Span* const where = spans != 0 ? event.spans->data() : nullptr;
         const Rows* const rows = spans != 0 ? event.spans->rows() : nullptr;
-        const uint64_t bytes = sizeof(Head) + words * sizeof(uint64_t) + uint64_t{spans} * (sizeof(Span) + (rows ? sizeof(Rows) : 0));
-        const uint64_t length = (bytes + kUnit - 1) / kUnit * kUnit;
-        const uint64_t now = clock_ns();
-        const uint32_t thread = logging_thread();
-        if (may_grow_ && event.kind == Kind::access && grow(event, spans, thread)) return;
+        Head head{.units = 0, .kind = event.kind, .flags = static_cast<uint8_t>(event.flags | (rows ? kRows : 0)), .op = event.op,
+                  .words = static_cast<uint8_t>(event.d ? 4 : event.c ? 3 : event.b ? 2 : event.a ? 1 : 0), .spans = spans, .site = event.site,
+                  .thread = logging_thread(), .repeats = 1, .time_ns = clock_ns(), .stream = event.stream, .sequence = event.sequence};
+        if (may_grow_ && event.kind == Kind::access && grow(head, event.a, where)) return;
         may_grow_ = false;
-        if (length / kUnit > UINT32_MAX || (missing_ != 0 && !write_gap()) || !make_room(length)) [[unlikely]] {
+        std::array<uint64_t, kMostShortWords> packed;
+        const uint64_t bytes = sizeof head + head.words * sizeof(uint64_t) + uint64_t{spans} * (sizeof(Span) + (rows ? sizeof(Rows) : 0));
+        const uint32_t count = pack(head, words, where, header_->start_ns, packed);
+        const uint64_t length = count != 0 ? count * kUnit : (bytes + kUnit - 1) / kUnit * kUnit;
+        if (length / kUnit >= kShort || (missing_ != 0 && !write_gap()) || !make_room(length)) [[unlikely]] {
             drop();
             return;
         }
         char* const at = ring_ + place_;
-        const Head head{.units = static_cast<uint32_t>(length / kUnit), .kind = event.kind,
-                        .flags = static_cast<uint8_t>(event.flags | (rows ? kRows : 0)), .op = event.op, .words = static_cast<uint8_t>(words),
-                        .spans = spans, .site = event.site, .thread = thread, .repeats = 1, .time_ns = now, .stream = event.stream,
-                        .sequence = event.sequence};
-        memcpy(at, &head, sizeof head);
-        auto* const values = reinterpret_cast<uint64_t*>(at + sizeof head);
-        const uint64_t all[] = {event.a, event.b, event.c, event.d};
-        for (uint32_t i = 0; i < words; ++i) values[i] = all[i];
-        if (spans != 0) memcpy(values + words, event.spans->data(), spans * sizeof(Span));
-        if (rows) memcpy(reinterpret_cast<char*>(values + words) + spans * sizeof(Span), rows, spans * sizeof(Rows));
-        may_grow_ = event.kind == Kind::access && !rows && spans != 0 && spans <= kMostMerged;
+        if (count != 0) {
+            memcpy(at, packed.data(), length);
+        } else {
+            head.units = static_cast<uint32_t>(length / kUnit);
+            memcpy(at, &head, sizeof head);
+            char* const behind = at + sizeof head;
+            memcpy(behind, words, head.words * sizeof(uint64_t));
+            if (spans != 0) memcpy(behind + head.words * sizeof(uint64_t), where, spans * sizeof(Span));
+            if (rows) memcpy(behind + head.words * sizeof(uint64_t) + spans * sizeof(Span), rows, spans * sizeof(Rows));
+        }
+        may_grow_ = count != 0 && event.kind == Kind::access && spans != 0 && spans <= kMostMerged;
+        if (may_grow_) {
+            open_ = {reinterpret_cast<uint64_t*>(at), count, head, event.a, {}};
+            std::copy_n(where, spans, open_.spans.begin());
+        }
         const uint64_t begin = head_;
         go_on(length);
         header_->head.store(head_, std::memory_order_release);
         header_->open.store(may_grow_ ? begin : head_, std::memory_order_release);
-        open_ = at;
     }
 
     void drop() {
@@ -289,23 +298,27 @@ class Log {
         return false;
     }
 
-    // Merge an access into the record before.
-    bool grow(const Event& event, uint32_t spans, uint32_t thread) {
-        auto& last = *reinterpret_cast<Head*>(open_);
-        if (event.spans == nullptr || event.spans->rows() || last.spans != spans || last.site != event.site || last.thread != thread ||
-            last.stream != event.stream || last.op != event.op || (last.flags & ~kMerged) != event.flags || last.repeats == UINT32_MAX ||
-            (event.stream != 0 && event.sequence != last.sequence + 1))
+    // Merge an access into the record before, in whose room it stays.
+    bool grow(const Head& head, uint64_t a, const Span* more) {
+        Head& last = open_.head;
+        if (head.spans != last.spans || (head.flags & kRows) != 0 || head.site != last.site || head.thread != last.thread || head.stream != last.stream ||
+            head.op != last.op || (last.flags & ~kMerged) != head.flags || open_.a != a || (head.stream != 0 && head.sequence != last.sequence + 1))
             return false;
-        auto* const words = reinterpret_cast<uint64_t*>(open_ + sizeof(Head));
-        if ((last.words != 0 ? words[0] : 0) != event.a) return false;
-        auto* const old = reinterpret_cast<Span*>(words + last.words);
-        const Span* const more = event.spans->data();
-        for (uint32_t i = 0; i < spans; ++i)
-            if (more[i].block != old[i].block || more[i].offset != old[i].offset + old[i].size) return false;
-        for (uint32_t i = 0; i < spans; ++i) std::atomic_ref(old[i].size).store(old[i].size + more[i].size, std::memory_order_relaxed);
-        last.flags |= kMerged;
-        last.sequence = event.sequence;
-        ++last.repeats;
+        std::array<Span, kMostMerged> grown = open_.spans;
+        for (uint32_t i = 0; i < last.spans; ++i) {
+            if (more[i].block != grown[i].block || more[i].offset != grown[i].offset + grown[i].size) return false;
+            grown[i].size += more[i].size;
+        }
+        Head merged = last;
+        merged.flags |= kMerged;
+        merged.sequence = head.sequence;
+        ++merged.repeats;
+        const uint64_t words[] = {a};
+        std::array<uint64_t, kMostShortWords> packed;
+        if (last.words > 1 || pack(merged, words, grown.data(), header_->start_ns, packed) != open_.count) return false;
+        for (uint32_t i = 0; i < open_.count; ++i) std::atomic_ref(open_.at[i]).store(packed[i], std::memory_order_relaxed);
+        last = merged;
+        open_.spans = grown;
         return true;
     }
 
@@ -317,7 +330,14 @@ class Log {
     int file_ = -1, names_ = -1;
     Header* header_ = nullptr;
     char* ring_ = nullptr;
-    char* open_ = nullptr;        // the last record
+    struct Open {                 // the last record, in its short form
+        uint64_t* at = nullptr;
+        uint32_t count = 0;
+        Head head{};
+        uint64_t a = 0;
+        std::array<Span, kMostMerged> spans{};
+    };
+    Open open_;
     bool may_grow_ = false;
     uint64_t head_ = 0, reserved_ = 0;
     uint64_t place_ = 0;          // head_ % capacity_, and cheaper

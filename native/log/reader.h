@@ -19,6 +19,7 @@
 
 #include "log/event.h"
 #include "log/room.h"
+#include "log/short_form.h"
 
 namespace peerlane::log {
 
@@ -120,14 +121,15 @@ class Reader {
             Kind kind;
             memcpy(&units, bytes + offsetof(Head, units), sizeof units);
             memcpy(&kind, bytes + offsetof(Head, kind), sizeof kind);
-            const uint64_t length = uint64_t{units} * kUnit;
-            if (units == 0 || length > most) throw bad("a record of " + std::to_string(length) + " bytes");
+            const uint64_t length = uint64_t{units & ~kShort} * kUnit;
+            if (length == 0 || length > most) throw bad("a record of " + std::to_string(length) + " bytes");
             if (kind == Kind::pad) {
                 at_ += length;
                 continue;
             }
-            if (length < sizeof head) throw bad("a record is shorter than its head");
             bytes = peek(in_ring, length, most);
+            if (units & kShort) return decode_short(bytes, length);
+            if (length < sizeof head) throw bad("a record is shorter than its head");
             memcpy(&head, bytes, sizeof head);
             return decode(head, bytes, length);
         }
@@ -253,8 +255,28 @@ class Reader {
         return buffer_.data();
     }
 
+    const Record* decode_short(const char* bytes, uint64_t length) {
+        const uint64_t count = std::min<uint64_t>(length / kUnit, kMostShortWords);
+        uint64_t words[kMostShortWords];
+        memcpy(words, bytes, count * kUnit);
+        memset(record_.words, 0, sizeof record_.words);
+        if (spans_.size() < kMostShortSpans) spans_.resize(kMostShortSpans);
+        if (!unpack(words, count, start_ns_, record_.head, record_.words, spans_.data())) throw bad("a short record of " + std::to_string(length) + " bytes");
+        check_kind(record_.head.kind);
+        record_.head.time_ns += shift_ns_;
+        record_.spans = spans_.data();
+        record_.rows = nullptr;
+        record_.at = at_;
+        at_ += length;
+        return &record_;
+    }
+
+    void check_kind(Kind kind) const {
+        if (static_cast<uint8_t>(kind) > static_cast<uint8_t>(Kind::op_ended)) throw bad("kind " + std::to_string(static_cast<int>(kind)));
+    }
+
     const Record* decode(const Head& head, const char* bytes, uint64_t length) {
-        if (static_cast<uint8_t>(head.kind) > static_cast<uint8_t>(Kind::op_ended)) throw bad("kind " + std::to_string(static_cast<int>(head.kind)));
+        check_kind(head.kind);
         const bool with_rows = (head.flags & kRows) != 0;
         const uint64_t words = head.words, spans = head.spans;   // neither product can wrap
         const uint64_t needed = sizeof head + words * sizeof(uint64_t) + spans * (sizeof(Span) + (with_rows ? sizeof(Rows) : 0));

@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from helpers.event_logs import HEADER, KIND, MAGIC, OP
+from helpers.event_logs import HEADER, KIND, MAGIC, OP, UNIT
 from peerlane._check import Analysis
 
 SIZE = 32 << 20  # of each process's memory
@@ -51,7 +51,7 @@ def log_of(rank: int, ranks: int, events: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     records = np.zeros(events, RECORD)
     number = np.arange(events)
-    records["units"], records["thread"], records["repeats"] = 4, 1000 + rank, 1
+    records["units"], records["thread"], records["repeats"] = RECORD.itemsize // UNIT, 1000 + rank, 1
     records["time"] = 10**9 + number * 1000 + rank
     records["stream"], records["sequence"] = 4, number + 1
     records["kind"], records["op"], records["site"], records["spans"] = (
@@ -113,7 +113,7 @@ def lives(count: int) -> np.ndarray:
     values = records.view("<u8").reshape(count, len(steps), 16)
     number = np.arange(1, count + 1, dtype=np.uint64)
     named = {"n": number, "bank": number + (1 << 40)}
-    records["units"], records["repeats"], records["site"] = 4, 1, 10
+    records["units"], records["repeats"], records["site"] = RECORD.itemsize // UNIT, 1, 10
     records["time"] = 10**9 + np.arange(records.size).reshape(records.shape) * 1000
     for place, (thread, kind, told) in enumerate(steps):
         column, value = records[:, place], values[:, place]

@@ -135,7 +135,7 @@ def test_trace_beyond_its_room_counts_lost_operations(
 ) -> None:
     d0, _ = node()
     monkeypatch.setattr(trace, "KEPT", 1 << 20)
-    kept = trace.KEPT // 96
+    kept = trace.KEPT // 56
     a, b = filled(d0, 8, 1), filled(d0, 8, 2)
     with d0.create_stream() as stream:
         with trace.recording() as timeline:

@@ -28,7 +28,7 @@ COLLECTIVE = SimpleNamespace(**_names(_EVENTS, "Collective"))
 FLAG = SimpleNamespace(
     **{name.lower(): int(value) for name, value in re.findall(r"constexpr uint8_t k(\w+) = (\d+);", _EVENTS)}
 )
-MAGIC, HEADER, UNIT = 0x3130474F4C524550, 4096, 32
+MAGIC, HEADER, UNIT = 0x3230474F4C524550, 4096, 8
 _HEAD = struct.Struct("<IBBBBIIIIQQQ")
 
 Span = tuple[int, int, int]  # block, offset, size

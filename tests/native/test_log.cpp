@@ -21,6 +21,8 @@ namespace {
 using log::Event;
 using log::Kind;
 
+constexpr uint64_t kBlock = uint64_t{1} << 60;   // those of a node are drawn
+
 std::string folder;
 
 std::string path_of_only_log(int pid) {
@@ -33,8 +35,8 @@ std::string path_of_only_log(int pid) {
 
 void write_access(uint64_t offset, uint64_t stream = 0, uint64_t sequence = 0, uint32_t site = 7) {
     log::Spans spans;
-    spans.add(1, offset, 8, true);
-    spans.add(2, offset, 8, false);
+    spans.add(kBlock | 1, offset, 8, true);
+    spans.add(kBlock | 2, offset, 8, false);
     log::write({.kind = Kind::access, .stream = stream, .sequence = sequence, .spans = &spans, .site = site});
 }
 
@@ -73,7 +75,7 @@ void events_come_back_as_they_were_written() {
     CHECK(reader.pid() == getpid() && reader.rank() == 3 && reader.has_ended() && reader.dropped() == 0);
     const log::Record* at = reader.next(false);
     CHECK(at && at->head.kind == Kind::access && at->head.stream == 5 && at->head.sequence == 9 && at->head.site == 7);
-    CHECK(at->head.spans == 2 && at->spans[0].block == (1 | log::Span::kWritten) && at->spans[1].block == 2 && at->spans[1].offset == 64);
+    CHECK(at->head.spans == 2 && at->spans[0].block == (kBlock | 1 | log::Span::kWritten) && at->spans[1].block == (kBlock | 2) && at->spans[1].offset == 64);
     at = reader.next(false);
     CHECK(at && at->head.kind == Kind::notify && at->a() == 77 && at->b() == 2 && at->c() == 3 && at->d() == 4);
     at = reader.next(false);
@@ -82,6 +84,56 @@ void events_come_back_as_they_were_written() {
     CHECK(at && at->rows && at->rows[0].pitch == 10 && at->rows[0].height == 10);
     at = reader.next(false);
     CHECK(at && at->head.kind == Kind::ended && !reader.next(true));
+}
+
+// At the limits of the short form, and beyond them.
+void numbers_of_any_width_come_back() {
+    constexpr uint64_t kMost = UINT64_MAX;
+    struct Case {
+        uint64_t stream, sequence;
+        log::Span span;
+        bool is_short;
+    };
+    const Case cases[] = {
+        {0, 0, {kBlock, 0, 1}, true},
+        {(1 << 24) - 1, (uint64_t{1} << 40) - 1, {kBlock, (uint64_t{1} << 40) - 1, (1 << 24) - 1}, true},
+        {0, 1, {0, 0x7fff'ffff'ffff, (uint64_t{1} << 40) - 1}, true},   // host memory
+        {1, 0, {log::Span::kWritten, kMost, 0}, true},
+        {1 << 24, 1, {kBlock, 0, 1}, false},
+        {1, uint64_t{1} << 40, {kBlock, 0, 1}, false},
+        {1, 1, {kBlock, uint64_t{1} << 40, 1}, false},
+        {1, 1, {kBlock, 0, 1 << 24}, false},
+        {1, 1, {0, 0, uint64_t{1} << 40}, false},
+        {1, 1, {1, 0, 1}, false},   // it would be a size of host memory
+        {kMost, kMost, {kMost, kMost, kMost}, false},
+    };
+    for (const Case& each : cases) {
+        const std::string path = logged(1 << 20, [&] {
+            log::Spans spans;
+            spans.add(each.span.block & ~log::Span::kWritten, each.span.offset, each.span.size, (each.span.block & log::Span::kWritten) != 0);
+            log::write({.kind = Kind::access, .op = 200, .flags = log::kLoose, .stream = each.stream, .sequence = each.sequence, .a = kMost, .b = 1,
+                        .spans = &spans, .site = UINT32_MAX});
+        });
+        log::Reader reader(path);
+        const log::Record* const at = reader.next(false);
+        CHECK(at && at->head.kind == Kind::access && at->head.op == 200 && at->head.flags == log::kLoose && at->head.site == UINT32_MAX);
+        CHECK(at->head.stream == each.stream && at->head.sequence == each.sequence && at->a() == kMost && at->b() == 1 && at->c() == 0);
+        CHECK(at->head.spans == 1 && at->spans[0].block == each.span.block && at->spans[0].offset == each.span.offset && at->spans[0].size == each.span.size);
+        const uint64_t short_bytes = 24 + (each.stream | each.sequence ? 8 : 0) + 16 + 16, long_bytes = sizeof(log::Head) + 16 + sizeof(log::Span);
+        CHECK(reader.read() == (each.is_short ? short_bytes : long_bytes));
+        CHECK(reader.next(true)->head.kind == Kind::ended && !reader.next(true));
+    }
+}
+
+void a_record_that_would_outgrow_the_short_form_ends() {
+    const std::string path = logged(1 << 20, [] {
+        for (uint64_t i = 0; i < 70'000; ++i) write_access(8 * i, 1, i + 1);
+    });
+    log::Reader reader(path);
+    const log::Record* at = reader.next(true);
+    CHECK(at && at->head.repeats == UINT16_MAX && at->head.sequence == UINT16_MAX && at->spans[1].size == 8 * UINT16_MAX);
+    at = reader.next(true);
+    CHECK(at && at->head.repeats == 70'000 - UINT16_MAX && at->head.sequence == 70'000 && at->spans[0].offset == 8 * UINT16_MAX);
 }
 
 void neighbours_of_one_line_are_one_record() {
@@ -150,12 +202,12 @@ void logs_of_a_folder_share_their_room() {
     CHECK(std::filesystem::create_directory(shared));
     CHECK(log::begin(shared, 4 << 20, -1, 2 << 20));
     const std::string path = log::facts().path;
-    for (uint64_t i = 0; i < 30000; ++i) write_access(32 * i);
+    for (uint64_t i = 0; i < 50000; ++i) write_access(32 * i);
     CHECK(log::facts().dropped > 0 && log::facts().written <= 2 << 20);
     const auto dropped_by_child = [] {
         const pid_t child = fork();
         if (child == 0) {
-            for (uint64_t i = 0; i < 8000; ++i) write_access(32 * i);
+            for (uint64_t i = 0; i < 14000; ++i) write_access(32 * i);
             const bool has_dropped = log::facts().dropped != 0;
             log::end();
             _exit(has_dropped ? 1 : 0);
@@ -261,7 +313,7 @@ void a_quiet_thread_wants_no_log() {
 // Whatever the file has: an error, or an end.
 void broken_logs_are_refused_or_read_to_an_end() {
     const std::string good = logged(1 << 20, [] {
-        for (uint64_t i = 0; i < 50; ++i) write_access(32 * i);
+        for (uint64_t i = 0; i < 50; ++i) write_access(32 * i, i % 2 ? 0 : 1 << 24);   // every second one in the long form
     });
     std::ifstream file(good, std::ios::binary);
     const std::string bytes(log::kHeaderBytes + 8192, '\0');
@@ -292,6 +344,8 @@ NATIVE_TEST(test_log) {
     CHECK(mkdtemp(name.data()));
     folder = name;
     RUN(events_come_back_as_they_were_written());
+    RUN(numbers_of_any_width_come_back());
+    RUN(a_record_that_would_outgrow_the_short_form_ends());
     RUN(neighbours_of_one_line_are_one_record());
     RUN(the_newest_record_is_not_read_while_it_may_grow());
     RUN(a_full_log_drops_events_and_says_so_once_there_is_room());

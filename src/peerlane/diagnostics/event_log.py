@@ -204,7 +204,7 @@ def default_capacity() -> int:
     size = parse_size(given)
     if size is None or size < _LEAST_BYTES:
         raise InvalidValue(
-            f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB or more; 64MiB keep about 500,000 events",
+            f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB or more; 64MiB keep about 1,000,000 events",
             call="event_log.begin",
             detail=BadArgument(SIZE_VARIABLE, given, least=_LEAST_BYTES),
         )

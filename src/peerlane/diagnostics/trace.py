@@ -23,7 +23,7 @@ from peerlane import _core
 from peerlane.errors import Busy, Refused
 from peerlane.support.records import dataclass
 
-#: The bytes of operations that a recording keeps until they are read: 96 for each.  Those for which there is no room
+#: The bytes of operations that a recording keeps until they are read: 56 for each.  Those for which there is no room
 #: are lost.
 KEPT = 64 << 20
 

@@ -48,7 +48,7 @@ from peerlane.support.sizes import UNITS, format_size
 _SIZES = (64 * UNITS["KiB"], UNITS["MiB"], 16 * UNITS["MiB"])
 _CALLS, _SAMPLE_BYTES = 30_000, 64 * UNITS["MiB"]
 _LOG_BYTES = 64 * UNITS["MiB"]  # more than the events of a sample
-_SECONDS, _MOST_BYTES, _EVENT_BYTES = 30.0, UNITS["GiB"], 96
+_SECONDS, _MOST_BYTES, _EVENT_BYTES = 30.0, UNITS["GiB"], 64
 # Processor time: the reader of a log takes none of it from the program while there is a core for each.
 _TIMER = time.process_time
 _PLACES, _ROUND = 1 << 14, 1_000
