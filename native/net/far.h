@@ -53,6 +53,7 @@ class FarOp final : public std::enable_shared_from_this<FarOp> {
     std::vector<Block> blocks;            // instead of `here` and `at`
     std::vector<Range> pins;
     void* keep = nullptr;                 // a Python object
+    std::unique_ptr<char[]> copied;       // the bytes of `here`, of a host object that nothing keeps
     StreamPtr stream;                     // null: a thread waits in FarNode::wait
     uint64_t logged_stream = 0, logged_sequence = 0;   // which operation its record is in this process's event log; 0: in none
 

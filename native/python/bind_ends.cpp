@@ -17,6 +17,7 @@ using namespace peerlane;
 
 namespace {
 
+constexpr Py_ssize_t kCopied = 4096;   // bytes of a host object: making Memory of it takes as long as the whole call
 constexpr uint64_t kSpinNs = 50'000;   // a futex takes 18 to 31 us to wake somebody
 
 // What the quick calls need; empty: they serve nothing.
@@ -77,8 +78,45 @@ void tell(const StreamHandle* stream, const nb::object& line) {
     });
 }
 
-// All of a buffer into the window of a rank on another machine.
-bool serve_far_write(const ChannelEnd& end, const Arguments& given, const Memory& source) {
+// Few bytes of an object whose class shows that they are plain: no references to objects, nothing on a device.
+class FewBytes {
+  public:
+    explicit FewBytes(nb::handle object) {
+        if (!is_plain(object)) return;
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+            PyErr_Clear();
+            return;
+        }
+        is_held_ = true;
+        are_read_ = view_.len <= kCopied && !(view_.format && std::string_view(view_.format).find('O') != std::string_view::npos);
+    }
+    ~FewBytes() {
+        if (is_held_) PyBuffer_Release(&view_);
+    }
+    FewBytes(const FewBytes&) = delete;
+
+    explicit operator bool() const { return are_read_; }
+    const char* data() const { return static_cast<const char*>(view_.buf); }
+    uint64_t size() const { return static_cast<uint64_t>(view_.len); }
+
+  private:
+    static bool is_plain(nb::handle object) {
+        if (PyBytes_CheckExact(object.ptr()) || PyByteArray_CheckExact(object.ptr())) return true;
+        if (PyMemoryView_Check(object.ptr())) {
+            PyObject* const exporter = PyMemoryView_GET_BASE(object.ptr());
+            return exporter && !PyMemoryView_Check(exporter) && is_plain(exporter);
+        }
+        // The name of a class that a program defines has no module in it.
+        return !PyType_HasFeature(Py_TYPE(object.ptr()), Py_TPFLAGS_HEAPTYPE) && Py_TYPE(object.ptr())->tp_name == std::string_view("numpy.ndarray");
+    }
+
+    Py_buffer view_{};
+    bool is_held_ = false, are_read_ = false;
+};
+
+// All of a buffer, or of a few bytes of the host, into the window of a rank on another machine.
+bool serve_far_write(const ChannelEnd& end, const Arguments& given) {
+    const Memory* const source = as<Memory>(given.values[1]);
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;
     uint32_t notify = 0;
@@ -95,8 +133,14 @@ bool serve_far_write(const ChannelEnd& end, const Arguments& given, const Memory
         else
             return false;
     }
-    if (at > end.far_bytes || source.size() > end.far_bytes - at) return false;
     const nb::object held = end.far;
+    if (!source) {
+        if (stream || log::wanted()) return false;   // the log says where the bytes lie
+        const FewBytes bytes(given.values[1]);
+        if (!bytes || at > end.far_bytes || bytes.size() > end.far_bytes - at) return false;
+        return beyond_return([&] { return write_far_copied(*nb::inst_ptr<FarHandle>(held), end.far_window, at, bytes.data(), bytes.size(), notify); });
+    }
+    if (at > end.far_bytes || source->size() > end.far_bytes - at) return false;
     beyond_return([&] { write_far(*nb::inst_ptr<FarHandle>(held), stream, end.far_window, at, given.values[1], notify); });
     return true;
 }
@@ -104,9 +148,9 @@ bool serve_far_write(const ChannelEnd& end, const Arguments& given, const Memory
 bool serve_write(ChannelEnd& end, const Arguments& given) {
     if (given.positional != 2) return false;
     const nb::handle src = given.values[1];
+    if (end.far) return serve_far_write(end, given);
     const Memory* const source = as<Memory>(src);
     if (!source) return false;
-    if (end.far) return serve_far_write(end, given, *source);
     nb::object dst = end.window, line;
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;

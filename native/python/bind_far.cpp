@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "memory/fault_guard.h"
 #include "python/bind_far.h"
 #include "python/bind_operands.h"
 #include "python/bind_signals.h"
@@ -151,6 +152,16 @@ void write_far(const FarHandle& end, const StreamHandle* stream, uint32_t memory
     Operand mine = readable(own);
     take_over(*op, mine, src);
     carry_out(op, stream);
+}
+
+bool write_far_copied(const FarHandle& end, uint32_t memory, uint64_t at, const char* src, uint64_t size, uint32_t notify) {
+    const FarOpPtr op = begun(end, FarOp::Verb::write, memory, at, size, notify);
+    op->copied = std::make_unique_for_overwrite<char[]>(size);
+    FaultGuard guard;
+    if (!guarded(guard, [&] { memcpy(op->copied.get(), src, size); })) return false;   // a file that was cut short while it is mapped
+    op->here = op->copied.get();
+    carry_out(op, nullptr);
+    return true;
 }
 
 void notify_far(const FarHandle& end, const StreamHandle* stream, uint32_t index) {
