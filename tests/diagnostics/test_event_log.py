@@ -330,5 +330,5 @@ def test_program_without_a_log_loads_nothing_of_it(tmp_path: Path) -> None:
 def test_size_that_is_not_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in ("12x", "4096", "-1"):
         monkeypatch.setenv("PEERLANE_LOG_BYTES", size)
-        with pytest.raises(pl.InvalidValue, match="valid are 1MiB or more"):
+        with pytest.raises(pl.InvalidValue, match="valid are 1MiB to 1TiB"):
             event_log.default_capacity()

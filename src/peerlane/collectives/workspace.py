@@ -255,10 +255,11 @@ class Channels(dict[int, "Channel"]):
         self._nbytes = memories[WINDOW].buffer.size
         # Binary notifies: several steps are under way here, and the first record may be waited for last.
         kind = NotifyKind.BINARY if invitations.kind is NotifyKind.FIFO else invitations.kind
+        deadline = time.monotonic() + invitations.patience
         try:
             for peer in peers:
                 self._begun[peer] = invitations.invite(
-                    _SERIES, peer, memories, notifies, kind, collective=True
+                    _SERIES, peer, memories, notifies, kind, deadline, collective=True
                 )
         except BaseException:
             self.withdraw()

@@ -15,6 +15,7 @@ from peerlane.backend import registry
 from peerlane.device.device import before_counting
 from peerlane.diagnostics import live_objects
 from peerlane.diagnostics.live_texts import Places, described
+from peerlane.support.variables import is_set
 
 VARIABLE = "PEERLANE_LEAKS"
 _pids: list[int] = []  # of the process that tells; a forked child tells nothing
@@ -22,7 +23,7 @@ _pids: list[int] = []  # of the process that tells; a forked child tells nothing
 
 def begin() -> None:
     """Note what is made from now on, if the variable is set; once."""
-    if os.environ.get(VARIABLE, "0") in ("", "0") or _pids:
+    if _pids or not is_set(VARIABLE):
         return
     _pids.append(os.getpid())
     live_objects.begin()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from peerlane import _core
 from peerlane.errors import BadArgument, Error, InvalidValue
 from peerlane.support.sizes import parse_size
+from peerlane.support.variables import OWN_FOLDER, warn_of_path
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
 #: Bytes that all logs of a folder hold at a time; more if ``PEERLANE_LOG_BYTES`` gives the ranks more together.
 DEFAULT_BYTES = 1 << 30
-_LEAST_BYTES = 1 << 20
-_MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), "peerlane-check-", 60.0
+_LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 40
+_MEMORY, _PREFIX, _YOUNG_SECONDS = Path("/dev/shm"), f"{OWN_FOLDER}check-", 60.0
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
@@ -115,14 +115,14 @@ def _machine_and_clock() -> tuple[int, int]:
 def begin_as_told() -> None:
     """Begin a log if ``PEERLANE_LOG`` is set; where there is no room for one, the program runs without."""
     directory = os.environ.get(VARIABLE)
-    if not directory or not Path(directory).is_dir():  # who wanted it has ended, and this process lives on
+    if not directory:
         return
+    if not Path(directory).is_dir():
+        return warn_of_path(VARIABLE, directory, "it is not a directory, so this process writes no event log")
     try:
         begin(directory)
     except OSError as error:
-        warnings.warn(
-            f"{VARIABLE}: this process writes no event log: {error.strerror}", RuntimeWarning, stacklevel=2
-        )
+        warn_of_path(VARIABLE, directory, f"this process writes no event log: {error.strerror}")
 
 
 def end() -> None:
@@ -202,11 +202,11 @@ def default_capacity() -> int:
     if not given:
         return max(DEFAULT_BYTES // max(_number("WORLD_SIZE", 1), 1), _LEAST_BYTES)
     size = parse_size(given)
-    if size is None or size < _LEAST_BYTES:
+    if size is None or not _LEAST_BYTES <= size <= _MOST_BYTES:
         raise InvalidValue(
-            f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB or more; 64MiB keep about 1,000,000 events",
+            f"{SIZE_VARIABLE} is {given!r}; valid are 1MiB to 1TiB; 64MiB keep about 1,000,000 events",
             call="event_log.begin",
-            detail=BadArgument(SIZE_VARIABLE, given, least=_LEAST_BYTES),
+            detail=BadArgument(SIZE_VARIABLE, given, least=_LEAST_BYTES, most=_MOST_BYTES),
         )
     return size
 

@@ -16,7 +16,7 @@ from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import BadHandle, Fault, PeerLost, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.far_buffer import FarBuffer
-from peerlane.ranks import far_engine
+from peerlane.ranks import far_engine, far_network
 from peerlane.ranks.bank import open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.far_wire import FarInvitation
@@ -113,13 +113,13 @@ class End:
             )
 
     def invitation(
-        self, offered: Mapping[str, Buffer | Shared], lent: Memories
+        self, offered: Mapping[str, Buffer | Shared], lent: Memories, deadline: float
     ) -> Invitation | FarInvitation:
         """Return the invitation for the other end, with the memories that this rank offers and lends."""
         count = len(self.lines)
         if self.is_far:
             return self._far_invitation(
-                {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
+                {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}, deadline
             )
         if self.is_own_process:
             here = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
@@ -132,11 +132,15 @@ class End:
         bank = self._offer(self._bank, count)
         return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
 
-    def _far_invitation(self, offered: Mapping[str, Buffer]) -> FarInvitation:
-        engine = far_engine.start(self._ranks)
+    def _far_invitation(self, offered: Mapping[str, Buffer], deadline: float) -> FarInvitation:
+        membership, master = self.session._membership, self.session._meeting.master
+        call, names = "Group.channel", far_network.interfaces(master=master)
+        far_network.wait_until_up(call, names, deadline)
+        assert membership is not None  # the peer is in another process
+        far_network.check_route(call, names, membership.addresses[self.peer], f"rank {self.peer}")
+        engine = far_engine.start(self._ranks, master=master)
         self.engine_version = engine.version
-        membership = self.session._membership
-        members = None if membership is None else membership.members
+        members = membership.members
         end = self._far = self._ranks.far_end(
             list(offered.values()), self.lines, self._withholds, members, self.peer
         )

@@ -38,12 +38,12 @@ class Engine(NamedTuple):
     version: str
 
 
-def start(ranks: Starts, environ: Mapping[str, str] = os.environ) -> Engine:
+def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = "") -> Engine:
     """Start the engine of this process at the first call, and return it.
 
     It is loaded from the file ``PEERLANE_UCX``, or from the wheel ``libucx-cu12``, or from the system, in this order.
     It listens on the network interface ``PEERLANE_INTERFACE``, else on the one by which this machine reaches
-    ``MASTER_ADDR``, and uses RDMA devices besides.  Without both, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
+    ``MASTER_ADDR``, or ``master`` if that is not set, and uses RDMA devices besides.  Without both, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ) -> Engine:
         ``PEERLANE_UNREACHABLE`` is not a number of seconds.
     """
     ranks.far_unreachable(_seconds(environ))
-    library, interface = _library(environ), interface_of(environ)
+    library, interface = _library(environ), interface_of(environ, master)
     found = ranks.far_start(library, ",".join([interface, *rdma_devices()]) if interface else "")
     if isinstance(found, tuple):
         return Engine(*found)

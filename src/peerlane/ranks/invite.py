@@ -73,7 +73,7 @@ class Invitations:
             undo.callback(self._give_up, begun, made)
             for peer, count, title in zip(wanted, counts, titles, strict=True):
                 series = f"named.{title}" if title else "invite"
-                begun.append(self.invite(series, peer, session._registered, count, self.kind))
+                begun.append(self.invite(series, peer, session._registered, count, self.kind, deadline))
             left = list(range(len(begun)))
             while left:
                 left = self._accept_all(call, begun, made, left, deadline)
@@ -90,15 +90,19 @@ class Invitations:
         memories: Memories,
         notifies: int,
         kind: NotifyKind,
+        deadline: float,
         *,
         collective: bool = False,
     ) -> Begun:
-        """Offer a peer the next channel of a series, without waiting for it; ``collective``: for collectives."""
+        """Offer a peer the next channel of a series, without waiting for it; ``collective``: for collectives.
+
+        ``deadline``: how long this machine's network may take to come up.
+        """
         memories = dict(memories)  # a memory may be deregistered meanwhile
         end = End(self._session, peer, notifies, kind, collective=collective)
         begun = Begun(self._next(series, peer), end)
         try:
-            offered = begun.end.invitation(self._session._offered(peer, memories), memories)
+            offered = begun.end.invitation(self._session._offered(peer, memories), memories, deadline)
             self._conversation.say(f"{begun.key}.{peer}", offered.encode())
         except BaseException:
             self._conversation.withdraw(begun)
@@ -184,7 +188,9 @@ class Invitations:
             made.pop(at, None)
             series, count = before.key.rpartition(".")[0], len(before.end.lines)
             before.end.close()
-            begun[at] = self.invite(series, before.end.peer, self._session._registered, count, self.kind)
+            begun[at] = self.invite(
+                series, before.end.peer, self._session._registered, count, self.kind, deadline
+            )
         return again
 
     def _has(self, call: str, begun: Begun, deadline: float) -> bool:

@@ -13,6 +13,7 @@ from peerlane.ranks.membership import Membership
 from peerlane.ranks.session import Member
 from peerlane.ranks.wire import PROTOCOL, Hello
 from peerlane.support.machine_identity import own_machine
+from peerlane.support.network import own_address
 from peerlane.support.processes import start_time
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def join(session: Session, conversation: Conversation) -> None:
         session.device.ordinal,
         session._kind.name.lower(),
         own_machine(),
+        own_address(master=session._meeting.master),
     )
     deadline = time.monotonic() + session._patience
     conversation.say("hello", hello.encode())

@@ -48,6 +48,8 @@ class Membership:
         The rank's turns, which some schedules have the ranks take; None if some ranks are on another machine.
     here : frozenset of int
         The ranks of this machine.
+    addresses : tuple of str
+        Where each rank is reached from other machines; empty where a rank does not know.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Membership:
             for each, hello in enumerate(hellos)
             if each not in self.here
         ]
+        self.addresses = tuple(hello.address for hello in hellos)
         self.members = self._ranks.watch(self._bank, others, self._far)
         self.board = self._ranks.board(self._bank, rank)
         is_all = len(here) == len(hellos)

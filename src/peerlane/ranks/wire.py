@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,9 +14,10 @@ from peerlane.ranks.lending import LONGEST_HANDLE, Terms
 from peerlane.support.machine_identity import LONGEST_MACHINE, is_machine
 from peerlane.support.records import dataclass
 
-PROTOCOL = 4
+PROTOCOL = 5
 MOST_NOTIFIES = 1024
 MAX_TAG = 255
+_LONGEST_ADDRESS = 45
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Hello:
         The kind of the group's notifies.
     machine : str
         The identity of its machine.
+    address : str
+        Where other machines reach it, as IPv4 has it; empty if it does not know.
     """
 
     protocol: int
@@ -42,6 +47,7 @@ class Hello:
     device: int
     mode: str
     machine: str
+    address: str
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -76,6 +82,7 @@ class Hello:
             number_in(call, rank, found, "device", 0, 1 << 20),
             text_in(call, rank, found, "mode", 16),
             machine,
+            _address_in(call, rank, found),
         )
 
 
@@ -162,6 +169,14 @@ def object_in(call: str, rank: int, content: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise no_words(call, rank, "all of it")
     return found
+
+
+def _address_in(call: str, rank: int, found: Mapping[str, Any]) -> str:
+    address = text_in(call, rank, found, "address", _LONGEST_ADDRESS)
+    with contextlib.suppress(OSError):
+        if not address or socket.inet_ntoa(socket.inet_pton(socket.AF_INET, address)) == address:
+            return address
+    raise no_words(call, rank, "address")
 
 
 def number_in(call: str, rank: int, found: Mapping[str, Any], name: str, least: int, end: int) -> int:

@@ -43,6 +43,8 @@ class Meeting:
         The key that it was counted by; empty if it was not counted.
     is_agreed : bool
         Whether the other ranks may consider the meeting complete.
+    master : str
+        The host of the address at which the ranks met; empty if they did not meet by an address.
     """
 
     line: Rendezvous
@@ -52,6 +54,7 @@ class Meeting:
     counted: tuple[str, ...] = ()
     is_agreed: bool = False
     server: Serving[Any] | None = None
+    master: str = ""
     place: by_file.MeetingFile | None = None
 
     def close(self, seconds: float = LINGER_SECONDS) -> None:
@@ -264,7 +267,7 @@ def _by_address(call: str, me: Told, address: str, timeout: float, environ: Mapp
     try:
         said = Whereabouts(machine, server.address, server.machines[1] if server.machines else 0)
         by_tcp.tell(call, host, port, me.size, said, timeout, secret)
-        return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server)
+        return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server, master=host)
     except BaseException:
         server.close()
         raise
@@ -276,13 +279,13 @@ def _by_asking(
     ends = time.monotonic() + timeout
     found = by_tcp.ask(call, *where, me.rank, me.size, machine, timeout, secret)
     if found.machine == machine:
-        return Meeting(Rendezvous(found.address, me.rank, me.size), me.local_rank)
+        return Meeting(Rendezvous(found.address, me.rank, me.size), me.local_rank, master=where[0])
     if not found.port or secret is None:
         raise by_tcp.no_way(call, "rank 0", found.machine, machine)
     left = max(0.1, ends - time.monotonic())
     own = relay(call, where[0], found.port, secret, left)
     try:
-        return Meeting(Rendezvous(own.address, me.rank, me.size), me.local_rank, server=own)
+        return Meeting(Rendezvous(own.address, me.rank, me.size), me.local_rank, server=own, master=where[0])
     except BaseException:
         own.close()
         raise

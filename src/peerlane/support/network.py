@@ -13,37 +13,38 @@ INTERFACE = "PEERLANE_INTERFACE"
 _SIOCGIFADDR = 0x8915
 
 
-def interface_of(environ: Mapping[str, str] = os.environ) -> str:
+def interface_of(environ: Mapping[str, str] = os.environ, master: str = "") -> str:
     """Return ``PEERLANE_INTERFACE``, else the network interface by which this machine reaches ``MASTER_ADDR``.
 
-    Empty: it is not known, or it is the loopback.
+    ``master`` stands for ``MASTER_ADDR`` if that is not set.  Empty: it is not known, or it is the loopback.
     """
     if environ.get(INTERFACE):
         return environ[INTERFACE]
     with _probe() as probe:
-        mine = _address_to_master(probe, environ)
+        mine = _address_to(probe, environ.get("MASTER_ADDR") or master)
         for _, name in socket.if_nameindex() if mine else ():
             if _address_of(probe, name) == mine:
                 return "" if name == "lo" else name
     return ""
 
 
-def own_address(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the address at which other machines of the job reach this one, as far as the variables tell; or empty.
+def own_address(environ: Mapping[str, str] = os.environ, master: str = "") -> str:
+    """Return the address at which other machines of the job reach this one, as far as it is known; or empty.
 
-    It is that of ``PEERLANE_INTERFACE``, else the one from which this machine reaches ``MASTER_ADDR``.
+    It is that of ``PEERLANE_INTERFACE``, else the one from which this machine reaches ``MASTER_ADDR``, else ``master``.
     """
     with _probe() as probe:
         given = environ.get(INTERFACE, "")
-        return _address_of(probe, given) if given else _address_to_master(probe, environ)
+        return (
+            _address_of(probe, given) if given else _address_to(probe, environ.get("MASTER_ADDR") or master)
+        )
 
 
 def _probe() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
-def _address_to_master(probe: socket.socket, environ: Mapping[str, str]) -> str:
-    master = environ.get("MASTER_ADDR", "")
+def _address_to(probe: socket.socket, master: str) -> str:
     if master:
         with contextlib.suppress(OSError):
             probe.connect((master, 9))  # sends nothing: the system only chooses a way

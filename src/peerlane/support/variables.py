@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+
+from peerlane.errors import BadArgument, Fault, InvalidValue
 from peerlane.support.spelling import close_names
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 PREFIX = "PEERLANE_"
 
@@ -48,7 +52,41 @@ OF_PEERLANE = (
 )
 
 
+#: How the folders begin that peerlane makes for its own processes.
+OWN_FOLDER = "peerlane-"
 _told: set[str] = set()
+
+
+def is_set(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a variable of 0 or 1 is 1; without it, and if it is empty, it is 0.
+
+    Raises
+    ------
+    InvalidValue
+        ``BAD_CONFIG``: it has another value.
+    """
+    text = environ.get(name, "")
+    if text in ("", "0", "1"):
+        return text == "1"
+    raise InvalidValue(
+        f"{name} is {text!r}; valid are 0 and 1",
+        fault=Fault.BAD_CONFIG,
+        detail=BadArgument(name, text, choices=("0", "1")),
+    )
+
+
+def warn_of_path(name: str, path: str, why: str) -> None:
+    """Warn once that a file or folder of a variable is not used.
+
+    One that peerlane has made for this process is missing without a word: the process that wanted it has ended.
+    """
+    is_own = any(part.startswith(OWN_FOLDER) for part in path.split(os.sep)) and not os.path.exists(path)
+    if not is_own and (name, path) not in _warned:
+        _warned.add((name, path))
+        warnings.warn(f"{name}={path!r} has no effect: {why}", RuntimeWarning, stacklevel=3)
+
+
+_warned: set[tuple[str, str]] = set()
 
 
 def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:

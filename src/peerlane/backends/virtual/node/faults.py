@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import random
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from peerlane import _core
 from peerlane.errors import BadArgument, Fault, InvalidValue
+from peerlane.support.variables import warn_of_path
 
 VARIABLE = "PEERLANE_FAULT"  # faults as --fault takes them, with semicolons between them
 REPORT = "PEERLANE_FAULT_REPORT"  # a file: which faults struck, and how many events each process logged
@@ -146,5 +146,10 @@ def _said(fault: Planned) -> str:
 def tell_events() -> None:
     """Note how many events this process has logged, if faults were planned for it."""
     for path, rank in _planned:
-        with contextlib.suppress(OSError), Path(path).open("a", encoding="utf-8") as file:
-            file.write(_noted({"rank": rank, "events": _core.counted_events()}))
+        if not path:
+            continue
+        try:
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(_noted({"rank": rank, "events": _core.counted_events()}))
+        except OSError as error:
+            warn_of_path(REPORT, path, f"nothing can be written there: {error.strerror}")

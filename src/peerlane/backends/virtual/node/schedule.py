@@ -9,7 +9,6 @@ it then runs all queued operations.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import random
@@ -20,6 +19,7 @@ from typing import NamedTuple
 from peerlane import _core
 from peerlane.errors import BadArgument, Fault, InvalidValue
 from peerlane.support.spelling import did_you_mean
+from peerlane.support.variables import warn_of_path
 
 VARIABLE = "PEERLANE_SCHEDULE"
 NAMES = ("eager", "lazy", "seeded")
@@ -169,8 +169,11 @@ def tell(rank: int, steps: int, why: int, about: int) -> None:
     line: dict[str, object] = {"pid": os.getpid(), "rank": rank, "steps": steps}
     if why:
         line |= {"why": dict(enumerate(_WHYS, 1)).get(why, "unknown"), "about": about}
-    with contextlib.suppress(OSError), Path(path).open("a", encoding="utf-8") as file:  # the run matters more
-        file.write(json.dumps(line) + "\n")
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    except OSError as error:  # the run matters more
+        warn_of_path(REPORT, path, f"nothing can be written there: {error.strerror}")
 
 
 def lateness() -> str:
