@@ -1,6 +1,7 @@
 #include "log/log.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -26,6 +27,7 @@ namespace peerlane::log {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr uint64_t kFullNs = 100'000'000;   // between two tries on a full file system
 constexpr uint32_t kMostMerged = 4;   // spans of a record that may grow
 
 uint64_t clock_ns() {
@@ -114,7 +116,7 @@ class Log {
         const uint64_t bytes = sizeof head + head.words * sizeof(uint64_t) + uint64_t{spans} * (sizeof(Span) + (rows ? sizeof(Rows) : 0));
         const uint32_t count = pack(head, words, where, header_->start_ns, packed);
         const uint64_t length = count != 0 ? count * kUnit : (bytes + kUnit - 1) / kUnit * kUnit;
-        if (length / kUnit >= kShort || (missing_ != 0 && !write_gap()) || !make_room(length)) [[unlikely]] {
+        if (length / kUnit >= kShort || (missing_ != 0 && !write_gap()) || !make_room(length, head.time_ns)) [[unlikely]] {
             drop();
             return;
         }
@@ -251,7 +253,7 @@ class Log {
     }
 
     // Room for a record at `head_`, which goes to the ring's beginning if the rest of it is too short.
-    bool make_room(uint64_t length) {
+    bool make_room(uint64_t length, uint64_t now) {
         const uint64_t left = capacity_ - place_, pad = length > left ? left : 0, end = head_ + pad + length;
         if (end > reserved_) [[unlikely]] {
             // A page whose old records are not read yet may be given back later: it is no room.
@@ -262,9 +264,13 @@ class Log {
                 // A process that writes little takes little.
                 const uint64_t wanted = reserved_ < kRoom ? std::max(kFirstRoom, 2 * reserved_) : (reserved_ / kRoom + 1) * kRoom;
                 const uint64_t next = std::min(wanted, limit), at = reserved_ % capacity_;
-                if (!room_.take(next - reserved_, total_)) return false;
+                if (now < full_until_ || !room_.take(next - reserved_, total_)) return false;
                 if (!reserve(kHeaderBytes + at, next - reserved_)) {
+                    const int error = errno;
                     room_.give(next - reserved_);
+                    // To be refused by the file system takes as long as a thousand events.
+                    full_until_ = clock_ns() + kFullNs;
+                    warn_full(error);
                     return false;
                 }
 #ifdef MADV_POPULATE_WRITE
@@ -280,6 +286,14 @@ class Log {
             go_on(pad);
         }
         return true;
+    }
+
+    // Once in a process; nobody waits for a stderr that takes nothing.
+    void warn_full(int error) {
+        if (std::exchange(has_warned_, true)) return;
+        const std::string text = "peerlane: no room for the event log " + path_ + " (" + std::strerror(error) + "): events are missing\n";
+        pollfd to{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+        if (poll(&to, 1, 0) == 1) (void)!::write(STDERR_FILENO, text.data(), text.size());
     }
 
     void go_on(uint64_t length) {
@@ -338,7 +352,8 @@ class Log {
         std::array<Span, kMostMerged> spans{};
     };
     Open open_;
-    bool may_grow_ = false;
+    bool may_grow_ = false, has_warned_ = false;
+    uint64_t full_until_ = 0;
     uint64_t head_ = 0, reserved_ = 0;
     uint64_t place_ = 0;          // head_ % capacity_, and cheaper
     uint64_t missing_ = 0, missing_since_ = 0;

@@ -332,3 +332,40 @@ def test_size_that_is_not_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv("PEERLANE_LOG_BYTES", size)
         with pytest.raises(pl.InvalidValue, match="valid are 1MiB to 1TiB"):
             event_log.default_capacity()
+
+
+#: A file system of a mount namespace of its own, with little room.
+SMALL_DISK = 'mount -t tmpfs -o size=1m none "$1" && cd "$1" && shift && exec "$@"'
+FULL = """
+import time
+import peerlane as pl
+a = pl.devices()[0].allocate(1 << 20)
+began = time.process_time()
+for turn in range(30_000):
+    pl.copy(a[turn % 1024 * 64:][:8], a[524288:524296])
+print(time.process_time() - began)
+"""
+
+
+def test_log_on_a_full_disk_costs_little_and_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    unshare = ["unshare", "-rm", "sh", "-c", SMALL_DISK, "sh", str(tmp_path / "disk")]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this process may not mount a file system in a namespace of its own")
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    environ = {**os.environ, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime"), "PEERLANE_LOG_BYTES": "64MiB"}
+    seconds = {}
+    for where in (".", str(tmp_path)):
+        done = subprocess.run(
+            [*unshare, sys.executable, "-c", FULL],
+            env={**environ, "PEERLANE_LOG": where},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        seconds[where] = float(done.stdout)
+        told = "no room for the event log" in done.stderr and "(No space left on device): events are missing"
+        assert (done.stderr.count("peerlane:"), bool(told)) == ((1, True) if where == "." else (0, False))
+    assert seconds["."] < 5 * seconds[str(tmp_path)] + 0.5, seconds

@@ -148,7 +148,7 @@ def test_longer_route_by_the_interface_itself_and_a_default_route_are_taken(netw
 def test_kernel_tells_of_interfaces_and_routes() -> None:
     loopback = netlink.interface_named("lo")
     assert loopback is not None
-    assert (loopback.index, loopback.lacks) == (1, "")
+    assert (loopback.number, loopback.lacks) == (1, "")
     assert netlink.interface_named("none such") is None
     assert any(each.interface == 1 and each.covers("127.3.2.1") for each in netlink.routes())
     assert not any(
@@ -164,8 +164,9 @@ with joined(timeout=30, window=1 << 16) as group, over_tcp(group.channel(1 - gro
     data = draw.integers(0, 256, 9000, np.uint8)
     for size in (0, 1, 8, 4095, 4096, 4097, 9000):
         whole = data[:size].tobytes()
-        for make in (bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8), lambda b: array.array("B", b),
-                     lambda b: memoryview(bytearray(b))[:], lambda b: np.frombuffer(b, np.uint8).copy()):
+        for make in (bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8),
+                     lambda b: array.array("B", b), lambda b: memoryview(bytearray(b))[:],
+                     lambda b: np.frombuffer(b, np.uint8).copy()):
             if group.rank == 0:
                 source = make(whole)
                 channel.write(source, at=16, notify=1)
@@ -177,7 +178,8 @@ with joined(timeout=30, window=1 << 16) as group, over_tcp(group.channel(1 - gro
                 group.window.fill(0)
                 channel.notify(0)
     if group.rank == 0:
-        for wrong, kind in ((np.zeros((4, 4))[:, 1], pl.InvalidValue), (np.array([object()]), TypeError), ("text", TypeError)):
+        for wrong, kind in ((np.zeros((4, 4))[:, 1], pl.InvalidValue), (np.array([object()]), TypeError),
+                            ("text", TypeError)):
             try: channel.write(wrong)
             except kind: pass
             else: raise AssertionError(wrong)

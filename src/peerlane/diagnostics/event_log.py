@@ -118,7 +118,8 @@ def begin_as_told() -> None:
     if not directory:
         return
     if not Path(directory).is_dir():
-        return warn_of_path(VARIABLE, directory, "it is not a directory, so this process writes no event log")
+        warn_of_path(VARIABLE, directory, "it is not a directory, so this process writes no event log")
+        return
     try:
         begin(directory)
     except OSError as error:

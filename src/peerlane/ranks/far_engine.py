@@ -43,7 +43,8 @@ def start(ranks: Starts, environ: Mapping[str, str] = os.environ, master: str = 
 
     It is loaded from the file ``PEERLANE_UCX``, or from the wheel ``libucx-cu12``, or from the system, in this order.
     It listens on the network interface ``PEERLANE_INTERFACE``, else on the one by which this machine reaches
-    ``MASTER_ADDR``, or ``master`` if that is not set, and uses RDMA devices besides.  Without both, and if ``UCX_NET_DEVICES`` is set, UCX chooses.
+    ``MASTER_ADDR``, or ``master`` if that is not set, and uses RDMA devices besides.  Without all of them, and if
+    ``UCX_NET_DEVICES`` is set, UCX chooses.
 
     Raises
     ------

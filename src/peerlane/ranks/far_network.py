@@ -1,4 +1,4 @@
-"""What the engine for other machines needs of this machine's network before it starts: an interface that is up, and routes.
+"""What the engine for other machines needs of this machine's network before it starts: an interface, and routes.
 
 UCX goes on without an interface that is not up yet, and for good.  Where the longest route to a peer leads by another
 interface than those it uses, it cannot connect, and a connection of the peer ends this process (docs/design/ucx.md).
@@ -55,8 +55,8 @@ def wait_until_up(call: str, names: Sequence[str], deadline: float) -> None:
             if time.monotonic() >= deadline:
                 seconds = time.monotonic() - began
                 raise WaitTimeout(
-                    f"{call}: the network interface {name} of this machine is not ready after {seconds:.3g} s: {lacks}. "
-                    f"See `ip address show {name}`; PEERLANE_INTERFACE names another one",
+                    f"{call}: the network interface {name} of this machine is not ready after {seconds:.3g} s: "
+                    f"{lacks}. See `ip address show {name}`; PEERLANE_INTERFACE names another one",
                     call=call,
                     detail=Refused(
                         reason="interface_not_ready", interface=name, lacks=lacks, seconds=seconds
@@ -79,7 +79,7 @@ def check_route(call: str, names: Sequence[str], address: str, peer: str) -> Non
         routes = netlink.routes() if _routes is None else _routes
     except OSError:
         return
-    used = {each.index for each in own if each is not None}
+    used = {each.number for each in own if each is not None}
     if not address or not used or None in own:  # not known, UCX chooses, or there is RDMA besides
         return
     leading = sorted((each for each in routes if each.covers(address)), key=lambda each: -each.bits)

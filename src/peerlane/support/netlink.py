@@ -27,7 +27,7 @@ class Interface(NamedTuple):
 
     Attributes
     ----------
-    index : int
+    number : int
         Its number in the kernel.
     state : str
         The kernel's operational state: ``up``, ``down``, ``dormant``, ...
@@ -39,7 +39,7 @@ class Interface(NamedTuple):
         Whether it has an address that is known outside its link.
     """
 
-    index: int
+    number: int
     state: str
     is_up: bool
     is_running: bool
@@ -94,11 +94,11 @@ def interface_named(name: str) -> Interface | None:
     """
     for body, attributes in _dump(_GET_LINK, _LINK, socket.AF_UNSPEC):
         if attributes.get(_LINK_NAME, b"").rstrip(b"\0") == name.encode():
-            _, _, index, flags, _ = body
-            number = attributes.get(_LINK_STATE, b"\0")[0]
-            state = _STATES[number] if number < len(_STATES) else str(number)
+            _, _, number, flags, _ = body
+            code = attributes.get(_LINK_STATE, b"\0")[0]
+            state = _STATES[code] if code < len(_STATES) else str(code)
             is_up = bool(flags & _UP)
-            return Interface(index, state, is_up, is_up and bool(flags & _RUNNING), _has_address(index))
+            return Interface(number, state, is_up, is_up and bool(flags & _RUNNING), _has_address(number))
     return None
 
 
@@ -120,10 +120,10 @@ def routes() -> list[Route]:
     return found
 
 
-def _has_address(index: int) -> bool:
+def _has_address(interface: int) -> bool:
     for body, _ in _dump(_GET_ADDRESS, _ADDRESS, socket.AF_UNSPEC):
         family, _, _, scope, of = body
-        if of == index and not (family == socket.AF_INET6 and scope == _LINK_LOCAL):
+        if of == interface and not (family == socket.AF_INET6 and scope == _LINK_LOCAL):
             return True
     return False
 

@@ -31,7 +31,8 @@ def interface_of(environ: Mapping[str, str] = os.environ, master: str = "") -> s
 def own_address(environ: Mapping[str, str] = os.environ, master: str = "") -> str:
     """Return the address at which other machines of the job reach this one, as far as it is known; or empty.
 
-    It is that of ``PEERLANE_INTERFACE``, else the one from which this machine reaches ``MASTER_ADDR``, else ``master``.
+    It is that of ``PEERLANE_INTERFACE``, else the one from which this machine reaches ``MASTER_ADDR``, or ``master``
+    if that is not set.
     """
     with _probe() as probe:
         given = environ.get(INTERFACE, "")

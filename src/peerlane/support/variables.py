@@ -80,7 +80,9 @@ def warn_of_path(name: str, path: str, why: str) -> None:
 
     One that peerlane has made for this process is missing without a word: the process that wanted it has ended.
     """
-    is_own = any(part.startswith(OWN_FOLDER) for part in path.split(os.sep)) and not os.path.exists(path)
+    from pathlib import Path  # which takes long to import
+
+    is_own = any(part.startswith(OWN_FOLDER) for part in Path(path).parts) and not Path(path).exists()
     if not is_own and (name, path) not in _warned:
         _warned.add((name, path))
         warnings.warn(f"{name}={path!r} has no effect: {why}", RuntimeWarning, stacklevel=3)
