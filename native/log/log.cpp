@@ -264,12 +264,13 @@ class Log {
                 // A process that writes little takes little.
                 const uint64_t wanted = reserved_ < kRoom ? std::max(kFirstRoom, 2 * reserved_) : (reserved_ / kRoom + 1) * kRoom;
                 const uint64_t next = std::min(wanted, limit), at = reserved_ % capacity_;
-                if (now < full_until_ || !room_.take(next - reserved_, total_)) return false;
+                if ((now < full_until_ && tail == full_tail_) || !room_.take(next - reserved_, total_)) return false;
                 if (!reserve(kHeaderBytes + at, next - reserved_)) {
                     const int error = errno;
                     room_.give(next - reserved_);
-                    // To be refused by the file system takes as long as a thousand events.
+                    // To be refused takes as long as a thousand events; the reader may have given pages back meanwhile.
                     full_until_ = clock_ns() + kFullNs;
+                    full_tail_ = tail;
                     warn_full(error);
                     return false;
                 }
@@ -353,7 +354,7 @@ class Log {
     };
     Open open_;
     bool may_grow_ = false, has_warned_ = false;
-    uint64_t full_until_ = 0;
+    uint64_t full_until_ = 0, full_tail_ = 0;
     uint64_t head_ = 0, reserved_ = 0;
     uint64_t place_ = 0;          // head_ % capacity_, and cheaper
     uint64_t missing_ = 0, missing_since_ = 0;
