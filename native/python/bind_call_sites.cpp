@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "memory/code.h"
 #include "memory/fault_guard.h"
 #include "python/bind.h"
 #include "python/frames.h"
@@ -117,4 +118,5 @@ void bind_call_sites(nb::module_& m) {
             return guarded(guard, [=] { (void)*reinterpret_cast<const volatile char*>(address); });
         },
         "address"_a, "Whether the host can read the byte there.");
+    m.def("is_code", &peerlane::is_code, "address"_a, "Whether a function may be there.");
 }

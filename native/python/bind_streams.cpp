@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <map>
 
 #include "memory/memory.h"
@@ -53,6 +54,18 @@ std::map<uint64_t, StreamPtr>& running() {
 
 using HeldMark = Held<Mark>;
 using HeldCallbacks = Held<CallbackQueue>;
+
+// What a callback's operation holds, if its function is one in C.
+struct QueuedCall {
+    CallbackQueue& queue;
+    const HostCall* call;
+
+    void hold() { queue.hold(); }
+    void drop() {
+        queue.drop();
+        delete call;
+    }
+};
 
 // The operation holds what it names until it is over.
 template <class Shared>
@@ -227,6 +240,22 @@ static void bind_stream(nb::module_& m) {
             },
             "queue"_a, "token"_a)
         .def(
+            "_call_code",
+            [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t code, const std::vector<uint64_t>& words) {
+                static std::atomic<uint64_t> last{0};   // apart from Python's tokens
+                constexpr uint64_t kNative = uint64_t{1} << 63;
+                HostCall call{.code = code, .has_many = words.size() > 1};
+                std::copy_n(words.begin(), std::min(words.size(), call.words.size()), call.words.begin());
+                QueuedCall queued{*queue.shared, new HostCall(call)};
+                submit_holding(self,
+                               {.kind = OpKind::callback,
+                                .callbacks = queue.shared,
+                                .call = queued.call,
+                                .value = kNative | last.fetch_add(1, std::memory_order_relaxed)},
+                               queued);
+            },
+            "queue"_a, "code"_a, "words"_a, "Call a function in C, with one word or three.")
+        .def(
             "_free",
             [](const StreamHandle& self, Memory& memory, bool by_line) {
                 Op op{.kind = OpKind::free};
@@ -352,6 +381,11 @@ static void bind_marks(nb::module_& m) {
                         const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
                         found = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
                         if (found && !scheduler().begin_callback(*item.stream, item.token)) continue;   // cancelled
+                        if (found && item.call) {
+                            (*item.call)();
+                            scheduler().finish_callback(*item.stream, item.token, false);
+                            continue;
+                        }
                         if (found || left <= slice) break;
                         if (poll.ask && poll.ask(poll.context)) {
                             outcome = Outcome::interrupted;

@@ -1,6 +1,7 @@
 // Operations, and the queue of a stream.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -67,6 +68,22 @@ struct Stepwise : Extra {
     Notify* awaited = nullptr;                 // while it waits: the line, whose records it looks past
 };
 
+// A function in C of the program, and the words that it is called with.
+struct HostCall {
+    uint64_t code = 0;
+    std::array<uint64_t, 3> words{};
+    bool has_many = false;                     // else only the first is passed
+
+    // An exception that leaves it ends the program.
+    void operator()() const noexcept {
+        if (has_many) {
+            reinterpret_cast<void (*)(uint64_t, uint64_t, uint64_t)>(code)(words[0], words[1], words[2]);
+        } else {
+            reinterpret_cast<void (*)(uint64_t)>(code)(words[0]);
+        }
+    }
+};
+
 struct Mark;
 struct Op;
 struct Stream;
@@ -87,6 +104,7 @@ struct Op {
     Extent* dst_extent = nullptr;   // pinned
     union {
         const char* src = nullptr;
+        const HostCall* call;       // callback: owned; null: a function of Python's
         uint64_t timeout_ns;        // wait, wait_notify, stepwise: 0 is for ever
         Op* next;                   // notify: the next in the list of operations that will record the line
     };

@@ -133,6 +133,7 @@ class CallbackQueue {
     struct Item {
         uint64_t token;
         StreamPtr stream;
+        const HostCall* call = nullptr;        // of the operation, which lives until the call is finished
     };
     void push(Item item);
     // False after `timeout_ns`, or when `interrupt` was called.

@@ -156,11 +156,11 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             break;
         default:
             try {
-                op.callbacks->push({op.value, stream.shared_from_this()});
+                op.callbacks->push({op.value, stream.shared_from_this(), op.call});
                 park(stream, Park::callback, 0);   // nobody begins it before this lock is given back
             } catch (const std::bad_alloc&) {
                 fail(stream, op, {.why = Why::system_memory});
-                release_token(op.value);
+                if (!op.call) release_token(op.value);
             }
     }
     if (stream.park != Park::none) return false;
@@ -246,6 +246,7 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
             break;
         case OpKind::callback:
             op.callbacks->drop();
+            delete op.call;
             break;
         default:
             break;
@@ -267,7 +268,7 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
                                         .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
                                         .cause = stream.cause, .device = stream.device,
                                         .stream_site = stream.site}));
-    if (op.kind == OpKind::callback) release_token(op.value);
+    if (op.kind == OpKind::callback && !op.call) release_token(op.value);
     if (op.kind == OpKind::notify && op.notify->kind == NotifyKind::level) {   // its waiters inherit the cancellation
         bool wake;
         op.notify->fail();

@@ -757,6 +757,9 @@ class Stream:
 
     def _callback(self, queue: CallbackQueue, token: int) -> None: ...
 
+    def _call_code(self, queue: CallbackQueue, code: int, words: Sequence[int]) -> None:
+        """Call a function in C, with one word or three."""
+
     def _free(self, memory: Memory, by_line: bool) -> None:
         """
         Free an allocation when what was submitted by now is over; `by_line`: a line of the program asks for it.
@@ -1121,6 +1124,9 @@ def line_of(code: types.CodeType, offset: int) -> int:
 
 def is_readable(address: int) -> bool:
     """Whether the host can read the byte there."""
+
+def is_code(address: int) -> bool:
+    """Whether a function may be there."""
 
 class Turns:
     """A rank's part in its group's turns."""

@@ -62,7 +62,7 @@ def is_mapped(address: int) -> bool:
 
 def is_code(address: int) -> bool:
     """Tell whether a function may be at an address of the host."""
-    return any("x" in each for each in rights(address))
+    return _core.is_code(address)
 
 
 def rights(address: int, size: int = 1) -> list[str]:

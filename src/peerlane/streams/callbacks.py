@@ -6,6 +6,7 @@ takes the GIL.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -41,6 +42,28 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"{self.kind} ({self.call})"
+
+
+class CFunction:
+    """A function in C and the words that it is called with: one, or three.
+
+    The virtual devices call it without the interpreter's lock.
+
+    Parameters
+    ----------
+    code : int
+        Its address.
+    *words : int
+    """
+
+    __slots__ = ("code", "words")
+
+    def __init__(self, code: int, *words: int) -> None:
+        self.code, self.words = code, words
+
+    def __call__(self) -> None:
+        """Call it, for back-ends that call what they are given."""
+        ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(self.words))(self.code)(*self.words)
 
 
 _tokens = itertools.count(1)

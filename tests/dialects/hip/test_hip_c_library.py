@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import os
 import re
@@ -423,3 +424,44 @@ def test_hip_c_library_names_calls_by_number() -> None:
     named = hip_c_calls.library().hipApiName
     named.restype = ctypes.c_char_p
     assert [named(number) for number in (0, 125)] == [b"unknown", b"hipMemcpy"]
+
+
+@_needs_compiler
+def test_hip_c_library_calls_code_only_also_after_dlclose(hip_on: Callable[..., Any], tmp_path: Path) -> None:
+    hip_on("devices=1")
+    (tmp_path / "count.c").write_text("void count(void* at) { ++*(int*)at; }\nint data = 7;\n")
+    library = tmp_path / "count.so"
+    subprocess.run(["c++", "-x", "c", "-shared", "-fPIC", tmp_path / "count.c", "-o", library], check=True)
+    loaded, opened, counter = ctypes.CDLL(str(library)), hip_c_calls.library(), ctypes.c_int()
+
+    def launch(address: int | None) -> int:
+        launched = opened.hipLaunchHostFunc(None, ctypes.c_void_p(address), ctypes.byref(counter))
+        assert opened.hipDeviceSynchronize() == 0
+        return int(launched)
+
+    function = ctypes.cast(loaded.count, ctypes.c_void_p).value
+    made_at_run_time = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int))(
+        lambda at: at.__setitem__(0, at[0] + 10)
+    )
+    assert launch(function) == launch(function) == 0
+    assert counter.value == 2
+    assert launch(ctypes.cast(made_at_run_time, ctypes.c_void_p).value) == 0
+    assert counter.value == 12
+    data = ctypes.addressof(ctypes.c_int.in_dll(loaded, "data"))
+    for wrong in (None, 8, data, id(loaded), ctypes.addressof(counter), 1 << 63):
+        assert launch(wrong) == 1, wrong
+    _ctypes.dlclose(loaded._handle)
+    assert launch(function) == 1
+    assert counter.value == 12
+
+
+def test_hip_c_library_passes_stream_status_and_data_to_a_stream_callback(hip_on: Callable[..., Any]) -> None:
+    hip = hip_on("devices=1")
+    opened, seen = hip_c_calls.library(), []
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    callback = kind(lambda stream, status, data: seen.append((stream, status, data)))
+    stream = int(hip.hipStreamCreate()[1])
+    address = ctypes.cast(callback, ctypes.c_void_p)
+    assert opened.hipStreamAddCallback(ctypes.c_void_p(stream), address, ctypes.c_void_p(77), 0) == 0
+    assert opened.hipStreamSynchronize(ctypes.c_void_p(stream)) == 0
+    assert seen == [(stream, 0, 77)]

@@ -135,6 +135,9 @@ class VirtualStream(_core.Stream, Stream):
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
         if not callable(function):
             raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
+        if type(function) is callbacks.CFunction:
+            self._call_code(callbacks.runner.queue(), function.code, function.words)
+            return
         token = callbacks.keep(function, args)
         try:
             self._callback(callbacks.runner.queue(), token)

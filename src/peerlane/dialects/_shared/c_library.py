@@ -109,7 +109,6 @@ class Library:
         self._learn = learn
         self._texts: dict[str, Any] = {}
         self._brief: dict[str, Any] = {}
-        self._code: set[int] = set()  # of callbacks; to look at all mappings takes a while
         self._kept: dict[_Key, _Kept] = {}
         self._owned: dict[_Owner, set[_Key]] = {}
 
@@ -466,10 +465,8 @@ class Library:
     def _callback(self, parameter: Declarator, address: int) -> Callable[..., Any] | None:
         if not address:
             return None
-        if address not in self._code:
-            if not is_code(address):
-                raise Wrong(parameter.name, f"{parameter.name} is {address:#x}, where no function is")
-            self._code.add(address)
+        if not is_code(address):
+            raise Wrong(parameter.name, f"{parameter.name} is {address:#x}, where no function is")
         declared = self.declarations.callbacks[parameter.type]
         returns = None if declared.returns.type == "void" else self.layout.type_of(declared.returns)
         return ctypes.CFUNCTYPE(returns, *map(self.layout.type_of, declared.parameters))(address)

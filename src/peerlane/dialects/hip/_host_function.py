@@ -14,10 +14,9 @@ from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import meaning, stream_of
+from peerlane.streams.callbacks import CFunction
 
-_HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_Function: Any = _HostFn.__mro__[1]  # of every ctypes function
-_StreamCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+_Function: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # of every ctypes function
 
 
 @calls.call("hipLaunchHostFunc")
@@ -32,7 +31,7 @@ def hipLaunchHostFunc(stream: int, fn: Any, userData: int) -> None:
     Basis: D; C for the last two sentences
     """
     address, kept = _code_of("fn", fn)
-    _launch(stream, kept, _HostFn(address), userData)
+    _launch(stream, address, kept, userData)
 
 
 @calls.call("hipStreamAddCallback")
@@ -46,19 +45,24 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     """
     address, kept = _code_of("callback", callback)
     refuse_bits(0, "flags", flags)
-    _launch(stream, kept, _StreamCallback(address), meaning(stream), int(SUCCESS), userData)
+    _launch(stream, address, kept, meaning(stream), int(SUCCESS), userData)
 
 
-def _launch(stream: int, kept: object, function: Any, *args: int) -> None:
-    stream_of(stream).neutral.launch_callback(_call, kept, function, *args)
+def _launch(stream: int, code: int, kept: object, *words: int) -> None:
+    function = CFunction(code, *words)
+    neutral = stream_of(stream).neutral
+    if kept is None:
+        neutral.launch_callback(function)
+    else:
+        neutral.launch_callback(_call, function, kept)
 
 
-def _call(_kept: object, function: Any, *args: int) -> None:
-    function(*args)
+def _call(function: CFunction, _kept: object) -> None:
+    function()
 
 
-def _code_of(name: str, given: Any) -> tuple[int, object]:
-    """Return the address of a function's code, and the object that keeps it there."""
+def _code_of(name: str, given: Any) -> tuple[int, object | None]:
+    """Return the address of a function's code, and the object that keeps it there; None if that is the program."""
     function = given
     if isinstance(given, Pointer) and isinstance(given._kept, memoryview):
         function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
@@ -73,4 +77,4 @@ def _code_of(name: str, given: Any) -> tuple[int, object]:
             f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
             "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)",
         )
-    return address, function
+    return address, function if isinstance(function, _Function) else None
