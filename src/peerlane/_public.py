@@ -8,6 +8,7 @@ from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what n
 from peerlane.collectives.group import Group
 from peerlane.device.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.diagnostics import trace
+from peerlane.diagnostics import tracebacks as _tracebacks
 from peerlane.diagnostics.observers import Observer, set_observer
 from peerlane.diagnostics.order import Order as order
 from peerlane.errors import (
@@ -43,6 +44,8 @@ from peerlane.support.variables import misspelt as _misspelt
 
 for _name, _meant in _misspelt(_environ):
     _warn(f"the variable {_name} means nothing to peerlane; did you mean {_meant}?", stacklevel=2)
+
+_tracebacks.install()
 
 __all__ = [
     "AccessDenied",

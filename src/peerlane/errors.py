@@ -140,11 +140,17 @@ class ThreadWait:
         The program's line, ``"file.py:12"``.
     stream : int
         The id of the stream that the thread waited for; 0 if it waited for another process.
+    call : str
+        The call of peerlane in which it waited, ``"Group.barrier"``; empty if it is not known.
+    callers : tuple of str
+        The program's lines that called, innermost first, at most three.
     """
 
     thread: str
     place: str
     stream: int = 0
+    call: str = ""
+    callers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +202,8 @@ class RankWait:
     call : str
         The call that waits at the rendezvous; else empty.
     kind : str
-        What is waited for: ``"notify"``, a peer's end of a ``"channel"``, a peer that joins a ``"group"``, a
-        ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous.
+        What is waited for: ``"notify"``, a peer's part of a ``"collective"``, a peer's end of a ``"channel"``, a peer
+        that joins a ``"group"``, a ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous.
     awaited : tuple of int
         Of a barrier or a gather: ranks that have not come; of a key: other ranks, which could put it.
     """
@@ -243,6 +249,8 @@ class WaitState:
         Failures, of this process or of a rank, that may be the cause.
     ranks : tuple of RankWait
         With ``"ranks"``: the report of each rank that waits in vain.
+    is_shown : bool
+        Whether ``peerlane launch`` shows the reports of all ranks.
     """
 
     why: str
@@ -253,6 +261,7 @@ class WaitState:
     threads: tuple[ThreadWait, ...] = ()
     failed: tuple[FailedBefore, ...] = ()
     ranks: tuple[RankWait, ...] = ()
+    is_shown: bool = False
 
     def notify_in_the_way(self) -> int:
         """Return the id of the notify that holds up `stream`, directly or through other streams; 0 without one."""

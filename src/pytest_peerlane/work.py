@@ -15,6 +15,7 @@ import pytest
 from peerlane import Device, dialects
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
+from peerlane.diagnostics import tracebacks
 from peerlane.dialects import vendor_is_there
 from peerlane.errors import Error, VendorModule
 from peerlane.support.spelling import did_you_mean
@@ -305,9 +306,11 @@ class Work:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, item: pytest.Item
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to a failed test's report its node, with the seed of the schedule, and the objects that it left."""
+        if call.excinfo is not None:
+            tracebacks.trim(call.excinfo.value)
         report = yield
         if item is self._item:
             only_leaks = report.when == "teardown" and not self._failed

@@ -29,6 +29,8 @@ from peerlane.errors import FailedBefore, ThreadWait, WaitState
 STEADY_NS = 500_000_000  # how long nothing must have changed
 SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
+_CALLERS = 3  # of the line at which a thread waits
+_STARTERS = frozenset(("threading", "runpy"))  # they call what a program gives them
 #: Names of peerlane's own threads, which serve others and never record anything.
 _SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
 #: Names of native threads that serve other processes and never call peerlane; who knows the library adds them.
@@ -104,7 +106,7 @@ class NoProgress:
 
     def threads(self) -> tuple[ThreadWait, ...]:
         """Return the lines at which the program's threads wait for streams."""
-        return tuple(ThreadWait(name_of(thread), place_of(thread), stream) for thread, stream in self.hosts)
+        return tuple(wait_of(thread, stream) for thread, stream in self.hosts)
 
     def end(self, number: int, *, others_wait: bool) -> bool:
         """Let the waits for notifies fail with a kept deadlock; False if something has happened since."""
@@ -194,12 +196,24 @@ def name_of(thread: int) -> str:
     return next((each.name for each in threading.enumerate() if each.ident == thread), f"thread {thread}")
 
 
-def place_of(thread: int) -> str:
-    """Return the program's line that a thread runs."""
-    frame = sys._current_frames().get(thread)
+def wait_of(thread: int, stream: int = 0) -> ThreadWait:
+    """Return where a thread waits, in which call, and who called that."""
+    frame, call = sys._current_frames().get(thread), ""
     while frame is not None and (call_site.is_own(frame) or call_site.package_of(frame) in passed_through):
+        # The functions that a program calls keep the name of the call for their errors.
+        named = frame.f_locals.get("call")
+        call = named if isinstance(named, str) else call
         frame = frame.f_back
-    return str(call_site.Site(frame.f_code, frame.f_lasti)) if frame is not None else "an unknown place"
+    if frame is None:
+        return ThreadWait(name_of(thread), "an unknown place", stream, call)
+    place = str(call_site.Site(frame.f_code, frame.f_lasti))
+    callers: list[str] = []
+    caller = frame.f_back
+    while caller is not None and len(callers) < _CALLERS:
+        if not call_site.is_own(caller) and call_site.package_of(caller) not in _STARTERS:
+            callers.append(str(call_site.Site(caller.f_code, caller.f_lasti)))
+        caller = caller.f_back
+    return ThreadWait(name_of(thread), place, stream, call, tuple(callers))
 
 
 def _others(waiting: set[int]) -> tuple[_Other, ...] | None:

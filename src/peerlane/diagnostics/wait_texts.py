@@ -131,10 +131,18 @@ def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:
 
 
 def rank_wait(wait: RankWait) -> str:
-    """Return a text with what a rank waits for."""
+    """Return a text with what a rank waits for, and who called that."""
+    callers = dict.fromkeys(caller for each in wait.threads for caller in each.callers)
+    return _rank_wait(wait) + (f"; called at {', '.join(callers)}" if callers else "")
+
+
+def _rank_wait(wait: RankWait) -> str:
     who = " and ".join(f"{each.thread} at {each.place}" for each in wait.threads)
     waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
     match wait.kind:
+        case "collective":
+            calls = " and ".join(dict.fromkeys(each.call for each in wait.threads if each.call))
+            return f"{waits} in {calls or 'a collective'} for rank {wait.peer}"
         case "channel":
             return f"{waits} for rank {wait.peer}, which should make its end of a channel ({wait.call})"
         case "group":

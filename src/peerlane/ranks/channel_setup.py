@@ -92,7 +92,7 @@ class End:
         self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
-        self._kind = kind
+        self._kind, self.is_for_collectives = kind, collective
         # Under `lazy` a collective delivers its own result.
         self._is_drawn = ranks.lateness == "seeded"
         self._withholds = is_withheld = ranks.lateness == "lazy" and not collective
@@ -109,7 +109,7 @@ class End:
         for index, line in enumerate(self.lines):
             streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
             wait_state.awaited[line.id] = wait_state.Awaited(
-                session._key, session.rank, peer, member.pid_here
+                session._key, session.rank, peer, member.pid_here, collective
             )
 
     def invitation(

@@ -56,8 +56,8 @@ class Conversation:
         """Send a message to the other ranks."""
         self._session._meeting.line.put(self._key(word, self._session.rank), value)
 
-    def hear(self, call: str, word: str, peer: int, deadline: float) -> bytes:
-        """Wait for a message of a peer.
+    def hear(self, call: str, word: str, peer: int, deadline: float, *, awaits: str = "channel") -> bytes:
+        """Wait for a message of a peer; ``awaits`` says what for, as :class:`Coming` has it.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Conversation:
         """
         session, line = self._session, self._session._meeting.line
         has_left = functools.partial(self._has_left, peer, _Often())
-        coming = Coming(session, call, self._key(word, peer), peer, deadline, has_left)
+        coming = Coming(session, call, self._key(word, peer), peer, deadline, has_left, awaits)
         seconds = max(0.0, deadline - time.monotonic())
         with detect.waiting_for(coming):
             try:

@@ -150,7 +150,9 @@ class Invitations:
     def _answer(self, call: str, begun: Begun, deadline: float) -> bytes | None:
         """Wait for the peer's invitation; None if it has given up."""
         end = begun.end
-        said = self._conversation.hear(call, f"{begun.key}.{self._session.rank}", end.peer, deadline)
+        awaits = "collective" if end.is_for_collectives else "channel"
+        key = f"{begun.key}.{self._session.rank}"
+        said = self._conversation.hear(call, key, end.peer, deadline, awaits=awaits)
         if said.startswith(b"{"):
             return said
         if said:  # it may have given up because of this

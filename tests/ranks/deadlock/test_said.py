@@ -16,6 +16,14 @@ pytestmark = pytest.mark.any_schedule
 WAIT = RankWait(
     3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 6),), 5, 2, "a.py:6"
 )
+COLLECTIVE = RankWait(
+    1,
+    79,
+    "notify 28 from rank 0 to rank 1",
+    0,
+    threads=(ThreadWait("MainThread", "a.py:7", 6, "Group.barrier", ("a.py:9", "b.py:2")),),
+    kind="collective",
+)
 BARRIER = RankWait(
     0,
     78,
@@ -31,6 +39,7 @@ FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3", was_report
 def test_board_records_encoded_are_decoded() -> None:
     assert decode(encode([WAIT, FAILED], 1700), 3, 77) == [WAIT, FAILED]
     assert decode(encode([BARRIER], 1700), 0, 78) == [BARRIER]
+    assert decode(encode([COLLECTIVE], 1700), 1, 79) == [COLLECTIVE]
 
 
 def test_board_records_without_room_are_left_out_whole() -> None:

@@ -61,6 +61,7 @@ def end(line: Rendezvous, known: Known, waits: Waits) -> None:
         state = replace(state, streams=streams)
     if _is_launched(line) and _report(line, known):
         graph = f"{known.head} `peerlane launch` shows which rank waits for which; this rank:\n{known.own}"
+        state = replace(state, is_shown=True)
     waits.end(progress.keep(graph + "".join(wait_texts.past(streams)), state))
 
 

@@ -13,7 +13,8 @@ Said: TypeAlias = "RankWait | FailedBefore | str"
 _MOST = 12  # records of a rank
 _LONGEST = 500  # characters of a word
 _MOST_AWAITED = 64  # ranks
-_KINDS = frozenset(("notify", "channel", "group", "barrier", "gather", "key"))
+_MOST_CALLERS = 3
+_KINDS = frozenset(("notify", "collective", "channel", "group", "barrier", "gather", "key"))
 _LARGEST = 1 << 62
 
 
@@ -34,7 +35,7 @@ def _fields(record: RankWait | FailedBefore) -> list[Any]:
         why = record.why[:_LONGEST]
         at = record.submitted_at
         return ["failed", record.stream, record.operation, record.kind, why, at, record.was_reported]
-    threads = [[each.thread, each.place, each.stream] for each in record.threads[:4]]
+    threads = [[each.thread, each.place, each.stream, each.call, each.callers] for each in record.threads[:4]]
     numbers = record.peer, record.stream, record.operation
     words = record.kind, record.what, record.group, record.call, record.submitted_at
     return ["waits", *words, *numbers, threads, record.awaited[:_MOST_AWAITED]]
@@ -93,8 +94,9 @@ def _threads(threads: Sequence[object]) -> tuple[ThreadWait, ...]:
     found = []
     for each in threads[:4]:
         match each:
-            case [str(name), str(place), int(stream)] if _are(stream):
-                found.append(ThreadWait(_word(name), _word(place), stream))
+            case [str(name), str(place), int(stream), str(call), list(callers)] if _are(stream):
+                lines = tuple(_word(each) for each in callers[:_MOST_CALLERS] if isinstance(each, str))
+                found.append(ThreadWait(_word(name), _word(place), stream, _word(call), lines))
     return tuple(found)
 
 

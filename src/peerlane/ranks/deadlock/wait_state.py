@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from peerlane.diagnostics import call_site, progress, store_waits
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.diagnostics.store_waits import StoreWait
-from peerlane.errors import Deadlock, FailedBefore, RankWait, ThreadWait, WaitState
+from peerlane.errors import Deadlock, FailedBefore, RankWait, WaitState
 
 if TYPE_CHECKING:
     from peerlane.ranks.session import Session
@@ -28,6 +28,7 @@ class Awaited(NamedTuple):
     rank: int
     peer: int
     pid: int
+    is_in_collective: bool
 
 
 #: The notifies of this process's channels that it can wait for, by id.
@@ -51,6 +52,8 @@ class Coming(StoreWait):
         Of the monotonic clock.
     has_left : callable
         Tells whether the peer has closed its group.
+    awaits : str
+        What the peer should make: its end of a ``"channel"``, or one for the first ``"collective"``.
     """
 
     def __init__(
@@ -61,9 +64,10 @@ class Coming(StoreWait):
         peer: int,
         deadline: float,
         has_left: Callable[[], bool],
+        awaits: str = "channel",
     ) -> None:
         super().__init__(group._meeting.line, "key", key, call, deadline, peer)
-        self.group = group
+        self.group, self.awaits = group, awaits
         self._has_left, self._is_told = has_left, False
 
     def check(self) -> None:
@@ -232,6 +236,7 @@ class Waits:
             stream,
             operation,
             str(call_site.at(place) or ""),
+            kind="collective" if who is not None and who.is_in_collective else "notify",
         )
 
 
@@ -243,14 +248,14 @@ def _ends(wait: StoreWait, now: float) -> bool:
 def _of_store(rank: int, thread: int, wait: StoreWait, ranks: Iterable[int | None]) -> RankWait:
     is_joining = isinstance(wait, Coming) and not wait.group.members
     is_channel = isinstance(wait, Coming) and not is_joining
-    kind = "group" if is_joining else "channel" if is_channel else wait.kind
+    kind = "group" if is_joining else wait.awaits if isinstance(wait, Coming) else wait.kind
     name = wait.group.name if isinstance(wait, Coming) else wait.key
     return RankWait(
         rank,
         os.getpid(),
         "" if is_channel else name,
         wait.peer,
-        threads=(ThreadWait(progress.name_of(thread), progress.place_of(thread)),),
+        threads=(progress.wait_of(thread),),
         call=wait.call,
         kind=kind,
         awaited=() if wait.peer >= 0 else tuple(sorted({r for r in ranks if r not in (None, rank, -1)})),

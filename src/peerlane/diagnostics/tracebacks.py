@@ -1,0 +1,85 @@
+"""What the traceback of an error shows: the program's frames, without those of peerlane.
+
+``PEERLANE_TRACEBACK=full`` shows all frames.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from peerlane.diagnostics import wait_texts
+from peerlane.errors import Deadlock, Error, WaitState
+
+VARIABLE, FULL = "PEERLANE_TRACEBACK", "full"
+
+_PACKAGE = __name__.partition(".")[0]
+#: Modules of the standard library through which peerlane calls itself.
+_BETWEEN = frozenset(("contextlib", "functools"))
+
+
+def install() -> None:
+    """Let errors that end the program, or one of its threads, show the program's frames alone."""
+    show, show_of_thread = sys.excepthook, threading.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        trim(error)
+        state = _shown_by_launch(error)
+        if state is None:
+            show(kind, error, trace)
+        elif sys.stderr is not None:
+            who = wait_texts.ranks(sorted({each.rank for each in state.ranks}))
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            print(
+                f"{name}: {who} wait in vain; `peerlane launch` shows where each of them waits",
+                file=sys.stderr,
+            )
+
+    def hook_of_thread(args: Any) -> None:
+        trim(args.exc_value)
+        show_of_thread(args)
+
+    sys.excepthook, threading.excepthook = hook, hook_of_thread
+
+
+def trim(error: BaseException | None) -> None:
+    """Take the frames of peerlane out of the traceback of an `Error`, and out of those of its causes.
+
+    The first frame stays: whoever holds the traceback holds that one.
+    """
+    if os.environ.get(VARIABLE) == FULL or not isinstance(error, Error):
+        return
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+        _relink(each.__traceback__)
+
+
+def _relink(first: TracebackType | None) -> None:
+    last = first
+    is_inside = False
+    at = first.tb_next if first is not None else None
+    while at is not None:
+        module = str(at.tb_frame.f_globals.get("__name__", ""))
+        is_inside = module.partition(".")[0] == _PACKAGE or (is_inside and module in _BETWEEN)
+        if not is_inside and last is not None:
+            last.tb_next = at
+            last = at
+        at = at.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _shown_by_launch(error: BaseException) -> WaitState | None:
+    """Return the waits of a deadlock of which the launcher shows one report for all ranks."""
+    state = error.detail if isinstance(error, Deadlock) else None
+    is_shown = isinstance(state, WaitState) and state.is_shown and os.environ.get(VARIABLE) != FULL
+    return state if is_shown and isinstance(state, WaitState) else None

@@ -1,0 +1,139 @@
+"""What the tracebacks of peerlane's errors show of the program, and of peerlane."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+
+CLOSED = """
+    import threading
+    import peerlane as pl
+    def use(buffer):
+        with pl.devices()[0].create_stream() as stream:
+            pl.copy(buffer, buffer, stream=stream)
+    def main():
+        buffer = pl.devices()[0].allocate(64)
+        buffer.close()
+        use(buffer)
+"""
+
+
+def _run(folder: Path, program: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(program))
+    command = [sys.executable, *words, str(path)]
+    environment = {"PATH": "/usr/bin:/bin", "PEERLANE_RUNTIME_DIR": str(folder), **variables}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environment, check=False, cwd=folder
+    )
+
+
+def _frames(text: str) -> list[str]:
+    return [line.rpartition(" in ")[2] for line in text.splitlines() if line.startswith("  File ")]
+
+
+@pytest.mark.parametrize("words", [[], ["-m", "peerlane", "run"]])
+def test_traceback_of_an_error_shows_the_frames_of_the_program_alone(
+    tmp_path: Path, words: list[str]
+) -> None:
+    done = _run(tmp_path, CLOSED + "    main()", *words)
+    assert done.returncode == 1
+    assert _frames(done.stderr) == ["<module>", "main", "use"], done.stderr
+    assert done.stderr.splitlines()[-1].startswith("peerlane.errors.Closed: ")
+
+
+def test_traceback_shows_all_frames_if_the_variable_asks_for_them(tmp_path: Path) -> None:
+    done = _run(tmp_path, FAILED, PEERLANE_TRACEBACK="full")
+    assert len(_frames(done.stderr)) > 2, done.stderr
+
+
+def test_traceback_of_a_thread_shows_the_frames_of_the_program_alone(tmp_path: Path) -> None:
+    program = (
+        CLOSED
+        + """
+    thread = threading.Thread(target=main)
+    thread.start()
+    thread.join()
+"""
+    )
+    done = _run(tmp_path, program)
+    frames = _frames(done.stderr)
+    assert frames[-2:] == ["main", "use"], done.stderr
+    assert "src/peerlane/" not in done.stderr
+
+
+FAILED = """
+    import peerlane as pl
+    def main():
+        with pl.devices()[0].create_stream() as stream:
+            memory = pl.devices()[0].allocate(64)
+            pl.raw.copy(memory.address, 16, 8, stream=stream)
+            stream.sync()
+    main()
+"""
+
+
+def test_traceback_of_an_error_that_a_stream_reports_ends_at_the_programs_wait(tmp_path: Path) -> None:
+    done = _run(tmp_path, FAILED)
+    assert _frames(done.stderr)[-1] == "main", done.stderr
+    assert "stream.sync()" in done.stderr
+
+
+def test_traceback_of_another_exception_is_whole(tmp_path: Path) -> None:
+    program = "import peerlane as pl\npl.Group(0, 2, rendezvous=lambda own: 1 / 0)"
+    done = _run(tmp_path, program)
+    frames = _frames(done.stderr)
+    assert frames[0] == "<module>" and frames[-1] == "<lambda>" and len(frames) > 2, done.stderr
+
+
+def test_hook_of_the_program_gets_the_error(tmp_path: Path) -> None:
+    program = "import sys\nsys.excepthook = lambda kind, error, trace: print('mine', kind.__name__)\n"
+    done = _run(tmp_path, program + textwrap.dedent(CLOSED) + "main()")
+    assert done.stdout == "mine Closed\n"
+    assert done.stderr == ""
+
+
+IN_VAIN = """
+    import peerlane as pl
+    def step(group, channels):
+        if group.rank == 0:
+            group.barrier()
+        else:
+            channels[0].wait(1)
+    with pl.Group(window=4096) as group:
+        channels = [None if each == group.rank else group.channel(each, notifies=2) for each in range(group.size)]
+        for _ in range(WARM):
+            group.barrier()
+        step(group, channels)
+        group.barrier()
+"""
+
+
+@pytest.mark.parametrize("warm", [0, 2])
+def test_deadlock_of_launched_ranks_is_one_report_that_names_the_collective(
+    tmp_path: Path, warm: int
+) -> None:
+    done = _run(tmp_path, IN_VAIN.replace("WARM", str(warm)), "-m", "peerlane", "launch", "-n", "4")
+    lines = done.stderr.splitlines()
+    report = [line for line in lines if line.startswith("  rank ")]
+    assert len(report) == 4, done.stderr
+    assert "program.py:5 waits in Group.barrier for rank " in report[0]
+    assert "called at program.py:12" in report[0]
+    for line in report[1:]:
+        assert "program.py:7 waits for notify 1 from rank 0" in line
+    assert "Traceback" not in done.stderr
+    assert "tracebacks.py" not in done.stderr
+    assert len(lines) <= 5 + 4 + 4
+
+
+def test_deadlock_of_launched_ranks_has_tracebacks_if_the_variable_asks_for_them(tmp_path: Path) -> None:
+    program = IN_VAIN.replace("WARM", "0")
+    done = _run(tmp_path, program, "-m", "peerlane", "launch", "-n", "2", PEERLANE_TRACEBACK="full")
+    assert done.stderr.count("Traceback (most recent call last)") >= 1
+    assert "peerlane/ranks/" in done.stderr
