@@ -293,7 +293,17 @@ class Analysis {
         uint64_t from, to;
         Place place;
     };
+    // A write that a program may poll for: of a few bytes, or of one value throughout; or what a look at such bytes saw.
+    struct Word {
+        uint64_t low, high;
+        uint64_t value;          // of each `width` bytes from `low` on; width 0: not known
+        uint8_t width;
+        bool is_look, is_loose;
+        uint32_t log, thread;
+        uint64_t stream, channel, number;
+    };
     struct Block {
+        std::vector<Word> words; // the newest ones, oldest first
         Shadow shadow;
         std::map<uint64_t, Allocation> allocations;
         std::vector<Retraction> retractions;
@@ -350,6 +360,8 @@ class Analysis {
     // order.cpp
     Actor new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel);
     Thread& thread_of(uint32_t log, uint32_t id);
+    // Whoever of a process knows what no event tells: what it knows orders nothing, and may excuse.
+    Thread& anyone_of(uint32_t log);
     Stream& stream_of(uint32_t log, uint64_t id);
     uint64_t epoch_of(Thread& thread);
     const Past& give(Thread& thread);
@@ -432,7 +444,16 @@ class Analysis {
     void freed(uint32_t log, const Event& event, const Past& past);
     void moved(const Event& event);
     void taken_back(uint32_t log, const Event& event, const Past& past);
-    void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write);
+    void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
+    static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
+    static constexpr size_t kMostWords = 16;
+    void note_word(Block& block, const Word& word);
+    void look(Thread& thread, const Event& event);
+    void look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high);
+    bool is_known(const Word& word, const Thread& thread) const;
+    Past past_of(const Word& word, const Place& look, uint64_t number);
+    static std::vector<uint32_t> writers_of(const Block& block, uint64_t low, uint64_t high);
+    void join_writer(uint32_t writer, Past& past, const Place& place);
     void acquire_word(const log::Span& span, Past& past, const Place& place);
     void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past);
 

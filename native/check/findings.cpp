@@ -49,25 +49,32 @@ bool Analysis::was_cancelled(const ActorState& actor, uint64_t number) const {
 // Whether an order that no log tells could excuse that the second came although the first is not ordered before it.
 bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, bool is_end) const {
     const ActorState& by = actors_[number_of];
-    // Nothing but a notify brings what a channel wrote.  The end of memory only asks whether its writer knew that it was over, which
-    // threads of a process can tell each other.
-    if ((by.role == Role::delivery || by.role == Role::loose_delivery) && !(is_end && first.log == second.log)) return false;
+    const bool is_delivery = by.role == Role::delivery || by.role == Role::loose_delivery;
     const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;
     const auto can_tell = [&](uint32_t log, uint32_t thread) {
         if (log == second.log) return thread != second.thread;
         const Log &one = *logs_[log], &other = *logs_[second.log];
         return one.outside_ns <= second.time_ns && other.outside_ns <= second.time_ns;
     };
+    const auto was_learned = [&](const ActorState& of) {
+        for (const Learned& each : of.learned)
+            if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread)) return true;
+        // What was forgotten was known before the oldest that is left.
+        return of.has_forgotten_learned && !of.learned.empty() && of.learned.front().number >= number && of.learned.front().time_ns > second.time_ns;
+    };
+    // A notify alone brings what a channel wrote, and who waited for it, or looked at a word behind it, may tell that.  The end of memory only
+    // asks whether its writer knew that it was over.
+    if (is_delivery && !is_end) return was_learned(by);
     const bool could_tell = first.time_ns <= second.time_ns && can_tell(first.log, first.thread);
-    if (actor.role == Role::thread && could_tell) return true;
-    if (actor.role == Role::loose || actor.role == Role::loose_delivery) {   // a fence tells that they are over
-        const auto channel = logs_[actor.log]->channels.find(actor.channel);
-        return could_tell && channel != logs_[actor.log]->channels.end() && channel->second.fences >= number;
+    if (actor.role == Role::loose || actor.role == Role::loose_delivery || (by.role == Role::delivery && actor.role == Role::thread && first.log != second.log)) {
+        // A fence, or a drain, tells that they are over.
+        const auto found = logs_[actor.log]->channels.find(by.channel);
+        if (!could_tell || found == logs_[actor.log]->channels.end()) return false;
+        if (by.role != Role::delivery) return found->second.fences >= number;
+        const auto& fenced = found->second.fenced;
+        return std::any_of(fenced.begin(), fenced.end(), [&](const Fence& fence) { return fence.past.sure.of(number_of) >= number; });
     }
-    for (const Learned& each : actor.learned)
-        if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread)) return true;
-    // What was forgotten was known before the oldest that is left.
-    return actor.has_forgotten_learned && !actor.learned.empty() && actor.learned.front().number >= number && actor.learned.front().time_ns > second.time_ns;
+    return (actor.role == Role::thread && could_tell) || was_learned(actor);
 }
 
 Missing Analysis::missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const {

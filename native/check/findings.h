@@ -21,6 +21,7 @@ enum class Missing : uint8_t {
     consumption,   // the second record must come after the wait that consumes the first one
     wait,          // nobody waits for the record
     write,         // nobody wrote the bytes
+    earlier_use,   // the host must use the bytes before their end
     promise,       // the order rests on a record that another record may replace
 };
 

@@ -194,7 +194,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 }
                 cell.read = with_reader(cell.read, read_access, past, reader, also_reader);
             });
-            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, false);
+            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, false, past);
         });
         all_unwritten = all_unwritten && missing == bytes && missing != 0;
         any_unwritten = any_unwritten || missing != 0;
@@ -229,9 +229,12 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 cell.write = state;
                 cell.read = 0;
             });
+            if (event.head.kind == log::Kind::access && !fetches && !rows && (event.c() != 0 || high - low <= kWordBytes))
+                note_word(block, {low, high, event.b(), static_cast<uint8_t>(std::min<uint64_t>(event.c(), 8)), false, (event.head.flags & log::kLoose) != 0, log,
+                                  event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)});
             // A reduction reads what it writes.
             if (missing != 0 && is_op(event, OpKind::reduce)) report_unwritten(log, event, block, low, high, high - low, missing, passed_by);
-            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, true);
+            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, true, past);
         });
         if (all_unwritten || !takes_along || rows) continue;
         for (const Unwritten& part : unwritten)   // the nth span that is written has the bytes of the nth that is read
@@ -250,12 +253,18 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
     if (found) locate(*found, block, low, high);
 }
 
-void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write) {
+void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past) {
     // What its process had queued runs on, and who opened its handle keeps the memory.
-    if (event.head.kind != Kind::access || event.a() == 0) return;
+    const bool is_host = event.head.kind == Kind::host_access;
+    if (!is_host && (event.head.kind != Kind::access || event.a() == 0)) return;
     const auto tell = [&](const Place& end) {
         if (end.site == 0) return;   // by no line
-        if (Finding* const found = report(FindingKind::use_after_free, place_of(log, event, is_write), end, true, Missing::answer)) locate(*found, block, low, high);
+        if (is_host && end.log != log) return;
+        // The end that a stream brings may be later than the host's access, by an order that no event tells.
+        const auto stream = end.stream == 0 ? logs_[end.log]->streams.end() : logs_[end.log]->streams.find(end.stream);
+        const bool in_doubt = is_host && stream != logs_[end.log]->streams.end() && past.sure.of(stream->second->actor) < end.sequence;
+        const Missing missing = is_host ? Missing::earlier_use : Missing::answer;
+        if (Finding* const found = report(FindingKind::use_after_free, place_of(log, event, is_write), end, !in_doubt, missing)) locate(*found, block, low, high);
     };
     if (block.freed != 0) {
         auto at = block.allocations.upper_bound(low);
@@ -263,6 +272,7 @@ void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, 
         for (; at != block.allocations.end() && at->first < high; ++at)
             if (at->second.is_freed && at->first + at->second.size > low) tell(at->second.freed);
     }
+    if (is_host) return;
     for (const Retraction& each : block.retractions)
         if (each.from < high && low < each.to && each.place.log != log) tell(each.place);
 }
@@ -412,29 +422,164 @@ void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
     }
 }
 
+void Analysis::note_word(Block& block, const Word& word) {
+    if (block.words.size() == kMostWords) block.words.erase(block.words.begin());
+    block.words.push_back(word);
+}
+
+// Whether a look comes after this write by an order that other events tell.
+bool Analysis::is_known(const Word& word, const Thread& thread) const {
+    const Log& log = *logs_[word.log];
+    Actor base = 0;
+    if (word.stream != 0) {
+        const auto stream = log.streams.find(word.stream);
+        if (stream == log.streams.end()) return true;
+        base = stream->second->actor;
+    } else {
+        const auto writer = log.threads.find(word.thread);
+        if (writer == log.threads.end()) return true;
+        base = writer->second->actor;
+    }
+    const Past& past = thread.past;
+    if (base == thread.actor && word.channel == 0) return true;
+    if (word.channel == 0) return past.sure.of(base) >= word.number;
+    const auto channel = log.channels.find(word.channel);
+    if (channel == log.channels.end()) return true;
+    if (word.is_loose) return past.sure.of(channel->second.loose_delivery) >= word.number;
+    const auto delivery = channel->second.deliveries.find(base);
+    return delivery == channel->second.deliveries.end() || past.sure.of(delivery->second.actor) >= word.number;
+}
+
+// What comes before what follows a look that saw this write: all before it on its stream, and with `number` the write itself.
+Past Analysis::past_of(const Word& word, const Place& look, uint64_t number) {
+    Past past;
+    Channel* const channel = channel_of(word.log, word.channel);
+    if (word.is_loose) {   // it is in no order with others, but those before the fence that it is behind
+        if (!channel) return past;
+        const uint64_t later = channel->fences + 1 - std::min(word.number, channel->fences + 1);
+        if (word.number > 1 && channel->fenced.size() > later) past.join(channel->fenced[channel->fenced.size() - 1 - later].past, 0);
+        return past;
+    }
+    Actor base;
+    if (word.stream != 0) {
+        const auto stream = logs_[word.log]->streams.find(word.stream);
+        if (stream == logs_[word.log]->streams.end()) return past;
+        past = past_at(*stream->second, number, look).past;
+        base = stream->second->actor;
+    } else {
+        Thread& thread = thread_of(word.log, word.thread);
+        past = thread.past;
+        base = thread.actor;
+        past.set(base, number, 0);
+    }
+    if (!channel) return past;
+    if (const Fence* const fence = fence_before(*channel, base, past)) past.join(fence->past, 0);
+    const auto delivery = channel->deliveries.find(base);
+    if (delivery != channel->deliveries.end() && delivery->second.actor != 0) past.set(delivery->second.actor, number, 0);
+    return past;
+}
+
+// A loop looks at bytes until they are as it wants them.  What it saw tells which write it was, if one of those wrote this value.
+void Analysis::look(Thread& thread, const Event& event) {
+    for (uint32_t i = 0; i < event.head.spans; ++i) {
+        const Span& span = event.spans[i];
+        if (span.block == 0 || span.block & Span::kWritten) continue;
+        Block& block = block_of(span.block);
+        each_range(span, event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
+            look_in(thread, event, block, low, high);
+            if (block.freed != 0) check_dead(thread.log, event, block, low, high, false, thread.past);
+        });
+    }
+}
+
+void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high) {
+    const uint64_t width = event.b() != 0 && event.b() == high - low && event.b() <= 8 ? event.b() : 0;
+    const Place place = place_of(thread.log, event, false);
+    const auto shows = [&](const Word& word) {   // these bytes, after the write
+        uint64_t value = 0;
+        for (uint64_t i = 0; i < width; ++i) value |= (word.value >> (low + i - word.low) % word.width * 8 & 0xff) << i * 8;
+        return value;
+    };
+    std::vector<Word> unknown;   // that the look may have seen, oldest first
+    bool is_covered = false, has_before = false;
+    uint64_t before = 0;         // what the bytes held, as far as this thread knows
+    for (const Word& word : block.words) {
+        if (word.low >= high || low >= word.high) continue;
+        if (word.low > low || word.high < high) {
+            has_before = false;
+            continue;
+        }
+        const bool has_value = word.width != 0 && width != 0;
+        if (!word.is_look) is_covered = true;
+        if (!word.is_look && !is_known(word, thread)) {
+            unknown.push_back(word);
+            continue;
+        }
+        if (!word.is_look) unknown.clear();
+        has_before = has_value;
+        before = has_value ? shows(word) : 0;
+    }
+    const auto order = [&](Thread& who, const Word& word) {
+        // Of a long write only a part was seen.
+        const bool is_whole = word.high - word.low <= kWordBytes;
+        learn(who, past_of(word, place, is_whole ? word.number : word.number - 1), 0, event.head.time_ns);
+        if (!is_whole) learn(anyone_of(who.log), past_of(word, place, word.number), 0, event.head.time_ns);
+    };
+    if (width == 0) {
+        for (const Word& word : unknown) order(anyone_of(thread.log), word);
+    } else if (!has_before || before != event.a()) {
+        std::erase_if(unknown, [&](const Word& word) { return word.width != 0 && shows(word) != event.a(); });
+        if (!unknown.empty()) {
+            order(thread, unknown.front());
+            if (unknown.size() > 1) order(anyone_of(thread.log), unknown.back());
+        }
+    }
+    if (!is_covered) {   // it is a part of a longer write, or of one that is long ago
+        Past past;
+        for (const uint32_t writer : writers_of(block, low, high))
+            if (!comes_before(writer, thread.past, 0, 0)) join_writer(writer, past, place);
+        learn(anyone_of(thread.log), past, 0, event.head.time_ns);
+    }
+    if (width != 0 && (!has_before || before != event.a()))
+        note_word(block, {low, high, event.a(), static_cast<uint8_t>(width), true, false, thread.log, thread.id, 0, 0, 0});
+}
+
+std::vector<uint32_t> Analysis::writers_of(const Block& block, uint64_t low, uint64_t high) {
+    std::vector<uint32_t> writers;
+    block.shadow.each(low, std::min(high, low + kWordBytes), [&](const Cell& cell, uint64_t, uint64_t) {
+        if ((cell.write & Cell::kAccess) > kOld) writers.push_back(cell.write & Cell::kAccess);
+    });
+    return writers;
+}
+
+// What a write of a stream, a thread or a delivery comes after, and itself.
+void Analysis::join_writer(uint32_t writer, Past& past, const Place& place) {
+    const Access& access = accesses_[writer];
+    const Origin& origin = origins_[access.origin];
+    const ActorState& delivery = actors_[origin.actor];
+    const bool is_delivery = delivery.role == Role::delivery;
+    const Actor base = is_delivery ? static_cast<Actor>(delivery.id) : origin.actor;
+    const ActorState& actor = actors_[base];
+    const Place from = place_of(writer, true);
+    if (actor.role == Role::stream) {
+        past.join(past_at(stream_of(origin.log, actor.id), access.number, place).past, edge(from, place));
+    } else if (actor.role == Role::thread) {
+        Past told = thread_of(origin.log, static_cast<uint32_t>(actor.id)).past;
+        told.set(base, access.number, 0);
+        past.join(told, edge(from, place));
+    }
+    if (is_delivery) past.set(origin.actor, access.number, 0);
+}
+
 // A wait for a word comes after what wrote the word.
 void Analysis::acquire_word(const Span& span, Past& past, const Place& place) {
     const uint64_t id = span.block & ~Span::kWritten;
     if (id == 0) return;
     std::vector<uint32_t> writers;
-    each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
-        block_of(id).shadow.each(low, std::min(high, low + 64), [&](const Cell& cell, uint64_t, uint64_t) {
-            if ((cell.write & Cell::kAccess) > kOld) writers.push_back(cell.write & Cell::kAccess);
-        });
-    });
-    for (const uint32_t writer : writers) {
-        const Access& access = accesses_[writer];
-        const Origin& origin = origins_[access.origin];
-        const ActorState& actor = actors_[origin.actor];
-        const Place from = place_of(writer, true);
-        if (actor.role == Role::stream) {
-            past.join(past_at(stream_of(origin.log, actor.id), access.number, place).past, edge(from, place));
-        } else if (actor.role == Role::thread) {
-            Past told = thread_of(origin.log, static_cast<uint32_t>(actor.id)).past;
-            told.set(origin.actor, access.number, 0);
-            past.join(told, edge(from, place));
-        }
-    }
+    each_range(span, nullptr, [&](uint64_t low, uint64_t high) { writers = writers_of(block_of(id), low, high); });
+    for (const uint32_t writer : writers)
+        if (const Role role = actors_[origins_[accesses_[writer].origin].actor].role; role == Role::stream || role == Role::thread)
+            join_writer(writer, past, place);
 }
 
 }  // namespace peerlane::check

@@ -286,6 +286,8 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     }
     case Kind::came:
         return take_came(event, give_up);
+    case Kind::evident:
+        return synchronize(anyone_of(log), event, give_up);
     case Kind::notify_waited: {
         Stream& stream = stream_of(log, head.stream);
         Item* const item = item_at(stream, head.sequence);
@@ -367,7 +369,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     Thread& thread = thread_of(log, head.thread);
     switch (head.kind) {
     case Kind::host_access:
-        if (!(head.flags & log::kUnknown)) touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        if (head.flags & log::kPolled)
+            look(thread, event);
+        else if (!(head.flags & log::kUnknown)) touch(log, event, thread.actor, epoch_of(thread), thread.past);
         return Step::taken;
     case Kind::access:
         if (head.flags & log::kLoose)

@@ -11,7 +11,7 @@ using namespace peerlane::check;
 namespace {
 
 constexpr const char* kKinds[] = {"race", "lost-notify", "unconsumed-notify", "use-after-free", "unwritten-read", "relied-on-schedule"};
-constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "relay", "answer", "meeting", "fence", "consumption", "wait", "write", "promise"};
+constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "relay", "answer", "meeting", "fence", "consumption", "wait", "write", "earlier use", "promise"};
 
 constexpr std::pair<const char*, uint64_t Stats::*> kCounts[] = {
     {"events", &Stats::events}, {"dropped", &Stats::dropped}, {"forgotten", &Stats::forgotten}, {"unexplained", &Stats::unexplained},

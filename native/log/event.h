@@ -18,10 +18,11 @@ enum class Kind : uint8_t {
     pad = 0,          // the rest of the ring up to its end
     gap,              // a = events that were dropped here, b = time of the first of them
     // What touches memory.  `op` says how; the spans say which bytes.  stream 0: over when the call returned.
-    access,           // a = channel (0: none)
+    access,           // a = channel (0: none); a fill, or a word: b = the value, c = its bytes
     pieces,           // of a descriptor's launch (stream, sequence), or of a wait: the bytes, known when it ran
     cancelled,        // stream: its operations `sequence` to a never ran, or failed.  kEnd: soon; the first waits in vain, in a deadlock
-    host_access,      // a read or a write of the host through a view: spans
+    host_access,      // a read or a write of the host through a view: spans.  kPolled: a look of a loop that waits for a word; a = what it saw,
+                      // b = its bytes (0: not known)
     view,             // a view was made (flag kEnd: it ended, last used at time b): spans; a = its number
     // Order within a process.
     event_record,     // (stream, sequence) is the mark that waits name; a = shared signal and b = number, if processes share it
@@ -66,6 +67,7 @@ enum class Kind : uint8_t {
     outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a file; b = kWrote, kLooked
     ended,            // the process left its node in an orderly way
     came,             // a record that a process of another machine submitted as (b, c) was made here: a = bank, d = its number
+    evident,          // from now on any thread of the process may see, by what no event tells, that operation `sequence` of `stream` is over
     // In the logs that this process reads itself: an observer's, and a trace's, which also has `event_wait`.
     op_submitted,     // spans; a, b = what it records or waits for: stream and sequence of the mark, or this process's notify
     op_started,       // the same, but for a notify b = number of the record; a wait starts when it is over
@@ -77,7 +79,7 @@ constexpr const char* kKindNames[] = {
     "pad", "gap", "access", "pieces", "cancelled", "host_access", "view", "event_record", "event_wait", "sync", "callback", "callback_begin",
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
-    "collective", "collected", "outside", "ended", "came", "op_submitted", "op_started", "noticed", "op_ended"};
+    "collective", "collected", "outside", "ended", "came", "evident", "op_submitted", "op_started", "noticed", "op_ended"};
 static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
 
 // What `noticed` says of an object.
@@ -106,6 +108,7 @@ constexpr uint8_t kEnd = 4;
 constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
 constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span
 constexpr uint8_t kMerged = 32;      // `repeats` accesses of one line, which lie side by side
+constexpr uint8_t kPolled = 128;     // host_access: a look of a loop that waits
 constexpr uint8_t kFetch = 64;       // access of a channel: it reads the peer's memory, and writes this end's
 
 struct Head {

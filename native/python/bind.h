@@ -24,6 +24,7 @@ void bind_ends(nanobind::module_& m);
 void bind_c_calls(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_host_views(nanobind::module_& m);
+void bind_readiness(nanobind::module_& m);
 void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
 void bind_log(nanobind::module_& m);

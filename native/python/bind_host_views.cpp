@@ -3,6 +3,7 @@
 // It derives from numpy.ndarray without NumPy's headers: only what types inherit is used.  Here are the accesses to one element
 // by its number, which programs make in loops; for all else the Python class that derives from it has methods.
 #include <algorithm>
+#include <cstring>
 #include <exception>
 
 #include <nanobind/stl/tuple.h>
@@ -23,10 +24,52 @@ struct HostRow {
     uint64_t address, width, pitch, height;
 };
 
-void log_host_rows(HostAccess access, const HostRow* rows, size_t count) noexcept {
+// The value of an element, as NumPy returned it: up to 8 bytes.
+struct Seen {
+    uint64_t value = 0, width = 0;   // 0: not known
+};
+Seen seen_in(PyObject* scalar) {
+    Seen seen;
+    Py_buffer bytes;
+    if (!scalar || PyObject_GetBuffer(scalar, &bytes, PyBUF_SIMPLE) != 0) {
+        PyErr_Clear();
+        return seen;
+    }
+    if (bytes.len > 0 && bytes.len <= static_cast<Py_ssize_t>(sizeof seen.value)) {
+        memcpy(&seen.value, bytes.buf, static_cast<size_t>(bytes.len));
+        seen.width = static_cast<uint64_t>(bytes.len);
+    }
+    PyBuffer_Release(&bytes);
+    return seen;
+}
+
+// Whether the line that reads is in a loop that waits for what it reads; Python reads the program's source, once for a line.
+constexpr uint64_t kMostPolled = 4096;   // bytes; what reads more waits for no word
+PyObject* asks_for_polls = nullptr;      // kept for ever
+bool is_poll() noexcept {
+    static auto& known = *new std::vector<int8_t>;   // by site: 0 is not known yet
+    const uint32_t site = log::here.site;
+    if (site == 0 || !asks_for_polls) return false;
+    try {
+        if (known.size() <= site) known.resize(site + 1);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    if (known[site] == 0) {
+        const nb::error_scope raised;
+        PyObject* const answer = PyObject_CallNoArgs(asks_for_polls);
+        if (!answer) PyErr_Clear();
+        known[site] = answer == Py_True ? 1 : -1;
+        Py_XDECREF(answer);
+    }
+    return known[site] > 0;
+}
+
+void log_host_rows(HostAccess access, const HostRow* rows, size_t count, const Seen& seen = {}) noexcept {
     if (!log::wanted()) return;
     try {
         note_site();
+        const bool polls = access == kRead && count == 1 && rows->height == 1 && rows->width <= kMostPolled && is_poll();
         log::Spans spans;
         const bool is_plain = std::all_of(rows, rows + count, [](const HostRow& row) { return row.height == 1; });
         for (const HostRow* row = rows; row != rows + count; ++row) {
@@ -36,7 +79,8 @@ void log_host_rows(HostAccess access, const HostRow* rows, size_t count) noexcep
             else
                 add_rows(spans, host, row->pitch, row->width, row->height, access == kWritten);
         }
-        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? log::kUnknown : uint8_t{0}, .spans = &spans});
+        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? log::kUnknown : polls ? log::kPolled : uint8_t{0},
+                    .a = polls ? seen.value : 0, .b = polls ? seen.width : 0, .spans = &spans});
     } catch (const std::exception&) {
         log::drop();
     }
@@ -85,8 +129,16 @@ void tell(HostAccess access, uint64_t address, int64_t width) {
 PyObject* get(PyObject* self, PyObject* key) {
     const uint64_t address = address_of(self, key);
     if (address == 0) return PyObject_CallMethod(self, "_get", "(O)", key);
-    tell(kRead, address, elements_of(self).width);
-    return array_type->tp_as_mapping->mp_subscript(self, key);
+    const HostRow row{address, static_cast<uint64_t>(elements_of(self).width), 0, 1};
+    note_site();
+    if (!log::wanted() || !is_poll()) {
+        log_host_rows(kRead, &row, 1);
+        return array_type->tp_as_mapping->mp_subscript(self, key);
+    }
+    // What the program sees is what the log has.
+    PyObject* const element = array_type->tp_as_mapping->mp_subscript(self, key);
+    log_host_rows(kRead, &row, 1, seen_in(element));
+    return element;
 }
 
 int set(PyObject* self, PyObject* key, PyObject* value) {
@@ -182,6 +234,24 @@ void bind_host_views(nb::module_& m) {
         },
         "access"_a, "address"_a, "width"_a, "pitch"_a = 0, "height"_a = 1,
         "Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.");
+    m.def(
+        "is_poll",
+        [] {
+            if (!log::wanted()) return false;
+            note_site();
+            return is_poll();
+        },
+        "Whether the line that calls is in a loop that waits for what it reads.");
+    m.def(
+        "ask_for_polls", [](nb::object ask) { Py_XSETREF(asks_for_polls, ask.release().ptr()); }, "ask"_a,
+        "What tells, once for a line, whether the line that calls is in a loop that waits for what it reads.");
+    m.def(
+        "log_host_look",
+        [](uint64_t address, uint64_t width, nb::handle element) {
+            const HostRow row{address, width, 0, 1};
+            log_host_rows(kRead, &row, 1, seen_in(element.ptr()));
+        },
+        "address"_a, "width"_a, "element"_a, "Log a look of a waiting loop at an element, and what it saw.");
     m.def(
         "log_host_rows",
         [](uint8_t access, const std::vector<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& given) {

@@ -262,6 +262,11 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
                 event.kind = log::Kind::callback;
                 event.a = 0;
                 break;
+            case OpKind::fill:
+            case OpKind::write_value:
+                event.b = op.value;
+                event.c = op.width;
+                break;
             case OpKind::far:
                 static_cast<FarOperation*>(op.extra)->tell(event, spans);
                 break;
@@ -331,6 +336,10 @@ void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std
     } catch (const std::bad_alloc&) {
         log::drop();
     }
+}
+
+void log_evident(const Mark& mark) noexcept {
+    if (log::is_read(log::kChecker)) log::write({.kind = log::Kind::evident, .stream = mark.stream_id, .sequence = mark.sequence, .site = 0});
 }
 
 void log_in_vain(const Stream& stream, uint64_t sequence) noexcept {

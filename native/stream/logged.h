@@ -7,6 +7,7 @@
 
 namespace peerlane {
 
+struct Mark;
 struct Stream;
 
 // Of memory that is pinned.  Throws std::bad_alloc.
@@ -40,6 +41,8 @@ void log_seen_now(OpKind kind, const log::Spans& spans) noexcept;
 // It is over, and only now it is known which bytes it touched.
 void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept;
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept;
+// Its descriptor becomes readable: who looks at it is not seen.
+void log_evident(const Mark& mark) noexcept;
 // The wait `sequence` fails soon: nothing can run.
 void log_in_vain(const Stream& stream, uint64_t sequence) noexcept;
 

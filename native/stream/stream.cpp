@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "stream/ready_descriptors.h"
+
 namespace peerlane {
 
 constexpr uint32_t kMostCauses = 16;
@@ -74,7 +76,9 @@ void StreamSet::clear() {
 Group::Group() : id(next_group_id()), held_up(&Stream::group_place) {}
 
 Mark::~Mark() {
-    if (fd >= 0) close(fd);
+    if (fd < 0) return;
+    ready_descriptors::remove(fd);
+    close(fd);
 }
 
 uint32_t Group::enter(bool legacy) {

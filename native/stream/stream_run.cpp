@@ -326,6 +326,7 @@ void Scheduler::settle(Mark& mark, FailurePtr failure) {
     wake(mark.waiters);
     wake_all(mark.parked);
     if (mark.fd >= 0) {
+        log_evident(mark);
         const uint64_t one = 1;
         (void)!write(mark.fd, &one, sizeof one);
     }

@@ -4,6 +4,8 @@
 #include <cerrno>
 
 #include "stream/far_operation.h"
+#include "stream/logged.h"
+#include "stream/ready_descriptors.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -374,7 +376,11 @@ int Scheduler::event_fd(Mark& mark) {
     const bool over = mark.state.load(std::memory_order_acquire) != Mark::pending;
     mark.fd = eventfd(over ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .role = "event", .error = errno};
-    if (over) return mark.fd;
+    if (log::is_read(log::kChecker)) ready_descriptors::add(mark.fd, mark.stream_id, mark.sequence);
+    if (over) {
+        log_evident(mark);
+        return mark.fd;
+    }
     if (schedule() == Schedule::seeded && !background_) {
         background_ = true;
         for (auto& [id, stream] : streams_) make_ready(*stream);

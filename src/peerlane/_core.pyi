@@ -1100,8 +1100,24 @@ def log_host_access(access: int, address: int, width: int, pitch: int = 0, heigh
     Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.
     """
 
+def is_poll() -> bool:
+    """Whether the line that calls is in a loop that waits for what it reads."""
+
+def ask_for_polls(ask: object) -> None:
+    """
+    What tells, once for a line, whether the line that calls is in a loop that waits for what it reads.
+    """
+
+def log_host_look(address: int, width: int, element: object) -> None:
+    """Log a look of a waiting loop at an element, and what it saw."""
+
 def log_host_rows(access: int, rows: Sequence[tuple[int, int, int, int]]) -> None:
     """Log an access of the host to several such places as one event."""
+
+def follow_readiness(select: object, polls: Sequence[object], reads: Sequence[object]) -> bool:
+    """
+    Let calls that see that an event's descriptor is readable tell the event log; once, and for good.  False: not all could be followed.
+    """
 
 def site(number: int) -> tuple[types.CodeType, int] | None:
     """The place that has a number, if it is known still."""

@@ -999,3 +999,19 @@ def test_use_of_memory_that_went_with_its_process_is_no_finding(world: World) ->
     zero.copy(THERE, A, line=10, stream=4, channel=7)
     one.write(KIND.freed, 1, writes=[THERE])
     assert world.pairs() == []
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_access_is_excused_only_once_the_descriptor_of_an_event_is_readable(
+    tmp_path: Path, is_ready: bool
+) -> None:
+    world = World(tmp_path)
+    log = world.logs[0]
+    sequence = log.fill(A, line=10, stream=3)
+    log.write(KIND.event_record, stream=3, sequence=log.next(3), line=11)
+    if is_ready:
+        log.write(KIND.evident, stream=3, sequence=sequence + 1)
+    log.host_reads(A, line=12)
+    if not is_ready:
+        log.write(KIND.evident, stream=3, sequence=sequence + 1)
+    assert [(each["kind"], each["certain"]) for each in world.findings()] == [("race", not is_ready)]

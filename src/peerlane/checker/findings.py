@@ -94,6 +94,8 @@ _MESSAGES = {
 def _message(data: Data) -> str:
     if data["kind"] == "unconsumed-notify" and data["second"]["event_kind"] == "notify_wait":
         return "nobody waits for the record at {first}, and {second} waits in vain for another notify"
+    if data["kind"] == "use-after-free" and data["first"]["event_kind"] == "host_access":
+        return "{first} {first_did} memory that ended at {second}"
     return _MESSAGES[data["kind"]]
 
 

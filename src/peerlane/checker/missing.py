@@ -200,6 +200,11 @@ def missing_order(
         case "wait":
             record = f"notify {index}, which {first.owner} records at {first.point}"
             return f"a wait ({calls.wait}) of the receiver for {record}"
+        case "earlier use":
+            return (
+                f"{first.point} must come before {second.point}, or use a copy made before that (view.copy()): "
+                "a view of closed memory keeps the bytes, and a device's memory has another owner by then"
+            )
         case "write":
             return f"a write of these bytes before {second.point}"
         case _:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import queue
+import select
 import socket
 import sys
 import threading
@@ -19,7 +21,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.diagnostics import event_log, host_processes
+from peerlane import _core
+from peerlane.diagnostics import event_log, host_processes, polls
 from peerlane.diagnostics.event_log import forget, post, take
 
 _numbers = itertools.count(1)
@@ -124,6 +127,8 @@ def install() -> None:
     _follow_locks()
     _follow_threads()
     _follow_loops()
+    _follow_descriptors()
+    _core.ask_for_polls(polls.is_poll)
     host_processes.follow()
 
 
@@ -195,6 +200,12 @@ def _follow_loops() -> None:
 
     follow()
     socket.socketpair = pair
+
+
+def _follow_descriptors() -> None:
+    """Let waits for an event's descriptor tell the log that its record is over."""
+    reads = [os.read] + ([os.eventfd_read] if hasattr(os, "eventfd_read") else [])
+    _core.follow_readiness(select.select, [type(select.poll()).poll, select.epoll.poll], reads)
 
 
 def _told(callback: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,9 +45,13 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
             return np.ndarray.view(part, CheckedView)
         if part.dtype.names is not None:  # the scalar refers to the bytes
             _tell(UNKNOWN, part)
-        else:
-            _tell(READ, part)
-            self._know_elements(plain)
+            return part[()]
+        self._know_elements(plain)
+        if _core.is_poll():
+            found = part[()]
+            _core.log_host_look(_address(part), part.itemsize, found)
+            return found
+        _tell(READ, part)
         return part[()]
 
     def _set(self, key: Any, value: Any) -> None:

@@ -261,7 +261,7 @@ class Buffer:
         """
         array = self._array("Buffer.reading", dtype, shape)
         array.flags.writeable = False
-        return Declared(array, event_log.READ)
+        return Declared(self, array, event_log.READ)
 
     def writing(self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None) -> Declared:
         """Return a block in which the host may write and read all of the bytes: ``with buffer.writing() as array``.
@@ -276,7 +276,7 @@ class Buffer:
             As for :meth:`view`.
         """
         self.writable_address  # noqa: B018 - raises
-        return Declared(self._array("Buffer.writing", dtype, shape), event_log.WRITTEN)
+        return Declared(self, self._array("Buffer.writing", dtype, shape), event_log.WRITTEN)
 
     def _array(self, call: str, dtype: npt.DTypeLike, shape: int | Sequence[int] | None) -> npt.NDArray[Any]:
         """Return a plain array on the bytes."""
@@ -440,17 +440,18 @@ class Buffer:
 class Declared:
     """An access of the host to a buffer that the program declares, from the beginning of a block to its end."""
 
-    __slots__ = ("_access", "_array")
+    __slots__ = ("_access", "_array", "_buffer")
 
-    def __init__(self, array: npt.NDArray[Any], access: int) -> None:
-        self._array, self._access = array, access
+    def __init__(self, buffer: Buffer, array: npt.NDArray[Any], access: int) -> None:
+        self._buffer, self._array, self._access = buffer, array, access
 
     def __enter__(self) -> npt.NDArray[Any]:
         self._tell()
         return self._array
 
     def __exit__(self, *_: object) -> None:
-        self._tell()
+        if not self._buffer.is_closed:  # the block may hold memory longer than the buffer
+            self._tell()
 
     def _tell(self) -> None:
         if event_log.active:

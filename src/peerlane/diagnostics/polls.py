@@ -1,0 +1,202 @@
+"""Whether a line that reads memory is in a loop that waits for what it reads: a poll, by the program's source.
+
+A poll is a read whose value decides whether a loop ends: it is in the test of a ``while``, or of an ``if`` that
+leaves the loop, or in what such a test names.  It may be in a function that the loop calls and that returns it.
+A loop that also submits operations does not wait.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import TypeAlias
+
+from peerlane.diagnostics import call_site
+
+Path: TypeAlias = Sequence[ast.AST]  # a node behind all that contain it, outermost first
+
+_LOOPS = (ast.While, ast.For, ast.AsyncFor)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+#: Calls that submit operations, in peerlane and in the dialects.
+_SUBMITS = re.compile(
+    r"copy_(from|to)|fill|write(_blocks|_value)?|notify|(all_)?reduce|record\w*|launch"
+    r"|(hip|acl|Hcomm|Hccl)?\w*(Memcpy|Memset|memcpy|memset|WriteValue|Launch)\w*"
+)
+
+
+def is_poll() -> bool:
+    """Tell it of the line of the program that reads now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and call_site.is_own(frame):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    path = _path(frame)
+    if _ends_loop(path):
+        return True
+    caller = frame.f_back
+    return caller is not None and _is_returned(path) and _ends_loop(_path(caller))
+
+
+def _path(frame: FrameType) -> Path:
+    """Return the expression that a frame evaluates, behind all that contain it; empty if its source is not there."""
+    tree = _tree(frame.f_code.co_filename)
+    if tree is None:
+        return ()
+    line, column = frame.f_lineno, -1
+    if hasattr(frame.f_code, "co_positions"):  # since Python 3.11
+        positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+        line, column = positions[0] or line, -1 if positions[2] is None else positions[2]
+    found: list[ast.AST] = [tree]
+    while (inner := _child_at(found[-1], line, column)) is not None:
+        found.append(inner)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _child_at(node: ast.AST, line: int, column: int) -> ast.AST | None:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.stmt, ast.expr)):  # an argument list, the item of a `with`
+            inner = _child_at(child, line, column)
+            if inner is not None:
+                return child
+            continue
+        begin, end = (child.lineno, child.col_offset), (child.end_lineno or 0, child.end_col_offset or 0)
+        if column < 0 and begin[0] <= line <= end[0]:
+            return child
+        if column >= 0 and begin <= (line, column) < end:
+            return child
+    return None
+
+
+def _ends_loop(path: Path) -> bool:
+    """Tell whether the value of a path's last node decides whether a loop around it ends."""
+    names = _names_of(path)
+    tests = False  # in the test of an `if` that leaves a loop
+    for place in range(len(path) - 1, 0, -1):
+        node, inner = path[place - 1], path[place]
+        if isinstance(node, _FUNCTIONS):
+            return False
+        if isinstance(node, ast.If) and inner is node.test:
+            tests = _leaves(node)
+        if isinstance(node, ast.While) and inner is node.test:
+            return not _submits(node)
+        if isinstance(node, ast.For) and inner is node.iter and _is_iter_of_call(node.iter):
+            return not _submits(node)
+        if isinstance(node, _LOOPS) and inner in node.body and (tests or _is_left_by(node, names)):
+            return not _submits(node)
+    return False
+
+
+def _is_returned(path: Path) -> bool:
+    """Tell whether the function around a path's last node returns what that is."""
+    names = _names_of(path)
+    for place in range(len(path) - 1, 0, -1):
+        node, inner = path[place - 1], path[place]
+        if isinstance(node, ast.Return) or (
+            isinstance(node, ast.If) and inner is node.test and _returns(node)
+        ):
+            return True
+        if isinstance(node, ast.Lambda):
+            return inner is node.body
+        if isinstance(node, _FUNCTIONS):
+            return any(
+                _uses(each, names)
+                for each in _own_nodes(node)
+                if isinstance(each, ast.Return) or (isinstance(each, ast.If) and _returns(each))
+            )
+    return False
+
+
+def _names_of(path: Path) -> frozenset[str]:
+    """Return the names that a path's last node is assigned to."""
+    names: set[str] = set()
+    for node in path:
+        targets: list[ast.AST] = []
+        if isinstance(node, ast.Assign):
+            targets = list(node.targets)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            targets = [node.target]
+        elif isinstance(node, (ast.With, ast.AsyncWith)) and (
+            node is path[-1] or any(item in path for item in node.items)
+        ):
+            targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+        names |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return frozenset(names)
+
+
+def _is_left_by(loop: ast.AST, names: frozenset[str]) -> bool:
+    """Tell whether a loop ends by what a name holds."""
+    if not names:
+        return False
+    if isinstance(loop, ast.While) and _uses(loop.test, names):
+        return True
+    return any(
+        isinstance(each, ast.If) and _leaves(each) and _uses(each.test, names) for each in _own_nodes(loop)
+    )
+
+
+def _uses(node: ast.AST, names: frozenset[str]) -> bool:
+    what = node.test if isinstance(node, ast.If) else node
+    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(what))
+
+
+def _leaves(branch: ast.If) -> bool:
+    return any(
+        isinstance(each, _LEAVES) for part in (*branch.body, *branch.orelse) for each in ast.walk(part)
+    )
+
+
+def _returns(branch: ast.If) -> bool:
+    return any(
+        isinstance(each, ast.Return) for part in (*branch.body, *branch.orelse) for each in ast.walk(part)
+    )
+
+
+def _is_iter_of_call(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "iter"
+        and len(node.args) == 2
+    )
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a loop or a function contains, without the functions in it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _FUNCTIONS):
+            yield child
+            yield from _own_nodes(child)
+
+
+def _submits(loop: ast.AST) -> bool:
+    for each in _own_nodes(loop):
+        if isinstance(each, ast.Call):
+            func = each.func
+            name = (
+                func.attr
+                if isinstance(func, ast.Attribute)
+                else func.id
+                if isinstance(func, ast.Name)
+                else ""
+            )
+            is_printed = isinstance(func, ast.Attribute) and ast.unparse(func.value).endswith(
+                ("stdout", "stderr")
+            )
+            if _SUBMITS.fullmatch(name) and not is_printed:
+                return True
+    return False
