@@ -22,6 +22,7 @@ from helpers.namespaces import other_network
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer, loop
 from peerlane.rendezvous.frames import MAX_VALUE
 from peerlane.rendezvous.link import BadLink, Kind, Link
+from peerlane.rendezvous.strangers import to_give_up
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
@@ -370,15 +371,28 @@ def test_strangers_are_refused_and_nothing_is_lost(
         assert list(pool.map(lambda one: one.barrier(timeout=20), ranks)) == [None] * 3
 
 
-def test_strangers_beyond_the_most_are_refused(server: RendezvousServer) -> None:
+def test_strangers_beyond_the_most_give_way_and_a_machine_joins_beside_them(server: RendezvousServer) -> None:
     with contextlib.ExitStack() as stack:
-        for _ in range(80):
-            stack.enter_context(socket.create_connection(server.machines, timeout=20))
-        until(lambda: len(server._loop.machines) == 64)
-        with pytest.raises(pl.WaitTimeout):
-            RendezvousRelay(where(server), secret=SECRET, timeout=0.3)
+        lines = [
+            stack.enter_context(socket.create_connection(server.machines, timeout=20)) for _ in range(80)
+        ]
+        for line in lines[:16]:  # the oldest were given up
+            while line.recv(4096):
+                pass
+        assert len(server._loop.machines) == 64
+        RendezvousRelay(where(server), secret=SECRET, timeout=5).close()
     until(lambda: not server._loop.machines)
-    RendezvousRelay(where(server), secret=SECRET, timeout=20).close()
+
+
+def test_address_with_most_strangers_gives_up_its_oldest() -> None:
+    def given_up(strangers: list[str], newcomer: str) -> str:
+        return to_give_up(strangers, lambda each: each[0], newcomer)
+
+    assert given_up(["b1", "a1", "a2", "c1", "a3"], "b") == "a1"
+    assert given_up(["b1", "a1", "a2", "c1", "a3"], "d") == "a1"
+    assert given_up(["b1", "a1", "a2", "b2", "c1"], "b") == "b1"
+    assert given_up(["a1", "b1", "a2", "b2", "c1"], "b") == "b1"
+    assert given_up(["a1", "b1"], "a") == "a1"
 
 
 def opened(is_hub: bool = True) -> tuple[Link, Link]:

@@ -28,7 +28,9 @@ from peerlane.ranks.joining import join
 from peerlane.ranks.session import Session
 from peerlane.streams.notify import NotifyKind
 from peerlane.streams.stream import checked_stream
+from peerlane.support.late import Late
 from peerlane.support.reductions import number_of
+from peerlane.support.system_limits import out_of_resources
 from peerlane.support.timeouts import checked_timeout
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from peerlane.rendezvous.meet import Exchange
     from peerlane.streams.stream import Stream
 
+_meetings = Late(
+    "peerlane.rendezvous.meet"
+)  # threads and sockets, which a program without ranks does not need
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
@@ -131,10 +136,6 @@ class Group(Session):
         name: str = "world",
         timeout: float | None = 60.0,
     ) -> None:
-        from peerlane.rendezvous.meet import (
-            meet,  # imports threads and sockets, which a program without ranks does not need
-        )
-
         call = "Group"
         check_texts(call, notifies=notifies, name=name)
         kind = _KINDS.get(notifies)
@@ -162,9 +163,9 @@ class Group(Session):
                 detail=BadArgument("workspace", workspace, least=0),
             )
         checked_timeout(call, wait_timeout)
-        with contextlib.ExitStack() as undo:
+        with out_of_resources(call), contextlib.ExitStack() as undo:
             patience = 1e9 if timeout is None else timeout
-            meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
+            meeting = _meetings.meet(call, rank, size, rendezvous, name=name, timeout=patience)
             undo.push(meeting.give_up)
             self._begin(meeting, name, kind, device, patience)
             self._lend_window(window, undo)

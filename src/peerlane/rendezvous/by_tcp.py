@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from peerlane.errors import (
@@ -25,8 +26,10 @@ from peerlane.errors import (
     Refused,
     WaitTimeout,
 )
+from peerlane.rendezvous.strangers import to_give_up
 from peerlane.rendezvous.whereabouts import LONGEST, Whereabouts
 from peerlane.support.machine_identity import LONGEST_MACHINE
+from peerlane.support.system_limits import no_thread
 from peerlane.support.timeouts import SLICE_SECONDS
 
 _HELLO = struct.Struct(f"<II{LONGEST_MACHINE}s")  # behind the magic: rank, size, machine
@@ -36,7 +39,7 @@ _NONCE = 32  # bytes; also of a proof
 _ASKS, _REFUSES = 1 << 31, 1 << 30  # instead of the number of bytes: a nonce follows; the proof is wrong
 _STEP = 0.02  # seconds between two tries to connect, or two looks at what has come
 _PATIENCE = 5.0  # seconds for a client that connected and sends nothing
-_MOST_STRANGERS = 256  # clients at a time; others are turned away, and ranks come again
+_MOST_STRANGERS = 256  # clients at a time
 log = logging.getLogger("peerlane.rendezvous")
 
 
@@ -86,7 +89,7 @@ def tell(
     came: queue.SimpleQueue[_Client] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(call, host, port))
-        clients: set[_Client] = set()
+        clients: dict[_Client, None] = {}  # the oldest first
         stack.callback(_close_all, clients)
         while missing:
             left = deadline - time.monotonic()
@@ -107,16 +110,21 @@ def tell(
             with contextlib.suppress(OSError):
                 line, address = listener.accept()
                 client = _Client(line, str(address[0]), secret, min(left, _PATIENCE), came)
-                if len(clients) < _MOST_STRANGERS:
-                    clients.add(client)
+                if len(clients) >= _MOST_STRANGERS:  # its thread ends, and hands it over
+                    given_up = to_give_up(list(clients), lambda each: each.address, client.address)
+                    clients.pop(given_up)
+                    given_up.close()
+                clients[client] = None
+                try:
                     client.start()
-                else:
-                    client.close()
+                except RuntimeError:
+                    raise no_thread(call) from None
             while not came.empty():
                 client = came.get()
-                clients.remove(client)
+                was_kept = client in clients
+                clients.pop(client, None)
                 with client.line:
-                    if client.hello is not None:
+                    if client.hello is not None and was_kept:
                         _answer(call, client, size, missing, said)
 
 
@@ -138,7 +146,7 @@ class _Client(threading.Thread):
         came: queue.SimpleQueue[_Client],
     ) -> None:
         super().__init__(daemon=True)
-        self.line, self._address, self._secret, self._came = line, address, secret, came
+        self.line, self.address, self._secret, self._came = line, address, secret, came
         self._ends = time.monotonic() + patience
         self.hello: bytes | None = None
 
@@ -154,7 +162,7 @@ class _Client(threading.Thread):
         except OSError as error:
             why = str(error)
         if why:
-            log.warning("a connection from %s is not one of a rank: %s", self._address, why)
+            log.warning("a connection from %s is not one of a rank: %s", self.address, why)
         self._came.put(self)
 
     def _hear(self) -> str:
@@ -179,7 +187,7 @@ class _Client(threading.Thread):
         return ""
 
 
-def _close_all(clients: set[_Client]) -> None:
+def _close_all(clients: Iterable[_Client]) -> None:
     for each in clients:
         each.close()
 

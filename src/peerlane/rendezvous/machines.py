@@ -125,12 +125,17 @@ class Machine(Line):
         The requests that have no answer yet, by their numbers.
     has_joined : bool
         Whether the relay has said what it calls its machine.
+    address : str
+        From where it has connected.
+    began : float
+        When, in seconds of the monotonic clock.
     """
 
     def __init__(
         self, accepted: socket.socket, address: str, loop: ServingMachines, secret: bytes, unreachable: float
     ) -> None:
-        self.loop, self.name, self._address = loop, address, address
+        self.loop, self.name, self.address = loop, address, address
+        self.began = time.monotonic()
         self.waiting: dict[int, Relayed] = {}
         self.has_joined = False
         link = Link(secret, is_hub=True, longest=_LONGEST)
@@ -140,7 +145,7 @@ class Machine(Line):
     def hear(self, frame: Frame) -> None:
         if frame.kind is Kind.JOIN and not self.has_joined and len(frame.body) <= MOST_NAME:
             self.has_joined = True
-            self.name = frame.body.decode(errors="replace") or self._address
+            self.name = frame.body.decode(errors="replace") or self.address
             self.send(Kind.WELCOME, 0, SIZE.pack(self.loop.size))
         elif not self.has_joined:
             raise BadLink("forged", f"it sends a frame of kind {frame.kind} before it has joined")
@@ -192,5 +197,5 @@ class Machine(Line):
 
     def lost(self, why: str) -> None:
         if not self.has_joined:
-            log.warning("refused a connection from %s: %s", self._address, why)
+            log.warning("refused a connection from %s: %s", self.address, why)
         self.loop.lose_machine(self, why)

@@ -15,6 +15,7 @@ from peerlane.rendezvous.hangs import Hangs
 from peerlane.rendezvous.loop import Connection, Timed
 from peerlane.rendezvous.machines import Elsewhere, Machine, Relayed, ServingMachines
 from peerlane.rendezvous.meeting import Meeting, cost
+from peerlane.rendezvous.strangers import to_give_up
 from peerlane.rendezvous.stuck import decode_report, encode_reply
 
 MOST_STRANGERS = 64  # lines whose other end has not proved yet that it knows the secret
@@ -61,14 +62,16 @@ class MeetingLoop(ServingMachines):
         if (found := self.accepted(listener)) is None:
             return
         accepted, address = found
-        if sum(not each.is_open for each in self.machines) >= MOST_STRANGERS:
-            accepted.close()
+        strangers = [each for each in self.machines if not each.is_open]
+        if len(strangers) >= MOST_STRANGERS:
+            strangers.sort(key=lambda each: each.began)
+            given_up = to_give_up(strangers, lambda each: each.address, address[0])
             log.warning(
-                "refused a connection from %s: %d others have not proved anything yet",
-                address[0],
-                MOST_STRANGERS,
+                "gave up a connection from %s: %d have not proved anything yet",
+                given_up.address,
+                len(strangers),
             )
-            return
+            given_up.leave()
         self.machines.add(Machine(accepted, address[0], self, secret, unreachable))
 
     def timed(self) -> Iterable[Timed]:

@@ -259,7 +259,11 @@ class RendezvousRelay(Serving[RelayLoop]):
             raise
         self._loop.serve_by(connected, link, unreachable, more)
         if start:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
 
     def serve_now(self) -> None:
         """Do what has come, in this thread, before `start`: so the line to the server's machine is not silent."""

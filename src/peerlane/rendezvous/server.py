@@ -56,8 +56,8 @@ class RendezvousServer(Serving[MeetingLoop]):
         The runtime directory is open to other users; or there is no secret, and other machines are to come.
     Busy
         Another process listens at ``machines``.
-    Error
-        ``OUT_OF_RESOURCES``: the socket cannot be made there.
+    OutOfMemory, Error
+        ``OUT_OF_RESOURCES``: the socket cannot be made there, or no thread can be started.
     """
 
     def __init__(
@@ -94,7 +94,11 @@ class RendezvousServer(Serving[MeetingLoop]):
         if listener is not None and secret is not None:
             self._loop.listen_for_machines(listener, secret, unreachable)
         if start:
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
         """Report that the process of a rank has ended; asynchronous.

@@ -18,7 +18,8 @@ from typing import Any, Generic, TypeVar
 from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.loop import Loop
-from peerlane.support.runtime_directory import runtime_directory
+from peerlane.support.runtime_directory import existing_runtime_directory, runtime_directory
+from peerlane.support.system_limits import no_thread, of_system
 
 STALE_SECONDS = 10.0
 
@@ -44,7 +45,7 @@ class Serving(Generic[_Loop]):
     ------
     AccessDenied
         The runtime directory is open to other users.
-    Error
+    OutOfMemory, Error
         ``OUT_OF_RESOURCES``: the socket cannot be made there.
     """
 
@@ -60,7 +61,13 @@ class Serving(Generic[_Loop]):
         )
         self.address = str(self._path)
         _remove_stale(self._path.parent)
-        self._loop = make_loop(_listen(self._path))
+        listener = _listen(self._path)
+        try:
+            self._loop = make_loop(listener)
+        except OSError as error:
+            listener.close()
+            self._path.unlink(missing_ok=True)
+            raise _no_socket(self._path, error) from error
         self.size = self._loop.size
         atexit.register(self._end)
 
@@ -71,6 +78,8 @@ class Serving(Generic[_Loop]):
         ------
         Closed
             It was closed.
+        OutOfMemory
+            ``OUT_OF_RESOURCES``: no thread can be started; it may be tried again, or closed.
         """
         with self._lock:
             if self._is_closing:
@@ -79,10 +88,12 @@ class Serving(Generic[_Loop]):
                     detail=Refused(reason="closed", what=repr(self)),
                 )
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._loop.serve, name="peerlane-rendezvous", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._loop.serve, name="peerlane-rendezvous", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise no_thread(f"{type(self).__name__}.start") from error
+                self._thread = thread
 
     def environment(self, rank: int, local_rank: int | None = None) -> dict[str, str]:
         """Return the variables that ``Rendezvous.from_environment`` reads in the process of a rank.
@@ -119,7 +130,8 @@ class Serving(Generic[_Loop]):
             left.wait()
             self.close()
 
-        threading.Thread(target=close_then, name="peerlane-rendezvous-end", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread is left: the end of the process waits and closes
+            threading.Thread(target=close_then, name="peerlane-rendezvous-end", daemon=True).start()
 
     def _end(self) -> None:
         if self._left is not None and self._pid == os.getpid():
@@ -176,7 +188,10 @@ def variables_of_rank(address: str, rank: int, size: int, local_rank: int) -> di
 
 
 def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as error:
+        raise _no_socket(path, error) from error
     try:
         with peers.reachable(path) as short:
             listener.bind(short)
@@ -186,13 +201,25 @@ def _listen(path: Path) -> socket.socket:
         listener.close()
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        raise Error(
-            f"cannot make the socket of a rendezvous at {path}: {error.strerror}; make room there, or set "
-            "PEERLANE_RUNTIME_DIR to another directory",
-            fault=Fault.OUT_OF_RESOURCES,
-            detail=Refused(reason="no_socket", path=str(path), errno=error.errno),
-        ) from error
+        raise _no_socket(path, error) from error
     return listener
+
+
+def _no_socket(path: Path, error: OSError) -> Error:
+    kind, remedy = of_system(error)
+    return kind(
+        f"cannot make the socket of a rendezvous at {path}: {error.strerror}; {remedy}",
+        fault=Fault.OUT_OF_RESOURCES,
+        detail=Refused(reason="no_socket", path=str(path), errno=error.errno),
+    )
+
+
+def remove_sockets_of(pid: int) -> None:
+    """Remove the sockets of the servers of a process that was killed."""
+    directory = existing_runtime_directory()
+    for path in directory.glob(f"rendezvous-{pid}-*.sock") if directory is not None else ():
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _remove_stale(directory: Path) -> None:

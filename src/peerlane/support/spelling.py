@@ -11,7 +11,10 @@ _LONGEST = 100
 
 def close_names(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
     """Return similar names: in another case, with the words in another order, or with nearly the same letters."""
-    from difflib import get_close_matches
+    try:
+        from difflib import get_close_matches
+    except OSError:  # no descriptor is left to read it
+        return []
 
     if name.startswith("_") or len(name) > _LONGEST:
         return []

@@ -415,6 +415,36 @@ def test_launch_ranks_killed_leave_no_slot_or_socket_in_their_node(
         )
 
 
+def test_launch_whose_supervisor_is_killed_alone_leaves_no_socket_of_its_rendezvous(
+    env: dict[str, str], start: Start
+) -> None:
+    launched = start("-n", "2", "-c", READY + "ready()\nrest()")
+    launched.expect("ready")
+    directory = Path(env["PEERLANE_RUNTIME_DIR"])
+    assert len(list(directory.glob("rendezvous-*.sock"))) == 1
+    os.kill(supervisor_of(launched), signal.SIGKILL)
+    launched.end()
+    assert list(directory.glob("rendezvous-*")) == []
+
+
+def test_launch_stopped_while_its_ranks_end_and_continued_then_ends_quietly(start: Start) -> None:
+    launched = start("-n", "1", "-c", READY + "ready()\nsys.stdin.read()", stdin=-1)
+    launched.expect("ready")
+    supervisor = supervisor_of(launched)
+    launched.send(signal.SIGSTOP)
+    os.waitid(os.P_PID, launched.process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert launched.process.stdin is not None
+    launched.process.stdin.close()  # the rank ends, and the supervisor with it
+    launched.process.stdin = None
+    until = time.monotonic() + 60
+    while Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    launched.send(signal.SIGCONT)
+    done = launched.end()
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+
+
 @also_far
 def test_launch_killed_with_its_supervisor_ends_ranks(start: Start) -> None:
     launched = start("-n", "2", "-c", READY + "ready()\nrest()")

@@ -11,6 +11,7 @@ from typing import Any
 
 from peerlane.cli.outputs import write_json
 from peerlane.errors import Error
+from peerlane.rendezvous.serving import remove_sockets_of
 
 from . import processes
 from .node import tidy_node
@@ -31,16 +32,17 @@ def launch(plan: Plan) -> int:
     supervisor = os.fork()
     if supervisor == 0:
         _supervise(ours, theirs, plan)
-    theirs.close()
     _, status = os.waitpid(supervisor, 0)
     processes.kill_all()  # only a killed supervisor leaves any
     signal.set_wakeup_fd(-1)
+    theirs.close()  # not before: a signal that comes once the supervisor has ended is still written
     for number, handler in before.items():
         signal.signal(number, handler)
     ours.close()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         tidy_node()
+        remove_sockets_of(supervisor)
         name = processes.signal_name(-code)
         print(f"peerlane launch: its supervisor was killed by {name}; all ranks were killed", file=sys.stderr)
         return 128 - code

@@ -6,6 +6,7 @@ asked, what is valid and what to do.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from errno import EACCES, EIO
@@ -29,6 +30,7 @@ from peerlane.errors import (
     Refused,
     Unsupported,
 )
+from peerlane.support.system_limits import most_threads, of_system
 
 
 def _nearest_text(address: int) -> str:
@@ -260,6 +262,16 @@ def _system(why: str, of: Any) -> Error:
                 f"no room for {size:,} bytes in the address windows{reason}; raise window_bytes in the node "
                 "configuration or the limit of `ulimit -v`",
                 fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "system_memory" if of.errno == errno.EAGAIN:
+            return OutOfMemory(
+                f"the system starts no thread for this process{reason}; {most_threads()}",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "system_memory" if of.errno in (errno.ENOSPC, errno.EDQUOT):
+            _, remedy = of_system(OSError(of.errno, ""))
+            return OutOfMemory(
+                f"the runtime directory is full{reason}: {remedy}", fault=Fault.OUT_OF_RESOURCES
             )
         case "system_memory":
             return OutOfMemory(

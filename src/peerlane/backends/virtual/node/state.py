@@ -36,6 +36,7 @@ from peerlane.backends.virtual.node.node_file import (
 from peerlane.backends.virtual.node.profiles import MAX_DEVICES
 from peerlane.errors import Error, Fault, InvalidValue, OutOfMemory, Refused, WaitTimeout
 from peerlane.support.runtime_directory import existing_runtime_directory, runtime_directory
+from peerlane.support.system_limits import of_system
 
 _LOCK_SECONDS = 5.0
 
@@ -86,8 +87,16 @@ class NodeState:
             self._exit.callback(os.close, self.directory)
             self._places = _Slots(self._fd, self.directory, config)
             with _locked(self._fd, config, self._path):
-                self._agree()
-                self.slot = self._claim()
+                found = os.fstat(self._fd)
+                if found.st_nlink == 0:  # the process that made it had no room, and has removed it
+                    raise OSError(errno.ESTALE, "another process has just removed it; try again")
+                try:
+                    self._agree()
+                    self.slot = self._claim()
+                except OSError:
+                    if found.st_size == 0:  # nobody else can have used it
+                        self._path.unlink(missing_ok=True)
+                    raise
             self._exit.callback(self._give_back)
             self.ledger = _core.Ledger(self._fd, config.devices, SLOTS, self.slot)
             self._exit.callback(self._leave_ledger)
@@ -348,9 +357,9 @@ def _open(config: NodeConfig, path: Path, *, create: bool = True) -> int:
 
 
 def _no_file(config: NodeConfig, path: Path, error: OSError) -> Error:
-    return Error(
-        f"cannot open the state of node {config.name!r} at {path}: {error.strerror}; make room there, or set "
-        "PEERLANE_RUNTIME_DIR to a directory of your own",
+    kind, remedy = of_system(error)
+    return kind(
+        f"cannot open the state of node {config.name!r} at {path}: {error.strerror}; {remedy}",
         fault=Fault.OUT_OF_RESOURCES,
         detail=Refused(reason="no_node_file", node=config.name, path=str(path), errno=error.errno),
     )
