@@ -25,9 +25,10 @@ _OPTIONS = (
 _DIALECTS = ("acl", "hip", "hcomm", "nixl")
 _MARKER = (
     "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
-    "leaks='fail', 'warn' or 'ignore', and check=True or False)"
+    "leaks='fail', 'warn' or 'ignore', check=True or False, and strict=True or False)"
 )
 _CHECK = "fail tests that use a node if the checker is certain that nothing orders two accesses of theirs"
+_STRICT = "check tests that use a node, and fail them for uncertain findings, too"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = "use virtual devices even where the vendor's own module finds real ones"
     group.addoption("--peerlane-check", action="store_true", default=None, help=_CHECK)
     parser.addini("peerlane_check", _CHECK, type="bool", default=False)
+    group.addoption("--peerlane-strict", action="store_true", default=None, help=_STRICT)
+    parser.addini("peerlane_strict", _STRICT, type="bool", default=False)
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
     text = (
         "vendors' modules that can be imported at any time, not only by tests that use their fixture: "
@@ -74,7 +77,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Say so if an option was given for devices that no test took."""
     given = [
         f"--peerlane-{name}"
-        for name in ("schedule", "check", "leaks")
+        for name in ("schedule", "check", "strict", "leaks")
         if config.getoption(f"peerlane_{name}") is not None
     ]
     if not given or not (

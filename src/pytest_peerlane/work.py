@@ -25,7 +25,7 @@ from peerlane.testing.leaks import describe
 from pytest_peerlane import facts
 
 _FATES = ("fail", "warn", "ignore")
-_SETTINGS = (*KEYS, "leaks", "check")
+_SETTINGS = (*KEYS, "leaks", "check", "strict")
 _OVERRIDES = ("devices", "profile", "schedule")
 _REPEATED = ("node", "devices", "profile", "leaks")
 _PLUGIN = "peerlane-work"
@@ -152,6 +152,7 @@ class Work:
         self._node: FreshNode | None = None
         self._log: checked.TestLog | None = None
         self._findings = ""
+        self._is_strict = False
         self._item: Any = None
         self._fate = "fail"
         self._failed = False
@@ -165,7 +166,7 @@ class Work:
         item, problem = request.node, ""
         self.pytest_unconfigure()  # leaves the node of a test that had no teardown
         try:
-            config, named, self._fate, is_checked = self._wanted(item)
+            config, named, self._fate, is_checked, self._is_strict = self._wanted(item)
             self._log = checked.TestLog() if is_checked else None
             node = FreshNode(config, keep_name=named)
         except (Error, OSError, pytest.UsageError) as error:
@@ -197,12 +198,12 @@ class Work:
         given = {name: self._config.getoption(f"peerlane_{name}") for name in _REPEATED}
         words = ["pytest", item.nodeid, f"--peerlane-schedule={schedule}"]
         words += [f"--peerlane-{name}={text}" for name, text in given.items() if text is not None]
-        words += ["--peerlane-check"] * is_checked
+        words += ["--peerlane-check"] * is_checked + ["--peerlane-strict"] * (is_checked and self._is_strict)
         words += ["--peerlane-shadow-real"] * bool(self._config.getoption("peerlane_shadow_real"))
         return shlex.join(words)
 
-    def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str, bool]:
-        """Return the node, whether the test named it, what a leak does to the test, and whether it is checked."""
+    def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str, bool, bool]:
+        """Return the node, whether the test named it, the fate of leaks, and whether it is checked, and strictly."""
         given: dict[str, Any] = {}
         for marker in reversed(list(item.iter_markers("peerlane"))):
             unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
@@ -215,16 +216,21 @@ class Work:
                 )
             given.update(marker.kwargs)
         fate = _fate(self._config, given.pop("leaks", None))
-        is_checked = given.pop("check", None)
-        if is_checked is None:
-            is_checked = self._config.getoption("peerlane_check") or self._config.getini("peerlane_check")
-        if not isinstance(is_checked, bool):
-            raise pytest.UsageError(
-                f"@pytest.mark.peerlane: check is {is_checked!r}; valid are True and False"
-            )
+        is_strict = self._switch("strict", given)
+        is_checked = self._switch("check", given, is_strict)
         base = base_node(self._config)
         config = base.replace(source="@pytest.mark.peerlane", **given)
-        return _with_seed(config, base), "name" in given, fate, is_checked
+        return _with_seed(config, base), "name" in given, fate, is_checked, is_strict
+
+    def _switch(self, name: str, marked: dict[str, Any], other: bool = False) -> bool:
+        """Return the marker's switch, or else whether the command line, the ini file or another switch sets it."""
+        switch = marked.pop(name, None)
+        if switch is None:
+            option = f"peerlane_{name}"
+            return bool(self._config.getoption(option) or self._config.getini(option) or other)
+        if not isinstance(switch, bool):
+            raise pytest.UsageError(f"@pytest.mark.peerlane: {name} is {switch!r}; valid are True and False")
+        return switch
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -269,10 +275,10 @@ class Work:
 
     def _told_of_findings(self, item: pytest.Item, report: dict[str, Any]) -> list[str]:
         """Return what is to fail the test."""
-        if text := checked.uncertain_text(report):
+        if (text := checked.uncertain_text(report)) and not self._is_strict:
             facts.add(item, facts.UNCERTAIN, text)
             item.warn(pytest.PytestWarning(text))
-        text = checked.certain_text(report)
+        text = checked.findings_text(report) if self._is_strict else checked.certain_text(report)
         if text:
             facts.add(item, facts.FINDINGS, text)
         if text and self._failed:

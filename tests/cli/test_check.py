@@ -87,6 +87,52 @@ def test_right_program_ends_with_0(check: Check) -> None:
     assert (done.returncode, done.stderr) == (0, "peerlane check: no findings\n")
 
 
+UNCERTAIN = """\
+import socket, threading
+import peerlane as pl
+device = pl.devices()[0]
+here, there = socket.socketpair()
+memory, stream = device.allocate(64), device.create_stream()
+def write():
+    memory.fill(3, stream=stream)
+    stream.sync()
+    here.sendall(b"x")
+thread = threading.Thread(target=write)
+thread.start()
+there.recv(1)
+seen = int(memory.view()[5])
+thread.join()
+"""
+
+
+def test_strict_counts_uncertain_findings_for_the_exit_code(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "uncertain.py").write_text(UNCERTAIN)
+    lenient = check("uncertain.py")
+    assert lenient.returncode == 0 and "1 uncertain finding" in lenient.stderr
+    strict = check("--strict", "--json", "f.json", "uncertain.py")
+    report = json.loads((tmp_path / "f.json").read_text())
+    assert (strict.returncode, report["exit"], report["findings"][0]["certain"]) == (3, 3, False)
+    assert check("--strict", "right.py").returncode == 0
+    many = check("--strict", "--schedules", "3", "uncertain.py")
+    assert many.returncode == 3 and "check --strict uncertain.py" in many.stderr
+
+
+def test_finding_of_one_process_names_it_once(check: Check) -> None:
+    done = check("race.py")
+    assert done.stderr.count("process ") == 1 and "of process " in done.stderr
+    assert done.stderr.startswith(
+        ("\nrace (certain): copy", "\nrace (certain): fill", "\nrace (certain): host")
+    )
+
+
+def test_files_are_named_once_they_are_written(check: Check) -> None:
+    done = check("--html", "page.html", "--json", "f.json", "right.py")
+    assert done.stderr.splitlines()[-2:] == [
+        "peerlane check: wrote f.json",
+        "peerlane check: wrote page.html",
+    ]
+
+
 @pytest.mark.parametrize("program", ["race.py", "right.py"])
 def test_exit_code_of_the_program_goes_first(check: Check, program: str) -> None:
     assert check(program, "41").returncode == 41

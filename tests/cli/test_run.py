@@ -132,6 +132,11 @@ def test_run_leaks_tells_what_a_program_and_its_children_did_not_free(here: Path
     assert run("s.py").stderr == ""
 
 
+def test_run_leaks_tells_that_a_program_freed_all(here: Path, run: Run) -> None:
+    (here / "s.py").write_text("import acl\nacl.rt.set_device(0)\nacl.rt.free(acl.rt.malloc(64, 0)[0])\n")
+    assert run("--leaks", "s.py").stderr == "peerlane: s.py left nothing behind\n"
+
+
 def test_run_without_program_exits_2(run: Run) -> None:
     done = run("--shadow-real")
     assert done.returncode == 2 and "SCRIPT" in done.stderr

@@ -77,6 +77,44 @@ def test_ini_setting_checks_tests(pytester: pytest.Pytester) -> None:
     run(pytester, TESTS).assert_outcomes(passed=3, failed=1, errors=1)
 
 
+UNCERTAIN = (
+    HEAD
+    + """
+import socket, threading
+def test_socket(peerlane_node):
+    here, there = socket.socketpair()
+    with here, there, peerlane_node[0].allocate(64) as memory, peerlane_node[0].create_stream() as stream:
+        def write():
+            memory.fill(3, stream=stream)
+            stream.sync()
+            here.sendall(b"x")
+        thread = threading.Thread(target=write)
+        thread.start()
+        there.recv(1)
+        seen = int(memory.view()[5])
+        thread.join()
+"""
+)
+
+
+def test_strict_fails_tests_with_uncertain_findings(pytester: pytest.Pytester) -> None:
+    result = run(pytester, UNCERTAIN, "--peerlane-check")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*PytestWarning: peerlane check: 1 uncertain finding"])
+    result = run(pytester, UNCERTAIN, "--peerlane-strict")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["peerlane check: 1 uncertain finding", "race (uncertain): *"])
+
+
+def test_marker_and_ini_setting_decide_how_strict_a_test_is(pytester: pytest.Pytester) -> None:
+    strict = UNCERTAIN.replace("def test_socket", "@pytest.mark.peerlane(strict=True)\ndef test_socket")
+    run(pytester, strict).assert_outcomes(passed=1, errors=1)
+    run(pytester, strict.replace("strict=True", "strict=True, check=False")).assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\npeerlane_strict = true")
+    run(pytester, UNCERTAIN).assert_outcomes(passed=1, errors=1)
+    run(pytester, strict.replace("True", "False")).assert_outcomes(passed=1)
+
+
 def test_marker_refuses_another_value(pytester: pytest.Pytester) -> None:
     source = HEAD + "\n@pytest.mark.peerlane(check='yes')\ndef test_it(): pass\n"
     result = run(pytester, source)

@@ -38,6 +38,13 @@ def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog]) -> list[d
 def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
     first, second = (Place(data[which], logs) for which in ("first", "second"))
     help_place = Place(data["help"], logs) if data["help"] else None
+    places = [each for each in (first, second, help_place) if each is not None]
+    owners = {each.data["log"] for each in places}
+    if data["memory"] is not None:
+        owners.add(data["memory"]["log"])
+    if len(owners) == 1 and first.rank < 0:
+        for each in places:
+            each.is_alone = True
     tell_apart(first, second, help_place)
     memory = None
     if data["memory"] is not None:
@@ -61,7 +68,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
         "memory": memory,
         "bytes": list(data["bytes"]),
         "missing": missing_order(data, first, second, help_place, logs),
-        "last_order": {"from": _end(order[:3], logs), "to": _end(order[3:], logs)} if has_lines else None,
+        "last_order": _ends(order, logs) if has_lines else None,
         "message": _message(data).format(
             first=first,
             second=second,
@@ -99,7 +106,11 @@ def _message(data: Data) -> str:
     return _MESSAGES[data["kind"]]
 
 
-def _end(end: Sequence[Any], logs: Mapping[int, ProcessLog]) -> str:
-    log, site, kind = end
-    file, line, _ = logs[log].sites[site][0]
-    return f"{EVENTS.get(kind, kind)} of {logs[log].name} at {place_of(file, line)}"
+def _ends(order: Sequence[Any], logs: Mapping[int, ProcessLog]) -> dict[str, str]:
+    texts = []
+    is_alone = order[0] == order[3] and logs[order[0]].rank < 0
+    for log, site, kind in (order[:3], order[3:]):
+        file, line, _ = logs[log].sites[site][0]
+        owner = "" if is_alone else f" of {logs[log].name}"
+        texts.append(f"{EVENTS.get(kind, kind)}{owner} at {place_of(file, line)}")
+    return dict(zip(("from", "to"), texts, strict=True))

@@ -50,6 +50,8 @@ class Place:
         The function that the program called, of a dialect too.
     call : str
         Words before the line in ``point``, where the line alone names two events.
+    is_alone : bool
+        Whether its process has all events of the finding, and is no rank: then texts do not repeat its number.
     """
 
     def __init__(self, data: Data, logs: Mapping[int, ProcessLog]) -> None:
@@ -61,9 +63,12 @@ class Place:
         self.named = self.frames[0]
         self.has_file = False
         self.call = ""
+        self.is_alone = False
 
     @property
     def owner(self) -> str:
+        if self.is_alone:
+            return "the program"
         return f"rank {self.rank}" if self.rank >= 0 else self.log.name
 
     @property
@@ -106,7 +111,7 @@ class Place:
         return f"the callback that runs {self.point}" if self.data["body_of"] else self.point
 
     def __format__(self, spec: str) -> str:
-        return f"{self.owner}'s {self.called}"
+        return self.called if self.is_alone else f"{self.owner}'s {self.called}"
 
     def as_json(self) -> dict[str, Any]:
         file, line, function = self.frames[0]

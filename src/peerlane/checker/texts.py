@@ -86,7 +86,7 @@ def finding_text(finding: Finding, sources: Sources, *, style: Style = plain, wi
     for name, text in before:
         lines += _fact(name, text, style, width)
     for site in distinct_sites(finding):
-        lines += _site(site, sources, style, width)
+        lines += _site(site, sources, style, width, names_process=not _is_of_one_process(finding))
     for name, text in behind:
         lines += _fact(name, text, style, width)
     return "\n".join(lines)
@@ -148,19 +148,35 @@ def what_of(site: Mapping[str, Any]) -> str:
     return str(site["call"]) if is_told else f"{site['call']} ({site['access']})"
 
 
-def actor_of(site: Mapping[str, Any]) -> str:
+def actor_of(site: Mapping[str, Any], *, names_process: bool = True) -> str:
     """Return who did something: ``rank 0, stream 2``."""
+    queue = ""
     if site.get("stream"):
-        return f"{_owner(site)}, stream {site['stream']}"
-    if site.get("callback"):
-        return f"{_owner(site)}, callback of stream {site['callback']}"
-    return f"{_owner(site)}, thread {site['thread']}" if site.get("thread") else _owner(site)
+        queue = f"stream {site['stream']}"
+    elif site.get("callback"):
+        queue = f"callback of stream {site['callback']}"
+    elif site.get("thread"):
+        queue = f"thread {site['thread']}"
+    return ", ".join(filter(None, [_owner(site) if names_process or not queue else "", queue]))
 
 
-def _site(site: Mapping[str, Any], sources: Sources, style: Style, width: int) -> list[str]:
+def _is_of_one_process(finding: Finding) -> bool:
+    """Return whether one process, which is no rank, has all of a finding; the line of the memory names it."""
+    memory = finding.get("memory")
+    involved = [*finding["sites"], *filter(None, [memory])]
+    return (
+        memory is not None
+        and len({each.get("pid") for each in involved}) == 1
+        and all(each.get("rank") in (None, -1) for each in involved)
+    )
+
+
+def _site(
+    site: Mapping[str, Any], sources: Sources, style: Style, width: int, *, names_process: bool
+) -> list[str]:
     place = place_of(site["file"], site["line"])
     within = f", in {site['function']}" if site.get("function") else ""
-    said = f"  {actor_of(site)}: {what_of(site)} at "
+    said = f"  {actor_of(site, names_process=names_process)}: {what_of(site)} at "
     if len(said) + len(place) + len(within) <= width:
         lines = [said + style("place", place) + within]
     else:

@@ -37,9 +37,9 @@ def _tell() -> None:
         give_back()
     gc.collect()
     things = (*live_objects.lost(), *live_objects.living())
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "the program"
     if things:
-        program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "the program"
-        print(
-            described(f"peerlane: {program} left behind", things, Places("", str(Path.cwd()))),
-            file=sys.stderr,
-        )
+        text = described(f"peerlane: {program} left behind", things, Places("", str(Path.cwd())))
+    else:
+        text = f"peerlane: {program} left nothing behind"
+    print(text, file=sys.stderr)

@@ -32,10 +32,11 @@ _installed = False
 class Lock:
     """A lock whose holders come one after the other for the log; a plain one where the log needs it not.
 
-    It takes the place of ``threading.Lock``: it can be pickled by its name, and is a type where that is one.
+    It takes the place of ``threading.Lock``: it is pickled by that name, and is a type where that is one.
     """
 
     __slots__ = ("__weakref__", "_key", "_lock")
+    __module__ = "threading"
 
     _key: event_log.Key
     _lock: Any
@@ -80,6 +81,13 @@ class Lock:
     def __repr__(self) -> str:
         return repr(self._lock)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._lock.__reduce_ex__(protocol)  # raises: a lock is neither copied nor pickled
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._lock)  # for isinstance with the type of locks made before the log began
+
 
 class RLock(Lock):
     """The same of a lock that its holder can take again."""
@@ -108,6 +116,42 @@ class RLock(Lock):
         take(self._key, 0)
 
 
+def make_rlock() -> Any:
+    """Return a lock that its holder can take again; like ``threading.RLock`` a function, pickled by that name."""
+    return RLock._make() if _is_own(1) else RLock()
+
+
+make_rlock.__module__, make_rlock.__name__, make_rlock.__qualname__ = "threading", "RLock", "RLock"
+
+
+class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
+    """A queue of which each item brings what its thread did before the put.
+
+    As the plain one, it can be used by a destructor or a signal handler that interrupts its own methods.
+    """
+
+    __module__ = "queue"
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        key = (0, next(_numbers)) if event_log.active else None
+        if key:
+            post(key)
+        super().put((key, item), block, timeout)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        key, item = super().get(block, timeout)
+        if key:
+            take(key, 1)
+            forget(key)
+        return item
+
+    def put_nowait(self, item: Any) -> None:
+        self.put(item)
+
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
+
+
 def _is_own(depth: int) -> bool:
     """Tell whether peerlane calls, or ``threading`` for a lock of all threads, which says nothing of any two."""
     frame = sys._getframe(depth + 1)
@@ -133,8 +177,8 @@ def install() -> None:
 
 
 def _follow_locks() -> None:
-    threading.Lock, threading.RLock = Lock, RLock
-    queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined, misc]  # made of a lock, as the one in C is not
+    threading.Lock, threading.RLock = Lock, make_rlock  # type: ignore[assignment]
+    queue.SimpleQueue = SimpleQueue  # type: ignore[misc]
 
 
 def _follow_threads() -> None:

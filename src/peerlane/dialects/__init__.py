@@ -193,7 +193,8 @@ def install(name: str, *, shadow_real: bool = False) -> None:
         if public in sys.modules and sys.modules[public] is not sys.modules.get(serving):
             raise Busy(
                 f"cannot install dialect {name!r}: {public!r} is imported already ({sys.modules[public]!r}); "
-                f"install the dialect before anything imports {public!r}",
+                f"install the dialect before anything imports {public!r}; in pytest, where test files import it, by "
+                f"the ini setting peerlane_dialects = {name}",
                 detail=Refused(reason="imported_already", dialect=name, module=public),
             )
     if not shadow_real:

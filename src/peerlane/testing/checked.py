@@ -53,13 +53,19 @@ def certain_text(report: Mapping[str, Any]) -> str:
     return _text(report, certain=True)
 
 
+def findings_text(report: Mapping[str, Any]) -> str:
+    """Return all findings as text, empty if there are none."""
+    return _text(report)
+
+
 def uncertain_text(report: Mapping[str, Any]) -> str:
     """Return the other findings as text, empty if there are none."""
     return _text(report, certain=False)
 
 
-def _text(report: Mapping[str, Any], *, certain: bool) -> str:
-    chosen = {**report, "findings": [each for each in report["findings"] if each["certain"] is certain]}
+def _text(report: Mapping[str, Any], *, certain: bool | None = None) -> str:
+    wanted = [each for each in report["findings"] if certain is None or each["certain"] is certain]
+    chosen = {**report, "findings": wanted}
     if not chosen["findings"]:
         return ""
     sources = texts.Sources()

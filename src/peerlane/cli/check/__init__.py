@@ -38,8 +38,8 @@ HELP = "name the accesses to memory that nothing orders"
 DESCRIPTION = """\
 Runs a program once and names each pair of lines that nothing orders, whether
 or not the bytes came out right, also across processes; lost notifies, use
-after free, and reads of bytes that nobody wrote. Exits with 3 if a right
-program has a certain finding."""
+after free, and reads of bytes that nobody wrote. Exits with 3 if a program
+that ended with 0 has a certain finding, or with --strict any finding."""
 EXAMPLES = (
     ("peerlane check prog.py", "a single process"),
     ("peerlane check -n 2 --html page.html ranks.py", "two ranks; findings and lanes on a page"),
@@ -47,7 +47,7 @@ EXAMPLES = (
 )
 
 MOST_RUNS = 1_000_000
-FOUND = 3  #: the exit code of a program that ended with 0, and of which there is a certain finding
+FOUND = 3  #: the exit code of a program that ended with 0, and of which there is a finding that counts
 UNWRITTEN = 2  #: that of a right program, if a file could not be written
 
 
@@ -66,12 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="run it under up to K schedules, and stop at the first one that fails",
     )
+    parser.add_argument("--strict", action="store_true", help="exit with 3 for uncertain findings, too")
     add_host_arguments(parser)
     add_program_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program, print the findings, and return the program's exit code, or 3 for a certain finding."""
+    """Run the program, print the findings, and return the program's exit code, or 3 for a finding that counts."""
     check_files({f"--{flag}": getattr(args, flag) for flag in ("json", "html", "trace")})
     if count_of(args) is not None:
         node_from(args)  # ranks share memory, which only virtual devices do
@@ -115,8 +116,8 @@ def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
                 outcome = run.enter_context(_ran(args, wanted, variables))
                 if outcome.is_interrupted:
                     raise KeyboardInterrupt
-                failed = _exit_code(outcome) != 0
-                if failed or told is None or not _exit_code(told):
+                failed = _exit_code(outcome, is_strict=args.strict) != 0
+                if failed or told is None or not _exit_code(told, is_strict=args.strict):
                     kept.close()
                     kept.push(run.pop_all())
                     told = outcome
@@ -128,7 +129,7 @@ def _run_many(args: argparse.Namespace, wanted: Wanted) -> int:
 
 
 def _tell(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing | None = None) -> int:
-    code = _exit_code(outcome)
+    code = _exit_code(outcome, is_strict=args.strict)
     show(outcome, sys.stderr, sources=_sources(args), runs=args.schedules or 1)
     for fault in outcome.faults:
         if fault.pid is None:
@@ -148,13 +149,14 @@ def _tell(args: argparse.Namespace, outcome: Outcome, failing: schedules.Failing
 
 
 def _is_written(flag: str, target: str, write: Callable[[Path], None]) -> bool:
-    """Write a file; if that fails, print why: what was found counts for more than a full disk."""
+    """Write a file and print its name; if that fails, print why: findings count for more than a full disk."""
     try:
         with unwritable(flag, target):
             write(Path(target))
     except InvalidValue as error:
         say(str(error), sys.stderr)
         return False
+    say(f"wrote {target}", sys.stderr)
     return True
 
 
@@ -168,6 +170,7 @@ def _shown(args: argparse.Namespace) -> str:
         for value in getattr(args, flag) or ():
             words += [f"--{flag}", value]
     words += ["--shadow-real"] * args.shadow_real
+    words += ["--strict"] * args.strict
     return shlex.join([*words, *filter(None, [args.form]), *args.program])
 
 
@@ -177,10 +180,10 @@ def _count_of_runs(text: str) -> int:
     return int(text)
 
 
-def _exit_code(outcome: Outcome) -> int:
+def _exit_code(outcome: Outcome, *, is_strict: bool) -> int:
     if outcome.code:
         return outcome.code
-    return FOUND if any(each["certain"] for each in outcome.report["findings"]) else 0
+    return FOUND if any(is_strict or each["certain"] for each in outcome.report["findings"]) else 0
 
 
 def _command(args: argparse.Namespace) -> list[str]:

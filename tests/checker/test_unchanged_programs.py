@@ -1,0 +1,172 @@
+"""Right programs do under ``peerlane check`` what they do without it: the same output and the same exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+SHARED = """\
+import multiprocessing as mp
+from multiprocessing import shared_memory
+import peerlane
+
+def work(queue, value, array, barrier, lock, condition, name):
+    memory = shared_memory.SharedMemory(name)
+    memory.buf[0] = 7
+    memory.close()
+    with lock, value.get_lock():
+        value.value += 1
+        array[1] = 5
+    barrier.wait(60)
+    queue.put("done")
+
+def square(number):
+    return number * number
+
+if __name__ == "__main__":
+    context = mp.get_context(METHOD)
+    with context.Manager() as manager:
+        shared, names, lock, gate = manager.dict(a=1), manager.list([1]), manager.RLock(), manager.Event()
+        with lock:
+            shared["b"] = 2
+        gate.set()
+        kept = manager.Queue()
+        kept.put(3)
+        print(dict(shared), list(names), gate.wait(60), kept.get(timeout=60), manager.Namespace())
+        barrier, condition = manager.Barrier(1), manager.Condition()
+        print(barrier.wait(60), condition.acquire(), condition.release())
+    memory = shared_memory.SharedMemory(create=True, size=8)
+    queue, value, array = context.Queue(), context.Value("i", 0), context.Array("i", 3)
+    arguments = queue, value, array, context.Barrier(2), context.RLock(), context.Condition(), memory.name
+    children = [context.Process(target=work, args=arguments) for _ in range(2)]
+    for child in children:
+        child.start()
+    print([queue.get(timeout=60) for _ in children])
+    for child in children:
+        child.join(60)
+    print([child.exitcode for child in children], value.value, list(array), memory.buf[0])
+    memory.close()
+    memory.unlink()
+    with context.Pool(2) as pool:
+        print(pool.map(square, range(4)), pool.apply_async(square, (9,)).get(60))
+"""
+
+LOCKS = """\
+import copy, inspect, pickle, threading, weakref
+import _thread
+import peerlane
+
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "nothing"
+
+for make in (threading.Lock, threading.RLock):
+    lock = make()
+    print(refused(pickle.dumps, lock), refused(copy.copy, lock), refused(copy.deepcopy, lock))
+    print(refused(lock.release), refused(setattr, lock, "name", 1)[0], weakref.ref(lock)() is lock)
+    print(type(lock).__module__ in ("_thread", "threading"), repr(lock).partition(" at ")[0].partition(" object")[0])
+    print(pickle.loads(pickle.dumps(make)) is make, lock.acquire(timeout=1), lock.release())
+    print(copy.deepcopy(make) is make, hash(lock) == hash(lock), lock == lock, lock == make(), bool(lock))
+print(isinstance(threading.Lock(), _thread.LockType), isinstance(threading.RLock(), _thread.RLock))
+print(inspect.isfunction(threading.RLock), threading.RLock.__module__, threading.RLock.__qualname__)
+holder = type("Holder", (), {"lock": threading.Lock})
+print(holder().lock().acquire())
+condition = threading.Condition(threading.RLock())
+with condition:
+    print(condition.wait(0.01))
+"""
+
+QUEUES = """\
+import gc, pickle, queue, signal, threading, weakref
+import peerlane
+
+items = queue.SimpleQueue()
+print(pickle.loads(pickle.dumps(queue.SimpleQueue)) is queue.SimpleQueue, isinstance(items, queue.SimpleQueue))
+
+class Ends:
+    def __del__(self):
+        items.put("ended")
+
+def put(*_):
+    items.put("signal")
+
+gc.set_threshold(1)  # destructors run at any allocation, also of a put that goes on
+for _ in range(200):
+    cycle = Ends()
+    cycle.self = cycle
+    del cycle
+    items.put("own")
+gc.set_threshold(700)
+gc.collect()
+signal.signal(signal.SIGALRM, put)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for _ in range(20000):
+    items.put("own")
+    items.get()
+signal.setitimer(signal.ITIMER_REAL, 0)
+counts = {"own": 0, "ended": 0, "signal": 0}
+while not items.empty():
+    counts[items.get_nowait()] += 1
+print(counts["ended"] <= 200, items.qsize())
+try:
+    items.get(timeout=0.01)
+except queue.Empty as error:
+    print("empty", repr(error))
+print(weakref.ref(items)() is items)
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(
+            pytest.param(SHARED.replace("METHOD", repr(each)), id=each)
+            for each in ("spawn", "fork", "forkserver")
+        ),
+        pytest.param(LOCKS, id="locks"),
+        pytest.param(QUEUES, id="queues"),
+    ],
+)
+def test_program_runs_as_without_the_checker(tmp_path: Path, program: str) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    plain = run_python([str(path)], timeout=60)
+    checked = run_python(["-m", "peerlane", "check", str(path)], timeout=100)
+    assert plain.returncode == 0, plain.stderr
+    assert (checked.returncode, checked.stdout) == (plain.returncode, plain.stdout), checked.stderr
+
+
+ORDERED = """\
+import queue, threading
+import peerlane as pl
+device = pl.devices()[0]
+items = queue.SimpleQueue()
+with device.allocate(64) as memory:
+    def write():
+        memory.view()[:] = 1
+        items.put("written")
+        {behind}
+    thread = threading.Thread(target=write)
+    thread.start()
+    items.get(timeout=30)
+    print(int(memory.view()[5]))
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize(("behind", "code"), [("pass", 0), ("memory.view()[:] = 1", 3)])
+def test_item_of_a_simple_queue_brings_what_came_before_its_put(
+    tmp_path: Path, behind: str, code: int
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(ORDERED.format(behind=behind))
+    done = run_python(["-m", "peerlane", "check", "--strict", str(path)], timeout=100)
+    assert done.returncode == code, done.stderr
