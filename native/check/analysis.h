@@ -88,6 +88,7 @@ class Analysis {
     void finish();
 
     const std::vector<Finding>& findings();
+    const UnwatchedCount& unwatched(Unwatched what) const { return unwatched_[static_cast<size_t>(what)]; }
     Stats stats() const;
     struct LogFacts {
         int32_t pid, rank;
@@ -443,6 +444,8 @@ class Analysis {
     void lend_again(uint32_t log, const Event& event);
     void freed(uint32_t log, const Event& event, const Past& past);
     void moved(const Event& event);
+    void source_changed(uint32_t log, const Event& event);
+    void note_unwatched(Unwatched what, uint32_t log, const Event& event);
     void taken_back(uint32_t log, const Event& event, const Past& past);
     void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
     static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
@@ -518,6 +521,7 @@ class Analysis {
     std::deque<Stream*> ready_;
     std::unordered_set<uint64_t> setup_;   // lines that make channels or lend memory: log << 32 | site
     uint64_t events_ = 0, forgotten_ = 0, unexplained_ = 0, compactions_ = 0, next_compaction_ = uint64_t{1} << 21, next_actors_ = 4096, next_idle_ = kMostIdle;
+    UnwatchedCount unwatched_[kUnwatched];
     bool has_lost_keys_ = false, has_lost_lines_ = false, was_finished_ = false;
 
     std::vector<Finding> findings_;

@@ -40,6 +40,19 @@ struct Place {
     uint64_t time_ns = 0;
 };
 
+// What no event tells, so that no finding about it is no proof.
+enum class Unwatched : uint8_t {
+    source,        // whether the program writes what an operation of a stream reads of the host's memory
+    destination,   // whether the program touches the host's memory that an operation of a stream writes
+};
+constexpr size_t kUnwatched = static_cast<size_t>(Unwatched::destination) + 1;
+
+// How often, and the line of the first time.
+struct UnwatchedCount {
+    uint64_t count = 0;
+    uint32_t log = 0, site = 0;
+};
+
 // An order that there is: what the first log's event told the second's.
 struct Edge {
     uint32_t from_log, from_site, to_log, to_site;

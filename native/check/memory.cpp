@@ -207,7 +207,10 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         const uint64_t id = spans[i].block & ~Span::kWritten;
         if (!(spans[i].block & Span::kWritten)) continue;
         const uint32_t nth = writes++;
-        if (id == 0) continue;
+        if (id == 0) {
+            if (writes == 1 && event.head.stream != 0 && event.head.kind == Kind::access) note_unwatched(Unwatched::destination, log, event);
+            continue;
+        }
         const Span& span = spans[i];
         Block& block = block_of(id);
         if (write_access == 0) write_access = owner == reader && read_access != 0 ? read_access : new_access(log, event, owner, number);
@@ -387,6 +390,58 @@ void Analysis::moved(const Event& event) {
         }
         now.allocations.insert(std::move(allocation));
     }
+}
+
+void Analysis::note_unwatched(Unwatched what, uint32_t log, const Event& event) {
+    UnwatchedCount& all = unwatched_[static_cast<size_t>(what)];
+    if (all.count == 0) {
+        all.log = log;
+        all.site = event.head.site;
+    }
+    all.count += std::max<uint64_t>(event.head.repeats, 1);
+}
+
+// Somebody wrote what an operation reads, and no thread that knows of its end could have.
+void Analysis::source_changed(uint32_t log, const Event& event) {
+    const log::Head& head = event.head;
+    if (logs_[log]->reader.dropped() != 0) return;   // who knew it may be among what is missing
+    const ActorState& actor = actors_[stream_of(log, head.stream).actor];
+    if (was_cancelled(actor, head.sequence) || actor.has_forgotten_learned) return;
+    if (std::any_of(actor.learned.begin(), actor.learned.end(), [&](const Learned& each) { return each.number >= head.sequence; })) return;
+    const Place reader{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
+                       .op = head.op, .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = event.b()};
+    Place seen = place_of(log, event, true);
+    seen.stream = seen.sequence = seen.op = 0;
+    const Block* block = nullptr;
+    uint64_t from = 0, to = 0;
+    bool is_lent = false;
+    for (uint32_t i = 0; i < head.spans; ++i) {
+        const Span& span = event.spans[i];
+        if (i == 0) to = span.size;
+        if (span.block == 0) continue;
+        Block& there = block_of(span.block & ~Span::kWritten);
+        if (!block) {
+            block = &there;
+            from = span.offset;
+            to = span.offset + span.size;
+        }
+        // Of what the log has, the accesses themselves are judged.
+        bool is_told = false;
+        each_range(span, event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
+            there.shadow.each(low, high, [&](const Cell& cell, uint64_t, uint64_t) {
+                const uint32_t write = cell.write & Cell::kAccess;
+                is_told = is_told || (write > kOld && (accesses_[write].time_ns >= event.b() || origins_[accesses_[write].origin].log != log));
+            });
+        });
+        if (is_told) return;
+        for (const auto& [number, lease] : logs_[log]->leases)
+            for (const Span& lent : lease.spans) is_lent = is_lent || (lent.block & ~Span::kWritten) == (span.block & ~Span::kWritten);
+    }
+    Finding* const found = report(FindingKind::race, reader, seen, !is_lent, Missing::sync);
+    if (!found) return;
+    found->from = from;
+    found->to = to;
+    if (block) locate(*found, *block, from, to);
 }
 
 void Analysis::lend_again(uint32_t log, const Event& event) {

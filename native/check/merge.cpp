@@ -208,6 +208,12 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::ended:
         here.has_ended = true;
         return Step::taken;
+    case Kind::source_changed:
+        source_changed(log, event);
+        return Step::taken;
+    case Kind::unwatched:
+        note_unwatched(Unwatched::source, log, event);
+        return Step::taken;
     case Kind::cancelled:
         if (head.flags & log::kEnd)
             note_vain(log, event);

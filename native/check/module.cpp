@@ -11,6 +11,8 @@ using namespace peerlane::check;
 namespace {
 
 constexpr const char* kKinds[] = {"race", "lost-notify", "unconsumed-notify", "use-after-free", "unwritten-read", "relied-on-schedule"};
+constexpr const char* kUnwatchedNames[] = {"source", "destination"};
+static_assert(std::size(kUnwatchedNames) == kUnwatched);
 constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "relay", "answer", "meeting", "fence", "consumption", "wait", "write", "earlier use", "promise"};
 
 constexpr std::pair<const char*, uint64_t Stats::*> kCounts[] = {
@@ -100,6 +102,18 @@ NB_MODULE(_check, m) {
                 return all;
             },
             nb::sig("def findings(self) -> list[dict[str, typing.Any]]"), "Return what was found so far.")
+        .def(
+            "unwatched",
+            [](const Analysis& self) {
+                nb::list all;
+                for (size_t i = 0; i < kUnwatched; ++i) {
+                    const UnwatchedCount& each = self.unwatched(static_cast<Unwatched>(i));
+                    if (each.count != 0) all.append(nb::make_tuple(kUnwatchedNames[i], each.count, each.log, each.site));
+                }
+                return all;
+            },
+            nb::sig("def unwatched(self) -> list[tuple[str, int, int, int]]"),
+            "Return what no event tells: its name, how often it happened, and the log and the site of the first time.")
         .def(
             "facts",
             [](const Analysis& self, uint32_t log) {

@@ -73,14 +73,19 @@ enum class Kind : uint8_t {
     op_started,       // the same, but for a notify b = number of the record; a wait starts when it is over
     noticed,          // op = what happened to the object, whose kind is a and whose number is b; (stream, sequence), spans
     op_ended,         // (stream, sequence), at the record's time; a = start in ns, b = bytes, c = device
+    // Memory of the host that operations read.
+    source_changed,   // what (stream, sequence) reads is not as it was when it was submitted; nobody knew that it was over when this was
+                      // seen.  spans; op; a = its site << 32 | its thread, b = the time of its submission
+    unwatched,        // whether what (stream, sequence) reads stays as it is could not be seen
 };
 
 constexpr const char* kKindNames[] = {
     "pad", "gap", "access", "pieces", "cancelled", "host_access", "view", "event_record", "event_wait", "sync", "callback", "callback_begin",
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
-    "collective", "collected", "outside", "ended", "came", "evident", "op_submitted", "op_started", "noticed", "op_ended"};
-static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::op_ended) + 1);
+    "collective", "collected", "outside", "ended", "came", "evident", "op_submitted", "op_started", "noticed", "op_ended",
+    "source_changed", "unwatched"};
+static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::unwatched) + 1);
 
 // What `noticed` says of an object.
 enum class Notice : uint8_t { create, destroy, sync, query, abort, reset, view, unview, exported, imported };

@@ -25,6 +25,9 @@ struct OnStream final : FarOperation {
     bool post() override { return op->channel->post(*op); }
     bool is_over() const override { return op->is_over(); }
     const Refusal* failure() const override { return op->failure() ? &*op->failure() : nullptr; }
+    Stepwise::Touched written() const override {
+        return op->verb == FarOp::Verb::read ? Stepwise::Touched{op->here, op->size} : Stepwise::Touched{};
+    }
     void tell(log::Event& event, log::Spans& spans) override { op->tell(event, spans); }
     void tell_as(uint64_t stream, uint64_t sequence) override {
         op->logged_stream = stream;

@@ -236,6 +236,8 @@ void log_waited_now(const Notify& notify, uint64_t number) {
 }
 
 void log_sync(uint64_t stream, uint64_t sequence) {
+    note_site();
+    Scheduler::get().look_at_sources(stream, sequence);
     or_dropped([=] { log::write({.kind = log::Kind::sync, .stream = stream, .sequence = sequence}); });
 }
 

@@ -48,6 +48,7 @@ void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
     const Submitted done = Scheduler::get().submit(*stream.stream, op, site);
     // Nobody gives it back without the GIL, so it is in time here.
     if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
+    for (uint32_t i = 0; i < done.watches; ++i) Py_INCREF(keep.ptr());
     tell_if_observed();
 }
 

@@ -13,6 +13,7 @@ struct FarOperation : Extra {
     virtual bool post() = 0;
     virtual bool is_over() const = 0;
     virtual const Refusal* failure() const = 0;   // once it is over; null: none
+    virtual Stepwise::Touched written() const = 0;   // of this process's memory
     // What the checker is told of it, which is called `event.sequence` of `event.stream` from now on.  Throws std::bad_alloc.
     virtual void tell(log::Event& event, log::Spans& spans) = 0;
     virtual void tell_as(uint64_t stream, uint64_t sequence) = 0;   // it is told already, as that operation

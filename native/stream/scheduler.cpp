@@ -137,10 +137,11 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
+        result.at_once = true;
         if (log::is_read(log::kAnyone)) [[unlikely]] op.logged = log_submitted(stream, op, result.sequence, false);
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
+        if (log::is_read(log::kChecker)) [[unlikely]] watch_sources(stream, op, result);
         run_at_once(stream, op, site);
-        result.at_once = true;
         return result;
     }
     try {
@@ -148,7 +149,8 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
         if (op.kind == OpKind::notify) add_recorder(stream, queued);
         if (log::is_read(log::kAnyone)) [[unlikely]] {
             const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
-            queued.logged = log_submitted(stream, op, result.sequence, runs_now);
+            queued.logged = op.logged = log_submitted(stream, op, result.sequence, runs_now);
+            if (log::is_read(log::kChecker)) watch_sources(stream, op, result);
         }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
@@ -309,8 +311,12 @@ bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
     queue.shared |= queue.server != std::thread::id{} && queue.server != here;
     queue.server = here;
     ++queue.running;
-    if (stream.queue.front().logged != Logged::no) [[unlikely]]
+    if (stream.queue.front().logged != Logged::no) [[unlikely]] {
+        const log::ByNoLine of_the_program;
+        sources_.known(stream.id, stream.head() - 1);
+        release_sources();
         log::write({.kind = log::Kind::callback_begin, .stream = stream.id, .sequence = stream.head()});
+    }
     return true;
 }
 
@@ -420,6 +426,23 @@ void Scheduler::reset(Notify& notify) {
 void Scheduler::release(void* keep) {
     or_lose([&] { released_.push_back(keep); });
     has_released_.store(true, std::memory_order_relaxed);
+}
+
+void Scheduler::watch_sources(Stream& stream, const Op& op, Submitted& submitted) {
+    submitted.watches = sources_.submitted(stream, op, submitted.sequence, submitted.at_once);
+    release_sources();
+}
+
+void Scheduler::look_at_sources(uint64_t stream, uint64_t sequence) {
+    if (sources_.is_empty()) return;
+    Lock lock(mutex_);
+    sources_.known(stream, sequence);
+    release_sources();
+}
+
+void Scheduler::release_sources() {
+    for (void* keep : sources_.let_go) release(keep);
+    sources_.let_go.clear();
 }
 
 void Scheduler::release_token(uint64_t token) {

@@ -10,6 +10,7 @@
 
 #include "copy/copy_engine.h"
 #include "ranks/turns.h"
+#include "stream/host_sources.h"
 #include "stream/stream.h"
 
 namespace peerlane {
@@ -30,6 +31,7 @@ struct Deadline {
 struct Submitted {
     uint64_t sequence = 0;
     bool at_once = false;    // it is over, and nothing was queued
+    uint32_t watches = 0;    // how many more times its Python object is held
 };
 
 // A stream that is not done, and its wait: for operation `record` of stream `what`, or for the notify `what`.
@@ -83,6 +85,8 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one that was not reported; the stream goes on
+    // For the checker, before a thread is told that the stream has come so far.
+    void look_at_sources(uint64_t stream, uint64_t sequence);
     // Run all operations that can run: for an allocation that found no room.
     Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
@@ -187,6 +191,8 @@ class Scheduler {
     static void tell_loops(LoopWait* waits, uint64_t upto);   // wait_set.cpp
     void release(void* keep);                            // by a later Python call
     void release_token(uint64_t token);
+    void watch_sources(Stream& stream, const Op& op, Submitted& submitted);
+    void release_sources();                              // that nobody watches any more
 
     // stream_job.cpp: operations of many steps
     void open_job(Lock& lock, Stream& stream);
@@ -308,6 +314,7 @@ class Scheduler {
     bool watching_ = false;
     uint64_t watch_until_ = UINT64_MAX;                  // the watching thread sleeps until then; the largest: it is awake
 
+    HostSources sources_;
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run

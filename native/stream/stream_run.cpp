@@ -118,6 +118,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         park(stream, Park::phase, 0);
         return stream.park == Park::none;
     }
+    if (sources_.is_any_late()) [[unlikely]] sources_.starting(stream.id, stream.head());
     if (is_small(op)) {
         run_small(lock, stream, leave);
         return true;
@@ -196,7 +197,7 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     }
     const bool timed = log::is_read(log::kTrace), observed = log::is_read(log::kObserver);
     if (observed) [[unlikely]] log_started(stream, head, *first);
-    if (timed || observed) n = 1;
+    if (timed || observed || sources_.is_any_late()) n = 1;
     stream.active = 1;
     lock.unlock();
     const uint64_t start = timed ? now_ns() : 0;

@@ -32,6 +32,11 @@ class Analysis:
     def findings(self) -> list[dict[str, Any]]:
         """Return what was found so far."""
 
+    def unwatched(self) -> list[tuple[str, int, int, int]]:
+        """
+        Return what no event tells: its name, how often it happened, and the log and the site of the first time.
+        """
+
     def facts(self, log: int) -> tuple[int, int, str]:
         """
         Return the process of a log, its rank (-1: not known), and why it could not be read to its end, else an empty text.

@@ -43,7 +43,7 @@ def test_checker_on_a_program_that_is_right_finds_nothing(tmp_path: Path) -> Non
     _logs(tmp_path, waits=True)
     checker = Checker(tmp_path)
     checker.poll()
-    assert checker.finish() == {"version": 1, "complete": True, "dropped": 0, "findings": []}
+    assert checker.finish() == {"version": 1, "complete": True, "dropped": 0, "unwatched": [], "findings": []}
 
 
 def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -> None:

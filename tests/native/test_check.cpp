@@ -80,7 +80,7 @@ Bytes random_log(std::mt19937_64& random, unsigned rank, unsigned events) {
     };
     for (unsigned i = 0; i < events; ++i) {
         log::Head head{};
-        head.kind = static_cast<Kind>(1 + below(static_cast<uint64_t>(Kind::op_ended)));
+        head.kind = static_cast<Kind>(1 + below(static_cast<uint64_t>(Kind::unwatched)));
         if (below(2) == 0) {
             constexpr Kind kOften[] = {Kind::access, Kind::notify, Kind::notified, Kind::notify_wait, Kind::notify_waited, Kind::sync, Kind::collective};
             head.kind = kOften[below(std::size(kOften))];

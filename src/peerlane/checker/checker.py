@@ -50,7 +50,7 @@ class Checker:
         Returns
         -------
         dict
-            ``version``, ``complete``, ``dropped`` and ``findings``, as ``docs/design/checker.md`` has them.
+            ``version``, ``complete``, ``dropped``, ``unwatched`` and ``findings``: see ``docs/design/checker.md``.
         """
         logs_in_folder = logs_in(self._directory)
         align(logs_in_folder)
@@ -68,6 +68,10 @@ class Checker:
             "version": 1,
             "complete": is_whole and stats["dropped"] == 0 and stats["forgotten"] == 0,
             "dropped": stats["dropped"],
+            "unwatched": [
+                {"what": what, "count": count, "first": _line(logs[log], site)}
+                for what, count, log, site in self._analysis.unwatched()
+            ],
             "findings": findings_of(self._analysis.findings(), logs),
         }
 
@@ -89,6 +93,11 @@ class Checker:
                 continue
             self._logs[path.stem] = number
             self._open[path.stem] = self._analysis.facts(number)[0]
+
+
+def _line(log: ProcessLog, site: int) -> list[Any] | None:
+    frames = log.sites.get(site)
+    return list(frames[0][:2]) if frames else None
 
 
 def _pid_of(stem: str) -> int:

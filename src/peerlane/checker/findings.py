@@ -103,6 +103,15 @@ def _message(data: Data) -> str:
         return "nobody waits for the record at {first}, and {second} waits in vain for another notify"
     if data["kind"] == "use-after-free" and data["first"]["event_kind"] == "host_access":
         return "{first} {first_did} memory that ended at {second}"
+    if data["second"]["event_kind"] == "source_changed":
+        is_one_line = all(data["first"][name] == data["second"][name] for name in ("log", "site"))
+        between = (
+            "between two runs of {first.line}" if is_one_line else "between {first.point} and {second.point}"
+        )
+        return (
+            "{first} reads host memory, and the program changes it before it knows that the read is over: "
+            f"{between}"
+        )
     return _MESSAGES[data["kind"]]
 
 

@@ -144,6 +144,11 @@ def missing_order(
             )
         case "thread" if second.data["body_of"]:  # which of the two came first is chance
             return _behind_stream(data, second, first, calls)
+        case "sync" if second.is_sight:
+            return (
+                f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.point}, before "
+                "the program writes there again; or other memory for what is written meanwhile"
+            )
         case "sync":
             return _behind_stream(data, first, second, calls)
         case "event":

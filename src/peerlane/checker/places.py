@@ -34,6 +34,7 @@ EVENTS = {
     "notify_waited": "wait for a notify",
     "callback_begin": "begin of a callback",
     "collected": "end of a collective",
+    "source_changed": "changed bytes",
 }
 
 
@@ -84,6 +85,11 @@ class Place:
         return EVENTS.get(kind, str(kind))
 
     @property
+    def is_sight(self) -> bool:
+        """Whether the line is not the one that wrote, but the one by which the write is seen."""
+        return bool(self.data["event_kind"] == "source_changed")
+
+    @property
     def did(self) -> str:
         return "writes" if self.data["access"] == "write" else "reads"
 
@@ -125,7 +131,7 @@ class Place:
             "stream": self.data["stream"],
             "callback": self.data["body_of"],
             "verb": self.verb,
-            "call": self.called,
+            "call": "bytes have changed" if self.is_sight else self.called,
             "access": self.data["access"],
             "callers": [list(each) for each in self.frames[1:]],
             "event": self.data["event"],

@@ -14,7 +14,9 @@ Style: TypeAlias = Callable[[str, str], str]
 WIDTH = 100
 
 #: Verbs that say how they touch memory, or do not touch it.
-_SAY_ALL = frozenset(("allocation", "deregister", "free", "notify", "Channel.notify", "wait for a notify"))
+_SAY_ALL = frozenset(
+    ("allocation", "deregister", "free", "notify", "Channel.notify", "wait for a notify", "changed bytes")
+)
 
 _COLOURS = {"certain": "1;31", "uncertain": "1;33", "place": "36", "missing": "1", "clean": "32"}
 
@@ -233,6 +235,18 @@ def printable(text: str) -> str:
     )
 
 
+_UNWATCHED = {
+    "source": "whether the program changed too early what {operations} read in host memory",
+    "destination": "whether the program looked too early at what {operations} write to host memory",
+}
+
+
+def _unwatched(each: Mapping[str, Any]) -> str:
+    operations = f"{each['count']:,} operation{'s' * (each['count'] != 1)} of streams"
+    at = f" (first at {place_of(*each['first'])})" if each["first"] else ""
+    return f"not seen: {_UNWATCHED[each['what']].format(operations=operations)}{at}"
+
+
 def summary_text(report: Mapping[str, Any], *, style: Style = plain, width: int = WIDTH) -> str:
     """Return the line that ends a report, with a second one if events were dropped."""
     findings: Sequence[Finding] = report["findings"]
@@ -247,6 +261,7 @@ def summary_text(report: Mapping[str, Any], *, style: Style = plain, width: int 
             if number
         ]
         lines = [style("certain" if certain else "uncertain", " and ".join(parts))]
+    lines += [line for each in report.get("unwatched", ()) for line in _wrapped(_unwatched(each), width)]
     if not report["complete"]:
         lines += _wrapped(
             f"not complete: {report.get('dropped', 0):,} events were dropped for lack of room; nothing that rests on "
