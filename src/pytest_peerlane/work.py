@@ -278,6 +278,8 @@ class Work:
         if (text := checked.uncertain_text(report)) and not self._is_strict:
             facts.add(item, facts.UNCERTAIN, text)
             item.warn(pytest.PytestWarning(text))
+        if unseen := checked.unseen_text(report):
+            item.warn(pytest.PytestWarning(unseen))
         text = checked.findings_text(report) if self._is_strict else checked.certain_text(report)
         if text:
             facts.add(item, facts.FINDINGS, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ class Checker:
         Returns
         -------
         dict
-            ``version``, ``complete``, ``dropped``, ``unwatched`` and ``findings``: see ``docs/design/checker.md``.
+            ``version``, ``complete``, ``dropped``, ``unwatched``, ``findings`` and, if there are any, ``unseen``:
+            see ``docs/design/checker.md``.
         """
         logs_in_folder = logs_in(self._directory)
         align(logs_in_folder)
@@ -64,6 +66,7 @@ class Checker:
             read_names(logs[number])
             is_whole = is_whole and not problem
         stats = self._analysis.stats()
+        unseen = _unseen(logs.values())
         return {
             "version": 1,
             "complete": is_whole and stats["dropped"] == 0 and stats["forgotten"] == 0,
@@ -72,6 +75,7 @@ class Checker:
                 {"what": what, "count": count, "first": _line(logs[log], site)}
                 for what, count, log, site in self._analysis.unwatched()
             ],
+            **({"unseen": unseen} if unseen else {}),
             "findings": findings_of(self._analysis.findings(), logs),
         }
 
@@ -98,6 +102,19 @@ class Checker:
 def _line(log: ProcessLog, site: int) -> list[Any] | None:
     frames = log.sites.get(site)
     return list(frames[0][:2]) if frames else None
+
+
+def _unseen(logs: Iterable[ProcessLog]) -> list[dict[str, Any]]:
+    """Return the processes without a log that may use memory of those that have one."""
+    logs = list(logs)
+    seen = {log.pid for log in logs}
+    unseen: dict[int, dict[str, Any]] = {}
+    for log in logs:
+        for pid, argv in log.sharers.items():
+            if pid not in seen:
+                each = unseen.setdefault(pid, {"pid": pid, "argv": argv, "shares_with": []})
+                each["shares_with"].append(log.pid)
+    return [unseen[pid] for pid in sorted(unseen)]
 
 
 def _pid_of(stem: str) -> int:

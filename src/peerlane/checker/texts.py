@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -247,8 +248,18 @@ def _unwatched(each: Mapping[str, Any]) -> str:
     return f"not seen: {_UNWATCHED[each['what']].format(operations=operations)}{at}"
 
 
+def unseen_text(process: Mapping[str, Any]) -> str:
+    """Return a sentence on a process that has no log and may use memory of one that has."""
+    command = f" ({shlex.join(process['argv'])})" if process["argv"] else ""
+    peers = ", ".join(map(str, process["shares_with"]))
+    return (
+        f"process {process['pid']}{command}, which this check does not see, may use memory of process {peers}: races "
+        "with it are not found; start both under one check"
+    )
+
+
 def summary_text(report: Mapping[str, Any], *, style: Style = plain, width: int = WIDTH) -> str:
-    """Return the line that ends a report, with a second one if events were dropped."""
+    """Return the line that ends a report, with more for processes that are not seen, and if events were dropped."""
     findings: Sequence[Finding] = report["findings"]
     certain = sum(bool(each["certain"]) for each in findings)
     uncertain = len(findings) - certain
@@ -262,6 +273,7 @@ def summary_text(report: Mapping[str, Any], *, style: Style = plain, width: int 
         ]
         lines = [style("certain" if certain else "uncertain", " and ".join(parts))]
     lines += [line for each in report.get("unwatched", ()) for line in _wrapped(_unwatched(each), width)]
+    lines += [line for each in report.get("unseen", ()) for line in _wrapped(unseen_text(each), width)]
     if not report["complete"]:
         lines += _wrapped(
             f"not complete: {report.get('dropped', 0):,} events were dropped for lack of room; nothing that rests on "

@@ -38,6 +38,8 @@ _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
+_sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
+_MOST_OF_COMMAND = 4096  # bytes
 
 #: Their numbers are their places, as in ``native/log/event.h``.
 COLLECTIVES = (
@@ -296,6 +298,21 @@ def is_logged(pid: int) -> bool:
     """Tell whether a process writes a log beside that of this one."""
     found = facts()
     return found is not None and any(found.path.parent.glob(f"{pid}-*.log"))
+
+
+def shares_with(pid: int) -> None:
+    """Name a process that may use memory which this one uses, too, if it has no log beside this one by now."""
+    own = facts()
+    if own is None or (own.path, pid) in _sharers:
+        return
+    _sharers.add((own.path, pid))
+    if is_logged(pid):
+        return
+    argv: list[str] = []
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()[:_MOST_OF_COMMAND].rstrip(b"\0").split(b"\0")
+        argv = [word.decode(errors="replace") for word in words]
+    name(sharer=pid, argv=argv)
 
 
 def key_of(*parts: object) -> Key:

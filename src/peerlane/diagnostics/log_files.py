@@ -73,6 +73,8 @@ class ProcessLog:
         For the same its function.
     threads, streams : dict
         Names, by number.
+    sharers : dict
+        The words of the command of each process, by its number, that may use the same memory and had no log by then.
     machine : str
         The name of its machine, if it was given one.
     clock, since_epoch_ns : int
@@ -92,6 +94,7 @@ class ProcessLog:
     calls: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     streams: dict[int, str] = field(default_factory=dict)
+    sharers: dict[int, list[str]] = field(default_factory=dict)
     machine: str = ""
     clock: int = 0
     since_epoch_ns: int = 0
@@ -185,5 +188,7 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.threads[int(told["thread"])] = str(told["name"])
     elif "stream" in told:
         log.streams[int(told["stream"])] = str(told["name"])
+    elif "sharer" in told:
+        log.sharers[int(told["sharer"])] = [str(word) for word in told["argv"]]
     elif "machine" in told:
         log.machine = str(told["machine"])

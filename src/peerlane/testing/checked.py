@@ -63,9 +63,14 @@ def uncertain_text(report: Mapping[str, Any]) -> str:
     return _text(report, certain=False)
 
 
+def unseen_text(report: Mapping[str, Any]) -> str:
+    """Return what is not seen of other processes, a line each, empty if there are none."""
+    return "\n".join(_HEAD + texts.unseen_text(each) for each in report.get("unseen", ()))
+
+
 def _text(report: Mapping[str, Any], *, certain: bool | None = None) -> str:
     wanted = [each for each in report["findings"] if certain is None or each["certain"] is certain]
-    chosen = {**report, "findings": wanted}
+    chosen = {**report, "findings": wanted, "unseen": []}
     if not chosen["findings"]:
         return ""
     sources = texts.Sources()

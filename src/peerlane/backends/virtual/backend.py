@@ -24,6 +24,7 @@ from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.queues import Queues
 from peerlane.backends.virtual.ranks import VirtualRanks
+from peerlane.diagnostics import event_log
 from peerlane.errors import (
     AccessDenied,
     BadArgument,
@@ -288,6 +289,8 @@ class VirtualBackend(Queues):
         if owner is None:
             _core.forget_lost()
             raise handles.maker_lost(fields.pid or state.last_pid(fields.slot))
+        if event_log.active:
+            event_log.shares_with(owner[0])
         try:
             return self._ask(fields, owner, kind, timeout)
         except PeerLost:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from peerlane import _core
 from peerlane.backends.virtual.node import handles
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers
+from peerlane.diagnostics import event_log, live_objects, observers
 from peerlane.errors import BadArgument, Closed, InvalidValue, Refused
 from peerlane.sharing.handle import EVERYONE, Allow, AllowList, Handle, checked_pid
 
@@ -35,6 +35,8 @@ class VirtualAllowList(AllowList):
                 call="Handle.allow.add",
                 detail=Refused(reason="open_to_all", allow=EVERYONE),
             )
+        if event_log.active:
+            event_log.shares_with(pid)
         if not _core.allow(*self._handle._ticket, pid, _core.start_time(pid)):
             raise self._handle._over("Handle.allow.add")
 

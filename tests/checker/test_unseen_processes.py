@@ -1,0 +1,90 @@
+"""Processes that a check does not see, and that use memory of those that it sees, are named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerlane.checker import texts
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
+
+MAKER = """\
+import socket
+import peerlane as pl
+listener = socket.create_server(("127.0.0.1", 0))
+listener.settimeout(100)
+print(listener.getsockname()[1], flush=True)
+peer, _ = listener.accept()
+peer.settimeout(100)
+with pl.devices()[0].allocate(4096) as memory:
+    memory.fill(1)
+    opener = int(peer.recv(16))
+    peer.sendall(bytes(memory.export(allow=[opener])))
+    peer.recv(1)
+"""
+OPENER = """\
+import os, socket, sys
+import peerlane as pl
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=100)
+peer.sendall(b"%d" % os.getpid())
+with pl.Buffer.open(peer.recv(4096)) as memory:
+    print(int(memory.view()[0]))
+peer.sendall(b"x")
+"""
+CHECK = (sys.executable, "-m", "peerlane", "check", "--json")
+
+
+def run_both(folder: Path, maker: list[str], opener: list[str]) -> tuple[str, str]:
+    """Run both programs, the one with the words before it, and return their standard errors."""
+    for name, text in (("maker.py", MAKER), ("opener.py", OPENER)):
+        (folder / name).write_text(text)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
+    with subprocess.Popen([*maker, "maker.py"], **pipes) as making:  # type: ignore[call-overload]
+        try:
+            port = making.stdout.readline().strip()
+            done = subprocess.run([*opener, "opener.py", port], **pipes, timeout=150, check=False)  # type: ignore[call-overload]
+            _, told = making.communicate(timeout=60)
+        finally:
+            making.kill()
+    assert (making.returncode, done.returncode, done.stdout) == (0, 0, "1\n"), (told, done.stderr)
+    return told, done.stderr
+
+
+def test_two_checks_name_the_process_of_the_other(tmp_path: Path) -> None:
+    told = run_both(tmp_path, [*CHECK, "maker.json"], [*CHECK, "opener.json"])
+    reports = [json.loads((tmp_path / f"{each}.json").read_text()) for each in ("maker", "opener")]
+    (of_opener,), (of_maker,) = (each["unseen"] for each in reports)
+    assert of_opener["shares_with"] == [of_maker["pid"]] and of_maker["shares_with"] == [of_opener["pid"]]
+    assert "opener.py" in of_opener["argv"] and "maker.py" in of_maker["argv"]
+    for text in told:
+        assert " ".join(text.split()).count("which this check does not see") == 1
+
+
+def test_process_without_a_check_is_named(tmp_path: Path) -> None:
+    told, _ = run_both(tmp_path, [*CHECK, "maker.json"], [sys.executable])
+    (unseen,) = json.loads((tmp_path / "maker.json").read_text())["unseen"]
+    assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
+
+
+def test_children_of_one_check_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "both.py").write_text(
+        "import subprocess, sys\n"
+        "maker = subprocess.Popen([sys.executable, 'maker.py'], stdout=subprocess.PIPE, text=True)\n"
+        "port = maker.stdout.readline().strip()\n"
+        "subprocess.run([sys.executable, 'opener.py', port], timeout=100, check=True)\n"
+        "maker.wait(60)\n"
+    )
+    run_both(tmp_path, [sys.executable], [sys.executable])
+    words = [*CHECK, "both.json", "both.py"]
+    subprocess.run(words, cwd=tmp_path, timeout=150, check=True, capture_output=True)
+    assert "unseen" not in json.loads((tmp_path / "both.json").read_text())
+
+
+def test_sentence_names_the_command_and_who_shares() -> None:
+    text = texts.unseen_text({"pid": 7, "argv": ["a b", "\x1b"], "shares_with": [8, 9]})
+    assert text.startswith("process 7 ('a b' ") and "memory of process 8, 9: races" in text
