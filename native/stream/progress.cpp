@@ -24,6 +24,16 @@ bool is_between_ranks(const Notify& notify) {
            !notify.is_recorded();
 }
 
+// Only this process can write the word for which the operation waits, and has not written what is wanted.
+bool is_own_word(const Op& op) {
+    const Extent* const extent = op.dst_extent;   // pinned
+    if (!extent || !extent->block || (extent->mapping && extent->mapping->lease)) return false;
+    const Block& block = *extent->block;
+    if (block.origin || block.holders.load(std::memory_order_acquire) >> 32 != 0 || block.is_given_as_file || block.is_read_elsewhere) return false;
+    Refusal why{};
+    return look_at_word(op, why) == Word::other;
+}
+
 // The thread that runs the callback, or that would run it after its present one, waits itself.
 bool is_callback_stuck(const Stream& stream, const std::vector<HostWaiter*>& hosts) {
     const CallbackQueue& queue = *stream.queue.front().callbacks;
@@ -48,10 +58,12 @@ uint64_t Scheduler::progress_token(bool others_wait) const {
     for (const auto& [id, stream] : streams_) {
         if (stream->active != 0 || stream->job || can_help(*stream)) return 0;
         if (stream->queue.empty()) continue;
-        if (stream->has_deadline && (stream->queue.front().timeout_ns < kNetNs || stream->timed_until < soon_ns)) return 0;
+        // A wait for a word has its time-out elsewhere.
+        if (stream->has_deadline && ((stream->park != Park::value && stream->queue.front().timeout_ns < kNetNs) || stream->timed_until < soon_ns)) return 0;
         // Under lazy nobody has asked for what is not parked.
         const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
                               (stream->park == Park::callback && is_callback_stuck(*stream, hosts_)) ||
+                              (stream->park == Park::value && !stream->has_deadline && is_own_word(stream->queue.front())) ||
                               (stream->park == Park::notify && is_between_ranks(*stream->queue.front().notify));
         if (!is_still) return 0;
     }

@@ -30,6 +30,32 @@ def told(error):
 """
 #: Programs that cannot go on; each checks the detail and the text of its Deadlock.
 HANGS = {
+    "a word that nobody writes": """
+s, b = d.create_stream(), d.allocate(8)
+b.fill(0)
+pl.raw.wait_value(b.address, 1, stream=s)  # here
+try:
+    s.sync()
+except pl.Error as error:
+    (wait,) = told(error).detail.streams
+    assert (wait.stream, wait.what, wait.submitted_at) == (s.id, "value", HERE)
+    assert "writes the word of memory" in str(error) and HERE in str(error), error
+b.fill(1)
+s.sync(timeout=20)
+""",
+    "two streams that wait for one another's words": """
+s, t, b = d.create_stream(), d.create_stream(), d.allocate(16)
+b.fill(0)
+for stream, own, other in ((s, 0, 8), (t, 8, 0)):
+    pl.raw.wait_value(b.address + own, 1, stream=stream)
+    pl.raw.write_value(b.address + other, 1, stream=stream)
+try:
+    t.sync()
+except pl.Error as error:
+    assert {each.what for each in told(error).detail.streams} == {"value"}
+b.fill(1)
+s.sync(timeout=20), t.sync(timeout=20)
+""",
     "a notify that nobody records": """
 s, n = d.create_stream(), d.create_notify()
 s.wait(n)  # here
@@ -242,6 +268,10 @@ GOES_ON = {
     "c = subprocess.Popen([sys.executable, '-c', 'import peerlane as pl, sys, time; time.sleep(3);'"
     "'pl.Notify.open(sys.argv[1]).record()', bytes(h).decode()])",
     "a join with a timeout": "w = threading.Thread(target=s.sync); w.start(); w.join(3); n.record()",
+    "a word that another process may write": "b = d.allocate(8); b.fill(0); h = b.export(allow='user');"
+    "pl.raw.wait_value(b.address, 1, stream=t); e = t.record(); u = d.create_stream(); u.wait(e); u.notify(n);"
+    "import subprocess; c = subprocess.Popen([sys.executable, '-c', 'import peerlane as pl, sys, time;'"
+    "'time.sleep(3); pl.Buffer.open(sys.argv[1]).fill(1)', bytes(h).decode()])",
     "a word of memory": "b = d.allocate(8); b.fill(0); pl.raw.wait_value(b.address, 1, stream=t);"
     "e = t.record(); u = d.create_stream(); u.wait(e); u.notify(n);"
     "threading.Timer(3, lambda: b.fill(1)).start()",

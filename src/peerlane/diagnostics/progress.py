@@ -166,7 +166,12 @@ def look() -> None:
 def _look_here() -> None:
     global _seen
     found = NoProgress.now()
-    if found is None or not all(each[5] for each in found.notifies) or has_handlers():
+    if (
+        found is None
+        or not all(each[5] for each in found.notifies)
+        or has_handlers()
+        or (serving_natively and any(each.what == "value" for each in wait_state.streams()))
+    ):  # who serves other processes natively may write memory for them
         _seen = 0, 0
         return
     now = time.monotonic_ns()

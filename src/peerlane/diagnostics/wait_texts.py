@@ -87,9 +87,12 @@ def _never(state: WaitState, words: Words) -> str:
     notifies = {each.notify: each.notify_name for each in state.streams if each.what == "notify"}
     named = [words.notify(*each) for each in list(notifies.items())[:_MOST_SHOWN]]
     which = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
+    lacks, what = f"records {which}", "record"
+    if not notifies and any(each.what == "value" for each in state.streams):
+        lacks, what = "writes the word of memory that is waited for", "write"
     return (
-        f"a deadlock: every thread of this process waits, and no submitted operation records {which}. Submit the "
-        f"record before the wait, or wait with a timeout."
+        f"a deadlock: every thread of this process waits, and no submitted operation {lacks}. Submit the "
+        f"{what} before the wait, or wait with a timeout."
         f"{''.join([*threads, *streams, *failed, *past(state.streams, words)])}"
     )
 
