@@ -43,9 +43,12 @@ class Lock:
     _make: Any = staticmethod(threading.Lock)
 
     def __new__(cls) -> Any:
-        if not event_log.active or _is_own(1):
-            return cls._make()
-        self = super().__new__(cls)
+        return cls.logged() if event_log.active and not _is_own(1) else cls._make()
+
+    @classmethod
+    def logged(cls) -> Any:
+        """Return a lock of which the log is told."""
+        self = object.__new__(cls)
         self._lock = cls._make()
         self._key = 0, next(_numbers)
         return self
@@ -118,7 +121,7 @@ class RLock(Lock):
 
 def make_rlock() -> Any:
     """Return a lock that its holder can take again; like ``threading.RLock`` a function, pickled by that name."""
-    return RLock._make() if _is_own(1) else RLock()
+    return RLock.logged() if event_log.active and not _is_own(1) else RLock._make()
 
 
 make_rlock.__module__, make_rlock.__name__, make_rlock.__qualname__ = "threading", "RLock", "RLock"
