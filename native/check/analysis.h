@@ -95,6 +95,8 @@ class Analysis {
         std::string problem;   // why the log could not be read on
     };
     LogFacts facts(uint32_t log) const;
+    // What a line of a log did, as `Runs::verbs`.
+    std::vector<std::pair<uint32_t, uint64_t>> verbs_of_lines(uint32_t log) const;
 
   private:
     // One thread of peerlane's runs the callbacks of all streams, and orders nothing by that: those of a stream are a thread of their own.
@@ -156,6 +158,7 @@ class Analysis {
         uint64_t number = 1;
         bool given = false;          // somebody knows `number`: the next access needs a new one
         Past snapshot;               // `past` and `number`, if `has_snapshot`
+        std::deque<std::pair<uint64_t, Past>> versions;   // what it knew at the end of its last numbers
         bool has_snapshot = false, has_ended = false;
         int32_t rank = kNoRank;      // whose channels it made
         uint64_t used = 0;           // the event at which it was used last
@@ -229,6 +232,8 @@ class Analysis {
         Actor consumer = 0;
         uint64_t consumer_epoch = 0;
         Place consumption, last_record;
+        uint64_t records_made = 0, waits = 0;
+        uint32_t lost = Finding::kNoCause;   // the finding that a record of it may be lost
         uint32_t log = 0;            // that recorded last
         uint64_t used = 0;           // the event that named it last
     };
@@ -323,6 +328,16 @@ class Analysis {
         uint32_t first = 0, end = 0;         // its accesses
         std::vector<std::pair<Actor, uint64_t>> brought;   // once the notify has come
     };
+    // The last times that a line of the program ran.
+    struct Runs {
+        static constexpr uint64_t kKept = 64;
+        uint64_t count = 0;
+        log::Kind kind{};            // of the events that are counted
+        uint64_t verbs = 0;          // bits: kinds of events, and from kFirstOp on what accesses did
+        uint32_t events[kKept];
+
+        static constexpr uint32_t kFirstOp = 48;
+    };
     struct Log {
         log::Reader reader;
         const bool may_give_back;
@@ -342,6 +357,9 @@ class Analysis {
         uint32_t last_origins[2] = {0, 0};   // which the next accesses often have too
         std::unordered_map<uint64_t, LooseWrite> loose_writes;     // by stream: the last one
         std::map<uint64_t, Record> unnumbered;                     // of threads, to other machines
+        std::vector<std::unique_ptr<Runs>> runs;                   // by line
+        uint64_t run = 0;                                          // 1 + the last event that counted
+        uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
 
         void note_outside(uint64_t time_ns) { outside_ns = std::min(outside_ns, time_ns); }
     };
@@ -349,6 +367,39 @@ class Analysis {
         std::vector<std::pair<uint32_t, uint64_t>> wrote, looked;
     };
     enum class Step : uint8_t { taken, blocked };
+
+    struct Touch {
+        uint32_t access;
+        bool is_write;
+    };
+    // An order that a finding lacks: what comes after `to` is judged as if it were there.
+    struct Repair {
+        uint32_t cause;
+        Actor to;
+        Past past;
+    };
+    // A read before the first write of its bytes: it should have come after the write, and after what the same notify brings.
+    struct EarlyRead {
+        uint32_t cause;
+        Actor reader, writer;
+        uint64_t read, written;
+    };
+    // Whether a record orders `first` before `second`, and a wait for it was left out.
+    struct Question {
+        uint32_t finding;
+        uint32_t from_log, to_log;
+        Actor actor;                 // what the record must know, up to `number`; 0: nobody's
+        uint64_t number;
+        bool is_of_consumption = false;   // of a lost notify: the actor is not known before the wait
+        Place before;                // the access or record that should have waited
+        uint64_t previous;           // the event of the same line's time before
+        bool has_record = false;
+        Place record;
+        Pair record_key{};           // the record's line
+        uint64_t record_number = 0;
+        bool is_judged = false, is_skipped = false;
+        uint32_t wait_site = 0;
+    };
 
     // merge.cpp
     void run(uint64_t horizon_ns);
@@ -442,11 +493,11 @@ class Analysis {
     Actor delivery_of(Channel& channel, Actor base);
     void allocated(uint32_t log, const Event& event);
     void lend_again(uint32_t log, const Event& event);
-    void freed(uint32_t log, const Event& event, const Past& past);
+    void freed(uint32_t log, const Event& event, Actor by, const Past& past);
     void moved(const Event& event);
     void source_changed(uint32_t log, const Event& event);
     void note_unwatched(Unwatched what, uint32_t log, const Event& event);
-    void taken_back(uint32_t log, const Event& event, const Past& past);
+    void taken_back(uint32_t log, const Event& event, Actor by, const Past& past);
     void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
     static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
     static constexpr size_t kMostWords = 16;
@@ -458,13 +509,17 @@ class Analysis {
     static std::vector<uint32_t> writers_of(const Block& block, uint64_t low, uint64_t high);
     void join_writer(uint32_t writer, Past& past, const Place& place);
     void acquire_word(const log::Span& span, Past& past, const Place& place);
-    void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past);
+    void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past);
 
     // findings.cpp
     Place place_of(uint32_t log, const Event& event, bool is_write, bool is_delivery = false) const;
     Place place_of(uint32_t access, bool is_write) const;
-    void race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past);
-    Finding* report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing);
+    void race(Touch first, Touch second, Block& block, uint64_t low, uint64_t high, const Past& past, bool is_first_write = false);
+    struct Reported {
+        uint32_t number;     // of the finding; kNoCause: there are too many
+        Finding* fresh;      // to be filled in; null if it was only counted
+    };
+    Reported report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause);
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
     bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, bool is_end = false) const;
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
@@ -477,6 +532,31 @@ class Analysis {
     static bool brings_loose(const Sent& sent, const Place& place);
     bool is_telling(const Edge& edge) const;
     void note_last_order(Finding& finding, Actor actor, const Past& past);
+
+    // causes.cpp
+    void note_run(uint32_t log, const Event& event);
+    const Runs* runs_of(uint32_t log, uint32_t site) const;
+    uint64_t nth(const Place& place) const;
+    uint64_t previous_run(const Place& place) const;
+    Past known_at(Actor actor, uint64_t number) const;
+    uint32_t via_of(Actor by, uint64_t number, const Past& past, Actor to, uint64_t to_number) const;
+    Actor holder_of(Actor actor) const;
+    void repair(uint32_t cause, Actor from, uint64_t number, Actor to);
+    void repair_early_read(uint32_t cause, Touch read, Touch write, bool is_first_write);
+    void apply_repairs();
+    void ask_of_race(uint32_t finding, uint32_t first, uint32_t second, bool first_wrote, bool second_wrote);
+    void ask(Question question);
+    bool answers(const Question& question, const Record& record) const;
+    void take_record(Question& question, const Pair& key, const Record& record) const;
+    void hear_record(const Pair& key, const Record& record);
+    void hear_wait(const Record& record, const Place& wait);
+    void judge_wait(Question& question) const;
+    void answer_questions();
+    void add_elsewhere(Finding& unwritten, const Place& place, uint64_t from, uint64_t to) const;
+    void find_elsewhere(Finding& unwritten, const Block& block) const;
+    void find_collision(Finding& unwritten) const;
+    void set_cause(uint32_t finding, uint32_t cause);
+    void fold();
 
     // compact.cpp
     void compact_if_large();
@@ -533,6 +613,11 @@ class Analysis {
     };
     std::vector<Found> found_;
     std::map<std::vector<uint64_t>, size_t> by_lines_;
+    std::vector<Repair> repairs_;                    // of this event
+    std::deque<EarlyRead> early_reads_;
+    std::vector<Question> questions_;
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> waits_of_;   // log and line of a record, and the log of its wait -> the wait's line
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>, uint32_t> ends_;   // log and line of an end, log and channel of a use -> finding
 };
 
 template <class Visit>

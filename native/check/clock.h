@@ -12,9 +12,11 @@ using Actor = uint32_t;
 
 struct Known {
     Actor actor;
-    uint32_t via;      // the edge that first brought it out of its actor; 0: it has not left it yet
+    uint32_t via;      // the edge that first brought it out of its actor; 0: it has not left it yet; with kCause: the finding that lacks it
     uint64_t number;
 };
+// Of `via`: the order was assumed, because the finding with the number in the other bits reports that it is missing.
+constexpr uint32_t kCause = uint32_t{1} << 31, kByChance = uint32_t{1} << 30;
 
 // A version is shared until somebody changes it.  One thread uses all clocks.
 class Clock {
@@ -57,13 +59,13 @@ class Clock {
             all.insert(all.begin() + at, {actor, via, number});
     }
 
-    // `via` is for what has not left its actor yet.
+    // `via` is for what has not left its actor yet; with kCause for all that no other finding explains.
     void join(const Clock& other, uint32_t via) {
         if (is_same(other) || knows(other)) return;
         std::vector<Known> both;
         both.reserve(static_cast<size_t>((end() - begin()) + (other.end() - other.begin())));
         const Known* mine = begin();
-        const auto take = [&](const Known& known) { both.push_back({known.actor, known.via ? known.via : via, known.number}); };
+        const auto take = [&](const Known& known) { both.push_back({known.actor, (via & kCause ? known.via & kCause : known.via) ? known.via : via, known.number}); };
         for (const Known& theirs : other) {
             for (; mine != end() && mine->actor < theirs.actor; ++mine) both.push_back(*mine);
             if (mine == end() || mine->actor != theirs.actor) {
@@ -145,11 +147,14 @@ struct Past {
             has_more = false;
         }
     }
-    // It happened so, and nobody may rely on it.
+    // It happened so, or should have, and nobody may rely on it.
     void join_by_chance(const Past& other, uint32_t via) {
         if (!has_more) wide = sure;
         has_more = true;
         wide.join(other.all(), via);
+        if (!sure.knows(wide)) return;
+        wide = Clock();
+        has_more = false;
     }
     bool is_same(const Past& other) const {
         return sure.is_same(other.sure) && has_more == other.has_more && (!has_more || wide.is_same(other.wide));

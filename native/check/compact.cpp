@@ -20,6 +20,7 @@ void Analysis::each_past(const Visit& visit) {
         for (auto& [id, thread] : log->threads) {
             visit(thread->past);
             visit(thread->snapshot);
+            for (auto& [number, past] : thread->versions) visit(past);
         }
         for (auto& [id, stream] : log->streams) {
             visit(stream->past);
@@ -298,6 +299,9 @@ void Analysis::forget_actors(const std::vector<bool>& is_used) {
         if (line.was_consumed && has_gone[line.consumer]) line.consumer_epoch = 0;
     for (size_t i = 0; i < found_.size(); ++i)
         if (has_gone[found_[i].actor]) found_[i].actor = 0;
+    for (Question& question : questions_)
+        if (has_gone[question.actor]) question.actor = 0;
+    std::erase_if(early_reads_, [&](const EarlyRead& each) { return has_gone[each.reader] || has_gone[each.writer]; });
     for (auto& log : logs_)
         for (auto& [number, channel] : log->channels) {
             std::erase_if(channel.sent, [&](const Sent& sent) { return has_gone[sent.actor]; });

@@ -38,6 +38,7 @@ int32_t Analysis::rank_of(const Place& place) const {
 
 Place Analysis::ranked(Place place) const {
     place.rank = rank_of(place);
+    place.nth = nth(place);
     return place;
 }
 
@@ -128,8 +129,7 @@ void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64
     finding.to = std::min(high - at->first, at->second.size);
 }
 
-// The finding to be filled in if it is new; null if it was only counted.
-Finding* Analysis::report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing) {
+Analysis::Reported Analysis::report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause) {
     const auto verb = [](const Place& place) {
         return uint64_t{place.op} << 16 | static_cast<uint64_t>(place.kind) << 8 | uint64_t{place.is_write} << 1 | uint64_t{place.is_delivery};
     };
@@ -137,44 +137,53 @@ Finding* Analysis::report(FindingKind kind, const Place& first, const Place& sec
                                       uint64_t{second.log} << 32 | second.site, verb(second)};
     const auto known = by_lines_.find(lines);
     if (known != by_lines_.end()) {
-        Finding& old = findings_[known->second];
-        Found& found = found_[known->second];
-        if (found.last_event == second.event && found.last_log == second.log) return nullptr;   // the same pair
+        const auto number = static_cast<uint32_t>(known->second);
+        Finding& old = findings_[number];
+        Found& found = found_[number];
+        // What happened once without its cause is a mistake of its own.
+        if (cause == Finding::kNoCause) old.cause = cause;
+        if (found.last_event == second.event && found.last_log == second.log) return {number, nullptr};   // the same pair
         found.last_event = second.event;
         found.last_log = second.log;
         ++old.count;
-        if (!certain || old.certain) return nullptr;
-        old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = ranked(first), .second = ranked(second), .missing = missing};
-        return &old;
+        if (!certain || old.certain) return {number, nullptr};
+        old = Finding{.kind = kind, .certain = certain, .count = old.count, .first = ranked(first), .second = ranked(second), .missing = missing, .cause = old.cause};
+        return {number, &old};
     }
-    if (findings_.size() >= kMostFindings) return nullptr;
+    if (findings_.size() >= kMostFindings) return {Finding::kNoCause, nullptr};
     by_lines_.emplace(lines, findings_.size());
-    findings_.push_back(Finding{.kind = kind, .certain = certain, .first = ranked(first), .second = ranked(second), .missing = missing});
+    findings_.push_back(Finding{.kind = kind, .certain = certain, .first = ranked(first), .second = ranked(second), .missing = missing, .cause = cause});
     found_.push_back(Found{.last_event = second.event, .last_log = second.log});
-    return &findings_.back();
+    return {static_cast<uint32_t>(findings_.size() - 1), &findings_.back()};
 }
 
-void Analysis::race(uint32_t first, bool first_wrote, uint32_t second, bool second_writes, Block& block, uint64_t low, uint64_t high, const Past& past) {
-    const bool by_chance = past.all().of(origins_[accesses_[first].origin].actor) >= accesses_[first].number;
-    const auto last_known = origins_[accesses_[first].origin].actor;
+void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint64_t high, const Past& past, bool is_first_write) {
+    const Touch done = first, doing = second;
+    const Actor last_known = origins_[accesses_[done.access].origin].actor, judged = origins_[accesses_[doing.access].origin].actor;
+    const uint32_t via = via_of(last_known, accesses_[done.access].number, past, judged, accesses_[doing.access].number);
+    const bool by_chance = via != 0 ? (via & kByChance) != 0 : past.all().of(last_known) >= accesses_[done.access].number;
     // An operation behind a wait is judged after what its process did later: people read the two as the process submitted them.
-    const bool is_late = origins_[accesses_[first].origin].log == origins_[accesses_[second].origin].log && accesses_[second].event < accesses_[first].event;
-    if (is_late) {
-        std::swap(first, second);
-        std::swap(first_wrote, second_writes);
-    }
-    const Access &one = accesses_[first], &other = accesses_[second];
+    const bool is_late = origins_[accesses_[first.access].origin].log == origins_[accesses_[second.access].origin].log && accesses_[second.access].event < accesses_[first.access].event;
+    // Who reads before the first write of its bytes was to read what is written.
+    const bool is_early = is_first_write && !first.is_write && origins_[accesses_[first.access].origin].log != origins_[accesses_[second.access].origin].log;
+    if (is_late || is_early) std::swap(first, second);
+    const Access &one = accesses_[first.access], &other = accesses_[second.access];
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];
     if (was_cancelled(actors_[from.actor], one.number) || was_cancelled(actors_[to.actor], other.number)) return;
-    const Place before = place_of(first, first_wrote), after = place_of(second, second_writes);
+    const Place before = place_of(first.access, first.is_write), after = place_of(second.access, second.is_write);
     const bool certain = before.time_ns <= after.time_ns ? !is_excusable(from.actor, one.number, before, after)
                                                          : !is_excusable(to.actor, other.number, after, before);
-    Finding* const found = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
-                                  by_chance ? Missing::promise : missing_between(from, to, before, after));
+    const auto [number, found] = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
+                                        by_chance ? Missing::promise : missing_between(from, to, before, after), via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
+    if (via == 0 && !done.is_write)
+        repair_early_read(number, done, doing, is_first_write);
+    else if (via == 0)
+        repair(number, last_known, accesses_[done.access].number, judged);
     if (!found) return;
+    ask_of_race(number, first.access, second.access, first.is_write, second.is_write);
     locate(*found, block, low, high);
-    if (!is_late) note_last_order(*found, last_known, past);
-    Found& more = found_[static_cast<size_t>(found - findings_.data())];
+    if (!is_late && !is_early) note_last_order(*found, last_known, past);
+    Found& more = found_[number];
     more.actor = from.actor;
     more.number = one.number;
 }
@@ -236,8 +245,12 @@ void Analysis::help(Finding& finding, Actor actor, uint64_t number) {
 }
 
 const std::vector<Finding>& Analysis::findings() {
-    for (size_t i = 0; i < findings_.size(); ++i)
+    for (size_t i = 0; i < findings_.size(); ++i) {
         if (!findings_[i].has_help) help(findings_[i], found_[i].actor, found_[i].number);
+        if (findings_[i].kind == FindingKind::unwritten_read) find_collision(findings_[i]);
+    }
+    answer_questions();
+    fold();
     return findings_;
 }
 

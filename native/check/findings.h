@@ -1,6 +1,7 @@
 // What the analysis finds, as plain data: the texts are made elsewhere.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "log/event.h"
 
@@ -37,6 +38,7 @@ struct Place {
     uint64_t stream = 0, sequence = 0, channel = 0;   // the channel's number in its process; 0: none
     int32_t rank = -1;                                // only in a finding; -1: not known
     uint64_t event = 0;                               // its place among the events of its process
+    uint64_t nth = 0;                                 // only in a finding: how often its line had run then, with this time; 0: not known
     uint64_t time_ns = 0;
 };
 
@@ -61,6 +63,20 @@ struct Edge {
     bool operator==(const Edge&) const = default;
 };
 
+// A wait that a line makes for each record of another line, and did not make once.
+struct SkippedWait {
+    Place record;                       // that it should have waited for
+    Place before;                       // the access that came without it
+    uint32_t log = 0, site = 0;         // the line of the wait
+    uint64_t notify = 0, records = 0, waits = 0;
+};
+
+// Bytes that were written beside those that were read.
+struct WrittenElsewhere {
+    Place place;
+    uint64_t from = 0, to = 0;          // of the allocation
+};
+
 struct Finding {
     FindingKind kind;
     bool certain;
@@ -81,6 +97,12 @@ struct Finding {
     int32_t owner = -1;          // relay: the third rank
     bool has_last_order = false;
     Edge last_order{};
+    uint32_t cause = kNoCause;   // the finding whose missing order would order this one, too
+    bool is_skipped = false;
+    SkippedWait skipped{};
+    std::vector<WrittenElsewhere> elsewhere;   // unwritten_read: writes that may have been meant for these bytes
+
+    static constexpr uint32_t kNoCause = UINT32_MAX;
 };
 
 }  // namespace peerlane::check

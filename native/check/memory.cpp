@@ -186,7 +186,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
             bytes += high - low;
             block.shadow.update(low, high, [&](Cell& cell, uint64_t from, uint64_t to) {
                 const uint32_t wrote = cell.write & Cell::kAccess;
-                if (wrote > kOld && !comes_before(wrote, past, reader, also_reader)) race(wrote, true, read_access, false, block, from, to, past);
+                if (wrote > kOld && !comes_before(wrote, past, reader, also_reader)) race({wrote, true}, {read_access, false}, block, from, to, past);
                 if (cell.write & Cell::kUnwritten) {
                     missing += to - from;
                     passed_by = wrote;
@@ -225,9 +225,9 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                     passed_by = wrote;
                 }
                 if (wrote > kOld && wrote != write_access && !comes_before(wrote, past, owner, also_writer))
-                    race(wrote, true, write_access, true, block, from, to, past);
+                    race({wrote, true}, {write_access, true}, block, from, to, past);
                 each_reader(cell.read, [&](uint32_t read) {
-                    if (read != read_access && !comes_before(read, past, owner, also_writer)) race(read, false, write_access, true, block, from, to, past);
+                    if (read != read_access && !comes_before(read, past, owner, also_writer)) race({read, false}, {write_access, true}, block, from, to, past, cell.write & Cell::kUnwritten);
                 });
                 cell.write = state;
                 cell.read = 0;
@@ -252,8 +252,10 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
     if (!place.in_allocation) return;
     const Place made{.log = place.memory_log, .site = place.memory_site, .kind = Kind::allocated, .is_write = true};
     Finding* const found = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
-                                  unwritten == bytes, Missing::write);
-    if (found) locate(*found, block, low, high);
+                                        unwritten == bytes, Missing::write, Finding::kNoCause).fresh;
+    if (!found) return;
+    locate(*found, block, low, high);
+    find_elsewhere(*found, block);
 }
 
 void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past) {
@@ -267,7 +269,13 @@ void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, 
         const auto stream = end.stream == 0 ? logs_[end.log]->streams.end() : logs_[end.log]->streams.find(end.stream);
         const bool in_doubt = is_host && stream != logs_[end.log]->streams.end() && past.sure.of(stream->second->actor) < end.sequence;
         const Missing missing = is_host ? Missing::earlier_use : Missing::answer;
-        if (Finding* const found = report(FindingKind::use_after_free, place_of(log, event, is_write), end, !in_doubt, missing)) locate(*found, block, low, high);
+        // Memory ends once: all that a channel does there later has one cause.
+        const std::tuple use{end.log, end.site, log, is_host ? 0 : event.a()};
+        const auto known = is_host ? ends_.end() : ends_.find(use);
+        const auto [number, found] = report(FindingKind::use_after_free, place_of(log, event, is_write), end, !in_doubt, missing,
+                                            known == ends_.end() ? Finding::kNoCause : known->second);
+        if (!is_host && known == ends_.end() && ends_.size() < kMostFindings) ends_[use] = number;
+        if (found) locate(*found, block, low, high);
     };
     if (block.freed != 0) {
         auto at = block.allocations.upper_bound(low);
@@ -281,7 +289,7 @@ void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, 
 }
 
 // Accesses of others that do not come before the memory's end.
-void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, const Past& past) {
+void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past) {
     if (place.site == 0) return;
     const auto look = [&](uint32_t access, bool wrote, uint64_t from, uint64_t to) {
         if (access <= kOld || comes_before(access, past, 0, 0) || is_over(access, past)) return;
@@ -291,10 +299,19 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         if (was_cancelled(actors_[origin.actor], use.number)) return;
         const Place used = place_of(access, wrote);
         const bool certain = !is_excusable(origin.actor, use.number, used, place, true);
-        if (Finding* const found = report(FindingKind::use_after_free, used, place, certain, Missing::answer)) {
-            locate(*found, block, from, to);
-            note_last_order(*found, origin.actor, past);
+        uint32_t via = via_of(origin.actor, use.number, past, by, 0);
+        if (via == 0 && actors_[origin.actor].role == Role::delivery) via = via_of(static_cast<Actor>(actors_[origin.actor].id), use.number, past, by, 0);
+        const auto end = std::tuple{place.log, place.site, origin.log, origin.channel};
+        const auto known = ends_.find(end);
+        const uint32_t cause = via != 0 ? via & ~(kCause | kByChance) : known != ends_.end() ? known->second : Finding::kNoCause;
+        const auto [number, found] = report(FindingKind::use_after_free, used, place, certain, Missing::answer, cause);
+        if (cause == Finding::kNoCause) {
+            if (ends_.size() < kMostFindings) ends_[end] = number;
+            repair(number, origin.actor, use.number, by);
         }
+        if (!found) return;
+        locate(*found, block, from, to);
+        note_last_order(*found, origin.actor, past);
     };
     block.shadow.each(low, high, [&](const Cell& cell, uint64_t from, uint64_t to) {
         look(cell.write & Cell::kAccess, true, from, to);
@@ -326,7 +343,7 @@ void Analysis::allocated(uint32_t log, const Event& event) {
     }
 }
 
-void Analysis::freed(uint32_t log, const Event& event, const Past& past) {
+void Analysis::freed(uint32_t log, const Event& event, Actor by, const Past& past) {
     for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i) {
         const Span& span = event.spans[i];
         const uint64_t id = span.block & ~Span::kWritten;
@@ -334,7 +351,7 @@ void Analysis::freed(uint32_t log, const Event& event, const Past& past) {
         each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
             Block& block = block_of(id);
             const Place place = place_of(log, event, true);
-            check_end(block, low, high, place, past);
+            check_end(block, low, high, place, by, past);
             block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) { cell.write = cell.read = 0; });
             const auto at = block.allocations.find(low);
             if (at == block.allocations.end() || at->second.is_freed) return;
@@ -437,7 +454,7 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
         for (const auto& [number, lease] : logs_[log]->leases)
             for (const Span& lent : lease.spans) is_lent = is_lent || (lent.block & ~Span::kWritten) == (span.block & ~Span::kWritten);
     }
-    Finding* const found = report(FindingKind::race, reader, seen, !is_lent, Missing::sync);
+    Finding* const found = report(FindingKind::race, reader, seen, !is_lent, Missing::sync, Finding::kNoCause).fresh;
     if (!found) return;
     found->from = from;
     found->to = to;
@@ -452,7 +469,7 @@ void Analysis::lend_again(uint32_t log, const Event& event) {
         });
 }
 
-void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
+void Analysis::taken_back(uint32_t log, const Event& event, Actor by, const Past& past) {
     auto& leases = logs_[log]->leases;
     leases.erase(event.a());
     for (uint32_t i = 0; i < std::min(event.head.spans, uint32_t{16}); ++i) {
@@ -465,7 +482,7 @@ void Analysis::taken_back(uint32_t log, const Event& event, const Past& past) {
                     if ((span.block & ~Span::kWritten) == id && span.offset < high && low - std::min(low, span.offset) < span.size) return;
             Block& block = block_of(id);
             const Place place = place_of(log, event, true);
-            check_end(block, low, high, place, past);
+            check_end(block, low, high, place, by, past);
             // What was over has arrived when the call returns: nothing after it races with that.
             block.shadow.update(low, high, [&](Cell& cell, uint64_t, uint64_t) {
                 const uint32_t write = cell.write & Cell::kAccess;

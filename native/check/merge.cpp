@@ -129,10 +129,12 @@ void Analysis::run(uint64_t horizon_ns) {
             Event event{record.head, {record.a(), record.b(), record.c(), record.d()}, record.spans, record.rows, log.events};
             if (!log.bodies.empty() && event.head.kind != Kind::callback_begin && event.head.kind != Kind::callback_end)
                 if (const auto body = log.bodies.find(event.head.thread); body != log.bodies.end()) event.head.thread = body->second;
+            note_run(best, event);
             if (step(best, event, give_up) == Step::blocked) {
                 blocked[best] = true;
                 break;
             }
+            apply_repairs();
             ++log.events;
             ++events_;
             log.end_ns = event.head.time_ns;
@@ -433,10 +435,10 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         }
         return Step::taken;
     case Kind::freed:
-        freed(log, event, give(thread));
+        freed(log, event, thread.actor, give(thread));
         return Step::taken;
     case Kind::taken_back:
-        taken_back(log, event, give(thread));
+        taken_back(log, event, thread.actor, give(thread));
         return Step::taken;
     case Kind::post:
         thread.has_ended = thread.has_ended || event.a() == log::kEndOfThread;

@@ -36,6 +36,7 @@ nb::dict as_dict(const Place& place) {
     made["channel"] = place.channel;
     made["rank"] = place.rank;
     made["event"] = place.event;
+    made["nth"] = place.nth;
     made["time_ns"] = place.time_ns;
     return made;
 }
@@ -65,6 +66,26 @@ nb::dict as_dict(const Finding& finding) {
     made["needs_fence"] = finding.needs_fence;
     made["notify"] = finding.notify;
     made["owner"] = finding.owner;
+    made["cause"] = finding.cause == Finding::kNoCause ? nb::object(nb::none()) : nb::object(nb::int_(finding.cause));
+    made["skipped"] = nb::none();
+    if (finding.is_skipped) {
+        nb::dict skipped;
+        skipped["record"] = as_dict(finding.skipped.record);
+        skipped["before"] = as_dict(finding.skipped.before);
+        skipped["log"] = finding.skipped.log;
+        skipped["site"] = finding.skipped.site;
+        skipped["notify"] = finding.skipped.notify;
+        skipped["records"] = finding.skipped.records;
+        skipped["waits"] = finding.skipped.waits;
+        made["skipped"] = skipped;
+    }
+    nb::list elsewhere;
+    for (const WrittenElsewhere& each : finding.elsewhere) {
+        nb::dict written = as_dict(each.place);
+        written["bytes"] = nb::make_tuple(each.from, each.to);
+        elsewhere.append(written);
+    }
+    made["elsewhere"] = elsewhere;
     made["last_order"] = nb::none();
     if (finding.has_last_order) {
         const Edge& edge = finding.last_order;
@@ -122,6 +143,14 @@ NB_MODULE(_check, m) {
             },
             "log"_a, nb::sig("def facts(self, log: int) -> tuple[int, int, str]"),
             "Return the process of a log, its rank (-1: not known), and why it could not be read to its end, else an empty text.")
+        .def(
+            "verbs_of_lines",
+            [](const Analysis& self, uint32_t log) {
+                nb::dict made;
+                for (const auto& [site, verbs] : self.verbs_of_lines(log)) made[nb::int_(site)] = verbs;
+                return made;
+            },
+            "log"_a, nb::sig("def verbs_of_lines(self, log: int) -> dict[int, int]"), "Return, for the lines of a log, a number that two lines share if they did the same kinds of things.")
         .def(
             "stats",
             [](const Analysis& self) {

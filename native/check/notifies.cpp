@@ -121,6 +121,7 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
     const auto at = std::lower_bound(line.records.begin(), line.records.end(), number,
                                      [](const Record& each, uint64_t wanted) { return each.number < wanted; });
     if (number == 0 || (at != line.records.end() && at->number == number)) return;
+    ++line.records_made;
     if (line.kind == kBinary && number > line.consumed) {
         const Place* doubled = nullptr;   // the record that this one may replace
         bool certain = true;
@@ -131,13 +132,24 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
             doubled = &line.last_record;
             certain = !is_excusable(line.consumer, line.consumer_epoch, line.consumption, record.place);
         }
-        if (doubled)
-            if (Finding* const found = report(FindingKind::lost_notify, *doubled, record.place, certain, Missing::consumption)) {
+        if (doubled) {
+            const bool was_consumed = at == line.records.begin();
+            const uint32_t via = was_consumed ? via_of(line.consumer, line.consumer_epoch, record.past, record.actor, 0) : 0;
+            const auto [number_of, found] = report(FindingKind::lost_notify, *doubled, record.place, certain, Missing::consumption,
+                                                   via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
+            line.lost = number_of;
+            if (via == 0 && was_consumed) repair(number_of, line.consumer, line.consumer_epoch, record.actor);
+            if (found) {
                 found->notify = line.index != 0 ? line.index - 1 : index;
-                found->has_help = at == line.records.begin();
+                found->has_help = was_consumed;
                 found->help = ranked(line.consumption);
+                ask({.finding = number_of, .from_log = line.consumption.log, .to_log = record.place.log, .actor = was_consumed ? line.consumer : 0,
+                     .number = line.consumer_epoch, .is_of_consumption = !was_consumed, .before = record.place, .previous = previous_run(record.place)});
             }
+        }
     }
+    record.number = number;
+    hear_record(key_of(record.place.log, record.line.a, record.line.b), record);
     line.log = record.place.log;
     line.records.insert(at, std::move(record));
     // Records that nobody waits for: the first and the newest say enough.
@@ -187,7 +199,8 @@ Past Analysis::consume(uint32_t log, uint64_t bank, Line& line, uint64_t number,
             if (is_first)
                 past.join(records.front().past, via);
             else
-                past.join_by_chance(records.front().past, via);
+                past.join_by_chance(records.front().past, line.lost == Finding::kNoCause ? via : kCause | kByChance | line.lost);
+            hear_wait(records.front(), place);
             is_first = false;
             line.last_record = records.front().place;
         }
@@ -197,9 +210,11 @@ Past Analysis::consume(uint32_t log, uint64_t bank, Line& line, uint64_t number,
         if (at != records.end() && at->number == number) {
             past.join(at->past, edge(at->place, place));
             line.last_record = at->place;
+            hear_wait(*at, place);
             if (line.kind != static_cast<uint8_t>(NotifyKind::level)) records.erase(at);
         }
     }
+    ++line.waits;
     reset(line, number, actor, epoch, place);
     return past;
 }
@@ -208,6 +223,13 @@ void Analysis::reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, c
     if (line.kind == kBinary)
         for (; !line.records.empty() && line.records.front().number <= number; line.records.pop_front()) line.last_record = line.records.front().place;
     if (number == 0) return;
+    for (Question& question : questions_)
+        if (question.is_of_consumption && question.finding == line.lost) {
+            question.is_of_consumption = false;
+            question.actor = actor;
+            question.number = epoch;
+            question.from_log = place.log;
+        }
     line.was_consumed = true;
     line.consumed = std::max(line.consumed, number);
     line.consumer = actor;
@@ -234,6 +256,8 @@ void Analysis::note_vain(uint32_t log, const Event& event) {
 
 void Analysis::add_vain(uint32_t log, const Item& wait) {
     if (wait.event.head.kind != Kind::notify_wait || wait.done || vain_.size() >= kMostRecords) return;
+    ++line_of(log, wait.event.a(), wait.event.b()).waits;
+    logs_[log]->vain_ns = std::min(logs_[log]->vain_ns, logs_[log]->end_ns);
     vain_.push_back({{wait.event.a(), wait.event.b()}, log, place_of(log, wait.event, false)});
     for (const auto& [id, stream] : logs_[log]->streams)
         for (const Item& item : stream->queue)
@@ -256,8 +280,10 @@ void Analysis::judge_vain() {
             const Record& record = line.records.front();
             if (record.line.a != vain.line.a || (vain.line.a == 0 && line.log != vain.log)) continue;
             line.was_told = true;
-            if (Finding* const made = report(FindingKind::unconsumed_notify, record.place, vain.place, true, Missing::wait))
-                made->notify = line.index != 0 ? line.index - 1 : record.line.b;
+            const auto awaited = lines_.find(key_of(vain.log, vain.line.a, vain.line.b));   // its record may be lost
+            const Reported made = report(FindingKind::unconsumed_notify, record.place, vain.place, true, Missing::wait,
+                                         awaited == lines_.end() ? Finding::kNoCause : awaited->second.lost);
+            if (made.fresh) made.fresh->notify = line.index != 0 ? line.index - 1 : record.line.b;
         }
 }
 
@@ -271,7 +297,7 @@ void Analysis::judge_lines() {
             if (named.a == 0 ? line.log == i : logs_[i]->incoming.contains(named.a)) has_ended = logs_[i]->has_ended;
         if (!has_ended) continue;
         for (const Record& record : line.records)
-            if (Finding* const found = report(FindingKind::unconsumed_notify, record.place, record.place, false, Missing::wait))
+            if (Finding* const found = report(FindingKind::unconsumed_notify, record.place, record.place, false, Missing::wait, line.lost).fresh)
                 found->notify = line.index != 0 ? line.index - 1 : named.b;
     }
 }

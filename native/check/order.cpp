@@ -75,6 +75,8 @@ Analysis::Stream& Analysis::stream_of(uint32_t log, uint64_t id) {
 uint64_t Analysis::epoch_of(Thread& thread) {
     if (thread.given) {
         thread.given = thread.has_snapshot = false;
+        thread.versions.emplace_back(thread.number, thread.past);
+        if (thread.versions.size() > kSoonest) thread.versions.pop_front();
         actors_[thread.actor].newest = ++thread.number;
     }
     return thread.number;
@@ -97,7 +99,7 @@ const Past& Analysis::give(Thread& thread) {
 
 void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns) {
     if (past.is_same(thread.past)) return;
-    bool is_news = past.has_more;
+    bool is_news = past.has_more && !thread.past.all().knows(past.wide);
     const Known* mine = thread.past.sure.begin();   // both go by actor
     const Known* const end = thread.past.sure.end();
     for (const Known& known : past.sure) {
@@ -453,10 +455,11 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         if (Channel* const channel = channel_of(log, event.a())) fence(*channel, stream.past, stream.actor, head.sequence);
         break;
     case Kind::freed:
-        freed(log, event, with_own());
+        freed(log, event, stream.actor, with_own());
         break;
     case Kind::collective:
         touch(log, event, stream.actor, head.sequence, stream.past);
+        apply_repairs();
         stream.gate = begin_collective(log, event, until(is_send(event) ? head.sequence : head.sequence - 1));
         stream.gate_sequence = head.sequence;
         note_version(stream, head.sequence);
@@ -465,6 +468,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
     default:
         break;
     }
+    apply_repairs();
     note_version(stream, head.sequence);
     passed(stream, head.sequence);
 }

@@ -42,6 +42,11 @@ class Analysis:
         Return the process of a log, its rank (-1: not known), and why it could not be read to its end, else an empty text.
         """
 
+    def verbs_of_lines(self, log: int) -> dict[int, int]:
+        """
+        Return, for the lines of a log, a number that two lines share if they did the same kinds of things.
+        """
+
     def stats(self) -> dict[str, int]:
         """
         Return counts: of events, of what was dropped or forgotten, and of what is kept.

@@ -64,6 +64,7 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
         "access": "write",
         "callers": [["p.py", 90, "main"]],
         "event": 2,
+        "helpers": 0,
     }
     assert (found["sites"][1]["line"], found["sites"][1]["verb"], found["sites"][1]["rank"]) == (
         20,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from peerlane._check import Analysis
 from peerlane.checker.clocks import align
 from peerlane.checker.findings import findings_of
+from peerlane.checker.places import Frame, Helpers
 from peerlane.diagnostics.log_files import ProcessLog, logs_in, read_names
 
 #: How much later an event may be published than it is dated.
@@ -76,8 +77,15 @@ class Checker:
                 for what, count, log, site in self._analysis.unwatched()
             ],
             **({"unseen": unseen} if unseen else {}),
-            "findings": findings_of(self._analysis.findings(), logs),
+            "findings": findings_of(self._analysis.findings(), logs, Helpers(self._lines(logs))),
         }
+
+    def _lines(self, logs: Mapping[int, ProcessLog]) -> Iterator[tuple[list[Frame], Any]]:
+        for number, log in logs.items():
+            verbs = self._analysis.verbs_of_lines(number)
+            for site, frames in log.sites.items():
+                if site in verbs:
+                    yield frames, (verbs[site], log.calls.get(site))
 
     @property
     def stats(self) -> dict[str, int]:

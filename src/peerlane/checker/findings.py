@@ -1,4 +1,4 @@
-"""Findings as JSON, with names for the numbers of the analysis."""
+"""Findings as JSON, with names for the numbers of the analysis; those of one cause are one."""
 
 from __future__ import annotations
 
@@ -6,38 +6,98 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from peerlane.checker.missing import missing_order
-from peerlane.checker.places import EVENTS, Data, Place, tell_apart
-from peerlane.checker.texts import place_of
+from peerlane.checker.places import EVENTS, Data, Helpers, Place, tell_apart
+from peerlane.checker.texts import place_of, span_text
 from peerlane.diagnostics.log_files import ProcessLog
 
+Record = dict[str, Any]
 
-def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog]) -> list[dict[str, Any]]:
-    """Return findings as ``docs/design/checker.md`` has them; those with the same kind, lines and verbs are one."""
-    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for data in found:
-        made = _finding(data, logs)
-        # The caller counts: programs often have one line of their own for all calls of a kind.
-        sites = [
-            (site["file"], site["line"], site["verb"], site["access"], *map(tuple, site["callers"][:1]))
-            for site in made["sites"]
-        ]
-        # Which of two racing accesses came first is chance.
-        key = (made["kind"], *(sorted(sites) if made["kind"] == "race" else sites))
-        known = merged.get(key)
-        if known is None:
-            merged[key] = made
+
+def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: Helpers) -> list[Record]:
+    """Return findings as ``docs/design/checker.md`` has them.
+
+    Those with the same kind, lines and verbs are one.  One whose order the missing order of another one would make is
+    among that one's ``consequences``.
+    """
+    all_data = list(found)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    records = [_finding(data, logs, helpers) for data in all_data]
+    for number, record in enumerate(records):
+        groups.setdefault(_lines_of(record), []).append(number)
+    group_of = {number: key for key, members in groups.items() for number in members}
+    merged = {key: _merged([records[number] for number in members]) for key, members in groups.items()}
+
+    def cause_of(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        causes = [all_data[number]["cause"] for number in groups[key]]
+        if not all(cause is not None for cause in causes):
+            return None
+        cause = next((group_of[cause] for cause in causes if group_of[cause] != key), None)
+        # An order that peerlane does not see may excuse an uncertain cause, and not what is certain.
+        return None if cause is None or (merged[key]["certain"] and not merged[cause]["certain"]) else cause
+
+    top = []
+    for key, record in merged.items():
+        root, seen = key, {key}
+        while (cause := cause_of(root)) is not None and cause not in seen:
+            root = cause
+            seen.add(root)
+        if root == key or cause_of(root) is not None:  # a circle has no cause
+            top.append(record)
             continue
-        count = known["count"] + made["count"]
-        if made["certain"] and not known["certain"]:
-            merged[key] = known = made
-        known["count"] = count
-    order = {kind: number for number, kind in enumerate(_MESSAGES)}
-    return sorted(merged.values(), key=lambda each: (not each["certain"], order[each["kind"]]))
+        merged[root]["consequences"].append(record)
+    for record in top:
+        _take_skipped_wait(record)
+    return _by_skipped_wait(sorted(top, key=lambda each: not each["certain"]))
 
 
-def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
-    first, second = (Place(data[which], logs) for which in ("first", "second"))
-    help_place = Place(data["help"], logs) if data["help"] else None
+def _by_skipped_wait(findings: Iterable[Record]) -> list[Record]:
+    """Fold findings of one skipped line, which each rank of a program may skip."""
+    left: list[Record] = []
+    for record in findings:
+        lines = _skipped_lines(record)
+        cause = next((each for each in left if lines is not None and _skipped_lines(each) == lines), None)
+        if cause is None:
+            left.append(record)
+            continue
+        cause["consequences"] += [{**record, "consequences": []}, *record["consequences"]]
+    return left
+
+
+def _skipped_lines(record: Record) -> tuple[Any, ...] | None:
+    skipped = record["skipped"]
+    if skipped is None:
+        return None
+    return (*skipped["wait"], *(skipped["record"][name] for name in ("file", "line")), skipped["record_nth"])
+
+
+def _lines_of(record: Record) -> tuple[Any, ...]:
+    # The caller counts: programs often have one line of their own for all calls of a kind.
+    sites = [
+        (
+            *(site["file"], site["line"], site["verb"], site["access"]),
+            *map(tuple, site["callers"][: max(1, site["helpers"])]),
+        )
+        for site in record["sites"]
+    ]
+    # Which of two racing accesses came first is chance.
+    return (record["kind"], *(sorted(sites) if record["kind"] == "race" else sites))
+
+
+def _merged(records: Sequence[Record]) -> Record:
+    best = min(records, key=lambda each: (not each["certain"], each["skipped"] is None))
+    return {**best, "count": sum(each["count"] for each in records)}
+
+
+def _take_skipped_wait(record: Record) -> None:
+    """Let a cause name the wait that its consequences prove to have been skipped."""
+    known = next((each for each in record["consequences"] if each["skipped"]), None)
+    if record["skipped"] is None and known is not None and record["kind"] != "unwritten-read":
+        record["skipped"], record["missing"] = known["skipped"], known["missing"]
+
+
+def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
+    first, second = (Place(data[which], logs, helpers) for which in ("first", "second"))
+    help_place = Place(data["help"], logs, helpers) if data["help"] else None
     places = [each for each in (first, second, help_place) if each is not None]
     owners = {each.data["log"] for each in places}
     if data["memory"] is not None:
@@ -59,6 +119,8 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
         }
     order = data["last_order"]
     has_lines = order is not None and all(order[at + 1] in logs[order[at]].sites for at in (0, 3))
+    skipped = _skipped(data["skipped"], logs, helpers) if data["skipped"] else None
+    elsewhere = [_elsewhere(each, logs, helpers) for each in _astray(data)]
     return {
         "kind": data["kind"],
         "certain": data["certain"],
@@ -67,15 +129,57 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog]) -> dict[str, Any]:
         "sites": [first.as_json(), second.as_json()],
         "memory": memory,
         "bytes": list(data["bytes"]),
-        "missing": missing_order(data, first, second, help_place, logs),
-        "last_order": _ends(order, logs) if has_lines else None,
-        "message": _message(data).format(
+        "missing": missing_order(data, first, second, help_place, logs, skipped, elsewhere),
+        "skipped": skipped,
+        "elsewhere": elsewhere,
+        "last_order": _ends(order, logs, helpers) if has_lines else None,
+        "consequences": [],
+        "message": _message(data, elsewhere).format(
             first=first,
             second=second,
             first_did=first.did,
             second_did=second.did,
         ),
     }
+
+
+def _skipped(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
+    record, before = Place(data["record"], logs, helpers), Place(data["before"], logs, helpers)
+    waiter = logs[data["log"]]
+    frames = waiter.sites.get(data["site"]) or [("", 0, "")]
+    file, line, _ = frames[helpers.depth_of(frames)]
+    return {
+        "rank": before.rank,
+        "pid": waiter.pid,
+        "wait": [file, line],
+        "call": waiter.calls.get(data["site"], "").removeprefix("hcomm."),
+        "notify": data["notify"],
+        "records": data["records"],
+        "waits": data["waits"],
+        "record": record.as_json(),
+        "record_nth": data["record"]["nth"],
+        "before": before.as_json(),
+        "before_nth": data["before"]["nth"],
+    }
+
+
+def _astray(data: Data) -> list[Mapping[str, Any]]:
+    """Return the writes that may have been meant for bytes that nobody wrote.
+
+    Where ranks have equal parts of an allocation, the part that lacks bytes says whose write went astray.
+    """
+    parts: list[Mapping[str, Any]] = data["elsewhere"]
+    low, high = data["bytes"]
+    size = high - low
+    if len(parts) > 1 and low % size == 0:
+        own = [each for each in parts if each["rank"] == low // size]
+        if own:
+            return own[:1]
+    return parts if len(parts) <= 2 else []
+
+
+def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
+    return {**Place(data, logs, helpers).as_json(), "bytes": list(data["bytes"])}
 
 
 _WHY_ORDER = (
@@ -98,7 +202,7 @@ _MESSAGES = {
 }
 
 
-def _message(data: Data) -> str:
+def _message(data: Data, elsewhere: Sequence[Record]) -> str:
     if data["kind"] == "unconsumed-notify" and data["second"]["event_kind"] == "notify_wait":
         return "nobody waits for the record at {first}, and {second} waits in vain for another notify"
     if data["kind"] == "use-after-free" and data["first"]["event_kind"] == "host_access":
@@ -112,14 +216,21 @@ def _message(data: Data) -> str:
             "{first} reads host memory, and the program changes it before it knows that the read is over: "
             f"{between}"
         )
+    if elsewhere:
+        writers = " and ".join(
+            f"rank {each['rank']} wrote {span_text(each['bytes'])} at {place_of(each['file'], each['line'])}"
+            for each in elsewhere
+        )
+        return f"{writers}; {{second}} reads {span_text(data['bytes'])}, which were never written"
     return _MESSAGES[data["kind"]]
 
 
-def _ends(order: Sequence[Any], logs: Mapping[int, ProcessLog]) -> dict[str, str]:
+def _ends(order: Sequence[Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> dict[str, str]:
     texts = []
     is_alone = order[0] == order[3] and logs[order[0]].rank < 0
     for log, site, kind in (order[:3], order[3:]):
-        file, line, _ = logs[log].sites[site][0]
+        frames = logs[log].sites[site]
+        file, line, _ = frames[helpers.depth_of(frames)]
         owner = "" if is_alone else f" of {logs[log].name}"
         texts.append(f"{EVENTS.get(kind, kind)}{owner} at {place_of(file, line)}")
     return dict(zip(("from", "to"), texts, strict=True))

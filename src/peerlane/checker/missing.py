@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from peerlane.checker.places import Data, Place
+from peerlane.checker.texts import place_of, span_text
 from peerlane.diagnostics.log_files import ProcessLog
 from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 
@@ -101,12 +103,22 @@ _CALLS = {
 
 
 def missing_order(
-    data: Data, first: Place, second: Place, help_place: Place | None, logs: Mapping[int, ProcessLog]
+    data: Data,
+    first: Place,
+    second: Place,
+    help_place: Place | None,
+    logs: Mapping[int, ProcessLog],
+    skipped: Mapping[str, Any] | None,
+    elsewhere: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return the order that would make a finding go away."""
     calls = _CALLS[_dialect(first, second)]
     if _is_c(first, second):
         calls = calls.of_c
+    if skipped is not None:
+        return _skipped_wait(skipped, calls)
+    if elsewhere:
+        return _right_offset(data, second, elsewhere)
     if data["missing"] in ("consumption", "wait", "promise") and not first.data["channel"]:
         calls = calls.of_own_notifies
     index = data["notify"]
@@ -217,6 +229,40 @@ def missing_order(
                 f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.point}, before "
                 f"{second.point}: the wait consumed several records, and only the first of them is promised"
             )
+
+
+def _skipped_wait(skipped: Mapping[str, Any], calls: _Calls) -> str:
+    record, before = skipped["record"], skipped["before"]
+    has_file = len({record["file"], before["file"], skipped["wait"][0]}) > 1
+
+    def line(file: str, number: int) -> str:
+        return place_of(file, number) if has_file else f"line {number}"
+
+    def named(site: Mapping[str, Any]) -> str:
+        frames = [(site["file"], site["line"]), *(each[:2] for each in site["callers"])]
+        return line(*frames[site["helpers"]])
+
+    waiter = f"rank {skipped['rank']}" if skipped["rank"] >= 0 else f"process {skipped['pid']}"
+    recorder = f"rank {record['rank']}" if record["rank"] >= 0 else f"process {record['pid']}"
+    records, waits = skipped["records"], skipped["waits"]
+    counted = ""
+    if records > waits:
+        counted = f": {records:,} record{'s' * (records != 1)}, {waits:,} wait{'s' * (waits != 1)}"
+    return (
+        f"a wait ({skipped['call'] or calls.wait}) of {waiter} for notify {skipped['notify']}{counted}. The wait at "
+        f"{line(*skipped['wait'])} did not run before {named(before)} ran the {_nth(skipped['before_nth'])} time, "
+        f"for the record that {recorder} made at {named(record)} the {_nth(skipped['record_nth'])} time"
+    )
+
+
+def _nth(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+def _right_offset(data: Data, second: Place, elsewhere: Sequence[Mapping[str, Any]]) -> str:
+    lines = " or ".join(dict.fromkeys(place_of(each["file"], each["line"]) for each in elsewhere))
+    return f"a write of {span_text(data['bytes'])} before {second.point}: look at the offset of the write at {lines}"
 
 
 def _dialect(first: Place, second: Place) -> str:

@@ -112,6 +112,7 @@ def _finding(
         "count": finding["count"],
         "message": finding["message"],
         "facts": texts.finding_facts(finding),
+        "consequences": texts.consequence_lines(finding),
         "sites": [_site(site, sources) for site in texts.distinct_sites(finding)],
         "events": [places.get((site["pid"], site["event"]), -1) for site in texts.distinct_sites(finding)],
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from peerlane.checker.texts import place_of
@@ -38,6 +39,36 @@ EVENTS = {
 }
 
 
+Frame: TypeAlias = tuple[str, int, str]
+
+
+class Helpers:
+    """The lines by which a program makes calls of many kinds, as ``return function(*arguments)``.
+
+    Such a line says nothing of what went wrong, and its callers differ in what they do by it.  A line that does the
+    same for each of its callers is no such line.
+
+    Parameters
+    ----------
+    lines : iterable of (frames, what)
+        For each line that called peerlane its frames, innermost first, and something that says what it did.
+    """
+
+    def __init__(self, lines: Iterable[tuple[Sequence[Frame], Any]] = ()) -> None:
+        did: dict[tuple[str, int], dict[tuple[str, int], set[Any]]] = {}
+        for frames, what in lines:
+            for frame, caller in itertools.pairwise(frames):
+                did.setdefault(frame[:2], {}).setdefault(caller[:2], set()).add(what)
+        self._lines = {
+            line for line, callers in did.items() if len({frozenset(each) for each in callers.values()}) > 1
+        }
+
+    def depth_of(self, frames: Sequence[Frame]) -> int:
+        """Return which of the frames is the first outside helpers."""
+        inside = (number for number, frame in enumerate(frames) if frame[:2] not in self._lines)
+        return next(inside, len(frames) - 1)
+
+
 class Place:
     """An event of a process, as a finding names it.
 
@@ -55,16 +86,22 @@ class Place:
         Whether its process has all events of the finding, and is no rank: then texts do not repeat its number.
     """
 
-    def __init__(self, data: Data, logs: Mapping[int, ProcessLog]) -> None:
+    def __init__(self, data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> None:
         self.data, self.log = data, logs[data["log"]]
         self.rank: int = data["rank"]
         self.frames = self.log.sites.get(data["site"]) or [("", 0, "")]
         self.dialect = self.log.dialects.get(data["site"], "")
         self.called = self.log.calls.get(data["site"], self.verb).removeprefix("hcomm.")
-        self.named = self.frames[0]
+        self.helpers = helpers.depth_of(self.frames)
+        self.named = self.frames[self.helpers]
         self.has_file = False
         self.call = ""
         self.is_alone = False
+
+    @property
+    def outer(self) -> Sequence[Frame]:
+        """The frames outside helpers."""
+        return self.frames[self.helpers :]
 
     @property
     def owner(self) -> str:
@@ -134,17 +171,18 @@ class Place:
             "call": "bytes have changed" if self.is_sight else self.called,
             "access": self.data["access"],
             "callers": [list(each) for each in self.frames[1:]],
+            "helpers": self.helpers,
             "event": self.data["event"],
         }
 
 
 def tell_apart(first: Place, second: Place, help_place: Place | None) -> None:
     """Let lines be those by which two events differ: programs often have one line of their own for all calls."""
-    pairs = list(zip(first.frames, second.frames, strict=False))
+    pairs = list(zip(first.outer, second.outer, strict=False))
     depth = next((number for number, (one, other) in enumerate(pairs) if one[:2] != other[:2]), 0)
-    if depth and help_place and len(help_place.frames) > depth and help_place.frames[0] == first.frames[0]:
-        help_place.named = help_place.frames[depth]
-    first.named, second.named = first.frames[depth], second.frames[depth]
+    if depth and help_place and len(help_place.outer) > depth and help_place.outer[0] == first.outer[0]:
+        help_place.named = help_place.outer[depth]
+    first.named, second.named = first.outer[depth], second.outer[depth]
     places = [each for each in (first, second, help_place) if each is not None]
     has_file = len({each.named[0] for each in places}) > 1
     for each in places:

@@ -92,7 +92,40 @@ def finding_text(finding: Finding, sources: Sources, *, style: Style = plain, wi
         lines += _site(site, sources, style, width, names_process=not _is_of_one_process(finding))
     for name, text in behind:
         lines += _fact(name, text, style, width)
+    for line in consequence_lines(finding):
+        lines += _clipped("  " if line.startswith("and") else "    ", line, width)
     return "\n".join(lines)
+
+
+_MOST_CONSEQUENCES = 4
+
+
+def consequence_lines(finding: Finding) -> list[str]:
+    """Return what follows from a finding: a line that counts it, and a line for each of the first."""
+    follow = finding.get("consequences") or []
+    if not follow:
+        return []
+    lines = [f"and {_counted_consequences(len(follow))}, which go away with it:"]
+    for each in follow[:_MOST_CONSEQUENCES]:
+        sites = ", ".join(
+            f"{_owner(site)}'s {site['call']} at {place_of(*named_line(site))}"
+            for site in distinct_sites(each)
+        )
+        lines.append(f"{each['kind']}: {sites}")
+    if len(follow) > _MOST_CONSEQUENCES:
+        lines.append(f"… {len(follow) - _MOST_CONSEQUENCES:,} more (--json has them)")
+    return lines
+
+
+def _counted_consequences(number: int) -> str:
+    return f"{number:,} consequence{'s' * (number != 1)}"
+
+
+def named_line(site: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the file and line of a site, outside helpers."""
+    depth = site.get("helpers", 0)
+    file, line = site["callers"][depth - 1][:2] if depth else (site["file"], site["line"])
+    return file, line
 
 
 _WHY = "the program may order the two by a means that peerlane does not see: a socket, a pipe, shared memory"
@@ -121,11 +154,16 @@ def _bytes(finding: Finding) -> str:
     memory, span = finding.get("memory"), finding.get("bytes")
     if not memory or not span:
         return ""
-    first, end = span
-    which = f"byte {first:,}" if end - first == 1 else f"bytes {first:,} to {end - 1:,}"
+    which = span_text(span)
     made = memory.get("made")
     at = f", made at {place_of(made[0], made[1])}" if made else ""
     return f"{which} of {memory['size']:,} in allocation {memory['allocation']} of {_owner(memory)}{at}"
+
+
+def span_text(span: Sequence[int]) -> str:
+    """Return bytes as ``bytes 0 to 63``; the second number is behind the last one."""
+    first, end = span
+    return f"byte {first:,}" if end - first == 1 else f"bytes {first:,} to {end - 1:,}"
 
 
 def _owner(what: Mapping[str, Any]) -> str:
@@ -187,10 +225,13 @@ def _site(
     text = sources.line(site["file"], site["line"]).strip()
     if text:
         lines += _clipped(f"    {site['line']:>5} | ", printable(text), width)
-    for caller in site.get("callers", ()):
+    for number, caller in enumerate(site.get("callers", ()), 1):
         file, line, *function = caller
         within = f", in {function[0]}" if function else ""
         lines += _clipped("          called at ", place_of(file, line) + within, width)
+        text = sources.line(file, line).strip() if number == site.get("helpers") else ""
+        if text:
+            lines += _clipped(f"    {line:>5} | ", printable(text), width)
     return lines
 
 
@@ -271,7 +312,9 @@ def summary_text(report: Mapping[str, Any], *, style: Style = plain, width: int 
             for number, word in ((certain, "certain"), (uncertain, "uncertain"))
             if number
         ]
-        lines = [style("certain" if certain else "uncertain", " and ".join(parts))]
+        follow = sum(len(each.get("consequences") or ()) for each in findings)
+        counted = f" ({_counted_consequences(follow)})" if follow else ""
+        lines = [style("certain" if certain else "uncertain", " and ".join(parts)) + counted]
     lines += [line for each in report.get("unwatched", ()) for line in _wrapped(_unwatched(each), width)]
     lines += [line for each in report.get("unseen", ()) for line in _wrapped(unseen_text(each), width)]
     if not report["complete"]:

@@ -1,0 +1,322 @@
+// Which findings have one cause: docs/design/checker.md, "One mistake is one finding".
+//
+// A finding lacks an order.  What comes after is judged as if the order were there, and what it would have excused is a consequence.
+#include "check/analysis.h"
+#include "stream/notify.h"
+
+namespace peerlane::check {
+
+using log::Kind;
+
+// The times that a line ran are counted where texts may name one of them.
+void Analysis::note_run(uint32_t log, const Event& event) {
+    Log& here = *logs_[log];
+    const log::Head& head = event.head;
+    if (head.site == 0 || head.site >= kMostIdle || here.run > event.number) return;   // a blocked event comes again
+    here.run = event.number + 1;
+    if (head.site >= here.runs.size()) here.runs.resize(head.site + size_t{1});
+    auto& found = here.runs[head.site];
+    if (!found) {
+        found = std::make_unique<Runs>();
+        found->kind = head.kind;
+    }
+    const uint32_t bit = head.kind == Kind::access ? Runs::kFirstOp + std::min<uint32_t>(head.op, 15) : std::min(static_cast<uint32_t>(head.kind), Runs::kFirstOp - 1);
+    found->verbs |= uint64_t{1} << bit;
+    if (head.kind != found->kind) return;   // a write with a notify is one run of its line
+    found->events[found->count++ % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+}
+
+const Analysis::Runs* Analysis::runs_of(uint32_t log, uint32_t site) const {
+    const auto& runs = logs_[log]->runs;
+    return site < runs.size() ? runs[site].get() : nullptr;
+}
+
+std::vector<std::pair<uint32_t, uint64_t>> Analysis::verbs_of_lines(uint32_t log) const {
+    std::vector<std::pair<uint32_t, uint64_t>> all;
+    const auto& runs = logs_.at(log)->runs;
+    for (uint32_t site = 0; site < runs.size(); ++site)
+        if (runs[site]) all.emplace_back(site, runs[site]->verbs);
+    return all;
+}
+
+uint64_t Analysis::nth(const Place& place) const {
+    const Runs* const runs = runs_of(place.log, place.site);
+    for (uint64_t i = 0; runs && i < std::min(runs->count, Runs::kKept); ++i)
+        if (runs->events[(runs->count - 1 - i) % Runs::kKept] <= place.event) return runs->count - i;
+    return 0;
+}
+
+// 1 + the event of the same line's time before; 0: there was none.
+uint64_t Analysis::previous_run(const Place& place) const {
+    const Runs* const runs = runs_of(place.log, place.site);
+    bool is_earlier = false;
+    for (uint64_t i = 0; runs && i < std::min(runs->count, Runs::kKept); ++i) {
+        const uint32_t event = runs->events[(runs->count - 1 - i) % Runs::kKept];
+        if (is_earlier) return event + uint64_t{1};
+        is_earlier = event <= place.event;
+    }
+    return 0;
+}
+
+// What an actor had done and knew when it came to `number`; of a delivery: when it came to the next record, which brings it.
+Past Analysis::known_at(Actor actor, uint64_t number) const {
+    const ActorState& state = actors_[actor];
+    const Log& log = *logs_[state.log];
+    Past past;
+    if (state.role == Role::delivery) {
+        if (const auto channel = log.channels.find(state.channel); channel != log.channels.end())
+            for (const Sent& sent : channel->second.sent)
+                if (sent.actor == state.id && sent.epoch >= number) {
+                    number = sent.epoch;
+                    break;
+                }
+        past = known_at(static_cast<Actor>(state.id), number);
+    } else if (state.role == Role::stream) {
+        if (const auto found = log.streams.find(state.id); found != log.streams.end()) {
+            const auto& versions = found->second->versions;
+            const auto after = std::upper_bound(versions.begin(), versions.end(), number,
+                                                [](uint64_t wanted, const Version& version) { return wanted < version.sequence; });
+            if (after != versions.begin()) past = std::prev(after)->past;
+        }
+    } else if (state.role == Role::thread) {
+        if (const auto found = log.threads.find(static_cast<uint32_t>(state.id)); found != log.threads.end()) {
+            const auto& versions = found->second->versions;
+            const auto at = std::lower_bound(versions.begin(), versions.end(), number, [](const auto& version, uint64_t wanted) { return version.first < wanted; });
+            past = at != versions.end() ? at->second : found->second->past;
+        }
+    }
+    past.set(actor, number, 0);
+    return past;
+}
+
+// The finding whose missing order would put what `by` did before what `to` does, as a mark of a clock; 0: none.
+uint32_t Analysis::via_of(Actor by, uint64_t number, const Past& past, Actor to, uint64_t to_number) const {
+    if (past.has_more)
+        if (const Known* const known = past.wide.find(by); known && known->number >= number && known->via & kCause) return known->via;
+    const Actor holder = holder_of(to);
+    for (const Repair& each : repairs_)
+        if (each.to == holder && each.past.all().of(by) >= number) return kCause | each.cause;
+    for (const EarlyRead& each : early_reads_) {
+        if (each.reader != by || number < each.read || each.writer != to || to_number < each.written) continue;
+        const ActorState& writer = actors_[to];
+        const auto channel = logs_[writer.log]->channels.find(writer.channel);
+        if (channel == logs_[writer.log]->channels.end()) continue;
+        const auto& sent = channel->second.sent;
+        if (std::none_of(sent.begin(), sent.end(), [&](const Sent& one) { return one.actor == writer.id && each.written <= one.epoch && one.epoch < to_number; }))
+            return kCause | each.cause;
+    }
+    return 0;
+}
+
+// Whose past says what the actor knows.
+Actor Analysis::holder_of(Actor actor) const {
+    const ActorState& state = actors_[actor];
+    switch (state.role) {
+    case Role::delivery:
+        return static_cast<Actor>(state.id);
+    case Role::loose:
+    case Role::loose_delivery:
+        return 0;
+    default:
+        return actor;
+    }
+}
+
+void Analysis::repair(uint32_t cause, Actor from, uint64_t number, Actor to) {
+    const Actor holder = holder_of(to);
+    if (cause != Finding::kNoCause && holder != 0) repairs_.push_back({cause, holder, known_at(from, number)});
+}
+
+// A read came before a write.  Of bytes that nobody had written it was meant to come after, and what the reader does next shall know the write.  Of others
+// either order may have been meant: then the reader shall know the write alone, so that its own later uses of these bytes are not told again.
+void Analysis::repair_early_read(uint32_t cause, Touch read, Touch write, bool is_first_write) {
+    const Access &one = accesses_[read.access], &other = accesses_[write.access];
+    const Actor reader = origins_[one.origin].actor, writer = origins_[other.origin].actor;
+    if (is_first_write) {
+        repair(cause, writer, other.number, reader);
+        early_reads_.push_back({cause, reader, writer, one.number, other.number});
+        if (early_reads_.size() > Runs::kKept) early_reads_.pop_front();
+        return;
+    }
+    repair(cause, reader, one.number, writer);
+    Past alone;
+    alone.set(writer, other.number, 0);
+    if (const Actor holder = holder_of(reader); cause != Finding::kNoCause && holder != 0) repairs_.push_back({cause, holder, std::move(alone)});
+}
+
+void Analysis::apply_repairs() {
+    for (const Repair& each : repairs_) {
+        const ActorState& state = actors_[each.to];
+        if (state.role == Role::stream) {
+            stream_of(state.log, state.id).past.join_by_chance(each.past, kCause | each.cause);
+        } else {
+            Thread& thread = thread_of(state.log, static_cast<uint32_t>(state.id));
+            thread.past.join_by_chance(each.past, kCause | each.cause);
+            thread.has_snapshot = false;
+        }
+    }
+    repairs_.clear();
+}
+
+// Of two accesses that lack an order either can be the one that should have waited.
+void Analysis::ask_of_race(uint32_t finding, uint32_t first, uint32_t second, bool first_wrote, bool second_wrote) {
+    const auto question = [&](uint32_t from, uint32_t to, bool is_write) {
+        const Access& done = accesses_[from];
+        const Place before = place_of(to, is_write);
+        ask({.finding = finding, .from_log = origins_[done.origin].log, .to_log = before.log, .actor = origins_[done.origin].actor, .number = done.number,
+             .before = before, .previous = previous_run(before)});
+    };
+    question(first, second, second_wrote);
+    question(second, first, first_wrote);
+}
+
+void Analysis::ask(Question question) {
+    if (questions_.size() >= kMostRecords || question.finding == Finding::kNoCause) return;
+    question.before = ranked(question.before);
+    for (const auto& [key, line] : lines_)
+        for (const Record& record : line.records)
+            if (answers(question, record) && (!question.has_record || record.place.time_ns < question.record.time_ns)) take_record(question, key, record);
+    questions_.push_back(std::move(question));
+}
+
+bool Analysis::answers(const Question& question, const Record& record) const {
+    return question.actor != 0 && record.place.log == question.from_log &&
+           (question.from_log == question.to_log || logs_[question.to_log]->incoming.contains(record.line.a)) &&
+           record.past.sure.of(question.actor) >= question.number;
+}
+
+void Analysis::take_record(Question& question, const Pair& key, const Record& record) const {
+    question.has_record = true;
+    question.record = ranked(record.place);
+    question.record_key = key;
+    question.record_number = record.number;
+    judge_wait(question);
+}
+
+void Analysis::hear_record(const Pair& key, const Record& record) {
+    for (Question& question : questions_)
+        if (!question.has_record && answers(question, record)) take_record(question, key, record);
+}
+
+// The wait consumed the record.
+void Analysis::hear_wait(const Record& record, const Place& wait) {
+    if (waits_of_.size() < kMostIdle) waits_of_[{record.place.log, record.place.site, wait.log}] = wait.site;
+}
+
+// A wait was skipped if its line did not run since the line of the access had run the time before.
+void Analysis::judge_wait(Question& question) const {
+    if (!question.has_record || question.is_judged) return;
+    const auto wait = waits_of_.find({question.record.log, question.record.site, question.to_log});
+    if (wait == waits_of_.end()) return;
+    question.is_judged = true;
+    question.wait_site = wait->second;
+    const Runs* const runs = runs_of(question.to_log, wait->second);
+    if (!runs) return;
+    const uint64_t kept = std::min(runs->count, Runs::kKept);
+    const uint32_t* const events = runs->events;
+    const bool ran = std::any_of(events, events + kept, [&](uint32_t event) { return question.previous <= event && event < question.before.event; });
+    const bool is_known = runs->count <= Runs::kKept || std::any_of(events, events + kept, [&](uint32_t event) { return event < question.previous; });
+    question.is_skipped = !ran && is_known;
+}
+
+void Analysis::answer_questions() {
+    for (Question& question : questions_) {
+        judge_wait(question);
+        if (!question.is_skipped) continue;
+        const auto line = lines_.find(question.record_key);
+        if (line == lines_.end()) continue;
+        const Line& found = line->second;
+        if (vain_.empty() && found.records_made <= found.waits) continue;
+        Finding& finding = findings_[question.finding];
+        if (finding.is_skipped) continue;
+        finding.is_skipped = true;
+        finding.skipped = {.record = question.record, .before = question.before, .log = question.to_log, .site = question.wait_site,
+                           .notify = found.index != 0 ? found.index - 1 : question.record_key.b, .records = found.records_made, .waits = found.waits};
+    }
+}
+
+void Analysis::add_elsewhere(Finding& unwritten, const Place& place, uint64_t from, uint64_t to) const {
+    for (WrittenElsewhere& each : unwritten.elsewhere)
+        if (each.place.log == place.log && each.place.site == place.site && from <= each.to && each.from <= to) {
+            each.from = std::min(each.from, from);
+            each.to = std::max(each.to, to);
+            return;
+        }
+    if (unwritten.elsewhere.size() < Runs::kKept) unwritten.elsewhere.push_back({ranked(place), from, to});
+}
+
+// What channels wrote into the allocation and nobody read may have been meant for the bytes that nobody wrote.
+void Analysis::find_elsewhere(Finding& unwritten, const Block& block) const {
+    const auto at = std::find_if(block.allocations.begin(), block.allocations.end(),
+                                 [&](const auto& each) { return each.second.log == unwritten.memory_log && each.second.id == unwritten.allocation; });
+    if (at == block.allocations.end()) return;
+    block.shadow.each(at->first, at->first + at->second.size, [&](const Cell& cell, uint64_t low, uint64_t high) {
+        const uint32_t writer = cell.write & Cell::kAccess;
+        if (writer > kOld && !(cell.write & Cell::kUnwritten) && cell.read == 0 && origins_[accesses_[writer].origin].channel != 0)
+            add_elsewhere(unwritten, place_of(writer, true), low - at->first, high - at->first);
+    });
+    std::erase_if(unwritten.elsewhere, [&](const WrittenElsewhere& each) { return each.to - each.from < unwritten.to - unwritten.from; });
+}
+
+// Two channels that wrote the same bytes: the one of them, then.
+void Analysis::find_collision(Finding& unwritten) const {
+    const auto is_collision = [&](const Finding& each) {
+        return each.kind == FindingKind::race && each.in_allocation && each.memory_log == unwritten.memory_log && each.allocation == unwritten.allocation &&
+               each.first.is_write && each.second.is_write && each.first.channel != 0 && each.second.channel != 0 &&
+               (each.first.log != each.second.log || each.first.site != each.second.site);
+    };
+    if (std::none_of(findings_.begin(), findings_.end(), is_collision)) return;
+    unwritten.elsewhere.clear();
+    for (const Finding& each : findings_)
+        if (is_collision(each)) {
+            add_elsewhere(unwritten, each.first, each.from, each.to);
+            add_elsewhere(unwritten, each.second, each.from, each.to);
+        }
+}
+
+void Analysis::set_cause(uint32_t finding, uint32_t cause) {
+    if (findings_[finding].cause != Finding::kNoCause) return;
+    for (uint32_t at = cause; at != Finding::kNoCause; at = findings_[at].cause)
+        if (at == finding) return;
+    findings_[finding].cause = cause;
+}
+
+// What is known only at the end.
+void Analysis::fold() {
+    const auto have_logs = [](const Finding& one, const Finding& other) {
+        return (one.first.log == other.first.log && one.second.log == other.second.log) || (one.first.log == other.second.log && one.second.log == other.first.log);
+    };
+    const auto is_of = [](const Place& place, const Place& other) { return place.log == other.log && place.site == other.site; };
+    for (uint32_t i = 0; i < findings_.size(); ++i) {
+        const Finding& finding = findings_[i];
+        for (uint32_t k = 0; k < findings_.size() && finding.cause == Finding::kNoCause; ++k) {
+            const Finding& other = findings_[k];
+            if (i == k || other.cause == i) continue;
+            bool is_consequence = false;
+            // One record that one wait did not take.
+            if (k < i && finding.is_skipped && other.is_skipped)
+                is_consequence = is_of(finding.skipped.record, other.skipped.record) && finding.skipped.log == other.skipped.log && finding.skipped.notify == other.skipped.notify;
+            // What a process ends because it waited in vain.
+            else if (finding.kind == FindingKind::use_after_free && finding.second.time_ns >= logs_[finding.second.log]->vain_ns)
+                is_consequence = other.kind != FindingKind::use_after_free && other.certain && have_logs(finding, other);
+            // The record that it did not take is left over, or replaced by the next one.
+            else if (finding.kind == FindingKind::unconsumed_notify || finding.kind == FindingKind::lost_notify)
+                is_consequence = (other.is_skipped && is_of(other.skipped.record, finding.first) && other.skipped.notify == finding.notify) ||
+                                 (other.kind == FindingKind::use_after_free && other.first.log == finding.first.log && other.first.channel == finding.first.channel &&
+                                  other.first.event < finding.first.event) ||
+                                 (other.missing == Missing::arrival && other.help_is_enough && is_of(other.help, finding.first) && other.notify == finding.notify);
+            // Bytes that were written after all, too late.
+            else if (finding.kind == FindingKind::unwritten_read)
+                is_consequence = other.kind == FindingKind::race && other.certain && other.first.is_write && !other.second.is_write && is_of(other.second, finding.second) &&
+                                 other.from < finding.to && finding.from < other.to;
+            // A write that went astray.
+            else if (finding.kind == FindingKind::race && other.kind == FindingKind::unwritten_read && other.certain)
+                is_consequence = std::any_of(other.elsewhere.begin(), other.elsewhere.end(), [&](const WrittenElsewhere& each) {
+                    return is_of(each.place, finding.first) || is_of(each.place, finding.second);
+                });
+            if (is_consequence) set_cause(i, k);
+        }
+    }
+}
+
+}  // namespace peerlane::check

@@ -1,0 +1,80 @@
+"""Programs with one mistake each: one certain finding, which names the lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from checker.checking import checked_program
+
+FOLDER = Path(__file__).parent / "programs" / "broken"
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A program, its ranks, the kinds that may name its mistake, a line that is named, and what is missing."""
+
+    name: str
+    ranks: int
+    kinds: tuple[str, ...]
+    line: int
+    missing: str
+
+
+BROKEN = (
+    Broken("s1_ring_of_slots", 2, ("race", "lost-notify"), 15, "The wait at line 15 did not run before"),
+    Broken("s2_first_round", 3, ("race", "lost-notify"), 48, "The wait at line 48 did not run before"),
+    Broken("n1_no_word_to_rank_2", 4, ("race",), 15, "of rank 2 for a notify that rank 0 records"),
+    Broken("n2_event_is_not_waited_for", 2, ("race",), 27, "hipStreamWaitEvent"),
+    Broken("o1_gather", 4, ("unwritten-read",), 20, "bytes 786,432 to 1,048,575"),
+    Broken("o2_pages", 8, ("unwritten-read",), 21, "before line 21"),
+    Broken("r1_staging_buffer", 2, ("race",), 24, "acl.rt.synchronize_stream"),
+    Broken("r2_next_step", 2, ("race",), 15, "Stream.sync"),
+    Broken("u1_deregistered_early", 2, ("use-after-free",), 14, "of rank 1 for a notify that rank 0 records"),
+)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda each: each.name)
+def test_one_mistake_is_one_certain_finding(broken: Broken) -> None:
+    done = checked_program(FOLDER / f"{broken.name}.py", ranks=broken.ranks, devices=8)
+    certain = [each for each in done.findings if each["certain"]]
+    assert [each["kind"] in broken.kinds for each in certain] == [True], done.output
+    [finding] = certain
+    assert broken.missing in finding["missing"], done.output
+    named = {site["line"] for site in finding["sites"]} | {site["line"] for site in finding["elsewhere"]}
+    named |= {finding["skipped"]["wait"][1]} if finding["skipped"] else set()
+    assert broken.line in named, done.output
+
+
+TWO_MISTAKES = """
+import peerlane as pl
+
+SIZE = 1 << 12
+with pl.Group(window=2 * SIZE) as group:
+    one, other = (group.channel(1 - group.rank, notifies=2) for _ in range(2))
+    if group.rank == 0:
+        with group.device.allocate(SIZE) as block, group.device.create_stream() as stream:
+            block.fill(1, stream=stream)
+            one.write(block, at=0, stream=stream)
+            one.notify(0, stream=stream)
+            other.write(block, at=SIZE, stream=stream)
+            other.notify(0, stream=stream)
+            stream.sync(20)
+    else:
+        first = group.window[:SIZE].view().sum()
+        second = group.window[SIZE:].view().sum()
+    group.barrier()
+"""
+
+
+def test_two_waits_that_two_channels_lack_are_two_findings(tmp_path: Path) -> None:
+    program = tmp_path / "two.py"
+    program.write_text(TWO_MISTAKES)
+    done = checked_program(program, ranks=2)
+    certain = [each for each in done.findings if each["certain"]]
+    assert [each["kind"] for each in certain] == ["race", "race"], done.output
+    assert {max(site["line"] for site in each["sites"]) for each in certain} == {16, 17}, done.output
