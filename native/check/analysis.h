@@ -208,7 +208,7 @@ class Analysis {
         uint64_t id;
         Actor actor;
         Past past;
-        uint64_t passed = 0, submitted = 0, legacy_seen = 0, legacy_seen_of_it = 0;
+        uint64_t passed = 0, submitted = 0, legacy_seen = 0, legacy_seen_of_it = 0, aborted = 0;
         std::deque<Item> queue;
         std::deque<Version> versions;
         Past giver;                  // what it took from a thread last
@@ -292,7 +292,7 @@ class Analysis {
         uint64_t size;
         uint32_t log, site;
         uint64_t id;
-        bool is_freed = false;
+        bool is_freed = false, is_gone = false;   // gone: its bytes, too, for whoever may have them still
         Place place, freed;
     };
     struct Retraction {
@@ -438,6 +438,7 @@ class Analysis {
     void settle();
     void note_version(Stream& stream, uint64_t sequence);
     Step synchronize(Thread& thread, const Event& event, bool give_up);
+    void abort(uint32_t log, const Event& event);
     void cancel(uint32_t log, const Event& event);
     void post(uint32_t log, const Event& event, const Past& past);
     static Pair post_key(uint32_t log, const Event& event);
@@ -498,7 +499,8 @@ class Analysis {
     void source_changed(uint32_t log, const Event& event);
     void note_unwatched(Unwatched what, uint32_t log, const Event& event);
     void taken_back(uint32_t log, const Event& event, Actor by, const Past& past);
-    void check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
+    Missing missing_before_end(const Origin& use, const Place& end) const;
+    void check_dead(uint32_t access, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
     static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
     static constexpr size_t kMostWords = 16;
     void note_word(Block& block, const Word& word);
@@ -509,7 +511,7 @@ class Analysis {
     static std::vector<uint32_t> writers_of(const Block& block, uint64_t low, uint64_t high);
     void join_writer(uint32_t writer, Past& past, const Place& place);
     void acquire_word(const log::Span& span, Past& past, const Place& place);
-    void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past);
+    void check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past, bool is_gone, bool own_only);
 
     // findings.cpp
     Place place_of(uint32_t log, const Event& event, bool is_write, bool is_delivery = false) const;

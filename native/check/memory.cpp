@@ -194,7 +194,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 }
                 cell.read = with_reader(cell.read, read_access, past, reader, also_reader);
             });
-            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, false, past);
+            if (block.freed != 0 || !block.retractions.empty()) check_dead(read_access, block, low, high, false, past);
         });
         all_unwritten = all_unwritten && missing == bytes && missing != 0;
         any_unwritten = any_unwritten || missing != 0;
@@ -237,7 +237,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                                   event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)});
             // A reduction reads what it writes.
             if (missing != 0 && is_op(event, OpKind::reduce)) report_unwritten(log, event, block, low, high, high - low, missing, passed_by);
-            if (block.freed != 0 || !block.retractions.empty()) check_dead(log, event, block, low, high, true, past);
+            if (block.freed != 0 || !block.retractions.empty()) check_dead(write_access, block, low, high, true, past);
         });
         if (all_unwritten || !takes_along || rows) continue;
         for (const Unwritten& part : unwritten)   // the nth span that is written has the bytes of the nth that is read
@@ -258,44 +258,63 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
     find_elsewhere(*found, block);
 }
 
-void Analysis::check_dead(uint32_t log, const Event& event, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past) {
-    // What its process had queued runs on, and who opened its handle keeps the memory.
-    const bool is_host = event.head.kind == Kind::host_access;
-    if (!is_host && (event.head.kind != Kind::access || event.a() == 0)) return;
-    const auto tell = [&](const Place& end) {
-        if (end.site == 0) return;   // by no line
-        if (is_host && end.log != log) return;
-        // The end that a stream brings may be later than the host's access, by an order that no event tells.
+// What orders a use before the end of its memory: a synchronization where one process does both.
+Missing Analysis::missing_before_end(const Origin& use, const Place& end) const {
+    const Role role = actors_[use.actor].role;
+    if (use.log != end.log || use.channel != 0 || (role != Role::stream && role != Role::thread)) return Missing::answer;
+    if (role == Role::thread) return Missing::thread_order;
+    return end.stream == 0 ? Missing::sync : Missing::event;
+}
+
+void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past) {
+    const Access& use = accesses_[access];
+    const Origin& origin = origins_[use.origin];
+    const bool is_of_channel = origin.kind == Kind::access && origin.channel != 0;
+    const Place used = place_of(access, is_write);
+    // The end that a stream brings may be later than the host's access, by an order that no event tells.
+    const auto is_behind = [&](const Place& end) {
         const auto stream = end.stream == 0 ? logs_[end.log]->streams.end() : logs_[end.log]->streams.find(end.stream);
-        const bool in_doubt = is_host && stream != logs_[end.log]->streams.end() && past.sure.of(stream->second->actor) < end.sequence;
-        const Missing missing = is_host ? Missing::earlier_use : Missing::answer;
-        // Memory ends once: all that a channel does there later has one cause.
-        const std::tuple use{end.log, end.site, log, is_host ? 0 : event.a()};
-        const auto known = is_host ? ends_.end() : ends_.find(use);
-        const auto [number, found] = report(FindingKind::use_after_free, place_of(log, event, is_write), end, !in_doubt, missing,
-                                            known == ends_.end() ? Finding::kNoCause : known->second);
-        if (!is_host && known == ends_.end() && ends_.size() < kMostFindings) ends_[use] = number;
+        return stream == logs_[end.log]->streams.end() || past.sure.of(stream->second->actor) >= end.sequence;
+    };
+    const auto tell = [&](const Place& end, bool certain, Missing missing) {
+        if (end.site == 0) return;   // by no line
+        // Memory ends once: all that a channel, or a process that opened it, does there later has one cause.
+        const bool is_alone = missing == Missing::earlier_use;
+        const std::tuple key{end.log, end.site, origin.log, is_of_channel ? origin.channel : 0};
+        const auto known = is_alone ? ends_.end() : ends_.find(key);
+        const auto [number, found] = report(FindingKind::use_after_free, used, end, certain, missing, known == ends_.end() ? Finding::kNoCause : known->second);
+        if (!is_alone && known == ends_.end() && ends_.size() < kMostFindings) ends_[key] = number;
         if (found) locate(*found, block, low, high);
     };
     if (block.freed != 0) {
         auto at = block.allocations.upper_bound(low);
         if (at != block.allocations.begin()) --at;
-        for (; at != block.allocations.end() && at->first < high; ++at)
-            if (at->second.is_freed && at->first + at->second.size > low) tell(at->second.freed);
+        for (; at != block.allocations.end() && at->first < high; ++at) {
+            const Allocation& each = at->second;
+            if (!each.is_freed || at->first + each.size <= low) continue;
+            // What its process had queued runs on, and who opened its handle keeps the memory, but of memory that is gone.
+            if (is_of_channel)
+                tell(each.freed, true, Missing::answer);
+            else if (origin.kind == Kind::host_access && each.freed.log == origin.log)
+                tell(each.freed, is_behind(each.freed), Missing::earlier_use);
+            else if (each.is_gone)
+                tell(each.freed, used.time_ns >= each.freed.time_ns || !is_excusable(origin.actor, use.number, used, each.freed, true),
+                     missing_before_end(origin, each.freed));
+        }
     }
-    if (is_host) return;
+    if (!is_of_channel) return;
     for (const Retraction& each : block.retractions)
-        if (each.from < high && low < each.to && each.place.log != log) tell(each.place);
+        if (each.from < high && low < each.to && each.place.log != origin.log) tell(each.place, true, Missing::answer);
 }
 
 // Accesses of others that do not come before the memory's end.
-void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past) {
+void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const Place& place, Actor by, const Past& past, bool is_gone, bool own_only) {
     if (place.site == 0) return;
     const auto look = [&](uint32_t access, bool wrote, uint64_t from, uint64_t to) {
         if (access <= kOld || comes_before(access, past, 0, 0) || is_over(access, past)) return;
         const Access& use = accesses_[access];
         const Origin& origin = origins_[use.origin];
-        if (origin.channel == 0) return;   // as in check_dead
+        if ((origin.channel == 0 && !is_gone) || (own_only && origin.log != place.log)) return;   // as in check_dead
         if (was_cancelled(actors_[origin.actor], use.number)) return;
         const Place used = place_of(access, wrote);
         const bool certain = !is_excusable(origin.actor, use.number, used, place, true);
@@ -304,7 +323,7 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         const auto end = std::tuple{place.log, place.site, origin.log, origin.channel};
         const auto known = ends_.find(end);
         const uint32_t cause = via != 0 ? via & ~(kCause | kByChance) : known != ends_.end() ? known->second : Finding::kNoCause;
-        const auto [number, found] = report(FindingKind::use_after_free, used, place, certain, Missing::answer, cause);
+        const auto [number, found] = report(FindingKind::use_after_free, used, place, certain, missing_before_end(origin, place), cause);
         if (cause == Finding::kNoCause) {
             if (ends_.size() < kMostFindings) ends_[end] = number;
             repair(number, origin.actor, use.number, by);
@@ -351,11 +370,14 @@ void Analysis::freed(uint32_t log, const Event& event, Actor by, const Past& pas
         each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
             Block& block = block_of(id);
             const Place place = place_of(log, event, true);
-            check_end(block, low, high, place, by, past);
+            const bool is_gone = event.head.flags & log::kEnd, is_mapping = event.head.flags & log::kShared;
+            check_end(block, low, high, place, by, past, is_gone, is_mapping);
+            if (is_mapping) return;
             block.shadow.update(low, high, [](Cell& cell, uint64_t, uint64_t) { cell.write = cell.read = 0; });
             const auto at = block.allocations.find(low);
             if (at == block.allocations.end() || at->second.is_freed) return;
             at->second.is_freed = true;
+            at->second.is_gone = is_gone;
             at->second.freed = place;
             ++block.freed;
             tombs_.emplace_back(id, low);
@@ -482,7 +504,7 @@ void Analysis::taken_back(uint32_t log, const Event& event, Actor by, const Past
                     if ((span.block & ~Span::kWritten) == id && span.offset < high && low - std::min(low, span.offset) < span.size) return;
             Block& block = block_of(id);
             const Place place = place_of(log, event, true);
-            check_end(block, low, high, place, by, past);
+            check_end(block, low, high, place, by, past, false, false);
             // What was over has arrived when the call returns: nothing after it races with that.
             block.shadow.update(low, high, [&](Cell& cell, uint64_t, uint64_t) {
                 const uint32_t write = cell.write & Cell::kAccess;
@@ -559,7 +581,7 @@ void Analysis::look(Thread& thread, const Event& event) {
         Block& block = block_of(span.block);
         each_range(span, event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
             look_in(thread, event, block, low, high);
-            if (block.freed != 0) check_dead(thread.log, event, block, low, high, false, thread.past);
+            if (block.freed != 0) check_dead(new_access(thread.log, event, thread.actor, epoch_of(thread)), block, low, high, false, thread.past);
         });
     }
 }

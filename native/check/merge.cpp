@@ -222,6 +222,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         else
             cancel(log, event);
         return Step::taken;
+    case Kind::aborted:
+        abort(log, event);
+        return Step::taken;
     case Kind::stream_made: {
         Stream& stream = stream_of(log, head.stream);
         if (event.a() != 0 && !stream.group && here.groups.size() < kMostActors) {

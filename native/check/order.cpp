@@ -490,8 +490,27 @@ Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool gi
     return Step::taken;
 }
 
+// Whether an operation had begun is chance, but for one behind a wait that is not over: all others are accesses until the program
+// knows of their end, as any operation.
+void Analysis::abort(uint32_t log, const Event& event) {
+    const auto found = logs_[log]->streams.find(event.head.stream);
+    if (found == logs_[log]->streams.end()) return;
+    Stream& stream = *found->second;
+    stream.aborted = std::max(stream.aborted, event.head.sequence);
+    for (Item& item : stream.queue) {
+        const Kind kind = item.event.head.kind;
+        if (item.event.head.sequence <= stream.aborted && (kind == Kind::callback || kind == Kind::access)) item.done = true;
+    }
+    advance(stream, 0, false);
+}
+
 void Analysis::cancel(uint32_t log, const Event& event) {
     Stream& stream = stream_of(log, event.head.stream);
+    const bool has_failed = event.b() != 0;
+    if (Item* const item = item_at(stream, event.head.sequence); item && has_failed && item->event.head.kind == Kind::access) {
+        item->done = true;
+        advance(stream, event.head.sequence, false);
+    }
     const uint64_t from = event.head.sequence, to = std::min(std::max(event.a(), from), stream.submitted);
     if (from > to) return;
     const auto is_before = [](const Item& item, uint64_t wanted) { return item.event.head.sequence < wanted; };
@@ -501,6 +520,7 @@ void Analysis::cancel(uint32_t log, const Event& event) {
     stream.queue.erase(first, last);
     if (was_front && !stream.gate.collection) passed(stream, stream.queue.empty() ? to : std::min(to, stream.queue.front().event.head.sequence - 1));
     stream.unnumbered.erase(stream.unnumbered.lower_bound(from), stream.unnumbered.upper_bound(to));
+    if (has_failed || from <= stream.aborted) return;   // what it touched until then is not known
     auto& cancelled = actors_[stream.actor].cancelled;
     cancelled.emplace_back(from, to);
     if (cancelled.size() > kMostRecords) cancelled.erase(cancelled.begin());

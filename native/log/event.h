@@ -20,7 +20,8 @@ enum class Kind : uint8_t {
     // What touches memory.  `op` says how; the spans say which bytes.  stream 0: over when the call returned.
     access,           // a = channel (0: none); a fill, or a word: b = the value, c = its bytes
     pieces,           // of a descriptor's launch (stream, sequence), or of a wait: the bytes, known when it ran
-    cancelled,        // stream: its operations `sequence` to a never ran, or failed.  kEnd: soon; the first waits in vain, in a deadlock
+    cancelled,        // stream: its operations `sequence` to a never ran.  b = 1: they failed, and what they moved until then is not known.
+                      // kEnd: soon; the first waits in vain, in a deadlock
     host_access,      // a read or a write of the host through a view: spans.  kPolled: a look of a loop that waits for a word; a = what it saw,
                       // b = its bytes (0: not known)
     view,             // a view was made (flag kEnd: it ended, last used at time b): spans; a = its number
@@ -50,7 +51,8 @@ enum class Kind : uint8_t {
     drain,            // the same
     // Memory.
     allocated,        // a = allocation (unique in the process), spans: where it lies
-    freed,            // a; spans: where it lay.  Operations of this process that were queued before still run
+    freed,            // a; spans: where it lay.  Operations of this process that were queued before still run, and who opened it keeps it; kEnd: not so;
+                      // kShared: only for what this process queued, as the bytes live on (they were mapped here, or a pool keeps them)
     moved,            // a = allocation; spans[0] -> spans[1]: the bytes have another block from now on
     lent,             // a = the lease's number, spans: peers may use it
     taken_back,       // a; spans
@@ -77,6 +79,7 @@ enum class Kind : uint8_t {
     source_changed,   // what (stream, sequence) reads is not as it was when it was submitted; nobody knew that it was over when this was
                       // seen.  spans; op; a = its site << 32 | its thread, b = the time of its submission
     unwatched,        // whether what (stream, sequence) reads stays as it is could not be seen
+    aborted,          // stream: its operations up to `sequence` were given up, and which of them had begun is not known to the program
 };
 
 constexpr const char* kKindNames[] = {
@@ -84,8 +87,8 @@ constexpr const char* kKindNames[] = {
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
     "collective", "collected", "outside", "ended", "came", "evident", "op_submitted", "op_started", "noticed", "op_ended",
-    "source_changed", "unwatched"};
-static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::unwatched) + 1);
+    "source_changed", "unwatched", "aborted"};
+static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::aborted) + 1);
 
 // What `noticed` says of an object.
 enum class Notice : uint8_t { create, destroy, sync, query, abort, reset, view, unview, exported, imported };

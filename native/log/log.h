@@ -25,6 +25,7 @@ struct Here {
     uint32_t fixed = 0;     // 0, or the line that a call belongs to that runs later
     uint32_t quiet = 0;     // depth: peerlane works for itself, and nothing is logged
     uint8_t flags = 0;      // of accesses: kLoose, kFetch
+    uint8_t of_free = 0;    // flags of `freed`: kEnd
     uint64_t channel = 0;   // that they belong to
     uint64_t stream = 0, sequence = 0;   // what a quiet notify, or one of another machine, is logged as; sequence 0: as nothing
 };

@@ -167,6 +167,7 @@ void Heap::unmap(Reservation& place, uint64_t at) {
         std::lock_guard lock(mutex_);
         extent = mapped_at(place, at);
         id = extent->id.load(std::memory_order_relaxed);
+        if (log::here.of_free && log::wanted()) [[unlikely]] log_unmapped(extent);
     }
     retire(extent, id);
 }

@@ -1,4 +1,6 @@
 // From an address range to host memory.
+#include <algorithm>
+
 #include "memory/heap.h"
 
 namespace peerlane {
@@ -126,7 +128,20 @@ void Heap::log_extent(log::Kind kind, const Extent* extent) const noexcept {
     const Spot spot = spot_of(host_of(extent, 0));
     log::Spans spans;
     spans.add(spot.block, spot.offset, extent->size, true);
-    log::write({.kind = kind, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
+    log::write({.kind = kind, .flags = kind == log::Kind::freed ? log::here.of_free : uint8_t{0}, .a = extent->id.load(std::memory_order_relaxed), .spans = &spans});
+}
+
+// Which of two mappings an access used, no event tells: of a block that is mapped elsewhere, too, nothing is said.
+void Heap::log_unmapped(const Extent* extent) const noexcept {
+    const auto is_other = [&](const auto& region) {
+        const Extent* const other = region.second.extent;
+        return other != extent && other->block == extent->block && other->is_live();
+    };
+    if (std::any_of(regions_.begin(), regions_.end(), is_other)) return;
+    const Spot spot = spot_of(host_of(extent, 0));
+    log::Spans spans;
+    spans.add(spot.block, spot.offset, extent->size, true);
+    log::write({.kind = log::Kind::freed, .flags = log::kEnd | log::kShared, .spans = &spans});
 }
 
 }  // namespace peerlane

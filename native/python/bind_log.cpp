@@ -320,6 +320,9 @@ void bind_log(nb::module_& m) {
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
+    m.def("log_wanted", [] { return log::wanted(); }, "Whether the log is to have what this thread does.");
+    m.def("log_free_ends", [](bool on) { log::here.of_free = on ? log::kEnd : 0; }, "on"_a,
+          "What this thread frees from now on has no bytes any more: not for what is queued, nor for who opened it.");
     m.def(
         "log_event",
         [](int kind, uint64_t stream, uint64_t sequence, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint8_t flags,

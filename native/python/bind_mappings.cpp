@@ -98,8 +98,12 @@ void bind_mappings(nb::module_& m) {
             "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
             "Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.")
         .def(
-            "unmap", [](ReservationHandle& self, uint64_t at) { Heap::get().unmap(*self.place, at); }, "at"_a,
-            nb::call_guard<GilReleased>(), "End the mapping that starts at `at`; it stays until its last use ends.")
+            "unmap", [](ReservationHandle& self, uint64_t at) {
+                note_site();
+                const GilReleased gil;
+                Heap::get().unmap(*self.place, at);
+            },
+            "at"_a, "End the mapping that starts at `at`; it stays until its last use ends.")
         .def(
             "set_access",
             [](ReservationHandle& self, uint64_t at, uint64_t size, uint32_t device, unsigned rights) {

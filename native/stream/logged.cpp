@@ -274,6 +274,7 @@ Logged log_access(const Stream& stream, const Op& op, uint64_t sequence) noexcep
                 break;
         }
         if (event.kind != log::Kind::access && event.kind != log::Kind::value_wait) event.flags &= log::kShared;
+        if (event.kind == log::Kind::freed) event.flags = log::here.of_free;
         log::write(event);
         return Logged::submitted;
     } catch (const std::bad_alloc&) {
@@ -347,13 +348,17 @@ void log_in_vain(const Stream& stream, uint64_t sequence) noexcept {
     log::write({.kind = log::Kind::cancelled, .flags = log::kEnd, .stream = stream.id, .sequence = sequence, .a = sequence, .site = 0});
 }
 
-void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept {
+void log_aborted(const Stream& stream, uint64_t last) noexcept {
+    if (log::wanted()) log::write({.kind = log::Kind::aborted, .stream = stream.id, .sequence = last, .site = 0});
+}
+
+void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op, bool has_failed) noexcept {
     if (op.logged == Logged::as_another) {
         std::lock_guard lock(Others::get().mutex);
         Others::get().places.erase({stream.id, sequence});
         return;
     }
-    log::write({.kind = log::Kind::cancelled, .stream = stream.id, .sequence = sequence, .a = sequence, .site = 0});
+    log::write({.kind = log::Kind::cancelled, .stream = stream.id, .sequence = sequence, .a = sequence, .b = has_failed, .site = 0});
 }
 
 }  // namespace peerlane

@@ -40,7 +40,10 @@ void log_seen_now(OpKind kind, const log::Spans& spans) noexcept;
 [[gnu::cold]] void log_waited(const Stream& stream, uint64_t sequence, const Op& op, uint64_t number) noexcept;
 // It is over, and only now it is known which bytes it touched.
 void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std::vector<Piece>* pieces) noexcept;
-void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op) noexcept;
+// The program gave up what the stream was given up to `last`.
+void log_aborted(const Stream& stream, uint64_t last) noexcept;
+// `has_failed`: else it never began.
+void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op, bool has_failed) noexcept;
 // Its descriptor becomes readable: who looks at it is not seen.
 void log_evident(const Mark& mark) noexcept;
 // The wait `sequence` fails soon: nothing can run.

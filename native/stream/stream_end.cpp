@@ -1,5 +1,6 @@
 // Abort, close, and who waits in vain.
 #include "share/shared_signal.h"
+#include "stream/logged.h"
 #include "stream/scheduler.h"
 
 namespace peerlane {
@@ -73,6 +74,7 @@ void Scheduler::abort(Stream& stream, bool close) {
         if (close) complete(stream, 0, 0);
         return;
     }
+    log_aborted(stream, stream.submitted.load(std::memory_order_relaxed));
     give_up(lock, stream);
     // What others submit while the lock is given away is not meant.
     while (stream.cause && !stream.queue.empty() && can_run(stream)) cancel_head(lock, stream);

@@ -263,7 +263,7 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
         run_small(lock, stream, {.single = true});   // memory goes back whatever happened
         return;
     }
-    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, stream.head(), op);
+    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, stream.head(), op, false);
     if (op.kind == OpKind::record)
         settle(*op.mark, Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device},
                                         .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
@@ -285,7 +285,7 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, Failu
 
 void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
                      FailurePtr cause) {
-    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, sequence, op);
+    if (op.logged != Logged::no) [[unlikely]] log_cancelled(stream, sequence, op, true);
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
                                         .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
                                         .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
@@ -381,7 +381,7 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
         if (consumes)
             log_waited(stream, stream.head(), op, number);
         else
-            log_cancelled(stream, stream.head(), op);   // who consumes the record waits for it
+            log_cancelled(stream, stream.head(), op, false);   // who consumes the record waits for it
     }
     if (other) fail(stream, op, out_of_order(*op.notify, *other));
     if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});

@@ -1311,6 +1311,14 @@ def log_fix(site: int) -> int:
 def log_hush(on: bool) -> None:
     """Log nothing that this thread does, until as many calls with False."""
 
+def log_wanted() -> bool:
+    """Whether the log is to have what this thread does."""
+
+def log_free_ends(on: bool) -> None:
+    """
+    What this thread frees from now on has no bytes any more: not for what is queued, nor for who opened it.
+    """
+
 def log_event(kind: int, *, stream: int = 0, sequence: int = 0, a: int = 0, b: int = 0, c: int = 0, d: int = 0, flags: int = 0, written: Sequence[Memory] = ..., read: Sequence[Memory] = ..., places: Sequence[tuple[int, int, int]] = ...) -> None:
     """
     Write an event of the calling thread.  `places`: bytes on another machine that are written.

@@ -766,6 +766,69 @@ def test_cancelled_operations_race_with_nothing_that_comes_after(world: World) -
     assert world.pairs() == []
 
 
+def test_aborted_operation_is_an_access_until_its_stream_is_synchronized(world: World) -> None:
+    zero = world.logs[0]
+    for span, reads in ((A, 21), (B, 22)):
+        aborted = zero.fill(span, line=10, stream=4)
+        zero.write(KIND.aborted, stream=4, sequence=aborted)
+        zero.write(KIND.cancelled, aborted, stream=4, sequence=aborted)
+        if span is B:
+            zero.sync(4, aborted)
+        zero.host_reads(span, line=reads)
+    assert world.pairs() == [("race", 10, 21)]
+
+
+def test_operation_behind_a_wait_that_is_not_over_never_began(world: World) -> None:
+    zero = world.logs[0]
+    waited = zero.submit(4, KIND.notify_wait, 100, 0, line=14)
+    aborted = zero.fill(A, line=10, stream=4)
+    zero.write(KIND.aborted, stream=4, sequence=aborted)
+    for sequence in (waited, aborted):
+        zero.write(KIND.cancelled, sequence, stream=4, sequence=sequence)
+    zero.host_reads(A, line=21)
+    assert world.pairs() == []
+
+
+def test_operation_that_failed_is_an_access(world: World) -> None:
+    zero = world.logs[0]
+    failed = zero.fill(A, line=10, stream=4)
+    zero.write(KIND.cancelled, failed, 1, stream=4, sequence=failed)
+    zero.host_reads(A, line=21)
+    assert world.pairs() == [("race", 10, 21)]
+
+
+def test_queued_use_of_memory_that_a_vendors_free_ends_is_found(world: World) -> None:
+    zero = world.logs[0]
+    for line, flags in ((30, FLAG.end), (31, 0)):
+        zero.allocate(line, A)
+        used = zero.fill(A, line=10, stream=4)
+        zero.write(KIND.freed, line, writes=[A], line=line, flags=flags)
+        zero.sync(4, used)
+    assert world.pairs() == [("use-after-free", 10, 30)]
+    assert world.findings()[0]["missing"] == "sync"
+
+
+def test_free_behind_a_synchronization_ends_nothing_that_is_used(world: World) -> None:
+    zero = world.logs[0]
+    zero.allocate(3, A)
+    zero.sync(4, zero.fill(A, line=10, stream=4))
+    zero.write(KIND.freed, 3, writes=[A], line=30, flags=FLAG.end)
+    assert world.pairs() == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_importer_may_use_memory_until_a_vendors_free(world: World, told: bool) -> None:
+    zero, one = world.logs
+    one.allocate(3, THERE)
+    zero.host_writes(THERE, line=10)
+    if told:
+        zero.post(5)
+        one.take(5, 1)
+    one.write(KIND.freed, 3, writes=[THERE], line=30, flags=FLAG.end)
+    zero.host_reads(THERE, line=20)
+    assert world.pairs() == [*([] if told else [("use-after-free", 10, 30)]), ("use-after-free", 20, 30)]
+
+
 def test_operation_behind_a_cancelled_wait_races_with_nothing_before_it_is_cancelled_too(
     world: World,
 ) -> None:

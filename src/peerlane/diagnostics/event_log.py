@@ -35,7 +35,8 @@ KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, 
 _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
     KINDS[each] for each in ("access", "post", "take", "forget", "outside")
 )
-_COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
+_COLLECTIVE, _COLLECTED, _FREED = KINDS["collective"], KINDS["collected"], KINDS["freed"]
+_SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
@@ -232,6 +233,35 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         _core.log_hush(False)
+
+
+@contextmanager
+def freed_for_reuse(memory: Any, stream: Any) -> Iterator[None]:
+    """Log that memory is freed in the order of a stream, and kept for reuse.
+
+    The block submits one operation to the stream, which is logged as the free.
+    """
+    if not active:
+        yield
+        return
+    where = {"stream": stream.id, "sequence": stream.submitted + 1}
+    _core.log_event(_FREED, **where, a=memory.id, flags=_END | _SHARED, written=[memory])
+    with quiet():
+        yield
+
+
+@contextmanager
+def freed_at_once() -> Iterator[None]:
+    """Log that memory which this thread frees in the block has no bytes any more.
+
+    Neither what is queued nor a process that opened the memory may use it from then on, as the vendor's free says;
+    peerlane's own keeps the bytes for both.
+    """
+    _core.log_free_ends(True)
+    try:
+        yield
+    finally:
+        _core.log_free_ends(False)
 
 
 def places_of(memory: Any) -> list[Place]:

@@ -43,7 +43,7 @@ class Lock:
     _make: Any = staticmethod(threading.Lock)
 
     def __new__(cls) -> Any:
-        return cls.logged() if event_log.active and not _is_own(1) else cls._make()
+        return cls.logged() if event_log.active and _core.log_wanted() and not _is_own(1) else cls._make()
 
     @classmethod
     def logged(cls) -> Any:
@@ -189,7 +189,7 @@ def _follow_threads() -> None:
     start, inner, join, is_alive = plain.start, plain._bootstrap_inner, plain.join, plain.is_alive  # type: ignore[attr-defined]
 
     def begin(self: Any) -> None:
-        if event_log.active:
+        if event_log.active and _core.log_wanted():
             self._peerlane_number = number = next(_numbers)
             weakref.finalize(self, forget, (2, number)).atexit = False
             post((1, number))

@@ -194,8 +194,8 @@ class Stream:
     def abort(self, *, close: bool = False) -> None:
         """Cancel the queued operations; a running copy ends at its next MiB.  Does not block.
 
-        The next :meth:`sync` reports the cancellation.  Waits of other streams for events that this stream had not
-        reached fail with ``Cancelled``.
+        The next :meth:`sync` reports the cancellation; until then the memory of the operations is in use.  Waits of
+        other streams for events that this stream had not reached fail with ``Cancelled``.
 
         Parameters
         ----------

@@ -9,12 +9,13 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
 from peerlane.backend import host, registry
-from peerlane.diagnostics import allocations, call_site, live_objects
+from peerlane.diagnostics import allocations, call_site, event_log, live_objects
 from peerlane.diagnostics.addresses import AddressDescription, look
 from peerlane.errors import BadArgument, Error, Fault, InvalidValue
 from peerlane.memory import raw
@@ -460,11 +461,13 @@ class Machine:
     def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
         """Free the allocation at exactly this address, in the order of a stream if there is one.
 
-        False if this dialect allocated nothing there.
+        What is queued finds the bytes still, and so does a process that opened the memory.  No vendor promises that:
+        the checker takes it for a use after the free.  False if this dialect allocated nothing there.
         """
         buffer = self.take(address, host=host)
         if buffer is not None:
-            close_for(buffer, call, stream)
+            with event_log.freed_at_once() if event_log.active else nullcontext():
+                close_for(buffer, call, stream)
         return buffer is not None
 
     def take(self, address: int, *, host: bool) -> Buffer | None:

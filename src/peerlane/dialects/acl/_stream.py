@@ -26,6 +26,7 @@ from peerlane.errors import Error, Fault, WaitTimeout
 _FLAGS = 1 | 2 | 4 | 8
 _PRIORITIES = range(8)
 PRIORITY = 5  # the number of the attribute
+_LONGEST_END = 1.0  # seconds: what runs ends at its next MiB
 _LONGEST_ABORT = 36 * 60 * 1000
 _MODES = {0: "continue", 1: "stop"}
 _MODE = one_of("mode", _MODES, "pass 0 to go on after a failure, 1 to stop")
@@ -403,12 +404,19 @@ def stream_query(stream: Address) -> int:
 
 @acl.call("acl.rt.stream_abort")
 def stream_abort(stream: Address) -> None:
-    """Cancel queued work; a synchronization gets 107023 (facts/acl 2.4).  The stream can be used again.
+    """Cancel queued work and wait for what runs; a synchronization gets 107023 (facts/acl 2.4).
+
+    The stream can be used again.  It does not wait longer than a second for a callback that runs.
 
     Refuses: 107002; 107000; 107003
-    Basis: D
+    Basis: S, D
     """
-    stream_of(stream).abort()
+    found = stream_of(stream)
+    found.abort()
+    with contextlib.suppress(
+        Error
+    ):  # a callback runs still, or it calls this: the program does not know of an end
+        found.neutral.record().sync(_LONGEST_END)
 
 
 @acl.call("acl.rt.device_task_abort")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
+from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation
@@ -268,7 +269,7 @@ def unmap_mem(ptr: Address) -> None:
     Refuses: 100000 NULL; 507899 no mapping begins there
     Basis: S, X
     """
-    with machine.lock:
+    with machine.lock, event_log.freed_at_once():
         mapped_at(ptr).unmap(ptr)
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from peerlane import Buffer, Device, Event
 from peerlane.device.device import before_counting
+from peerlane.diagnostics import event_log
 from peerlane.dialects.hip._state import machine
 from peerlane.dialects.hip._stream import AnyStream, after_waiting
 from peerlane.errors import OutOfMemory
@@ -61,7 +62,8 @@ class Kept:
 
     def add(self, buffer: Buffer, stream: AnyStream) -> None:
         """Keep memory that is freed in the order of a stream."""
-        freed = Freed(self, buffer, stream, stream.neutral.record(), {stream})
+        with event_log.freed_for_reuse(buffer, stream.neutral):
+            freed = Freed(self, buffer, stream, stream.neutral.record(), {stream})
         with machine.lock:
             bisect.insort(self._freed, freed, key=_size)
             self.nbytes += buffer.size
@@ -88,7 +90,8 @@ class Kept:
         for freed in tuple(self._freed):
             if self.nbytes <= least:
                 return
-            is_over = freed.event.is_done
+            with event_log.quiet():  # the program did not ask
+                is_over = freed.event.is_done
             if is_over or at_once:
                 with machine.lock:
                     if freed not in self._freed:
