@@ -10,6 +10,7 @@ nothing.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import os
 import queue
@@ -24,6 +25,7 @@ from typing import Any
 from peerlane import _core
 from peerlane.diagnostics import event_log, host_processes, polls
 from peerlane.diagnostics.event_log import forget, post, take
+from peerlane.diagnostics.instead import hide_frames
 
 _numbers = itertools.count(1)
 _installed = False
@@ -54,14 +56,22 @@ class Lock:
         return self
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        got: bool = self._lock.acquire(blocking, timeout)
+        try:
+            got: bool = self._lock.acquire(blocking, timeout)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         if got:
             take(self._key, 0)
         return got
 
     def release(self) -> None:
         post(self._key)
-        self._lock.release()
+        try:
+            self._lock.release()
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
     def locked(self) -> bool:
         held: bool = self._lock.locked()
@@ -142,7 +152,11 @@ class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
         super().put((key, item), block, timeout)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        key, item = super().get(block, timeout)
+        try:
+            key, item = super().get(block, timeout)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         if key:
             take(key, 1)
             forget(key)
@@ -152,7 +166,11 @@ class SimpleQueue(queue.SimpleQueue):  # type: ignore[type-arg]
         self.put(item)
 
     def get_nowait(self) -> Any:
-        return self.get(block=False)
+        try:
+            return self.get(block=False)
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
 
 def _is_own(depth: int) -> bool:
@@ -185,40 +203,59 @@ def _follow_locks() -> None:
 
 
 def _follow_threads() -> None:
-    plain = threading.Thread
-    start, inner, join, is_alive = plain.start, plain._bootstrap_inner, plain.join, plain.is_alive  # type: ignore[attr-defined]
+    plain: Any = threading.Thread
+    start, join, is_alive = plain.start, plain.join, plain.is_alive
+    # The first and the last method that a thread calls, without a frame of its own around what it runs.
+    enter, leave = plain._set_ident, plain._delete
 
+    @functools.wraps(start)
     def begin(self: Any) -> None:
         if event_log.active and _core.log_wanted():
             self._peerlane_number = number = next(_numbers)
             weakref.finalize(self, forget, (2, number)).atexit = False
             post((1, number))
-        start(self)
+        try:
+            start(self)
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
-    def run(self: Any) -> None:
+    @functools.wraps(enter)
+    def entered(self: Any) -> None:
+        enter(self)
         number = getattr(self, "_peerlane_number", 0)
         if number and event_log.active:
             event_log.name(thread=threading.get_native_id(), name=self.name)
             take((1, number), 1)
             forget((1, number))
-        try:
-            inner(self)
-        finally:
-            if number and event_log.active:
-                post((2, number))
 
+    @functools.wraps(leave)
+    def left(self: Any) -> None:
+        number = getattr(self, "_peerlane_number", 0)
+        if number and event_log.active:
+            post((2, number))
+        leave(self)
+
+    @functools.wraps(join)
     def wait(self: Any, timeout: float | None = None) -> None:
-        join(self, timeout)
+        try:
+            join(self, timeout)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         ended(self, is_alive(self))
 
-    def ended(self: Any, lives: bool) -> bool:
-        number = getattr(self, "_peerlane_number", 0)
-        if number and not lives and event_log.active:
-            take((2, number), 1)
-        return lives
+    @functools.wraps(is_alive)
+    def lives(self: Any) -> bool:
+        return ended(self, is_alive(self))
 
-    plain.start, plain._bootstrap_inner, plain.join = begin, run, wait  # type: ignore[method-assign, attr-defined]
-    plain.is_alive = lambda self: ended(self, is_alive(self))  # type: ignore[method-assign]
+    def ended(self: Any, alive: bool) -> bool:
+        number = getattr(self, "_peerlane_number", 0)
+        if number and not alive and event_log.active:
+            take((2, number), 1)
+        return alive
+
+    plain.start, plain._set_ident, plain._delete, plain.join, plain.is_alive = begin, entered, left, wait, lives
 
 
 def _follow_loops() -> None:
@@ -228,16 +265,26 @@ def _follow_loops() -> None:
     @functools.wraps(plain)
     def pair(*args: Any, **kwargs: Any) -> Any:
         follow()
-        return plain(*args, **kwargs)
+        try:
+            return plain(*args, **kwargs)
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
     @functools.cache  # the first loop is enough
     def follow_calls(loop: Any) -> None:
         give = loop.call_soon_threadsafe
 
+        @functools.wraps(give)
         def call_soon_threadsafe(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-            if event_log.active:
+            # Asyncio refuses the others itself, and would take what stands for them.
+            if event_log.active and callable(callback) and not inspect.iscoroutinefunction(callback):
                 callback = _told(callback)
-            return give(self, callback, *args, context=context)
+            try:
+                return give(self, callback, *args, context=context)
+            except BaseException as error:
+                hide_frames(error)
+                raise
 
         loop.call_soon_threadsafe = call_soon_threadsafe
 
@@ -262,7 +309,11 @@ def _told(callback: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         take(key, 1)
-        return callback(*args)
+        try:
+            return callback(*args)
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
     functools.update_wrapper(call, callback)
     weakref.finalize(call, forget, key).atexit = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import collections
+import functools
 import itertools
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -28,7 +29,7 @@ from typing import Any
 
 from peerlane.diagnostics import event_log, imported_names, ways_out
 from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
-from peerlane.diagnostics.instead import after
+from peerlane.diagnostics.instead import after, hide_frames
 from peerlane.diagnostics.ways_out import talks, way_out
 
 _numbers = itertools.count(1)
@@ -159,11 +160,13 @@ def _follow_semaphores() -> None:
     plain = synchronize.SemLock
     make, make_methods = plain.__init__, plain._make_methods
 
+    @functools.wraps(make)
     def begin(self: Any, kind: int, value: int, maxvalue: int, *, ctx: Any) -> None:
         make(self, kind, value, maxvalue, ctx=ctx)
         if event_log.active and value:
             post(self._peerlane_key, free=value)
 
+    @functools.wraps(make_methods)
     def tell(self: Any) -> None:
         make_methods(self)
         lock = self._semlock
@@ -172,7 +175,11 @@ def _follow_semaphores() -> None:
         is_recursive = lock.kind == synchronize.RECURSIVE_MUTEX
 
         def acquire(block: bool = True, timeout: float | None = None) -> bool:
-            got: bool = lock.acquire(block, timeout)
+            try:
+                got: bool = lock.acquire(block, timeout)
+            except BaseException as error:
+                hide_frames(error)
+                raise
             if got and event_log.active and not (is_recursive and lock._count() > 1):
                 take_next(key)
             return got
@@ -180,13 +187,26 @@ def _follow_semaphores() -> None:
         def release() -> None:
             if event_log.active and not (is_recursive and lock._count() > 1):
                 post(key)
-            lock.release()
+            try:
+                lock.release()
+            except BaseException as error:
+                hide_frames(error)
+                raise
 
         self.acquire, self.release = acquire, release
 
     plain.__init__, plain._make_methods = begin, tell
-    plain.__enter__ = lambda self: self.acquire()
-    plain.__exit__ = lambda self, *_: self.release()
+    @functools.wraps(plain.__enter__)
+    def enter(self: Any) -> bool:
+        try:
+            got: bool = self.acquire()
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        return got
+
+    plain.__enter__ = enter
+    plain.__exit__ = functools.wraps(plain.__exit__)(lambda self, *_: self.release())
 
 
 def _follow_pipes() -> None:
@@ -195,6 +215,7 @@ def _follow_pipes() -> None:
     kind: Any = connection.Connection
     plain, send, receive = connection.Pipe, kind._send_bytes, kind._recv_bytes
 
+    @functools.wraps(plain)
     def pipe(duplex: bool = True) -> Any:
         one: Any
         other: Any
@@ -204,13 +225,23 @@ def _follow_pipes() -> None:
             one.peerlane_keys, other.peerlane_keys = (there, back), (back, there)
         return one, other
 
+    @functools.wraps(send)
     def sent(self: Any, *args: Any) -> None:
         if event_log.active and hasattr(self, "peerlane_keys"):
             post(self.peerlane_keys[0])
-        send(self, *args)
+        try:
+            send(self, *args)
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
+    @functools.wraps(receive)
     def received(self: Any, *args: Any) -> Any:
-        message = receive(self, *args)
+        try:
+            message = receive(self, *args)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         if event_log.active and hasattr(self, "peerlane_keys"):
             take_next(self.peerlane_keys[1])
         return message

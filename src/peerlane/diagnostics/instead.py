@@ -1,4 +1,7 @@
-"""Functions that take the place of others, and tell the event log what was called."""
+"""Functions that take the place of others, and tell the event log what was called.
+
+An error that leaves such a function shows none of its frames, so the program's tracebacks stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,18 @@ from typing import Any
 BETWEEN = frozenset(
     f"peerlane.diagnostics.{name}" for name in ("instead", "used_files", "ways_out", "host_processes")
 )
+_REPLACING = BETWEEN | {"peerlane.diagnostics.host_order"}
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take the first frames of a traceback away that are of replacing functions.
+
+    For a handler that raises the error again by a bare ``raise``, which adds no frame; Python 3.10 keeps the frames.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _REPLACING:
+        trace = trace.tb_next
+    error.__traceback__ = trace
 
 
 class Instead:
@@ -22,7 +37,11 @@ class Instead:
         self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
@@ -44,7 +63,11 @@ def after(owner: Any, name: str, told: Callable[..., None]) -> None:
 
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
-        result = plain(*args, **kwargs)
+        try:
+            result = plain(*args, **kwargs)
+        except BaseException as error:
+            hide_frames(error)
+            raise
         told(*args[:1], result)
         return result
 
