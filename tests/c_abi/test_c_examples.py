@@ -100,6 +100,31 @@ def test_acl_example_verifies_every_byte(
             assert line == f"{told}, every byte verified"
 
 
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("acl_peer_copy.c", "ascendcl"),
+        ("acl_copy_with_desc.c", "ascendcl"),
+        ("acl_shareable_handle.c", "ascendcl"),
+        ("hip_peer_access.c", "amdhip64"),
+        ("hip_kernel.cpp", "amdhip64"),
+        ("hcomm_write_on_thread.cpp", "hcomm"),
+    ],
+)
+def test_check_finds_nothing_in_an_example_and_changes_nothing(
+    name: str, library: str, build: Build, run: Run, tmp_path: Path
+) -> None:
+    program = build(name, library)
+    variables = {"HCCL_BUFFSIZE": "1", "TMPDIR": str(tmp_path)} if library == "hcomm" else {}
+    node = ["--node", "devices=3,host_access=map"] if name == "hip_kernel.cpp" else []
+    ranks = ["-n", "3"] if library == "hcomm" else []
+    plain = run(*PEERLANE, "launch" if ranks else "run", *ranks, *node, program, **variables)
+    checked = run(*PEERLANE, "check", *ranks, *node, program, **variables)
+    assert (plain.returncode, plain.stderr) == (0, "")
+    assert (checked.returncode, checked.stderr) == (0, "peerlane check: no findings\n")
+    assert sorted(checked.stdout.splitlines()) == sorted(plain.stdout.splitlines())
+
+
 def test_hip_peer_access_verifies_every_byte(build: Build, run: Run) -> None:
     said = run(*PEERLANE, "run", build("hip_peer_access.c", "amdhip64"), "2", "1", "3")
     told = "3 MiB from device 2 to 1 and back, every byte verified\n"

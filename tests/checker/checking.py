@@ -22,7 +22,13 @@ class Checked:
 
     code: int
     findings: tuple[dict[str, Any], ...]
-    output: str
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """Both standard output and standard error."""
+        return self.stdout + self.stderr
 
 
 def checked(
@@ -62,10 +68,11 @@ def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int, a
             timeout=SECONDS,
             check=False,
         )
-        output = done.stdout + done.stderr
         if not file.exists():
+            output = done.stdout + done.stderr
             raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{output}")
-        return Checked(done.returncode, tuple(json.loads(file.read_text())["findings"]), output)
+        findings = tuple(json.loads(file.read_text())["findings"])
+        return Checked(done.returncode, findings, done.stdout, done.stderr)
 
 
 def told(findings: Iterable[dict[str, Any]]) -> str:

@@ -1,10 +1,13 @@
-"""Each example is right, so the checker finds nothing in it."""
+"""Each example is right, so the checker finds nothing in it, and it prints what it prints without the checker."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from checker.checking import TESTS, checked_program, told
+from peerlane.testing.procs import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
@@ -18,7 +21,18 @@ PARTS = ("acl_checked", "hip_checked")
 @pytest.mark.parametrize(
     "name", sorted(each.stem for each in EXAMPLES.glob("*.py") if each.stem not in PARTS)
 )
-def test_check_of_an_example_has_no_findings(name: str) -> None:
-    done = checked_program(EXAMPLES / f"{name}.py", *SMALLER.get(name, []), ranks=RANKS.get(name))
+def test_check_of_an_example_has_no_findings_and_changes_nothing(name: str) -> None:
+    program, ranks = [str(EXAMPLES / f"{name}.py"), *SMALLER.get(name, [])], RANKS.get(name)
+    done = checked_program(EXAMPLES / f"{name}.py", *program[1:], ranks=ranks)
     assert (done.code, told(done.findings)) == (0, ""), done.output
-    assert "not complete" not in done.output
+    command = ["run"] if ranks is None else ["launch", "-n", str(ranks)]
+    plain = run_python(["-m", "peerlane", *command, "--devices", "4", *program], timeout=100)
+    assert plain.returncode == 0, plain.stderr
+    assert lines_of(done.stdout) == lines_of(plain.stdout)
+    own = "peerlane check: no findings"
+    assert lines_of(done.stderr) == sorted([*lines_of(plain.stderr), own])
+
+
+def lines_of(output: str) -> list[str]:
+    """Return what was printed, without the order of ranks and figures of speed."""
+    return sorted(re.sub(r"\d+\.\d+ GB/s", "GB/s", output).splitlines())

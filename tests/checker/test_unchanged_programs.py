@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,68 @@ except queue.Empty as error:
 print(weakref.ref(items)() is items)
 """
 
+ERRORS = """\
+import asyncio, inspect, logging, multiprocessing, os, pickle, queue, subprocess, sys, threading, traceback
+from multiprocessing import connection, synchronize
+import peerlane
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+
+def show(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except Exception:
+        logging.exception("error")
+
+show(threading.Lock().release)
+show(threading.RLock().release)
+show(threading.Thread().join)
+show(queue.SimpleQueue().get_nowait)
+show(queue.SimpleQueue().get, timeout=0.01)
+show(queue.Queue().get, timeout=0.01)
+show(subprocess.run, ["/no/such/program"])
+show(os.stat, "/no/such/file")
+show(os.open, "no/such/file", os.O_RDONLY, dir_fd=os.open("/", os.O_RDONLY))
+show(os.waitpid, 0, 0)
+show(multiprocessing.Lock().release)
+show(multiprocessing.Lock().acquire, "yes", "no")
+one, other = multiprocessing.Pipe()
+other.close()
+show(one.recv)
+show(one.send, 1)
+
+def stack():
+    traceback.print_stack(file=sys.stdout, limit=3)
+    raise ValueError("in a thread")
+
+threading.excepthook = lambda about: traceback.print_exception(about.exc_value, file=sys.stdout)
+thread = threading.Thread(target=stack)
+thread.start()
+thread.join()
+show(thread.start)
+
+async def work():
+    pass
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, about: traceback.print_exception(about["exception"], file=sys.stdout))
+    loop.set_debug(True)
+    show(loop.call_soon_threadsafe, work)
+    show(loop.call_soon_threadsafe, None)
+    loop.call_soon_threadsafe(stack)
+    await asyncio.sleep(0.01)
+
+asyncio.run(main())
+kinds = threading.Thread, subprocess.Popen, connection.Connection, synchronize.SemLock
+for name in "start join is_alive __init__ wait poll _send_bytes _recv_bytes __enter__ __exit__".split():
+    for kind in kinds:
+        if (call := vars(kind).get(name)) is not None:
+            print(call.__module__, call.__name__, call.__qualname__, inspect.signature(call), call.__doc__)
+for call in (os.stat, os.open, os.pipe, os.waitpid, connection.Pipe):
+    print(call.__name__, inspect.signature(call), pickle.loads(pickle.dumps(call)) is call)
+"""
+
 
 @pytest.mark.parametrize(
     "program",
@@ -133,6 +196,13 @@ print(weakref.ref(items)() is items)
         ),
         pytest.param(LOCKS, id="locks"),
         pytest.param(QUEUES, id="queues"),
+        pytest.param(
+            ERRORS,
+            id="errors",
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11), reason="an error that is raised again keeps all its frames"
+            ),
+        ),
     ],
 )
 def test_program_runs_as_without_the_checker(tmp_path: Path, program: str) -> None:

@@ -10,7 +10,6 @@ nothing.
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import os
 import queue
@@ -277,14 +276,16 @@ def _follow_loops() -> None:
 
         @functools.wraps(give)
         def call_soon_threadsafe(self: Any, callback: Any, *args: Any, context: Any = None) -> Any:
-            # Asyncio refuses the others itself, and would take what stands for them.
-            if event_log.active and callable(callback) and not inspect.iscoroutinefunction(callback):
-                callback = _told(callback)
             try:
-                return give(self, callback, *args, context=context)
+                if event_log.active:
+                    give(self, _after_this())
+                handle = give(self, callback, *args, context=context)
             except BaseException as error:
                 hide_frames(error)
                 raise
+            if made_at := getattr(handle, "_source_traceback", None):  # in debug mode, and up to this frame
+                del made_at[-1]
+            return handle
 
         loop.call_soon_threadsafe = call_soon_threadsafe
 
@@ -302,19 +303,13 @@ def _follow_descriptors() -> None:
     _core.follow_readiness(select.select, [type(select.poll()).poll, select.epoll.poll], reads)
 
 
-def _told(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call that comes after what this thread has done by now."""
+def _after_this() -> Callable[[], None]:
+    """Return a call that brings what this thread has done by now; the loop makes the program's call next."""
     key = 0, next(_numbers)
     post(key)
 
-    def call(*args: Any) -> Any:
+    def bring() -> None:
         take(key, 1)
-        try:
-            return callback(*args)
-        except BaseException as error:
-            hide_frames(error)
-            raise
 
-    functools.update_wrapper(call, callback)
-    weakref.finalize(call, forget, key).atexit = False
-    return call
+    weakref.finalize(bring, forget, key).atexit = False
+    return bring
