@@ -254,7 +254,13 @@ def _follow_threads() -> None:
             take((2, number), 1)
         return alive
 
-    plain.start, plain._set_ident, plain._delete, plain.join, plain.is_alive = begin, entered, left, wait, lives
+    plain.start, plain._set_ident, plain._delete, plain.join, plain.is_alive = (
+        begin,
+        entered,
+        left,
+        wait,
+        lives,
+    )
 
 
 def _follow_loops() -> None:

@@ -196,6 +196,7 @@ def _follow_semaphores() -> None:
         self.acquire, self.release = acquire, release
 
     plain.__init__, plain._make_methods = begin, tell
+
     @functools.wraps(plain.__enter__)
     def enter(self: Any) -> bool:
         try:
