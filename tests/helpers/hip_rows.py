@@ -179,9 +179,9 @@ IPC: dict[str, Row] = {
     "GetMemHandle of a freed pointer, of one past the end: InvalidValue": (
         "ipc::test_hip_ipc_get_mem_handle_memory_not_of_malloc_returns_invalid_value",
     ),
-    "GetMemHandle(NULL): InvalidValue; inner pointers keep their offset": (
+    "GetMemHandle(NULL): InvalidValue; inner pointers open to the start": (
         "ipc::test_hip_ipc_get_mem_handle_memory_not_of_malloc_returns_invalid_value",
-        "ipc::test_hip_ipc_get_mem_handle_inner_pointer_keeps_offset",
+        "ipc::test_hip_ipc_get_mem_handle_inner_pointer_opens_to_the_start",
     ),
     "open in the creating process (dis.): InvalidContext 201": (
         "ipc::test_hip_ipc_open_mem_handle_own_handle_returns_invalid_context",
