@@ -98,7 +98,10 @@ def test_ranks_without_a_channel_need_a_barrier(tmp_path: Path) -> None:
     for ordered in (False, True):
         (folder := tmp_path / str(ordered)).mkdir()
         ranks = Ranks(folder, 3, channels={(0, 2): 2, (1, 2): 4, (2, 0): 5, (2, 1): 6})
-        zero, one, _ = ranks.logs
+        zero, one, two = ranks.logs
+        two.fill(WINDOW, line=5)  # else rank 0 would read before the first write
+        ranks.barrier(0, 2)
+        ranks.barrier(1, 2)
         read = zero.copy(MINE, WINDOW, line=10, stream=4, channel=2, flags=FLAG.fetch)
         if ordered:
             zero.sync(4, read)
