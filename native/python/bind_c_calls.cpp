@@ -107,6 +107,13 @@ bool is_plain(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, int32_t k
     return size != 0 && size <= kBrief && kind >= 0 && kind < kinds && dst != src && dst != 0 && src != 0;
 }
 
+// Of acl: whether a kind is that of a copy between these devices, or leaves it to the addresses (facts/acl 4.2).
+bool is_kind_of(int32_t kind, uint32_t to, uint32_t from) {
+    constexpr int32_t by_address = 4, through_buffer = 5;
+    if (kind == by_address) return true;
+    return (kind == through_buffer ? 1 : kind) == (to != kHost) + 2 * (from != kHost);
+}
+
 uint64_t submit_copy(Stream& stream, Operand& to, Operand& from, bool direct) {
     Op op{.kind = OpKind::copy, .direct = direct, .size = to.size};
     hold(stream, op, to.range(), from.range());
@@ -116,13 +123,14 @@ uint64_t submit_copy(Stream& stream, Operand& to, Operand& from, bool direct) {
     return done.sequence;
 }
 
-// `direct`: the copy may fail when it runs, at a line that only Python knows, if it is one between two devices.
-bool copy_on(KnownThread& here, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
+// `direct`, of acl: the copy may fail when it runs, at a line that only Python knows, if it is one between two devices.
+bool copy_on(KnownThread& here, uint64_t handle, uint64_t dst, uint64_t src, uint64_t size, int32_t kind, bool direct) {
     const KnownStream& known = place_of(here, handle);
     if (!known.stream || known.handle != handle || Scheduler::get().schedule() != Schedule::eager) return false;
     Stream& stream = *known.stream;
     Operand to("dst", dst, size), from("src", src, size);
     const uint32_t a = to.range().device, b = from.range().device;
+    if (direct && !is_kind_of(kind, a, b)) return false;
     if (to.is_pageable() || from.is_pageable()) {   // it cannot wait: it is made now, if it is its turn
         if (here.has_registrations || a == b || !stream.is_settled() || stream.closing) return false;
         Heap::get().check_access(to.range(), from.range(), kHost);
@@ -169,7 +177,7 @@ constexpr c_abi::Quick kQuick{
     .aclrtMemcpyAsync = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
         KnownThread* const here = known(acl);
         if (!here || size > room || !is_plain(dst, src, size, kind, 6)) return false;
-        return served([&] { return copy_on(*here, stream, dst, src, size, true); });
+        return served([&] { return copy_on(*here, stream, dst, src, size, kind, true); });
     },
     .HcommWriteOnThread = [](uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept {
         KnownThread* const here = known(hcomm);
@@ -182,7 +190,7 @@ constexpr c_abi::Quick kQuick{
     },
     .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
         KnownThread* const here = known(hip);
-        return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*here, stream, dst, src, size, false); });
+        return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*here, stream, dst, src, size, kind, false); });
     },
 };
 

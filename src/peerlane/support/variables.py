@@ -16,6 +16,7 @@ PREFIX = "PEERLANE_"
 
 #: The reference of the command line says what each means.
 OF_USERS = (
+    "PEERLANE_ACL_POLICY",
     "PEERLANE_FAULT",
     "PEERLANE_FAULT_REPORT",
     "PEERLANE_HCOMM_NOTIFIES",

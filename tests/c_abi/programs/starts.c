@@ -56,6 +56,14 @@ static void run(aclrtStream stream) {
     IS(aclrtLaunchHostFunc(stream, NULL, NULL) == 107000);
     OK(aclrtSynchronizeStream(stream));
     IS(atomic_load(&seen) == 20);
+    void *near, *far;
+    OK(aclrtMalloc(&near, 8, 0));
+    OK(aclrtMalloc(&far, 8, 0));
+    for (int i = 0; i < 3; ++i) OK(aclrtMemcpyAsync(near, 8, far, 8, 3, stream));
+    IS(aclrtMemcpyAsync(near, 8, far, 8, 1, stream) == 107000);   // both ends are on the device
+    IS(strstr(aclGetRecentErrMsg(), "pass kind 3 (D2D)"));
+    OK(aclrtMemcpy(near, 8, far, 8, 1));
+    OK(aclrtSynchronizeStream(stream));
     OK(aclrtExceptionInfoCallbackRegister(failed));
     OK(aclrtExceptionInfoCallbackRegister(failed));
     OK(aclrtCreateEventWithFlag(&event, 1));

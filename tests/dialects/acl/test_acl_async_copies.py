@@ -58,14 +58,64 @@ def test_acl_memcpy_async_on_device_and_with_pinned_memory_moves_bytes(
     assert acl.util.ptr_to_bytes(host + offset, size) == DATA[offset:]
 
 
+RIGHT_KINDS = {"device to device": {3, 4}, "pinned to device": {1, 4, 5}, "device to pinned": {2, 4}}
+RIGHT_KINDS |= {"pageable to device": {1, 4, 5}, "device to pageable": {2, 4}}
+RIGHT_KINDS |= {"registered to device": {1, 4, 5}, "device to registered": {2, 4}}
+
+
+@pytest.mark.parametrize("policy", [None, "kinds=checked", "kinds=corrected"])
+@pytest.mark.parametrize("ends", RIGHT_KINDS)
 @pytest.mark.parametrize("name", COPIES)
-def test_acl_memcpy_async_wrong_kind_copies_by_addresses(name: str, acl: ModuleType) -> None:
-    stream, source = ok(acl.rt.create_stream()), holding(acl, DATA)
+def test_acl_memcpy_async_kind_against_addresses_returns_107000_unless_policy_corrects(
+    name: str, ends: str, policy: str | None, acl: ModuleType, monkeypatch: pytest.MonkeyPatch, message: Any
+) -> None:
+    monkeypatch.delenv("PEERLANE_ACL_POLICY", raising=False)
+    if policy:
+        monkeypatch.setenv("PEERLANE_ACL_POLICY", policy)
+    stream, pages = ok(acl.rt.create_stream()), [np.zeros(64, np.uint8) for _ in range(2)]
+    registered = np.zeros(8192, np.uint8)
+    aligned = registered.ctypes.data + -registered.ctypes.data % 4096
+    ok(acl.rt.host_register(aligned, 4096, 0))
+    memory = {"pinned": lambda: ok(acl.rt.malloc_host(64)), "pageable": lambda: pages[0].ctypes.data}
+    memory |= {"registered": lambda: aligned, "device": lambda: ok(acl.rt.malloc(64, 0))}
+    src, dst = (memory[each]() for each in ends.split(" to "))
     for kind in range(6):
-        target = filled(acl, 64, 0)
-        ok(getattr(acl.rt, name)(target, 64, source, 64, kind, stream))
+        ok(acl.rt.memcpy(src, 64, acl.util.bytes_to_ptr(DATA), 64, 4))
+        ok(acl.rt.memcpy(dst, 64, acl.util.bytes_to_ptr(bytes(64)), 64, 4))
+        is_right = kind in RIGHT_KINDS[ends] or policy == "kinds=corrected"
+        assert getattr(acl.rt, name)(dst, 64, src, 64, kind, stream) == (0 if is_right else 107000), kind
         ok(acl.rt.synchronize_stream(stream))
-        assert content(acl, target, 64) == DATA
+        taken = np.zeros(64, np.uint8)
+        ok(acl.rt.memcpy(taken.ctypes.data, 64, dst, 64, 4))
+        assert taken.tobytes() == (DATA if is_right else bytes(64)), kind
+        if not is_right:
+            right = min(RIGHT_KINDS[ends] - {4})
+            text = message()
+            assert f"kind {kind} (" in text and f"pass kind {right} (" in text
+            assert "kinds=corrected" in text and "EE1001" in text
+    ok(acl.rt.host_unregister(aligned))
+
+
+def test_acl_memcpy_async_device_memory_as_host_names_both_ends_and_the_kind(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
+    a, b = filled(acl, 64, 1), filled(acl, 64, 2)
+    assert acl.rt.memcpy_async(a, 64, b, 64, 1, 0) == 107000
+    text = message()
+    assert "kind 1 (H2D) copies from host memory to device memory" in text
+    assert "src is device memory (" in text and "dst is device memory (" in text
+    assert "pass kind 3 (D2D), or 4 to let the addresses decide" in text
+    assert acl.rt.memcpy(a, 64, b, 64, 1) == 0  # a call that waits goes by the addresses
+
+
+def test_acl_memcpy_async_policy_of_other_value_is_refused_with_the_valid_ones(
+    acl: ModuleType, monkeypatch: pytest.MonkeyPatch, message: Callable[[], str]
+) -> None:
+    monkeypatch.setenv("PEERLANE_ACL_POLICY", "kinds=any")
+    a, b = filled(acl, 64, 1), filled(acl, 64, 2)
+    ok(acl.rt.memcpy_async(a, 64, b, 64, 3, 0))
+    assert acl.rt.memcpy_async(a, 64, b, 64, 1, 0) != 0
+    assert "valid are kinds=checked, kinds=corrected" in message()
 
 
 @pytest.mark.parametrize("name", COPIES)
@@ -78,6 +128,9 @@ def test_acl_memcpy_async_host_to_host_returns_207000(
     for dst, src in ((pinned, other), (pinned, pageable.ctypes.data), (pageable.ctypes.data, pinned)):
         assert getattr(acl.rt, name)(dst, 64, src, 64, 0, stream) == 207000
         assert "both host memory" in message()
+        assert getattr(acl.rt, name)(dst, 64, src, 64, 4, stream) == 207000
+        assert getattr(acl.rt, name)(dst, 64, src, 64, 1, stream) == 107000
+        assert "copy on the host" in message()
 
 
 def test_acl_memcpy_async_pageable_memory_waits_for_stream_and_completes(acl: ModuleType) -> None:

@@ -12,6 +12,7 @@ from peerlane import Kind
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
+    KINDS,
     access_explained,
     check_copy,
     check_fill,
@@ -21,6 +22,7 @@ from peerlane.dialects.acl._copy import (
     refuse_far,
     refuse_ordinary,
 )
+from peerlane.dialects.acl._policy import CORRECTED, corrects_kinds
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import Error
@@ -28,6 +30,15 @@ from peerlane.memory import raw
 from peerlane.memory.raw import find, quick_submit
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
+_BY_ADDRESS = 4
+# By kind: whether the destination and the source are device memory.
+_ON_DEVICES = {0: (False, False), 1: (True, False), 2: (False, True), 3: (True, True), 5: (True, False)}
+_ANY = [(True, True), (True, False), (False, True), (False, False)]
+_NAMES = {True: "device memory", False: "host memory"}
+# The kinds with the ends that a stream copies.
+_QUEUED = frozenset(
+    (kind, *ends) for kind in KINDS for ends in _ANY if any(ends) and _ON_DEVICES.get(kind, ends) == ends
+)
 
 
 def _declare(name: str, doc: str) -> None:
@@ -46,6 +57,7 @@ def _declare(name: str, doc: str) -> None:
 def queue_copy(dst: int, src: int, count: int, kind: int, stream: AclStream) -> None:
     """Queue a copy whose arguments are checked, or make it at once if an end is pageable."""
     refuse_far(dst, src, kind, waits=False)
+    _refuse_kind(dst, src, kind)
     if _is_pageable(dst, src, count, count):
         stream.wait()
         with access_explained(dst, src):
@@ -76,8 +88,9 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 <= kind <= 5
                 and dst != src
                 and (
-                    ((to.device or source.device) if to and source else _can_wait(dst, src))
-                    or (machine.registrations and not _is_pageable(dst, src, count, count))
+                    (kind, to.device is not None, source.device is not None) in _QUEUED
+                    if to and source
+                    else _can_wait(dst, src, count, kind)
                 )
                 and not context.node.is_closed
                 and not machine.far
@@ -96,10 +109,12 @@ _declare(
     """Queue a copy, as ``memcpy`` otherwise (facts/acl 2.7).
 
     Between two places of the host 207000; a stream of another context 107003.  What fails when it starts, such
-    as a copy without peer access, is told by the next synchronization.
+    as a copy without peer access, is told by the next synchronization.  A kind that contradicts the addresses is
+    107000; with ``PEERLANE_ACL_POLICY=kinds=corrected`` the addresses decide (facts/acl 4.2).
 
-    Refuses: as `memcpy`; 107000, 107003 the stream; 207000 host to host
-    Basis: S
+    Refuses: as `memcpy`; 107000 a kind that contradicts the addresses; 107000, 107003 the stream; 207000 host to
+        host
+    Basis: S; R, D for the kind
     """,
 )
 _declare(
@@ -178,10 +193,38 @@ def memcpy2d_async(
             raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
 
 
-def _can_wait(dst: int, src: int) -> bool:
-    """Tell whether no end is pageable and one at least is device memory; errors as ``raw.locate``."""
+def _can_wait(dst: int, src: int, count: int, kind: int) -> bool:
+    """Tell whether the kind is right and no end is pageable, unless registered; errors as ``raw.locate``."""
     to, source = find(dst), find(src)
-    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
+    if to is None or source is None:
+        return (
+            bool(machine.registrations)
+            and not _is_pageable(dst, src, count, count)
+            and (kind, *_on_devices(dst, src)) in _QUEUED
+        )
+    return (kind, bool(to[0]), bool(source[0])) in _QUEUED  # 0 is the host
+
+
+def _on_devices(dst: int, src: int) -> tuple[bool, bool]:
+    return raw.locate(dst).kind is Kind.DEVICE, raw.locate(src).kind is Kind.DEVICE
+
+
+def _refuse_kind(dst: int, src: int, kind: int) -> None:
+    """Refuse a kind that contradicts the addresses: 107000."""
+    ends = _on_devices(dst, src)
+    if kind == _BY_ADDRESS or _ON_DEVICES[kind] == ends or corrects_kinds():
+        return
+    to, source = _ON_DEVICES[kind]
+    right = next(each for each, are in _ON_DEVICES.items() if are == ends)
+    remedy = f"pass kind {right} ({KINDS[right]}), or {_BY_ADDRESS} to let the addresses decide"
+    if not any(ends):
+        remedy = "copy on the host with acl.rt.memcpy, Python or numpy"
+    raise Refusal(
+        Code.RT_PARAM_INVALID,
+        f"kind {kind} ({KINDS[kind]}) copies from {_NAMES[source]} to {_NAMES[to]}, but src is {_NAMES[ends[1]]} "
+        f"({machine.describe(src)}) and dst is {_NAMES[ends[0]]} ({machine.describe(dst)})",
+        f"{remedy}; a newer CANN corrects the kind, as {CORRECTED} does",
+    )
 
 
 def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:

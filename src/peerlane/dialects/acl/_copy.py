@@ -1,4 +1,4 @@
-"""``acl.rt``: copies and fills (facts/acl 2.7, 4.2).  ``kind`` is a hint: the addresses decide."""
+"""``acl.rt``: copies and fills (facts/acl 2.7, 4.2).  Here ``kind`` is a hint: the addresses decide."""
 
 from __future__ import annotations
 
