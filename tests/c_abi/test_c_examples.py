@@ -121,7 +121,9 @@ def test_check_finds_nothing_in_an_example_and_changes_nothing(
     plain = run(*PEERLANE, "launch" if ranks else "run", *ranks, *node, program, **variables)
     checked = run(*PEERLANE, "check", *ranks, *node, program, **variables)
     assert (plain.returncode, plain.stderr) == (0, "")
-    assert (checked.returncode, checked.stderr) == (0, "peerlane check: no findings\n")
+    # Its processes tell each other by a socket, which the checker does not see.
+    summary = "1 uncertain finding" if name == "acl_shareable_handle.c" else "no findings"
+    assert (checked.returncode, checked.stderr.splitlines()[-1:]) == (0, [f"peerlane check: {summary}"])
     assert sorted(checked.stdout.splitlines()) == sorted(plain.stdout.splitlines())
 
 
