@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "check/clock.h"
+#include "check/media.h"
 #include "check/findings.h"
 #include "check/shadow.h"
 #include "log/reader.h"
@@ -343,7 +344,6 @@ class Analysis {
         const bool may_give_back;
         const log::Record* now = nullptr;   // the next one to take
         bool is_over = false, has_ended = false, has_lost_threads = false;
-        uint64_t outside_ns = UINT64_MAX;   // since when it can talk to others in a way that is not logged
         uint64_t events = 0, end_ns = 0;
         std::string problem;
         std::unordered_map<uint32_t, std::unique_ptr<Thread>> threads;
@@ -360,8 +360,6 @@ class Analysis {
         std::vector<std::unique_ptr<Runs>> runs;                   // by line
         uint64_t run = 0;                                          // 1 + the last event that counted
         uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
-
-        void note_outside(uint64_t time_ns) { outside_ns = std::min(outside_ns, time_ns); }
     };
     struct File {   // which logs wrote it and which looked at it, each since when
         std::vector<std::pair<uint32_t, uint64_t>> wrote, looked;
@@ -408,6 +406,7 @@ class Analysis {
     static bool may_unblock(log::Kind kind);
     void read_gap(uint32_t log, const Event& event);
     void use_file(uint32_t log, const Event& event);
+    void note_outside(uint32_t log, const Event& event);
 
     // order.cpp
     Actor new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel);
@@ -596,6 +595,7 @@ class Analysis {
     ByPair<bool> awaited_;           // lines for which an operation waited then
     std::unordered_map<uint64_t, Signal> signals_;
     std::unordered_map<uint64_t, File> files_;   // by path
+    Media media_;
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;
     ByPair<uint64_t> messages_;   // sends, or receives, of a pair of ranks so far

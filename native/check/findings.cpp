@@ -52,21 +52,22 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     const ActorState& by = actors_[number_of];
     const bool is_delivery = by.role == Role::delivery || by.role == Role::loose_delivery;
     const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;
-    const auto can_tell = [&](uint32_t log, uint32_t thread) {
+    const auto can_tell = [&](uint32_t log, uint32_t thread, uint64_t since_ns) {
         if (log == second.log) return thread != second.thread;
-        const Log &one = *logs_[log], &other = *logs_[second.log];
-        return one.outside_ns <= second.time_ns && other.outside_ns <= second.time_ns;
+        // The times of two clocks are not compared exactly.
+        if (logs_[log]->reader.clock() != logs_[second.log]->reader.clock()) return media_.has_received(second.log);
+        return media_.reaches(log, since_ns, second.log, second.time_ns);
     };
     const auto was_learned = [&](const ActorState& of) {
         for (const Learned& each : of.learned)
-            if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread)) return true;
+            if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread, each.time_ns)) return true;
         // What was forgotten was known before the oldest that is left.
         return of.has_forgotten_learned && !of.learned.empty() && of.learned.front().number >= number && of.learned.front().time_ns > second.time_ns;
     };
     // A notify alone brings what a channel wrote, and who waited for it, or looked at a word behind it, may tell that.  The end of memory only
     // asks whether its writer knew that it was over.
     if (is_delivery && !is_end) return was_learned(by);
-    const bool could_tell = first.time_ns <= second.time_ns && can_tell(first.log, first.thread);
+    const bool could_tell = first.time_ns <= second.time_ns && can_tell(first.log, first.thread, first.time_ns);
     if (actor.role == Role::loose || actor.role == Role::loose_delivery || (by.role == Role::delivery && actor.role == Role::thread && first.log != second.log)) {
         // A fence, or a drain, tells that they are over.
         const auto found = logs_[actor.log]->channels.find(by.channel);

@@ -164,12 +164,26 @@ void Analysis::use_file(uint32_t log, const Event& event) {
         own.emplace_back(log, time_ns);
         for (const auto& [other, since_ns] : others) {
             if (other == log) continue;
-            logs_[other]->note_outside(since_ns);
-            logs_[log]->note_outside(time_ns);
+            media_.note_open(other, since_ns);
+            media_.note_open(log, time_ns);
         }
     };
     if (event.b() & log::kWrote) meet(file.wrote, file.looked);
     if (event.b() & log::kLooked) meet(file.looked, file.wrote);
+}
+
+void Analysis::note_outside(uint32_t log, const Event& event) {
+    const uint64_t time_ns = event.head.time_ns;
+    if (event.a() == 0) {
+        media_.note_open(log, time_ns);
+    } else if ((event.b() & (log::kWrote | log::kLooked)) == event.b()) {
+        use_file(log, event);
+    } else {
+        const auto ago = [&](uint64_t span_ns) { return time_ns - std::min(span_ns, time_ns); };
+        const bool is_sent = (event.b() & log::kSent) != 0;
+        const uint64_t later_ns = time_ns + std::min(event.d(), UINT64_MAX - 1 - time_ns);
+        media_.note(log, event.a(), event.b(), is_sent ? Media::Span{time_ns, later_ns} : Media::Span{ago(std::max(event.c(), event.d())), ago(event.c())});
+    }
 }
 
 void Analysis::read_gap(uint32_t log, const Event& event) {
@@ -202,12 +216,10 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         read_gap(log, event);
         return Step::taken;
     case Kind::outside:
-        if (event.a() == 0)
-            here.note_outside(head.time_ns);
-        else
-            use_file(log, event);
+        note_outside(log, event);
         return Step::taken;
     case Kind::ended:
+        media_.note_end(log, head.time_ns);
         here.has_ended = true;
         return Step::taken;
     case Kind::source_changed:

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "log/outside.h"
 #include "log/room.h"
 #include "log/short_form.h"
 #include "ranks/faults.h"
@@ -44,7 +45,14 @@ uint64_t since_epoch_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec) - clock_ns();
 }
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t thread_number = 0;
+[[gnu::tls_model("initial-exec")]] thread_local constinit uint32_t thread_number = 0, locks = 0;
+
+// Of the logs, and known to the thread.
+struct Held {
+    Held() { ++locks; }
+    ~Held() { --locks; }
+    Held(const Held&) = delete;
+};
 
 uint32_t logging_thread() {
     if (thread_number == 0) [[unlikely]] thread_number = static_cast<uint32_t>(syscall(SYS_gettid));
@@ -103,6 +111,17 @@ class Log {
 
     void write(const Event& event) {
         if (!is_on() || (!header_ && !open_again())) return;
+        if (by_ == kChecker) {
+            take_received([&](const Received& one) {
+                const uint64_t now = clock_ns();
+                append({.kind = Kind::outside, .a = one.key, .b = kReceived | one.flags, .c = now - one.last_ns, .d = now - one.first_ns, .site = 0});
+            });
+            if (event.kind != Kind::outside) note_logged();
+        }
+        append(event);
+    }
+
+    void append(const Event& event) {
         const uint64_t words[] = {event.a, event.b, event.c, event.d};
         const uint32_t spans = event.spans ? event.spans->size() : 0;
         const Span* const where = spans != 0 ? event.spans->data() : nullptr;
@@ -169,6 +188,7 @@ class Log {
     void forget() {
         thread_number = 0;
         if (!is_on()) return;
+        if (by_ == kChecker) forget_outside();
         close_files();
         number.fetch_add(1, std::memory_order_relaxed);
     }
@@ -415,18 +435,28 @@ void Spans::add(const Span& span, const Rows& rows) {
 
 void write(const Event& event, uint8_t by) noexcept {
     if (by == kChecker) note_event();
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(by).write(event);
 }
 
+bool is_writing() noexcept { return locks != 0; }
+
 void drop(uint8_t by) noexcept {
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(by).drop();
 }
 
 Writing::Writing(bool for_checker) {
     if (for_checker) note_event();
+    ++locks;
     lock_ = std::unique_lock(Logs::get().mutex);
+}
+
+Writing::~Writing() {
+    lock_.unlock();
+    --locks;
 }
 
 void Writing::write(const Event& event, uint8_t by) noexcept { Logs::get().of(by).write(event); }
@@ -439,6 +469,7 @@ void set_place(uint64_t own_machine, uint64_t clock) {
 void see_forks() { Logs::get(); }
 
 bool begin(const std::string& directory, uint64_t capacity, int32_t rank, uint64_t total) {
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     return Logs::get().of(kChecker).begin(directory, capacity, rank, total);
 }
@@ -449,21 +480,25 @@ bool begin_here(uint8_t by, uint64_t capacity) {
 }
 
 void end(uint8_t by) noexcept {
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(by).end();
 }
 
 Facts facts(uint8_t by) {
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     return Logs::get().of(by).facts();
 }
 
 void write_name(const std::string& line) noexcept {
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(kChecker).write_name(line);
 }
 
 void settle() noexcept {
+    const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(kChecker).settle();
 }

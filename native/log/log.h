@@ -88,6 +88,9 @@ struct Event {
 // Without a log, or without room, nothing happens; an event without room is counted.
 void write(const Event& event, uint8_t by = kChecker) noexcept;
 
+// Whether the calling thread holds the logs' lock: a signal's handler may interrupt it.
+bool is_writing() noexcept;
+
 // Count an event for which there was no memory.
 void drop(uint8_t by = kChecker) noexcept;
 
@@ -95,6 +98,8 @@ void drop(uint8_t by = kChecker) noexcept;
 class Writing {
   public:
     explicit Writing(bool for_checker);   // whether it is told
+    ~Writing();
+    Writing(const Writing&) = delete;
     void write(const Event& event, uint8_t by = kChecker) noexcept;
 
   private:

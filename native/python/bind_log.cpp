@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "log/reader.h"
+#include "log/outside.h"
 #include "log/threads.h"
 #include "python/bind_signals.h"
 #include "python/frames.h"
@@ -280,6 +281,7 @@ void bind_log(nb::module_& m) {
             try {
                 const bool begun = log::begin(directory, capacity, rank, total);
                 log::follow_threads();
+                log::follow_outside();
                 return begun;
             } catch (const std::system_error& error) {
                 errno = error.code().value();
@@ -319,6 +321,7 @@ void bind_log(nb::module_& m) {
     m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
+    m.def("log_follow_outside", &log::follow_outside, "See what modules that were loaded since send and receive, and the shared mappings of a forked child.");
     m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
     m.def("log_wanted", [] { return log::wanted(); }, "Whether the log is to have what this thread does.");
     m.def("log_free_ends", [](bool on) { log::here.of_free = on ? log::kEnd : 0; }, "on"_a,

@@ -1308,6 +1308,9 @@ def log_fix(site: int) -> int:
     Let this thread's events have this line, 0: that of the call; return what was set before.
     """
 
+def log_follow_outside() -> None:
+    """See what modules that were loaded since send and receive, and the shared mappings of a forked child."""
+
 def log_hush(on: bool) -> None:
     """Log nothing that this thread does, until as many calls with False."""
 

@@ -904,6 +904,68 @@ def test_file_that_is_looked_at_after_the_race_does_not_excuse_it(world: World) 
     assert found["certain"]
 
 
+SENT, RECEIVED, MAPPED, UNMAPPED, RELAYED, OVERFLOWN = (
+    4,
+    8,
+    16,
+    32,
+    64,
+    128,
+)  # kSent, ... in native/log/event.h
+ANYONE = 1  # kWorld
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_certain"),
+    [
+        ([(70, SENT)], [(70, RECEIVED)], False),
+        ([(70, SENT)], [(71, RECEIVED)], True),
+        ([(70, RECEIVED)], [(70, SENT)], True),
+        ([(70, SENT)], [], True),
+        ([(70, MAPPED | WROTE)], [(70, MAPPED)], False),
+        ([(70, MAPPED)], [(70, MAPPED | WROTE)], True),
+        ([(70, MAPPED | WROTE)], [(70, MAPPED), (70, UNMAPPED)], False),
+        ([(70, SENT | RELAYED)], [(ANYONE, RECEIVED)], False),
+        ([(70, SENT)], [(ANYONE, RECEIVED)], True),
+        ([(ANYONE, SENT)], [(71, RECEIVED | RELAYED)], False),
+        ([(70, SENT), (ANYONE, OVERFLOWN)], [(71, RECEIVED)], False),
+        ([(70, SENT)], [(ANYONE, OVERFLOWN), (ANYONE, RECEIVED)], False),
+    ],
+)
+def test_race_is_uncertain_if_a_message_could_come_from_the_first_access_to_the_second(
+    world: World, one: list[tuple[int, int]], other: list[tuple[int, int]], is_certain: bool
+) -> None:
+    zero, first = world.logs
+    zero.host_writes(THERE, line=10)
+    for use in one:
+        zero.write(KIND.outside, *use)
+    for use in other:
+        first.write(KIND.outside, *use)
+    first.host_reads(THERE, line=20)
+    (found,) = world.findings()
+    assert found["certain"] is is_certain
+
+
+def test_message_of_before_the_first_access_does_not_excuse_the_race(world: World) -> None:
+    zero, first = world.logs
+    zero.write(KIND.outside, 70, SENT)
+    zero.host_writes(THERE, line=10)
+    first.write(KIND.outside, 70, RECEIVED)
+    first.host_reads(THERE, line=20)
+    (found,) = world.findings()
+    assert found["certain"]
+
+
+def test_message_that_stands_for_those_of_a_time_after_it_excuses_the_race(world: World) -> None:
+    zero, first = world.logs
+    zero.write(KIND.outside, 70, SENT, 0, 1_000_000_000)
+    zero.host_writes(THERE, line=10)
+    first.write(KIND.outside, 70, RECEIVED)
+    first.host_reads(THERE, line=20)
+    (found,) = world.findings()
+    assert not found["certain"]
+
+
 def test_race_that_repeats_is_counted(world: World) -> None:
     zero = world.logs[0]
     for offset in range(0, 64, 8):

@@ -37,6 +37,7 @@ _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
 )
 _COLLECTIVE, _COLLECTED, _FREED = KINDS["collective"], KINDS["collected"], KINDS["freed"]
 _SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
+_WORLD, _SENT = 1, 4  # kWorld and kSent in native/log/event.h
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
@@ -386,6 +387,12 @@ def forget(key: tuple[int, int]) -> None:
 def outside() -> None:
     """Note that the process can talk to others in a way that the log does not see."""
     _core.log_event(_OUTSIDE)
+
+
+def sent() -> None:
+    """Note that the process tells others something now, such as a program that it starts."""
+    if active:
+        _core.log_event(_OUTSIDE, a=_WORLD, b=_SENT)
 
 
 def used_file(path: str, how: int) -> None:

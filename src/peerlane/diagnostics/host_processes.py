@@ -25,12 +25,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from peerlane.diagnostics import event_log, imported_names, ways_out
 from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
 from peerlane.diagnostics.instead import after, hide_frames
-from peerlane.diagnostics.ways_out import talks, way_out
 
 _numbers = itertools.count(1)
 _forked: Key = 0, 0
@@ -82,10 +82,6 @@ def _follow_forks() -> None:
 def _follow_children() -> None:
     """Let a process that was not forked know what its parent did before it was there."""
     is_of_python = _is_started_by("")
-    # One that multiprocessing starts gets its descriptors one by one, unless it has them before this is called.
-    is_late = is_of_python and multiprocessing.parent_process() is not None
-    if event_log.is_logged(os.getppid()) and (is_late or not is_of_python):
-        talks()
     if event_log.is_logged(os.getppid()) or is_of_python:
         # A parent in C posts nothing, but for what a child that it forked posted before it became this program.
         is_posted = is_of_python or imported_names.is_python(os.getppid())
@@ -95,15 +91,11 @@ def _follow_children() -> None:
         if event_log.active and pid is not None:
             post(key_of("child", pid))
 
-    def opened(self: Any, _: None) -> None:
-        started(self.pid)
-        way_out()
-
     after(multiprocessing.process.BaseProcess, "start", lambda self, _: started(self.pid))
     after(
         multiprocessing.forkserver.ForkServer, "ensure_running", lambda self, _: started(self._forkserver_pid)
     )
-    after(subprocess.Popen, "__init__", opened)
+    after(subprocess.Popen, "__init__", lambda self, _: started(self.pid))
     for name in ("posix_spawn", "posix_spawnp"):
         after(os, name, lambda *words: started(words[-1]))
 
@@ -144,7 +136,8 @@ def _follow_sentinels() -> None:
 
     class Selector(connection._WaitSelector):  # type: ignore[misc]
         def select(self, timeout: float | None = None) -> Any:
-            ready = super().select(timeout)
+            with event_log.quiet():
+                ready = super().select(timeout)
             if event_log.active:
                 found = {key.fileobj for key, _ in ready}
                 for child in list(multiprocessing.process._children):  # type: ignore[attr-defined]
@@ -176,7 +169,8 @@ def _follow_semaphores() -> None:
 
         def acquire(block: bool = True, timeout: float | None = None) -> bool:
             try:
-                got: bool = lock.acquire(block, timeout)
+                with event_log.quiet():
+                    got: bool = lock.acquire(block, timeout)
             except BaseException as error:
                 hide_frames(error)
                 raise
@@ -188,7 +182,8 @@ def _follow_semaphores() -> None:
             if event_log.active and not (is_recursive and lock._count() > 1):
                 post(key)
             try:
-                lock.release()
+                with event_log.quiet():
+                    lock.release()
             except BaseException as error:
                 hide_frames(error)
                 raise
@@ -228,22 +223,26 @@ def _follow_pipes() -> None:
 
     @functools.wraps(send)
     def sent(self: Any, *args: Any) -> None:
-        if event_log.active and hasattr(self, "peerlane_keys"):
+        is_ordered = event_log.active and hasattr(self, "peerlane_keys")
+        if is_ordered:
             post(self.peerlane_keys[0])
         try:
-            send(self, *args)
+            with event_log.quiet() if is_ordered else nullcontext():
+                send(self, *args)
         except BaseException as error:
             hide_frames(error)
             raise
 
     @functools.wraps(receive)
     def received(self: Any, *args: Any) -> Any:
+        is_ordered = event_log.active and hasattr(self, "peerlane_keys")
         try:
-            message = receive(self, *args)
+            with event_log.quiet() if is_ordered else nullcontext():
+                message = receive(self, *args)
         except BaseException as error:
             hide_frames(error)
             raise
-        if event_log.active and hasattr(self, "peerlane_keys"):
+        if is_ordered:
             take_next(self.peerlane_keys[1])
         return message
 

@@ -1,0 +1,311 @@
+"""Two ranks use one memory: rank 0 writes it, then rank 1 reads it; a means that peerlane does not order is between.
+
+``two_ranks.py MEANS MODE``: in ``right`` the means carries the order, in ``none`` it is not used, and in ``early`` it
+is used, but before rank 0 writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous
+
+SECONDS = 30
+#: What rank 0 does to tell, and rank 1 does to wait.
+Means = tuple[Callable[[], object], Callable[[], object]]
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for another process.
+
+    Raises
+    ------
+    TimeoutError
+        It did not come so far.
+    """
+    end = time.monotonic() + SECONDS
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.005)
+
+
+def agreed(meeting: Rendezvous, make: Callable[[], bytes]) -> bytes:
+    if meeting.rank == 0:
+        meeting.put("agreed", make())
+    return meeting.get("agreed")
+
+
+def sockets(meeting: Rendezvous, family: int, kind: int, address: Any) -> Any:
+    """Return a socket of each rank, rank 1's bound."""
+    end = socket.socket(family, kind)
+    end.settimeout(SECONDS)
+    if meeting.rank == 1:
+        end.bind(address)
+        meeting.put("bound", repr(end.getsockname()).encode())
+    else:
+        address = eval(meeting.get("bound"))
+    if kind == socket.SOCK_DGRAM:
+        if meeting.rank == 0:
+            end.connect(address)
+        return end
+    if meeting.rank == 1:
+        end.listen()
+        meeting.put("listens", b"")
+        return end.accept()[0]
+    meeting.get("listens")
+    end.connect(address)
+    return end
+
+
+def tcp(meeting: Rendezvous, folder: Path) -> Means:
+    end = sockets(meeting, socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+    return lambda: end.sendall(b"."), lambda: end.recv(1)
+
+
+def udp(meeting: Rendezvous, folder: Path) -> Means:
+    end = sockets(meeting, socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+    return lambda: end.send(b"."), lambda: end.recv(1)
+
+
+def unix(meeting: Rendezvous, folder: Path) -> Means:
+    end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+    return lambda: end.sendall(b"."), lambda: end.recv(1)
+
+
+def c_socket(meeting: Rendezvous, folder: Path) -> Means:
+    end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+    end.setblocking(True)
+    libc, room = ctypes.CDLL(None), ctypes.create_string_buffer(1)
+    return lambda: libc.send(end.fileno(), b".", 1, 0), lambda: libc.recv(end.fileno(), room, 1, 0)
+
+
+def closed_socket(meeting: Rendezvous, folder: Path) -> Means:
+    end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+    return end.close, lambda: end.recv(1)
+
+
+def named_pipe(meeting: Rendezvous, folder: Path) -> Means:
+    if meeting.rank == 0:
+        os.mkfifo(folder / "p")
+    meeting.barrier()
+    end = os.open(folder / "p", os.O_RDWR)
+    meeting.barrier()
+    return lambda: os.write(end, b"."), lambda: os.read(end, 1)
+
+
+def mapped_file(meeting: Rendezvous, folder: Path) -> Means:
+    agreed(meeting, lambda: b"%d" % (folder / "m").write_bytes(bytes(4096)))
+    with (folder / "m").open("r+b") as file:
+        flag = mmap.mmap(file.fileno(), 4096)
+    return lambda: flag.__setitem__(0, 1), lambda: until(lambda: flag[0])
+
+
+def file_bytes(meeting: Rendezvous, folder: Path) -> Means:
+    file = folder / "f"
+    return lambda: file.write_bytes(b"."), lambda: until(lambda: file.exists() and file.read_bytes())
+
+
+def many_pipes(meeting: Rendezvous, folder: Path) -> Means:
+    """Use more pipes than the log tells apart; the last one carries the order."""
+    for number in range(600):
+        if meeting.rank == 0:
+            os.mkfifo(folder / f"p{number}")
+    meeting.barrier()
+    libc = ctypes.CDLL(None)
+    ends = [os.open(folder / f"p{number}", os.O_RDWR | os.O_NONBLOCK) for number in range(600)]
+    for end in ends[:-1]:
+        os.write(end, b".")
+    meeting.barrier()
+    room = ctypes.create_string_buffer(1)
+    return lambda: libc.write(ends[-1], b".", 1), lambda: until(lambda: libc.read(ends[-1], room, 1) == 1)
+
+
+def c_stream(meeting: Rendezvous, folder: Path) -> Means:
+    libc = ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    path = os.fsencode(folder / "c")
+
+    def put() -> None:
+        file = ctypes.c_void_p(libc.fopen(path, b"w"))
+        libc.fputs(b".", file)
+        libc.fclose(file)
+
+    def has() -> bool:
+        file = ctypes.c_void_p(libc.fopen(path, b"r"))
+        if not file:
+            return False
+        byte = libc.fgetc(file)
+        libc.fclose(file)
+        return byte == ord(".")
+
+    return put, lambda: until(has)
+
+
+def zmq_pair(meeting: Rendezvous, folder: Path) -> Means:
+    import zmq
+
+    end = zmq.Context().socket(zmq.PAIR)
+    end.rcvtimeo = SECONDS * 1000
+    (end.bind if meeting.rank == 0 else end.connect)(f"ipc://{folder}/z")
+    return lambda: end.send(b"."), end.recv
+
+
+def zmq_push(meeting: Rendezvous, folder: Path) -> Means:
+    import zmq
+
+    end = zmq.Context().socket(zmq.PUSH if meeting.rank == 0 else zmq.PULL)
+    end.rcvtimeo = SECONDS * 1000
+    if meeting.rank == 0:
+        meeting.put("port", b"%d" % end.bind_to_random_port("tcp://127.0.0.1"))
+    else:
+        end.connect(f"tcp://127.0.0.1:{meeting.get('port').decode()}")
+    return lambda: end.send(b"."), end.recv
+
+
+def nng_pair(meeting: Rendezvous, folder: Path) -> Means:
+    import pynng
+
+    end = pynng.Pair0(recv_timeout=SECONDS * 1000, send_timeout=SECONDS * 1000)
+    if meeting.rank == 0:
+        end.listen(f"ipc://{folder}/n")
+    meeting.barrier()
+    if meeting.rank == 1:
+        end.dial(f"ipc://{folder}/n")
+    return lambda: end.send(b"."), end.recv
+
+
+def lmdb_store(meeting: Rendezvous, folder: Path) -> Means:
+    import lmdb
+
+    store = lmdb.open(str(folder / "l"), map_size=1 << 20)
+
+    def put() -> None:
+        with store.begin(write=True) as change:
+            change.put(b"k", b"v")
+
+    def has() -> bool:
+        with store.begin() as look:
+            return look.get(b"k") is not None
+
+    return put, lambda: until(has)
+
+
+def posix_semaphore(meeting: Rendezvous, folder: Path) -> Means:
+    import posix_ipc
+
+    one = posix_ipc.Semaphore(f"/{folder.name}", posix_ipc.O_CREAT, initial_value=0)
+    meeting.barrier()
+    one_end = (one.release, lambda: one.acquire(SECONDS))
+    if meeting.rank == 0:
+        one.unlink()
+    return one_end
+
+
+def posix_queue(meeting: Rendezvous, folder: Path) -> Means:
+    import posix_ipc
+
+    queue = posix_ipc.MessageQueue(f"/{folder.name}", posix_ipc.O_CREAT)
+    meeting.barrier()
+    if meeting.rank == 0:
+        queue.unlink()
+    return lambda: queue.send(b"."), lambda: queue.receive(SECONDS)
+
+
+def system_semaphore(meeting: Rendezvous, folder: Path) -> Means:
+    import sysv_ipc
+
+    key = int(agreed(meeting, lambda: b"%d" % (os.getpid() << 8 | 1)))
+    one = sysv_ipc.Semaphore(key, sysv_ipc.IPC_CREAT, initial_value=0)
+    return one.release, lambda: one.acquire(SECONDS)
+
+
+def system_queue(meeting: Rendezvous, folder: Path) -> Means:
+    import sysv_ipc
+
+    key = int(agreed(meeting, lambda: b"%d" % (os.getpid() << 8 | 2)))
+    queue = sysv_ipc.MessageQueue(key, sysv_ipc.IPC_CREAT)
+    return lambda: queue.send(b"."), queue.receive
+
+
+def system_memory(meeting: Rendezvous, folder: Path) -> Means:
+    import sysv_ipc
+
+    key = int(agreed(meeting, lambda: b"%d" % (os.getpid() << 8 | 3)))
+    memory = sysv_ipc.SharedMemory(key, sysv_ipc.IPC_CREAT, size=4096)
+    return lambda: memory.write(b"1"), lambda: until(lambda: memory.read(1) == b"1")
+
+
+ALL = {
+    each.__name__: each
+    for each in (
+        *(
+            tcp,
+            udp,
+            unix,
+            c_socket,
+            closed_socket,
+            named_pipe,
+            mapped_file,
+            file_bytes,
+            many_pipes,
+            c_stream,
+            zmq_pair,
+            zmq_push,
+            nng_pair,
+        ),
+        *(lmdb_store, posix_semaphore, posix_queue, system_semaphore, system_queue, system_memory),
+    )
+}
+#: Memory that both have mapped, and files by their names, can carry an order at any time after they are used.
+ALWAYS_OPEN = frozenset(
+    {"named_pipe", "many_pipes", "c_stream", "mapped_file", "file_bytes", "lmdb_store", "system_memory"}
+)
+
+
+@contextmanager
+def memory(meeting: Rendezvous) -> Iterator[pl.Buffer]:
+    """Lend rank 0's memory to rank 1."""
+    processes = [int(each) for each in meeting.gather("process", b"%d" % os.getpid())]
+    if meeting.rank == 0:
+        with pl.devices()[0].allocate(4096) as own:
+            meeting.put("memory", bytes(own.export(allow=processes)))
+            yield own
+    else:
+        with pl.Buffer.open(meeting.get("memory")) as lent:
+            yield lent
+
+
+def main(means: str, mode: str, folder: Path) -> None:
+    with Rendezvous.from_environment() as meeting, memory(meeting) as shared:
+        tell, wait = ALL[means](meeting, folder) if mode != "none" else (None, None)
+        meeting.barrier()
+        if meeting.rank == 0:
+            if mode == "early":
+                tell()
+            shared.view()[:8] = 7
+            if mode == "right":
+                tell()
+            time.sleep(0.3)  # so that the accesses have an order in time, which is no order of the program
+        else:
+            if mode != "none":
+                wait()
+            if mode != "right":
+                time.sleep(0.1)
+            assert mode != "right" or bytes(shared.view()[:8].copy()) == bytes([7] * 8)
+            shared.view()[:8].sum()
+        meeting.barrier()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

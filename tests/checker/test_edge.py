@@ -1,0 +1,35 @@
+"""Orders that peerlane does not see: a right program is never accused with certainty, and a racy one is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker.checking import TESTS, checked_program
+from checker.edge_programs.two_ranks import ALL, ALWAYS_OPEN
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+PROGRAM = TESTS / "checker" / "edge_programs" / "two_ranks.py"
+
+
+@pytest.mark.parametrize("means", ALL)
+def test_order_by_other_means_is_never_accused_with_certainty(means: str, tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, means, "right", str(tmp_path), ranks=2)
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+    assert "not complete" not in done.output
+
+
+@pytest.mark.parametrize("means", [each for each in ALL if each not in ALWAYS_OPEN])
+def test_race_of_ranks_that_used_the_means_before_is_certain(means: str, tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, means, "early", str(tmp_path), ranks=2)
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+def test_race_of_ranks_without_any_means_is_certain(tmp_path: Path) -> None:
+    done = checked_program(PROGRAM, "tcp", "none", str(tmp_path), ranks=2)
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
