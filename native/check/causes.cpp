@@ -250,9 +250,13 @@ void Analysis::find_elsewhere(Finding& unwritten, const Block& block) const {
     const auto at = std::find_if(block.allocations.begin(), block.allocations.end(),
                                  [&](const auto& each) { return each.second.log == unwritten.memory_log && each.second.id == unwritten.allocation; });
     if (at == block.allocations.end()) return;
+    std::unordered_set<uint32_t> read;   // a write of which somebody reads a byte was meant for its bytes
+    block.shadow.each(at->first, at->first + at->second.size, [&](const Cell& cell, uint64_t, uint64_t) {
+        if (cell.read != 0) read.insert(cell.write & Cell::kAccess);
+    });
     block.shadow.each(at->first, at->first + at->second.size, [&](const Cell& cell, uint64_t low, uint64_t high) {
         const uint32_t writer = cell.write & Cell::kAccess;
-        if (writer > kOld && !(cell.write & Cell::kUnwritten) && cell.read == 0 && origins_[accesses_[writer].origin].channel != 0)
+        if (writer > kOld && !(cell.write & Cell::kUnwritten) && !read.contains(writer) && origins_[accesses_[writer].origin].channel != 0)
             add_elsewhere(unwritten, place_of(writer, true), low - at->first, high - at->first);
     });
     std::erase_if(unwritten.elsewhere, [&](const WrittenElsewhere& each) { return each.to - each.from < unwritten.to - unwritten.from; });

@@ -166,7 +166,9 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     // An operation behind a wait is judged after what its process did later: people read the two as the process submitted them.
     const bool is_late = origins_[accesses_[first.access].origin].log == origins_[accesses_[second.access].origin].log && accesses_[second.access].event < accesses_[first.access].event;
     // Who reads before the first write of its bytes was to read what is written.
-    const bool is_early = is_first_write && !first.is_write && origins_[accesses_[first.access].origin].log != origins_[accesses_[second.access].origin].log;
+    const Origin &reads = origins_[accesses_[first.access].origin], &writes = origins_[accesses_[second.access].origin];
+    const Channel* const channel = is_first_write && !first.is_write && reads.log != writes.log ? channel_of(writes.log, writes.channel) : nullptr;
+    const bool is_early = channel && logs_[reads.log]->incoming.contains(channel->outgoing);
     if (is_late || is_early) std::swap(first, second);
     const Access &one = accesses_[first.access], &other = accesses_[second.access];
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];
