@@ -434,7 +434,7 @@ void Spans::add(const Span& span, const Rows& rows) {
 }
 
 void write(const Event& event, uint8_t by) noexcept {
-    if (by == kChecker) note_event();
+    if (by == kChecker && event.kind != Kind::outside) note_event();   // what goes out of the process is no call of the program's
     const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(by).write(event);
