@@ -1309,7 +1309,9 @@ def log_fix(site: int) -> int:
     """
 
 def log_follow_outside() -> None:
-    """See what modules that were loaded since send and receive, and the shared mappings of a forked child."""
+    """
+    See what modules that were loaded since send and receive, and the shared mappings of a forked child.
+    """
 
 def log_hush(on: bool) -> None:
     """Log nothing that this thread does, until as many calls with False."""
