@@ -158,7 +158,7 @@ def test_plugin_node_of_environment_is_base_and_restored(
     [
         (
             "device=4",
-            "@pytest.mark.peerlane: device= is not a setting (did you mean 'devices'[?])*name, devices, *check, strict",
+            "@pytest.mark.peerlane: device= is not a setting (did you mean 'devices'[?])*name, *strict",
         ),
         ("leak='warn'", "@pytest.mark.peerlane: leak= is not a setting (did you mean 'leaks'[?])*"),
         ("backend='reference'", "@pytest.mark.peerlane: backend= is not a setting*valid: name, devices, *"),
