@@ -252,7 +252,7 @@ void same_seed_same_order(std::mt19937_64& random) {
 
 // A trace has each operation in its order; what does not fit is counted, and the first ones stay.
 void traces_keep_what_fits() {
-    constexpr uint64_t kFit = (1 << 20) / 56, kMore = kFit + 100;
+    constexpr uint64_t kFit = (1 << 20) / 48, kMore = kFit + 100;
     const Area memory = area(first_device, 8);
     const StreamPtr one = stream(first_device);
     CHECK(log::begin_here(log::kTrace, 1 << 20));
