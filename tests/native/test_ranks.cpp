@@ -272,8 +272,14 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
         };
         goes_on([&] { await(*other, exported); }, [&] { engine().notify_recorded(*exported); });
         goes_on([&] { await(*other, promised); }, [&] { engine().notify_recorded(*promised); });
-        goes_on([&] { wait_value(*other, word.address, 1); },
-                [&] { std::atomic_ref(*reinterpret_cast<uint64_t*>(word.host)).store(1); });
+        const auto write_word = [&](uint64_t value) { std::atomic_ref(*reinterpret_cast<uint64_t*>(word.host)).store(value); };
+        wait_value(*other, word.address, 1);
+        until_stuck();   // nobody else can write the word
+        write_word(1);
+        finish(*other);
+        word.extent->block->is_read_elsewhere = true;
+        goes_on([&] { wait_value(*other, word.address, 2); }, [&] { write_word(2); });
+        word.extent->block->is_read_elsewhere = false;   // the next schedule may get the same block
         goes_on([&] { callback(*other, queue, 1); }, [&] { make_call(*queue, *other); });
         Notify* const soon = Notify::local(NotifyKind::binary, device);
         await(*other, soon, 1'000'000'000);   // ends by itself
