@@ -188,7 +188,8 @@ class RankWait:
     rank, pid : int
         The rank that reported, and its process.
     what : str
-        The name of the notify, barrier or key that it waits for; empty if it waits for a peer's end of a channel.
+        The name of the notify, barrier, key or word that it waits for; empty if it waits for a peer's end of a
+        channel.
     peer : int
         The rank that should record the notify, make its end, or join the group; -1 if that is not one other rank.
     group : str
@@ -203,7 +204,8 @@ class RankWait:
         The call that waits at the rendezvous; else empty.
     kind : str
         What is waited for: ``"notify"``, a peer's part of a ``"collective"``, a peer's end of a ``"channel"``, a peer
-        that joins a ``"group"``, a ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous.
+        that joins a ``"group"``, a ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous, or
+        a ``"word"`` of memory.
     awaited : tuple of int
         Of a barrier or a gather: ranks that have not come; of a key: other ranks, which could put it.
     """

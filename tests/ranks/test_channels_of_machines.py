@@ -279,7 +279,7 @@ def test_two_versions_of_the_engine_are_refused_by_name_at_both_ends() -> None:
 from peerlane.ranks import far_engine
 if os.environ["PEERLANE_MACHINE"] == "b":
     start = far_engine.start
-    far_engine.start = lambda ranks: start(ranks)._replace(version="1.18.1")
+    far_engine.start = lambda *args, **options: start(*args, **options)._replace(version="1.18.1")
 with joined(timeout=30) as group:
     refused(lambda: group.channel(1 - group.rank))
     refused(group.barrier)

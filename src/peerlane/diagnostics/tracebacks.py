@@ -31,10 +31,10 @@ def install() -> None:
         if state is None:
             show(kind, error, trace)
         elif sys.stderr is not None:
-            who = wait_texts.ranks(sorted({each.rank for each in state.ranks}))
+            waits = wait_texts.in_vain(sorted({each.rank for each in state.ranks}))
             name = f"{kind.__module__}.{kind.__qualname__}"
             print(
-                f"{name}: {who} wait in vain; `peerlane launch` shows where each of them waits",
+                f"{name}: {waits}; `peerlane launch` shows where each of them waits",
                 file=sys.stderr,
             )
 

@@ -174,6 +174,11 @@ def ranks(numbers: Sequence[int], word: str = "and") -> str:
     )
 
 
+def in_vain(numbers: Sequence[int], of: str = "") -> str:
+    """Say that some ranks, ``of`` a group, wait in vain."""
+    return f"{ranks(numbers)}{of} wait{'s' if len(numbers) == 1 else ''} in vain"
+
+
 def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:
     """Return a text with an earlier failure."""
     at = f", submitted at {failed.submitted_at}," if failed.submitted_at else ""

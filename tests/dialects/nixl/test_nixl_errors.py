@@ -40,6 +40,7 @@ def at(node: Node) -> Iterator[SimpleNamespace]:
     made.x = lambda *rows, mem="DRAM": made.a.get_xfer_descs(list(rows), mem)
     made.handle = made.a.initialize_xfer("WRITE", made.x((made.p, 8, 0)), made.x((made.p + 8, 8, 0)), "b")
     yield made
+    vars(made).clear()  # `x` refers to `made`, which would keep the agents into the next test
     gc.collect()
 
 

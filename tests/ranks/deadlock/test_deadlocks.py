@@ -244,6 +244,38 @@ def test_launch_ranks_in_deadlock_shows_it_once(run: Run, here: Path) -> None:
     assert "peerlane.errors.Deadlock: " in done.stderr
 
 
+_WORD = """
+import peerlane as pl
+
+with pl.Group(window=4096) as group:
+    other = group.channel(1 - group.rank)
+    with group.device.create_stream() as stream:
+        word = group.device.allocate(8)
+        word.fill(0)
+        if group.rank == 0:
+            pl.raw.wait_value(word.address, 1, stream=stream)
+            stream.sync()
+        other.wait(0)
+"""
+
+
+def test_launch_rank_waits_for_its_own_word_is_named_with_the_wait(run: Run, here: Path) -> None:
+    (here / "word.py").write_text(_WORD)
+    done = run("-n", "2", "word.py")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    first = next(i for i, line in enumerate(lines) if "a deadlock: ranks 0 and 1 wait in vain" in line)
+    assert re.fullmatch(
+        r"  rank 0 \(process \d+\): MainThread at word\.py:11 waits for a word of memory"
+        r" \(stream \d+, operation \d+, submitted at word\.py:10\)",
+        lines[first + 1],
+    )
+    assert re.match(
+        r"  rank 1 \(process \d+\): MainThread at word\.py:12 waits for notify 0 from rank 0",
+        lines[first + 2],
+    )
+
+
 def test_deadlock_text_of_lying_rank_is_cleaned_and_bounded() -> None:
     with ranks(2) as (liar, told_lies):
         code = r"""

@@ -46,7 +46,7 @@ s.wait(n)
 s.sync()
 """
 _A_WORD = """
-s = grp.device.create_stream(); b = grp.device.allocate(8); b.fill(0)
+s = grp.device.create_stream(); b = grp.device.allocate(8); b.fill(0); h = b.export()
 pl.raw.wait_value(b.address, 1, stream=s)
 s.sync()
 """

@@ -33,6 +33,7 @@ BARRIER = RankWait(
     kind="barrier",
     awaited=(1, 2),
 )
+WORD = RankWait(2, 80, "a word of memory", stream=3, operation=1, submitted_at="a.py:5", kind="word")
 FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3", was_reported=True)
 
 
@@ -40,6 +41,7 @@ def test_board_records_encoded_are_decoded() -> None:
     assert decode(encode([WAIT, FAILED], 1700), 3, 77) == [WAIT, FAILED]
     assert decode(encode([BARRIER], 1700), 0, 78) == [BARRIER]
     assert decode(encode([COLLECTIVE], 1700), 1, 79) == [COLLECTIVE]
+    assert decode(encode([WORD], 1700), 2, 80) == [WORD]
 
 
 def test_board_records_without_room_are_left_out_whole() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.diagnostics import progress, store_waits
 from peerlane.errors import Error
-from peerlane.ranks.deadlock.known import MOST_SHOWN, Known, end, head, lines, state
+from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, end, head, lines, state
 from peerlane.ranks.deadlock.said import decode, encode
 from peerlane.rendezvous import client
 from peerlane.rendezvous.frames import Operation
@@ -53,20 +53,19 @@ def ask(waits: Waits, since: int) -> bool:
     if not reply.in_vain:
         return False
     mine.next_ns = 0
-    known = _learnt(line, reply.in_vain, waits, now)
+    known = _graph(line, reply.in_vain, waits).report(line, now)
     progress.put_off_losses()
-    waits.warn(known.graph, known.state)
+    waits.warn(known.text, known.state)
     if reply.all_know:
-        end(line, known, waits)
+        end(known, waits)
     return reply.all_know
 
 
-def _learnt(line: Rendezvous, parties: Sequence[Party], waits: Waits, now: int) -> Known:
+def _graph(line: Rendezvous, parties: Sequence[Party], waits: Waits) -> Graph:
     """Return the deadlock that the server of a rendezvous has found."""
     ranks = sorted({each.rank for each in parties})
     said = [(each.rank, each.pid, decode(each.text.encode(), each.rank, each.pid)) for each in parties]
-    return Known(
-        now,
+    return Graph(
         ranks,
         head(ranks, ""),
         "\n".join(text for each in said[:MOST_SHOWN] for text in lines(*each)),

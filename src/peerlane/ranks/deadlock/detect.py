@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from peerlane.diagnostics import progress, store_waits
 from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
-from peerlane.ranks.deadlock.known import MOST_SHOWN, Known, end, head, lines, state
+from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, Known, end, head, lines, state
 from peerlane.ranks.deadlock.said import Said, decode, encode
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _look_at_ranks() -> bool:
         if waits is None:
             _withdraw(group)
         elif (known := _say(group, waits)) is not None:
-            end(group._meeting.line, known, waits)
+            end(known, waits)
             break
     return True
 
@@ -126,21 +126,20 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
     # All ranks must know before one raises: it may end then, and the others would report its loss instead.
     now, known = time.monotonic_ns(), _known.get(group)
     if known is None:
-        known = _known[group] = _learn(group, board, now)
-        waits.warn(known.graph, known.state)
+        known = _known[group] = _graph(group, board).report(group._meeting.line, now)
+        waits.warn(known.text, known.state)
         progress.put_off_losses()
         board.acknowledge()
     is_time = board.have_acknowledged(known.ranks) or now > known.since_ns + _PATIENCE_NS
     return known if is_time else None
 
 
-def _learn(group: Session, board: WaitBoard, now: int) -> Known:
+def _graph(group: Session, board: WaitBoard) -> Graph:
     """Return the deadlock as the board shows it, before other ranks leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
     said = {rank: _said(group, board, rank) for rank in ranks}
     pids = {rank: group.members[rank].pid for rank in ranks}
-    return Known(
-        now,
+    return Graph(
         ranks,
         head(ranks, "" if group.name == "world" else f" of group {group.name!r}"),
         "\n".join(text for rank in ranks[:MOST_SHOWN] for text in lines(rank, pids[rank], said[rank])),

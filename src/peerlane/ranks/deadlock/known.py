@@ -29,6 +29,26 @@ class Known:
         When this rank learnt of it.
     ranks : sequence of int
         The ranks that wait in vain.
+    text : str
+        The waits of all ranks; where the launcher shows these, the waits of this rank.
+    state : WaitState
+        The waits as data.
+    """
+
+    since_ns: int
+    ranks: Sequence[int]
+    text: str
+    state: WaitState
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The waits of all ranks of a deadlock.
+
+    Attributes
+    ----------
+    ranks : sequence of int
+        The ranks that wait in vain.
     head, lines : str
         The parts of the text: the ranks that wait in vain; the waits of each rank.
     state : WaitState
@@ -39,7 +59,6 @@ class Known:
         Identifies the deadlock: the same in all of its ranks.
     """
 
-    since_ns: int
     ranks: Sequence[int]
     head: str
     lines: str
@@ -47,22 +66,34 @@ class Known:
     own: str
     name: str
 
-    @property
-    def graph(self) -> str:
-        """The whole text."""
-        return f"{self.head}\n{self.lines}"
+    def report(self, line: Rendezvous, since_ns: int) -> Known:
+        """Let the launcher, if there is one, show the waits of all ranks; return what this rank raises.
+
+        All ranks of the deadlock report before one raises: the wait of a rank may fail when another has ended.
+        """
+        if _is_launched(line) and self._is_received(line):
+            text = f"{self.head} `peerlane launch` shows which rank waits for which; this rank:\n{self.own}"
+            return Known(since_ns, self.ranks, text, replace(self.state, is_shown=True))
+        return Known(since_ns, self.ranks, f"{self.head}\n{self.lines}", self.state)
+
+    def _is_received(self, line: Rendezvous) -> bool:
+        from peerlane.rendezvous.reports import SHOWN_KEY
+
+        text = f"{self.head}\n{self.lines}"
+        try:
+            line.put(SHOWN_KEY + self.name, text.encode(errors="replace"))
+        except Error:  # the server has ended, or does not answer
+            return False
+        return True
 
 
-def end(line: Rendezvous, known: Known, waits: Waits) -> None:
-    """End the waits of this process; let the launcher show the waits of all ranks."""
-    graph, state = known.graph, known.state
+def end(known: Known, waits: Waits) -> None:
+    """End the waits of this process."""
+    state = known.state
     streams = tuple(each for each in wait_state.streams() if each.before or each.of_awaited)
     if streams:
         state = replace(state, streams=streams)
-    if _is_launched(line) and _report(line, known):
-        graph = f"{known.head} `peerlane launch` shows which rank waits for which; this rank:\n{known.own}"
-        state = replace(state, is_shown=True)
-    waits.end(progress.keep(graph + "".join(wait_texts.past(streams)), state))
+    waits.end(progress.keep(known.text + "".join(wait_texts.past(streams)), state))
 
 
 def _is_launched(line: Rendezvous) -> bool:
@@ -71,21 +102,9 @@ def _is_launched(line: Rendezvous) -> bool:
     return os.environ.get(LAUNCHED) == line.address
 
 
-def _report(line: Rendezvous, known: Known) -> bool:
-    """Let the launcher show it, once for all ranks that report it; return whether the server has the report."""
-    from peerlane.rendezvous.reports import SHOWN_KEY
-
-    try:
-        line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
-    except Error:  # the server has ended, or does not answer
-        return False
-    return True
-
-
 def head(ranks: Sequence[int], of: str) -> str:
     """Return the first line: the ranks that wait in vain; ``of`` names their group."""
-    waits = f"wait{'s' if len(ranks) == 1 else ''} in vain"
-    return f"a deadlock: {wait_texts.ranks(ranks)}{of} {waits}, and nothing there can run."
+    return f"a deadlock: {wait_texts.in_vain(ranks, of)}, and nothing there can run."
 
 
 def lines(rank: int, pid: int, said: Sequence[Said]) -> list[str]:

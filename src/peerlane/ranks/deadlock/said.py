@@ -14,7 +14,7 @@ _MOST = 12  # records of a rank
 _LONGEST = 500  # characters of a word
 _MOST_AWAITED = 64  # ranks
 _MOST_CALLERS = 3
-_KINDS = frozenset(("notify", "collective", "channel", "group", "barrier", "gather", "key"))
+_KINDS = frozenset(("notify", "collective", "channel", "group", "barrier", "gather", "key", "word"))
 _LARGEST = 1 << 62
 
 

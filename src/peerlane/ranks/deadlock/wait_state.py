@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from peerlane.diagnostics import call_site, progress, store_waits
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.diagnostics.store_waits import StoreWait
-from peerlane.errors import Deadlock, FailedBefore, RankWait, WaitState
+from peerlane.errors import Deadlock, FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
 
 if TYPE_CHECKING:
     from peerlane.ranks.session import Session
@@ -190,7 +190,7 @@ class Waits:
             for thread, each in self._store.items()
             if each.line.address != group._meeting.line.address or each.line.rank == group.rank
         ]
-        return self._told(store, streams)
+        return self._told(group.rank, store, streams)
 
     def of_line(self, line: Rendezvous) -> list[RankWait | FailedBefore]:
         """Return the waits of a rank of a rendezvous, and the earlier failures."""
@@ -199,15 +199,18 @@ class Waits:
             for thread, each in self._store.items()
             if each.line.address != line.address or each.line.rank == line.rank
         ]
-        return self._told(store, [self._of_stream(line.rank, "", *each) for each in self._found.notifies])
+        streams = [self._of_stream(line.rank, "", *each) for each in self._found.notifies]
+        return self._told(line.rank, store, streams)
 
-    @staticmethod
-    def _told(store: list[RankWait], streams: list[RankWait]) -> list[RankWait | FailedBefore]:
+    def _told(
+        self, rank: int, store: list[RankWait], streams: list[RankWait]
+    ) -> list[RankWait | FailedBefore]:
         failed = progress.failed_before()[:_MOST_FAILURES]
+        words = [self._of_word(rank, each) for each in streams_wait.streams() if each.what == "value"]
         return [
             *store[:_MOST_WAITS],
             *failed,
-            *streams[:_MOST_WAITS],
+            *[*streams, *words][:_MOST_WAITS],
         ]  # a board with little room cuts the last ones
 
     def _is_of(self, notify: int, group: Session) -> bool:
@@ -232,12 +235,27 @@ class Waits:
             streams_wait.notify_names.get(notify, f"notify {notify} of this process"),
             who.peer if who else -1,
             who.group.rpartition(".")[0] if who and who.group != key else "",
-            tuple(each for each in self._found.threads() if self._found.root(each.stream) == stream),
+            self._threads_behind(stream),
             stream,
             operation,
             str(call_site.at(place) or ""),
             kind="collective" if who is not None and who.is_in_collective else "notify",
         )
+
+    def _of_word(self, rank: int, wait: StreamWait) -> RankWait:
+        return RankWait(
+            rank,
+            os.getpid(),
+            "a word of memory",
+            threads=self._threads_behind(wait.stream),
+            stream=wait.stream,
+            operation=wait.operation,
+            submitted_at=wait.submitted_at,
+            kind="word",
+        )
+
+    def _threads_behind(self, stream: int) -> tuple[ThreadWait, ...]:
+        return tuple(each for each in self._found.threads() if self._found.root(each.stream) == stream)
 
 
 def _ends(wait: StoreWait, now: float) -> bool:
