@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <string>
 
 #include "memory/heap.h"
 #include "stream/stream.h"
@@ -20,7 +22,7 @@ namespace {
 constexpr uint64_t kMilli = 1'000'000;
 constexpr uint64_t kSpin = 30'000, kSlice = 20 * kMilli, kBetweenSignals = 100 * kMilli;
 constexpr uint64_t kStanding = 100 * kMilli;      // of a thread's clock, until it gives up its turn
-constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, until it gives up its turn, whatever it does
+constexpr uint64_t kPolling = 2'000 * kMilli;     // without a step, with a core, until it gives up its turn, whatever it does
 constexpr uint64_t kInside = 50;                  // times as long, while it waits for another process's answer
 constexpr uint64_t kLongest = 60'000 * kMilli;    // that a rank waits for its turn
 constexpr uint64_t kStopped = 2'000 * kMilli;     // without a beat of the holder's process
@@ -51,18 +53,28 @@ struct OfThread {
 };
 thread_local OfThread of_thread;
 
-// Of a thread of this process: whether it has a core or waits for one, or for the disk.
-bool is_running(int32_t tid) {
-    char path[64], content[512];
-    std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    const ssize_t n = read(file, content, sizeof content - 1);
+// What the kernel says of a thread of this process; empty if it does not.
+std::string of_task(int32_t tid, const char* name) {
+    char content[512];
+    const std::string path = "/proc/self/task/" + std::to_string(tid) + "/" + name;
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return {};
+    const ssize_t n = read(file, content, sizeof content);
     close(file);
-    if (n <= 0) return false;
-    content[n] = '\0';
-    const char* const behind = std::strrchr(content, ')');
-    return behind && behind[1] == ' ' && (behind[2] == 'R' || behind[2] == 'D');
+    return {content, static_cast<size_t>(std::max<ssize_t>(n, 0))};
+}
+
+// Whether a thread has a core or waits for one, or for the disk.
+bool is_running(int32_t tid) {
+    const std::string content = of_task(tid, "stat");
+    const size_t behind = content.rfind(") ");
+    return behind != std::string::npos && (content[behind + 2] == 'R' || content[behind + 2] == 'D');
+}
+
+// How long a thread has waited for a core until now.
+uint64_t starved_ns(int32_t tid) {
+    uint64_t ran = 0, starved = 0;
+    return std::sscanf(of_task(tid, "schedstat").c_str(), "%" SCNu64 " %" SCNu64, &ran, &starved) == 2 ? starved : 0;
 }
 
 }  // namespace
@@ -372,11 +384,17 @@ void Turns::look_at_clock() {
     const auto stands_since = [this](uint64_t now) {
         timespec spent{};
         clockid_t clock;
-        if (state(rank_) != in || !holds() || pthread_getcpuclockid(thread_, &clock) != 0) return stepped_at_ = now;
+        if (state(rank_) != in || !holds() || pthread_getcpuclockid(thread_, &clock) != 0) {
+            clock_step_ = UINT64_MAX;
+            return stepped_at_ = now;
+        }
         clock_gettime(clock, &spent);
         const uint64_t spent_ns = static_cast<uint64_t>(spent.tv_sec) * 1000 * kMilli + static_cast<uint64_t>(spent.tv_nsec);
         const uint64_t step = header().steps.load(std::memory_order_relaxed);
-        if (std::exchange(clock_step_, step) != step) stepped_at_ = now;
+        if (std::exchange(clock_step_, step) != step) {
+            stepped_at_ = now;
+            starved_ = starved_ns(tid_);
+        }
         if (std::exchange(clock_, spent_ns) != spent_ns || stepped_at_ == now) return now;
         return stood_since_;
     };
@@ -387,7 +405,8 @@ void Turns::look_at_clock() {
     stood_since_ = stands_since(now);
     const uint64_t patience = inside_.load(std::memory_order_relaxed) != 0 ? kInside * kStanding : kStanding;
     const bool sleeps = now - stood_since_ >= patience && !is_running(tid_);
-    if (!sleeps && now - stepped_at_ < kPolling) return;   // it may poll for what another rank's step brings
+    // It may poll for what another rank's step brings; on a machine without a free core it may compute as long.
+    if (!sleeps && (now - stepped_at_ < kPolling || now - stepped_at_ - (starved_ns(tid_) - starved_) < kPolling)) return;
     line(rank_).state.store(away, std::memory_order_release);
     mark_here(sleeps ? slept : polled, rank_);
     give_to(draw());

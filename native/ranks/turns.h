@@ -149,7 +149,7 @@ class Turns {
     pthread_t thread_{};
     int32_t tid_ = 0;
     std::atomic<uint32_t> inside_{0};
-    uint64_t clock_ = 0, clock_step_ = 0, stood_since_ = 0, stepped_at_ = 0;
+    uint64_t clock_ = 0, clock_step_ = 0, stood_since_ = 0, stepped_at_ = 0, starved_ = 0;
 };
 
 }  // namespace peerlane
