@@ -12,10 +12,13 @@ struct Quick {
     bool (*aclrtGetDevice)(uint64_t number) noexcept;
     bool (*aclrtMemcpy)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*aclrtMemcpyAsync)(uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
+    bool (*aclrtLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
     bool (*HcommWriteOnThread)(uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept;
     bool (*hipGetDevice)(uint64_t number) noexcept;
     bool (*hipMemcpy)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind) noexcept;
     bool (*hipMemcpyAsync)(uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept;
+    bool (*hipLaunchHostFunc)(uint64_t stream, uint64_t function, uint64_t word) noexcept;
+    bool (*hipStreamAddCallback)(uint64_t stream, uint64_t function, uint64_t word, uint32_t flags) noexcept;
 };
 
 }  // namespace peerlane::c_abi

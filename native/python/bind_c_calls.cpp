@@ -9,6 +9,7 @@
 #include <nanobind/stl/string_view.h>
 
 #include "c_abi/quick.h"
+#include "memory/code.h"
 #include "python/bind_operands.h"
 
 namespace nb = nanobind;
@@ -49,9 +50,14 @@ constexpr size_t kLanes = 16;
 
 // What a dialect has told of a thread; it holds while nothing of it has changed since, for any thread.
 struct KnownThread {
+    ~KnownThread() {
+        if (callbacks) callbacks->drop();
+    }
+
     uint64_t epoch = 0;   // 0: nothing
     int32_t device = 0;   // by the program's number
     bool has_registrations = false;   // some pageable memory is not only that
+    CallbackQueue* callbacks = nullptr;   // held; where functions of C wait
     std::array<KnownStream, kStreams> streams;
     std::array<KnownLane, kLanes> lanes;
 };
@@ -165,6 +171,20 @@ bool write_on(KnownThread& here, uint64_t thread, uint64_t channel, uint64_t dst
     return true;
 }
 
+bool call_on(KnownThread& here, uint64_t handle, const HostCall& call) {
+    const KnownStream& known = place_of(here, handle);
+    if (!known.stream || known.handle != handle || !here.callbacks || !is_code(call.code) ||
+        Scheduler::get().schedule() != Schedule::eager)
+        return false;
+    Scheduler::get().call(*known.stream, *here.callbacks, call);
+    return true;
+}
+
+bool launch(Vendor vendor, uint64_t stream, const HostCall& call) noexcept {
+    KnownThread* const here = known(vendor);
+    return here && served([&] { return call_on(*here, stream, call); });
+}
+
 constexpr c_abi::Quick kQuick{
     .aclrtGetDevice = [](uint64_t number) noexcept { return get_device(acl, number); },
     .aclrtMemcpy = [](uint64_t dst, uint64_t room, uint64_t src, uint64_t size, int32_t kind) noexcept {
@@ -179,6 +199,9 @@ constexpr c_abi::Quick kQuick{
         if (!here || size > room || !is_plain(dst, src, size, kind, 6)) return false;
         return served([&] { return copy_on(*here, stream, dst, src, size, kind, true); });
     },
+    .aclrtLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
+        return launch(acl, stream, {.code = function, .words = {word}});
+    },
     .HcommWriteOnThread = [](uint64_t thread, uint64_t channel, uint64_t dst, uint64_t src, uint64_t size) noexcept {
         KnownThread* const here = known(hcomm);
         return here && size != 0 && dst != 0 && src != 0 && served([&] { return write_on(*here, thread, channel, dst, src, size); });
@@ -191,6 +214,13 @@ constexpr c_abi::Quick kQuick{
     .hipMemcpyAsync = [](uint64_t dst, uint64_t src, uint64_t size, int32_t kind, uint64_t stream) noexcept {
         KnownThread* const here = known(hip);
         return here && is_plain(dst, src, size, kind, 5) && served([&] { return copy_on(*here, stream, dst, src, size, kind, false); });
+    },
+    .hipLaunchHostFunc = [](uint64_t stream, uint64_t function, uint64_t word) noexcept {
+        return launch(hip, stream, {.code = function, .words = {word}});
+    },
+    .hipStreamAddCallback = [](uint64_t stream, uint64_t function, uint64_t word, uint32_t flags) noexcept {
+        constexpr uint64_t success = 0;
+        return flags == 0 && launch(hip, stream, {.code = function, .words = {stream, success, word}, .has_many = true});
     },
 };
 
@@ -243,6 +273,15 @@ void bind_c_calls(nb::module_& m) {
             if (KnownThread* const here = told(vendor_of(vendor), then)) place_of(*here, handle) = {handle, stream.stream};
         },
         "vendor"_a, "epoch"_a, "handle"_a, "stream"_a, "Tell the stream of a handle in this thread, as of that state.");
+    m.def(
+        "know_c_callbacks",
+        [](std::string_view vendor, uint64_t then, const Held<CallbackQueue>& queue) {
+            KnownThread* const here = told(vendor_of(vendor), then);
+            if (!here || here->callbacks) return;
+            queue.shared->hold();
+            here->callbacks = queue.shared;
+        },
+        "vendor"_a, "epoch"_a, "queue"_a, "Tell this thread, as of that state, where functions of C wait for the thread that calls them.");
     m.def(
         "know_c_lane",
         [](uint64_t then, uint64_t thread, uint64_t channel, const StreamHandle& stream, const Memory& theirs, const Memory& ours) {

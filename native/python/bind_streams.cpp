@@ -5,7 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
+#include <algorithm>
 #include <map>
 
 #include "memory/memory.h"
@@ -54,18 +54,6 @@ std::map<uint64_t, StreamPtr>& running() {
 
 using HeldMark = Held<Mark>;
 using HeldCallbacks = Held<CallbackQueue>;
-
-// What a callback's operation holds, if its function is one in C.
-struct QueuedCall {
-    CallbackQueue& queue;
-    const HostCall* call;
-
-    void hold() { queue.hold(); }
-    void drop() {
-        queue.drop();
-        delete call;
-    }
-};
 
 // The operation holds what it names until it is over.
 template <class Shared>
@@ -242,17 +230,11 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_call_code",
             [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t code, const std::vector<uint64_t>& words) {
-                static std::atomic<uint64_t> last{0};   // apart from Python's tokens
-                constexpr uint64_t kNative = uint64_t{1} << 63;
                 HostCall call{.code = code, .has_many = words.size() > 1};
                 std::copy_n(words.begin(), std::min(words.size(), call.words.size()), call.words.begin());
-                QueuedCall queued{*queue.shared, new HostCall(call)};
-                submit_holding(self,
-                               {.kind = OpKind::callback,
-                                .callbacks = queue.shared,
-                                .call = queued.call,
-                                .value = kNative | last.fetch_add(1, std::memory_order_relaxed)},
-                               queued);
+                note_site();
+                scheduler().call(*self.stream, *queue.shared, call, call_site());
+                tell_if_observed();
             },
             "queue"_a, "code"_a, "words"_a, "Call a function in C, with one word or three.")
         .def(
@@ -440,6 +422,18 @@ void bind_streams(nb::module_& m) {
         },
         nb::sig("def waiting() -> list[tuple[int, int, int, str, int, int, int, tuple[types.CodeType, int] | None]]"),
         "(stream, operation, submitted, waits for, whom, its operation, device, site) of every stream that is not done.");
+    m.def(
+        "awaited_words",
+        [] {
+            static constexpr const char* compares[] = {"at least", "equal to", "any bit of", "not all of", "as far as"};
+            nb::list found;
+            for (const AwaitedWord& word : scheduler().awaited_words())
+                found.append(nb::make_tuple(word.stream, word.sequence, word.address, word.width, word.seen,
+                                            compares[static_cast<int>(word.compare)], word.wanted, word.mask, site_of(word.site)));
+            return found;
+        },
+        nb::sig("def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[types.CodeType, int] | None]]"),
+        "(stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.");
     m.def(
         "untold",
         [] {

@@ -211,6 +211,25 @@ Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint6
     }
 }
 
+Submitted Scheduler::call(Stream& stream, CallbackQueue& queue, const HostCall& function, uint64_t site) {
+    constexpr uint64_t kNative = uint64_t{1} << 63;   // apart from Python's tokens
+    Heap::get().check_usable();
+    if (Turns::is_on()) [[unlikely]] Turns::point();
+    auto kept = std::make_unique<HostCall>(function);
+    Lock lock(mutex_);
+    refuse_unusable(stream);
+    queue.hold();
+    try {
+        const uint64_t token = kNative | (stream.submitted.load(std::memory_order_relaxed) + 1);
+        const Submitted result = push(lock, stream, {.kind = OpKind::callback, .callbacks = &queue, .call = kept.get(), .value = token}, site);
+        (void)kept.release();
+        return result;
+    } catch (...) {
+        queue.drop();
+        throw;
+    }
+}
+
 bool Scheduler::can_run(const Stream& stream) const {
     return stream.active == 0 && !stream.job && stream.park == Park::none && !stream.queue.empty() &&
            (schedule() != Schedule::lazy || stream.head() <= stream.demanded);
@@ -332,6 +351,10 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     if (op.logged != Logged::no) [[unlikely]] log::write({.kind = log::Kind::callback_end, .stream = stream.id, .sequence = stream.head()});
     if (raised) fail(stream, op, {.why = Why::callback_failed, .token = token, .device = stream.device});
     finish_head(lock, stream);
+    Leave leave{.single = true};
+    // Here and now: a worker would be woken, and would wake this thread for the next call.
+    while (schedule() == Schedule::eager && can_run(stream) && is_control(stream.queue.front().kind) && start_head(lock, stream, leave)) {
+    }
     make_ready(stream);
 }
 

@@ -43,6 +43,14 @@ struct Waiting {
     uint64_t site;                        // the line that submitted the operation; 0: not noted
 };
 
+// A stream that waits for a word of memory, without a time-out.
+struct AwaitedWord {
+    uint64_t stream, sequence, address, seen, wanted, mask;
+    unsigned width;
+    Compare compare;
+    uint64_t site;                        // the line that submitted the wait; 0: not noted
+};
+
 // The waits of a process in which no operation can run.  Only other processes, and threads that do not wait in the
 // scheduler, can let it go on.
 struct NoProgress {
@@ -78,6 +86,9 @@ class Scheduler {
     // `only` (0: off): a failure of the awaited operation cancels at most this many operations behind the wait, and is not a
     // failure of this stream.
     Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site = 0, uint64_t only = 0);
+
+    // A function in C, which the thread of the queue calls.
+    Submitted call(Stream& stream, CallbackQueue& queue, const HostCall& function, uint64_t site = 0);
 
     bool query(Stream& stream);                     // all done?
     bool query(Mark& mark);
@@ -133,6 +144,7 @@ class Scheduler {
     // more may follow.
     bool help_loop();
     std::vector<Waiting> waiting();
+    std::vector<AwaitedWord> awaited_words();
     // `others_wait`: threads outside the scheduler wait for other processes.
     NoProgress no_progress(bool others_wait);
     void put_off_losses();   // for a second, no wait fails because a peer is lost
@@ -325,6 +337,6 @@ class Scheduler {
 
 // The state of the word that an operation waits for; `gone`, with the reason, is for host memory without a pin only.
 enum class Word { as_wanted, other, gone };
-Word look_at_word(const Op& op, Refusal& why);
+Word look_at_word(const Op& op, Refusal& why, uint64_t* seen = nullptr);
 
 }  // namespace peerlane

@@ -106,9 +106,11 @@ bool Group::leave(uint32_t phase, uint64_t n) {
 }
 
 void CallbackQueue::push(Item item) {
-    std::lock_guard lock(mutex_);
-    items_.push_back(std::move(item));
-    wake_.notify_one();
+    {
+        std::lock_guard lock(mutex_);
+        items_.push_back(std::move(item));
+    }
+    wake_.notify_one();   // who wakes takes the lock
 }
 
 bool CallbackQueue::take(Item& item, uint64_t timeout_ns) {

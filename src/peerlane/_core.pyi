@@ -781,6 +781,11 @@ def waiting() -> list[tuple[int, int, int, str, int, int, int, tuple[types.CodeT
     (stream, operation, submitted, waits for, whom, its operation, device, site) of every stream that is not done.
     """
 
+def awaited_words() -> list[tuple[int, int, int, int, int, str, int, int, tuple[types.CodeType, int] | None]]:
+    """
+    (stream, operation, address, bytes, value, comparison, wanted, mask, site) of every wait for a word that has no time-out.
+    """
+
 def untold() -> list[Any]:
     """The failures of streams that nobody was told of; they stay so."""
 
@@ -1049,6 +1054,11 @@ def know_c_thread(vendor: str, epoch: int, device: int, has_registrations: bool)
 
 def know_c_stream(vendor: str, epoch: int, handle: int, stream: Stream) -> None:
     """Tell the stream of a handle in this thread, as of that state."""
+
+def know_c_callbacks(vendor: str, epoch: int, queue: CallbackQueue) -> None:
+    """
+    Tell this thread, as of that state, where functions of C wait for the thread that calls them.
+    """
 
 def know_c_lane(epoch: int, thread: int, channel: int, stream: Stream, theirs: Memory, ours: Memory) -> None:
     """

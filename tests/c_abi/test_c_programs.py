@@ -65,6 +65,17 @@ def test_callbacks_run_c_functions_on_the_thread_that_processes_reports(
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
+@pytest.mark.parametrize("dialect", ["acl", "hip"])
+def test_host_functions_run_in_stream_order_and_hold_up_their_stream_alone(
+    made: Callable[..., Path], run: Run, dialect: str, schedule: str
+) -> None:
+    program = made("host_functions.c", dialect, f"-D{dialect.upper()}")
+    for command in ("run", "check"):
+        said = run(*PEERLANE, command, program, PEERLANE_SCHEDULE=schedule)
+        assert (said.returncode, said.stdout) == (0, "done\n"), said.stderr
+
+
 def test_an_exit_handler_makes_the_first_call_of_a_device(made: Callable[..., Path], run: Run) -> None:
     said = run(*PEERLANE, "run", made("first_at_end.c"))
     assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")

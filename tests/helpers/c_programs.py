@@ -19,7 +19,7 @@ Run: TypeAlias = "Callable[..., subprocess.CompletedProcess[str]]"
 PEERLANE = (sys.executable, "-m", "peerlane")
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "c_abi" / "programs"
-LIBRARIES = {"acl": ("ascendcl",), "hcomm": ("hcomm", "ascendcl")}
+LIBRARIES = {"acl": ("ascendcl",), "hip": ("amdhip64",), "hcomm": ("hcomm", "ascendcl")}
 _FLAGS = ("-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
 _SECONDS = 120
 

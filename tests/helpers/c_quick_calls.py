@@ -24,18 +24,19 @@ from peerlane.c_abi import directory
 _ROOM = 256
 _CALLS = 1200
 _KINDS = {"acl": (0, 1, 2, 3, 4, 5, 6, -1), "hip": (0, 1, 2, 3, 4, 5)}
+_HOT = ("get", "copy", "queue", "launch")
 _NAMES = {
     "acl": {
         "set": "aclrtSetDevice", "get": "aclrtGetDevice", "reset": "aclrtResetDevice", "copy": "aclrtMemcpy",
         "queue": "aclrtMemcpyAsync", "stream": "aclrtCreateStream", "end": "aclrtDestroyStream",
         "wait": "aclrtSynchronizeStream", "make": "aclrtMalloc", "make_host": "aclrtMallocHost", "free": "aclrtFree",
-        "free_host": "aclrtFreeHost", "peer": "aclrtDeviceEnablePeerAccess",
+        "free_host": "aclrtFreeHost", "peer": "aclrtDeviceEnablePeerAccess", "launch": "aclrtLaunchHostFunc",
     },
     "hip": {
         "set": "hipSetDevice", "get": "hipGetDevice", "reset": "hipDeviceReset", "copy": "hipMemcpy",
         "queue": "hipMemcpyAsync", "stream": "hipStreamCreate", "end": "hipStreamDestroy",
         "wait": "hipStreamSynchronize", "make": "hipMalloc", "make_host": "hipHostMalloc", "free": "hipFree",
-        "free_host": "hipHostFree", "peer": "hipDeviceEnablePeerAccess",
+        "free_host": "hipHostFree", "peer": "hipDeviceEnablePeerAccess", "launch": "hipLaunchHostFunc",
     },
 }  # fmt: skip
 
@@ -61,13 +62,15 @@ class Program:
         self.buffers: list[int] = [0]
         self.pinned: list[int] = []
         self.pageable = ctypes.create_string_buffer(_ROOM)
+        self.called: list[int | None] = []
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.called.append)
 
     def call(self, what: str, *words: Any) -> int:
         """Call a function and return what it answers."""
         if self.is_asked:
             host.forget_c_threads()
         name = _NAMES[self.dialect][what]
-        self.hot += what in ("get", "copy", "queue")
+        self.hot += what in _HOT
         sys.setprofile(self._see)
         try:
             return int(getattr(self.library, name)(*words))
@@ -75,7 +78,7 @@ class Program:
             sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
-        hot = (_NAMES[self.dialect][what] for what in ("get", "copy", "queue"))
+        hot = (_NAMES[self.dialect][what] for what in _HOT)
         at = frame.f_code
         self.answered += event == "call" and at.co_name in hot and at.co_filename.endswith("c_library.py")
 
@@ -111,12 +114,18 @@ class Program:
         code = self.call("get", ctypes.byref(number) if self.draw.random() < 0.9 else None)
         return code, number.value
 
+    def launched(self) -> object:
+        """Pass a function, sometimes one that is none."""
+        code = self.draw.choices([self.function, None, 8, self.pageable], [40, 1, 1, 1])[0]
+        stream = self.draw.choice(self.streams[-5:])
+        return self.call("launch", ctypes.c_void_p(stream), code, ctypes.c_void_p(self.draw.randrange(1000)))
+
     def step(self) -> object:
         """Make one call."""
         what = self.draw.choices(
             ["get", "copy", "queue", "wait", "make", "make_host", "free", "free_host", "stream", "end", "set",
-             "reset", "peer", "there"],
-            [20, 60, 60, 10, 5, 3, 1, 1, 4, 1, 6, 0.3, 3, 0.3],
+             "reset", "peer", "there", "launch"],
+            [20, 60, 60, 10, 5, 3, 1, 1, 4, 1, 6, 0.3, 3, 0.3, 20],
         )[0]  # fmt: skip
         device = self.draw.choice((0, 0, 0, 0, 0, 1, 1, 2, 7))
         if what == "there":
@@ -129,6 +138,8 @@ class Program:
             return self.copied(what)
         if what == "get":
             return self.got()
+        if what == "launch":
+            return self.launched()
         if what in ("make", "make_host"):
             more = [] if (self.dialect, what) in (("acl", "make_host"), ("hip", "make")) else [0]
             code, address = self.made(what, ctypes.c_size_t(_ROOM), *more)
@@ -171,6 +182,7 @@ class Program:
             print("pinned", self.call("copy", *self._into_pageable(each)), bytes(self.pageable)[:16].hex())
         for each in self.buffers:
             print("buffer", self.call("copy", *self._into_pageable(each)), bytes(self.pageable)[:16].hex())
+        print("called", sorted(each or 0 for each in self.called))
         self.fork()
         print(self.hot, self.answered)
 

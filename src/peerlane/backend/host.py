@@ -78,6 +78,8 @@ forget_c_thread: Callable[[], None]
 know_c_thread: Callable[[str, int, int, bool], None]
 #: (dialect, number of the state, handle, stream) tells the stream of a handle in this thread
 know_c_stream: Callable[[str, int, int, Any], None]
+#: (dialect, number of the state, queue) tells this thread where functions in C wait for the thread that calls them
+know_c_callbacks: Callable[[str, int, Any], None]
 #: (number of the state, thread, channel, stream, memory of the peer, memory of this process) tells what a thread of
 #: HCOMM may write through a channel
 know_c_lane: Callable[[int, int, int, Any, Any, Any], None]

@@ -45,7 +45,7 @@ class Operation:
 
 
 class CFunction:
-    """A function in C and the words that it is called with: one, or three.
+    """A function in C that takes one word, or three, and returns nothing.
 
     The virtual devices call it without the interpreter's lock.
 
@@ -53,17 +53,16 @@ class CFunction:
     ----------
     code : int
         Its address.
-    *words : int
     """
 
-    __slots__ = ("code", "words")
+    __slots__ = ("code",)
 
-    def __init__(self, code: int, *words: int) -> None:
-        self.code, self.words = code, words
+    def __init__(self, code: int) -> None:
+        self.code = code
 
-    def __call__(self) -> None:
+    def __call__(self, *words: int) -> None:
         """Call it, for back-ends that call what they are given."""
-        ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(self.words))(self.code)(*self.words)
+        ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(words))(self.code)(*words)
 
 
 _tokens = itertools.count(1)

@@ -3,11 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifndef LAST_ERROR
+#define LAST_ERROR() aclGetRecentErrMsg()
+#endif
+
 #define OK(call)                                                                          \
     do {                                                                                  \
         const int code_ = (int)(call);                                                    \
         if (code_ != 0) {                                                                 \
-            const char* said_ = aclGetRecentErrMsg();                                     \
+            const char* said_ = LAST_ERROR();                                             \
             fprintf(stderr, "%s: %d at line %d\n%s\n", #call, code_, __LINE__, said_ ? said_ : ""); \
             exit(99);                                                                     \
         }                                                                                 \

@@ -136,7 +136,7 @@ class VirtualStream(_core.Stream, Stream):
         if not callable(function):
             raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
         if type(function) is callbacks.CFunction:
-            self._call_code(callbacks.runner.queue(), function.code, function.words)
+            self._call_code(callbacks.runner.queue(), function.code, args)
             return
         token = callbacks.keep(function, args)
         try:

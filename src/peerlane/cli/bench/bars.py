@@ -46,6 +46,10 @@ C_LIMITS = {
     "hipMemcpy": 0.5e-6,
     "hipMemcpy from the host": 0.5e-6,
     "hipMemcpyAsync": 0.5e-6,
+    "aclrtLaunchHostFunc": 1e-6,
+    "hipEventRecord": 10e-6,
+    "hipLaunchHostFunc": 1e-6,
+    "hipStreamAddCallback": 1e-6,
     "HcommWriteOnThread": 1e-6,
     FIRST_CALL: 0.2,
 }

@@ -17,11 +17,18 @@ int aclrtGetDevice(int32_t* device);
 int aclrtMalloc(void** memory, size_t size, int32_t policy);
 int aclrtCreateStream(void** stream);
 int aclrtMemcpy(void* dst, size_t room, const void* src, size_t count, int32_t kind);
+int aclrtSynchronizeStream(void* stream);
+int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* data);
 int aclrtMemcpyAsync(void* dst, size_t room, const void* src, size_t count, int32_t kind, void* stream);
 int hipSetDevice(int device);
 int hipGetDevice(int* device);
 int hipMalloc(void** memory, size_t size);
 int hipStreamCreate(void** stream);
+int hipStreamSynchronize(void* stream);
+int hipLaunchHostFunc(void* stream, void (*function)(void*), void* data);
+int hipStreamAddCallback(void* stream, void (*function)(void*, int, void*), void* data, unsigned flags);
+int hipEventCreate(void** event);
+int hipEventRecord(void* event, void* stream);
 int hipMemcpy(void* dst, const void* src, size_t count, int kind);
 int hipMemcpyAsync(void* dst, const void* src, size_t count, int kind, void* stream);
 struct ChannelDesc {
@@ -74,6 +81,21 @@ Contender timed(std::string name, Call call) {
     return {std::move(name), [call](int number) { return seconds(number, call); }};
 }
 
+// What the library's threads do for a call counts, too.
+template <class Call, class Wait>
+Contender timed_to_the_end(std::string name, Call call, Wait wait) {
+    return {std::move(name), [call, wait](int number) {
+        const double begun = now();
+        for (int i = 0; i < number; ++i) call();
+        wait();
+        return (now() - begun) / number;
+    }};
+}
+
+int calls = 0;
+void count(void*) { ++calls; }
+void count_on_stream(void*, int, void*) { ++calls; }
+
 void add_acl(std::vector<Contender>& all) {
     static void *a, *b, *stream;
     static char host[kBytes];
@@ -89,6 +111,8 @@ void add_acl(std::vector<Contender>& all) {
     all.push_back(timed("aclrtMemcpy", copy));
     all.push_back(timed("aclrtMemcpy from the host", [] { OK(aclrtMemcpy(a, kBytes, host, kBytes, kHostToDevice)); }));
     all.push_back(timed("aclrtMemcpyAsync", [] { OK(aclrtMemcpyAsync(a, kBytes, b, kBytes, kDeviceToDevice, stream)); }));
+    all.push_back(timed_to_the_end("aclrtLaunchHostFunc", [] { OK(aclrtLaunchHostFunc(stream, count, nullptr)); },
+                                   [] { OK(aclrtSynchronizeStream(stream)); }));
     all.push_back({"aclrtMemcpy of two threads", [copy](int number) {
         double found[2];
         const auto run = [&](int at) {
@@ -117,6 +141,12 @@ void add_hip(std::vector<Contender>& all) {
     all.push_back(timed("hipMemcpy", [] { OK(hipMemcpy(a, b, kBytes, kDeviceToDevice)); }));
     all.push_back(timed("hipMemcpy from the host", [] { OK(hipMemcpy(a, host, kBytes, kHostToDevice)); }));
     all.push_back(timed("hipMemcpyAsync", [] { OK(hipMemcpyAsync(a, b, kBytes, kDeviceToDevice, stream)); }));
+    static void* event;
+    OK(hipEventCreate(&event));
+    const auto wait = [] { OK(hipStreamSynchronize(stream)); };
+    all.push_back(timed_to_the_end("hipEventRecord", [] { OK(hipEventRecord(event, stream)); }, wait));
+    all.push_back(timed_to_the_end("hipLaunchHostFunc", [] { OK(hipLaunchHostFunc(stream, count, nullptr)); }, wait));
+    all.push_back(timed_to_the_end("hipStreamAddCallback", [] { OK(hipStreamAddCallback(stream, count_on_stream, nullptr, 0)); }, wait));
 }
 
 void add_hcomm(std::vector<Contender>& all) {

@@ -21,6 +21,7 @@ from peerlane.dialects._shared.c_declarations import Declarations, Declarator, F
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.errors import Error
+from peerlane.streams.callbacks import CFunction
 from peerlane.support.records import dataclass
 
 Words: TypeAlias = "tuple[Any, ...]"
@@ -468,6 +469,8 @@ class Library:
         if not is_code(address):
             raise Wrong(parameter.name, f"{parameter.name} is {address:#x}, where no function is")
         declared = self.declarations.callbacks[parameter.type]
+        if declared.returns.type == "void" and all(each.is_pointer for each in declared.parameters):
+            return CFunction(address)
         returns = None if declared.returns.type == "void" else self.layout.type_of(declared.returns)
         return ctypes.CFUNCTYPE(returns, *map(self.layout.type_of, declared.parameters))(address)
 

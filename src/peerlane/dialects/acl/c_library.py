@@ -16,6 +16,7 @@ from peerlane.dialects.acl._shareable import SHARE_BYTES
 from peerlane.dialects.acl._state import acl as calls
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.acl._stream import AclStream
+from peerlane.streams import callbacks
 
 _INTERNAL_ERROR = 500000
 _REFUSED = "docs/reference/acl.md lists what works"
@@ -85,13 +86,20 @@ def _learn_thread(then: int, _: Words = ()) -> bool:
     return True
 
 
-def _learn_stream(then: int, words: Words) -> None:
+def _learn_stream(then: int, words: Words) -> bool:
     handle, context = words[-1], machine.here.context
     found = machine.things.get(handle) if handle else context.default_stream
     if not isinstance(found, AclStream) or found.context is not context or found.subscription is not None:
-        return
-    if _learn_thread(then):
-        host.know_c_stream("acl", then, handle, found.neutral)
+        return False
+    if not _learn_thread(then):
+        return False
+    host.know_c_stream("acl", then, handle, found.neutral)
+    return True
+
+
+def _learn_calls(then: int, words: Words) -> None:
+    if _learn_stream(then, words[:1]):
+        host.know_c_callbacks("acl", then, callbacks.runner.queue())
 
 
 def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
@@ -113,5 +121,6 @@ def library() -> Library:
             "aclrtGetDevice": _learn_thread,
             "aclrtMemcpy": _learn_thread,
             "aclrtMemcpyAsync": _learn_stream,
+            "aclrtLaunchHostFunc": _learn_calls,
         },
     )

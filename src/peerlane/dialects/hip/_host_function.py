@@ -49,16 +49,15 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
 
 
 def _launch(stream: int, code: int, kept: object, *words: int) -> None:
-    function = CFunction(code, *words)
     neutral = stream_of(stream).neutral
     if kept is None:
-        neutral.launch_callback(function)
+        neutral.launch_callback(CFunction(code), *words)
     else:
-        neutral.launch_callback(_call, function, kept)
+        neutral.launch_callback(_call, kept, CFunction(code), *words)
 
 
-def _call(function: CFunction, _kept: object) -> None:
-    function()
+def _call(_kept: object, function: CFunction, *words: int) -> None:
+    function(*words)
 
 
 def _code_of(name: str, given: Any) -> tuple[int, object | None]:

@@ -33,6 +33,7 @@ from peerlane.dialects.hip._properties_r0000 import Earlier
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import stream_of
 from peerlane.errors import Error
+from peerlane.streams import callbacks
 
 _UNKNOWN = 999  # hipErrorUnknown
 _LIMITS = enumeration("hipLimit_t")["hipLimitRange"]  # the vendor knows a limit below that, and has no value
@@ -211,10 +212,17 @@ def _learn_thread(then: int, _: Words = ()) -> bool:
     return True
 
 
-def _learn_stream(then: int, words: Words) -> None:
+def _learn_stream(then: int, words: Words) -> bool:
     handle = words[-1]
-    if _learn_thread(then) and handle in machine.things:
-        host.know_c_stream("hip", then, handle, stream_of(handle).neutral)
+    if not _learn_thread(then) or handle not in machine.things:
+        return False
+    host.know_c_stream("hip", then, handle, stream_of(handle).neutral)
+    return True
+
+
+def _learn_calls(then: int, words: Words) -> None:
+    if _learn_stream(then, words[:1]) if words[0] else _learn_thread(then):
+        host.know_c_callbacks("hip", then, callbacks.runner.queue())
 
 
 def library() -> Library:
@@ -225,5 +233,11 @@ def library() -> Library:
         call=_call(declarations),
         refuse=_refuse,
         failed=_UNKNOWN,
-        learn={"hipGetDevice": _learn_thread, "hipMemcpy": _learn_thread, "hipMemcpyAsync": _learn_stream},
+        learn={
+            "hipGetDevice": _learn_thread,
+            "hipMemcpy": _learn_thread,
+            "hipMemcpyAsync": _learn_stream,
+            "hipLaunchHostFunc": _learn_calls,
+            "hipStreamAddCallback": _learn_calls,
+        },
     )
