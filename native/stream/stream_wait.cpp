@@ -408,4 +408,19 @@ std::vector<Waiting> Scheduler::waiting() {
     return found;
 }
 
+std::vector<AwaitedWord> Scheduler::awaited_words() {
+    Lock lock(mutex_);
+    std::vector<AwaitedWord> found;
+    for (const Stream* stream = parked_on_values_.first; stream; stream = stream->park_next) {
+        const Op& op = stream->queue.front();
+        const auto& wait = static_cast<const ValueWait&>(*op.extra);
+        Refusal why{};
+        uint64_t seen = 0;
+        if (stream->has_deadline || look_at_word(op, why, &seen) != Word::other) continue;
+        found.push_back({stream->id, stream->head(), ends_of(op).dst, seen, wait.value, wait.mask, op.width,
+                         wait.compare, stream->queue.site(0)});
+    }
+    return found;
+}
+
 }  // namespace peerlane

@@ -280,7 +280,7 @@ void Scheduler::look_at_lines() {
         }
 }
 
-Word look_at_word(const Op& op, Refusal& why) {
+Word look_at_word(const Op& op, Refusal& why, uint64_t* seen) {
     const auto& wanted = static_cast<const ValueWait&>(*op.extra);
     uint64_t word = 0;
     FaultGuard guard;
@@ -296,6 +296,7 @@ Word look_at_word(const Op& op, Refusal& why) {
         word = wide ? std::atomic_ref(*reinterpret_cast<uint64_t*>(op.dst)).load(std::memory_order_acquire)
                     : std::atomic_ref(*reinterpret_cast<uint32_t*>(op.dst)).load(std::memory_order_acquire);
     });
+    if (is_there && seen) *seen = word;
     if (is_there) return wanted.is_satisfied(word, op.width) ? Word::as_wanted : Word::other;
     // Memory that is pinned is there: without a page it does not hold anything yet.
     if (op.dst_extent) return Word::other;

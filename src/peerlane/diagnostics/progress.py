@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from peerlane import _core
-from peerlane.diagnostics import call_site, store_waits, wait_state, wait_texts
+from peerlane.diagnostics import awaited_words, call_site, store_waits, wait_state, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
 STEADY_NS = 500_000_000  # how long nothing must have changed
@@ -157,6 +157,7 @@ def look() -> None:
     if not _looking.acquire(blocking=False):
         return
     try:
+        awaited_words.tell()
         if look_at_ranks is None or not look_at_ranks():
             _look_here()
     finally:

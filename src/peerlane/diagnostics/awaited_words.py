@@ -1,0 +1,64 @@
+"""Says once which stream waits for which word of memory, when it has waited for some seconds.
+
+Another thread or process may still write the word, so the wait is no error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import CodeType
+from typing import NamedTuple
+
+from peerlane import _core
+from peerlane.diagnostics import addresses, call_site
+
+SECONDS = 5.0
+
+
+class AwaitedWord(NamedTuple):
+    """A stream that waits for a word, without a time-out.
+
+    ``comparison`` is "at least", "equal to", "any bit of", "not all of", or "as far as" of a counter that may wrap.
+    """
+
+    stream: int
+    operation: int
+    address: int
+    size: int
+    value: int
+    comparison: str
+    wanted: int
+    mask: int
+    place: tuple[CodeType, int] | None
+
+    def __str__(self) -> str:
+        full = (1 << 8 * self.size) - 1
+        number = hex if self.comparison in ("any bit of", "not all of") else str
+        masked = f" under the mask {self.mask:#x}" if self.mask & full != full else ""
+        at = call_site.at(self.place)
+        submitted = f", submitted at {at}," if at else ""
+        return (
+            f"operation {self.operation} of stream {self.stream}{submitted} waits for the word of {self.size} "
+            f"bytes at {addresses.look(self.address)} to be {self.comparison} {number(self.wanted)}{masked}; "
+            f"it is {number(self.value)}"
+        )
+
+
+_begun: dict[tuple[int, int], float] = {}  # when a wait was first seen
+_told: set[tuple[int, int]] = set()
+
+
+def tell() -> None:
+    """Say which waits have lasted for some seconds; each once."""
+    waits = {each[:2]: each for each in map(AwaitedWord._make, _core.awaited_words())}
+    for over in _begun.keys() - waits.keys():
+        del _begun[over]
+        _told.discard(over)
+    now = time.monotonic()
+    for key, wait in waits.items():
+        if now - _begun.setdefault(key, now) < SECONDS or key in _told:
+            continue
+        _told.add(key)
+        if sys.stderr is not None:
+            print(f"peerlane: after {SECONDS:g} s {wait}", file=sys.stderr, flush=True)
