@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from peerlane.errors import BadArgument, Fault, InvalidValue
+from peerlane.dialects._shared.policy import chosen, no_choice
 
 VERSION_VARIABLE = "PEERLANE_HIP_VERSION"
 VARIABLE = "PEERLANE_HIP_POLICY"
@@ -57,26 +57,16 @@ class Policy:
         InvalidValue
             A version, name or value that there is not; the text has the valid ones.  Nothing was changed.
         """
-        named = os.environ.get(VERSION_VARIABLE) or next(iter(VERSIONS))
-        if named not in VERSIONS:
-            raise InvalidValue(
-                f"{VERSION_VARIABLE} is {named!r}; valid are {', '.join(VERSIONS)}",
-                fault=Fault.BAD_CONFIG,
-                detail=BadArgument(VERSION_VARIABLE, named, choices=tuple(VERSIONS)),
-            )
-        chosen = {name: values[0] for name, values in self.CHOICES.items()}
+        named = chosen(VERSION_VARIABLE, tuple(VERSIONS))
+        values = {name: choices[0] for name, choices in self.CHOICES.items()}
         for each in filter(None, (part.strip() for part in os.environ.get(VARIABLE, "").split(","))):
             name, _, value = each.partition("=")
             if value not in self.CHOICES.get(name, ()):
-                valid = [f"{name}={one}" for name, values in self.CHOICES.items() for one in values]
-                raise InvalidValue(
-                    f"{VARIABLE} has {each!r}; valid are {', '.join(valid)}",
-                    fault=Fault.BAD_CONFIG,
-                    detail=BadArgument(VARIABLE, each, choices=tuple(valid)),
-                )
-            chosen[name] = value
-        vars(self).update(chosen, version=VERSIONS[named])
-        self.is_plain = VERSIONS[named] >= (7, 0) and chosen["peer_copies"] == "pass"
+                valid = [f"{name}={one}" for name, choices in self.CHOICES.items() for one in choices]
+                raise no_choice(VARIABLE, each, valid, "has")
+            values[name] = value
+        vars(self).update(values, version=VERSIONS[named])
+        self.is_plain = VERSIONS[named] >= (7, 0) and values["peer_copies"] == "pass"
 
 
 policy = Policy()

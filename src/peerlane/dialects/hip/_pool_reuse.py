@@ -46,6 +46,11 @@ class Freed:
     safe: set[AnyStream]
 
 
+def _is_over(freed: Freed) -> bool:
+    with event_log.quiet():  # the program did not ask
+        return freed.event.is_done
+
+
 class Kept:
     """Memory that was freed to a pool and that the device does not have back yet.
 
@@ -75,7 +80,12 @@ class Kept:
             for freed in self._freed[bisect.bisect_left(self._freed, size, key=_size) :]:
                 if freed.buffer.size > size + size // _SPARE:
                     break
-                if stream in freed.safe or (self.settings[OPPORTUNISTIC] and freed.event.is_done):
+                is_safe = stream in freed.safe
+                if is_safe or (self.settings[OPPORTUNISTIC] and _is_over(freed)):
+                    if not is_safe:
+                        event_log.given_again(
+                            freed.buffer
+                        )  # that the free is over, the program does not know
                     self._remove(freed)
                     return freed.buffer
         return None
@@ -90,8 +100,7 @@ class Kept:
         for freed in tuple(self._freed):
             if self.nbytes <= least:
                 return
-            with event_log.quiet():  # the program did not ask
-                is_over = freed.event.is_done
+            is_over = _is_over(freed)
             if is_over or at_once:
                 with machine.lock:
                     if freed not in self._freed:

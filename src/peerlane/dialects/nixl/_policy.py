@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from peerlane.errors import BadArgument, Fault, InvalidValue
+from peerlane.dialects._shared import policy
 
 VARIABLE = "PEERLANE_NIXL_POLICY"
 REFUSED = f"the vendor lets this pass; {VARIABLE}=vendor does too"
@@ -13,18 +11,5 @@ _CHOICES = ("strict", "vendor")
 
 
 def is_strict() -> bool:
-    """Return whether mistakes are refused that the vendor lets pass: unless ``PEERLANE_NIXL_POLICY=vendor``.
-
-    Raises
-    ------
-    InvalidValue
-        The variable has another value than ``strict`` and ``vendor``.
-    """
-    chosen = os.environ.get(VARIABLE) or _CHOICES[0]
-    if chosen not in _CHOICES:
-        raise InvalidValue(
-            f"{VARIABLE} is {chosen!r}; valid are {', '.join(_CHOICES)}",
-            fault=Fault.BAD_CONFIG,
-            detail=BadArgument(VARIABLE, chosen, choices=_CHOICES),
-        )
-    return chosen == "strict"
+    """Return whether mistakes are refused that the vendor lets pass: unless ``PEERLANE_NIXL_POLICY=vendor``."""
+    return policy.chosen(VARIABLE, _CHOICES) == _CHOICES[0]
