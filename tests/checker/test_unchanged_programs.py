@@ -74,6 +74,7 @@ for make in (threading.Lock, threading.RLock):
     print(refused(pickle.dumps, lock), refused(copy.copy, lock), refused(copy.deepcopy, lock))
     print(refused(lock.release), refused(setattr, lock, "name", 1)[0], weakref.ref(lock)() is lock)
     print(type(lock).__module__ in ("_thread", "threading"), repr(lock).partition(" at ")[0].partition(" object")[0])
+    print(refused(type(lock)), type(lock).__name__ in ("lock", "RLock"))
     print(pickle.loads(pickle.dumps(make)) is make, lock.acquire(timeout=1), lock.release())
     print(copy.deepcopy(make) is make, hash(lock) == hash(lock), lock == lock, lock == make(), bool(lock))
 print(isinstance(threading.Lock(), _thread.LockType), isinstance(threading.RLock(), _thread.RLock))
@@ -149,6 +150,13 @@ show(os.open, "no/such/file", os.O_RDONLY, dir_fd=os.open("/", os.O_RDONLY))
 show(os.waitpid, 0, 0)
 show(multiprocessing.Lock().release)
 show(multiprocessing.Lock().acquire, "yes", "no")
+
+def released_twice(lock):
+    with lock:
+        lock.release()
+
+for lock in (threading.Lock(), threading.RLock(), multiprocessing.Lock(), multiprocessing.RLock()):
+    show(released_twice, lock)
 one, other = multiprocessing.Pipe()
 other.close()
 show(one.recv)

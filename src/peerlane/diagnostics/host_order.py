@@ -42,6 +42,7 @@ class Lock:
     _key: event_log.Key
     _lock: Any
     _make: Any = staticmethod(threading.Lock)
+    _type: Any = None  # of its objects, where that is another one
 
     def __new__(cls) -> Any:
         return cls.logged() if event_log.active and _core.log_wanted() and not _is_own(1) else cls._make()
@@ -49,7 +50,7 @@ class Lock:
     @classmethod
     def logged(cls) -> Any:
         """Return a lock of which the log is told."""
-        self = object.__new__(cls)
+        self = object.__new__(cls._type or cls)
         self._lock = cls._make()
         self._key = 0, next(_numbers)
         return self
@@ -83,7 +84,11 @@ class Lock:
     __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        try:
+            self.release()
+        except BaseException as error:
+            hide_frames(error)
+            raise
 
     acquire_lock, release_lock, locked_lock = acquire, release, locked
 
@@ -101,10 +106,26 @@ class Lock:
         return type(self._lock)  # for isinstance with the type of locks made before the log began
 
 
+if sys.version_info < (3, 13):
+
+    class _TypeOfLocks(Lock):
+        """The type of locks, which makes none where ``threading.Lock`` is a function."""
+
+        __slots__ = ()
+        __module__ = "_thread"
+
+        def __new__(cls) -> Any:
+            raise TypeError("cannot create '_thread.lock' instances")
+
+    _TypeOfLocks.__name__ = _TypeOfLocks.__qualname__ = "lock"
+    Lock._type = _TypeOfLocks
+
+
 class RLock(Lock):
     """The same of a lock that its holder can take again."""
 
     __slots__ = ()
+    _type = None
     __module__ = "_thread"  # trio refuses locks of another module
 
     _make: Any = staticmethod(threading.RLock)

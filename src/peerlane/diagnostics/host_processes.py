@@ -167,6 +167,17 @@ def _follow_semaphores() -> None:
         self._peerlane_key = key = key_of("semaphore", lock.name) if lock.name else _unique("semaphore")
         is_recursive = lock.kind == synchronize.RECURSIVE_MUTEX
 
+        def is_held_anew() -> bool:
+            return bool(event_log.active) and not (is_recursive and lock._count() > 1)
+
+        def took() -> None:
+            if is_held_anew():
+                take_next(key)
+
+        def gives() -> None:
+            if is_held_anew():
+                post(key)
+
         def acquire(block: bool = True, timeout: float | None = None) -> bool:
             try:
                 with event_log.quiet():
@@ -174,13 +185,12 @@ def _follow_semaphores() -> None:
             except BaseException as error:
                 hide_frames(error)
                 raise
-            if got and event_log.active and not (is_recursive and lock._count() > 1):
-                take_next(key)
+            if got:
+                took()
             return got
 
         def release() -> None:
-            if event_log.active and not (is_recursive and lock._count() > 1):
-                post(key)
+            gives()
             try:
                 with event_log.quiet():
                     lock.release()
@@ -189,20 +199,34 @@ def _follow_semaphores() -> None:
                 raise
 
         self.acquire, self.release = acquire, release
+        self._peerlane_took, self._peerlane_gives = took, gives
 
     plain.__init__, plain._make_methods = begin, tell
+    enter, leave = plain.__enter__, plain.__exit__
 
-    @functools.wraps(plain.__enter__)
-    def enter(self: Any) -> bool:
+    # Their own frames stay in tracebacks, as without the log.
+    @functools.wraps(enter)
+    def enter_told(self: Any) -> bool:
         try:
-            got: bool = self.acquire()
+            with event_log.quiet():
+                got: bool = enter(self)
         except BaseException as error:
             hide_frames(error)
             raise
+        self._peerlane_took()
         return got
 
-    plain.__enter__ = enter
-    plain.__exit__ = functools.wraps(plain.__exit__)(lambda self, *_: self.release())
+    @functools.wraps(leave)
+    def leave_told(self: Any, *raised: object) -> None:
+        self._peerlane_gives()
+        try:
+            with event_log.quiet():
+                leave(self, *raised)
+        except BaseException as error:
+            hide_frames(error)
+            raise
+
+    plain.__enter__, plain.__exit__ = enter_told, leave_told
 
 
 def _follow_pipes() -> None:
