@@ -35,7 +35,8 @@ KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, 
 _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
     KINDS[each] for each in ("access", "post", "take", "forget", "outside")
 )
-_COLLECTIVE, _COLLECTED, _FREED = KINDS["collective"], KINDS["collected"], KINDS["freed"]
+_COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
+_ALLOCATED, _FREED = KINDS["allocated"], KINDS["freed"]
 _SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
 _WORLD, _SENT = 1, 4  # kWorld and kSent in native/log/event.h
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
@@ -249,6 +250,12 @@ def freed_for_reuse(memory: Any, stream: Any) -> Iterator[None]:
     _core.log_event(_FREED, **where, a=memory.id, flags=_END | _SHARED, written=[memory])
     with quiet():
         yield
+
+
+def given_again(memory: Any) -> None:
+    """Log that memory which was kept for reuse, and is not in use, is allocated anew."""
+    if active:
+        _core.log_event(_ALLOCATED, a=memory.id, written=[memory])
 
 
 @contextmanager

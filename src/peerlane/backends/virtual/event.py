@@ -13,7 +13,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
+from peerlane.diagnostics import event_log, live_objects, losses, observers, wait_state, wait_texts
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Refused, Unsupported, WaitTimeout
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
@@ -101,7 +101,8 @@ class VirtualEvent(Event):
 
     def _relayed(self, mark: _core.Mark) -> Any:
         """Return a new stream that waits for a record."""
-        self._relays = [relay for relay in self._relays if not relay.is_done]
+        with event_log.quiet():  # the program did not ask
+            self._relays = [relay for relay in self._relays if not relay.is_done]
         relay: Any = self.device.create_stream(on_error="continue")
         if live_objects.active:
             live_objects.disown(relay)
@@ -310,7 +311,8 @@ class VirtualEvent(Event):
         elif self._mark is None:
             state = "not recorded"
         else:
-            done = "done" if self._mark.time_ns is not None else "pending"
+            with event_log.quiet():  # a text, which no program goes by
+                done = "done" if self._mark.time_ns is not None else "pending"
             state = f"operation {self._mark.sequence} of stream {self._mark.stream_id}, {done}"
         return f"<Event on {self.device.name}: {state}>"
 
