@@ -4,6 +4,7 @@ The second access of each kind has its name at the end of its line.
 """
 
 import contextlib
+import gc
 import sys
 import threading
 
@@ -152,6 +153,8 @@ def end_an_acl_stream():
 
 
 def end_transfers(number):
+    from nixl._bindings import nixlRemoteDisconnectError
+
     near, far, source, target, registered, handle = begun(f"right write {number}")
     done(near, handle)
     near.release_xfer_handle(handle)
@@ -169,6 +172,13 @@ def end_transfers(number):
     near.deregister_memory(registered)
     near.remove_remote_agent(far.name)
     source.fill(3)
+    near, far, source, target, _, handle = begun(f"right gone {number}")
+    del far
+    gc.collect()
+    with contextlib.suppress(nixlRemoteDisconnectError):  # as DONE, it says that the transfer is over
+        done(near, handle)
+    source.fill(4)
+    target.fill(4)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from peerlane.dialects.nixl._peers import Peer
 
 _AT_ONCE = 32 << 10  # bytes that the posting thread itself moves, where nothing holds operations back
-_MOMENT = 0.005  # seconds
+_MOMENT, _LONGEST_END = 0.005, 1.0  # seconds
 #: To look up a member of an enumeration costs more than all else that asks for a state.
 _NOT_POSTED, _ACTIVE, _DONE = (
     nixl_status_t.NIXL_ERR_NOT_POSTED,
@@ -215,8 +215,11 @@ class Request:
         try:
             self.peer.check_usable(now)
         except nixlRemoteDisconnectError as error:
-            stream = self._end()
+            stream, self._stream, self._event = self._stream, None, None
             if stream is not None:
+                stream.abort()
+                with contextlib.suppress(Error):  # the program learns by this error that the transfer is over
+                    stream.sync(_LONGEST_END)
                 stream.close(wait=False)
             self._fail(error)
             raise
