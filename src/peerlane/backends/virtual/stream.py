@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Generator
 from operator import attrgetter
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from peerlane import _core
 from peerlane.backends.virtual.awaiting import until_over
@@ -136,7 +136,7 @@ class VirtualStream(_core.Stream, Stream):
         if not callable(function):
             raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
         if type(function) is callbacks.CFunction:
-            self._call_code(callbacks.runner.queue(), function.code, args)
+            self._call_code(callbacks.runner.queue(), function.code, cast("tuple[int, ...]", args))
             return
         token = callbacks.keep(function, args)
         try:
