@@ -29,6 +29,10 @@ def work(queue, value, array, barrier, lock, condition, name):
 def square(number):
     return number * number
 
+class Own:
+    def __init__(self, number):
+        self.number = number
+
 if __name__ == "__main__":
     context = mp.get_context(METHOD)
     with context.Manager() as manager:
@@ -55,6 +59,7 @@ if __name__ == "__main__":
     memory.unlink()
     with context.Pool(2) as pool:
         print(pool.map(square, range(4)), pool.apply_async(square, (9,)).get(60))
+        print([(each.number, isinstance(each, Own)) for each in pool.map(Own, range(2))])
 """
 
 LOCKS = """\

@@ -80,6 +80,8 @@ def _run(args: argparse.Namespace) -> int:
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = builtins
     sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:  # multiprocessing was imported, and its children name the program so
+        sys.modules["__mp_main__"] = main
     return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
 
 
