@@ -392,7 +392,10 @@ def _exchange(line: _Line, head: bytes, value: bytes) -> list[bytes]:
 
 
 class _Line:
-    """A connection to the server; it fails when the server dies or does not answer in time."""
+    """A connection to the server; it fails when the server dies or does not answer in time.
+
+    Its use of the socket is logged as no message: the log has the order that the whole call makes.
+    """
 
     def __init__(
         self,
@@ -411,7 +414,7 @@ class _Line:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> _Line:
-        with contextlib.ExitStack() as stack:
+        with event_log.quiet(), contextlib.ExitStack() as stack:
             self._socket = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             try:
                 self._connect()
@@ -427,7 +430,8 @@ class _Line:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._stack.close()
+        with event_log.quiet():
+            self._stack.close()
 
     def _connect(self) -> None:
         with peers.reachable(self.address) as short:
@@ -468,7 +472,9 @@ class _Line:
             server.register(self._server, select.POLLIN)
         try:
             while not turns.await_readable(self._socket.fileno(), self._slice()):
-                if server.poll(0):
+                with event_log.quiet():
+                    has_ended = bool(server.poll(0))
+                if has_ended:
                     raise self._nobody(None)
                 self._go_on_waiting()
         finally:
@@ -478,7 +484,7 @@ class _Line:
         left = memoryview(content)
         while left:
             self._wait(select.POLLOUT)
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(BlockingIOError), event_log.quiet():
                 left = left[self._socket.send(left) :]
 
     def _receive(self, nbytes: int) -> bytearray:
@@ -486,7 +492,8 @@ class _Line:
         while len(received) < nbytes:
             self._wait(select.POLLIN)
             try:
-                chunk = self._socket.recv(min(_CHUNK, nbytes - len(received)))
+                with event_log.quiet():
+                    chunk = self._socket.recv(min(_CHUNK, nbytes - len(received)))
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -502,7 +509,8 @@ class _Line:
         if self._server >= 0:
             poll.register(self._server, select.POLLIN)
         while True:
-            ready = dict(poll.poll(self._slice() * 1000))
+            with event_log.quiet():
+                ready = dict(poll.poll(self._slice() * 1000))
             if self._socket.fileno() in ready:
                 return
             if ready:

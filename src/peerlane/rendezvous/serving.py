@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from peerlane.diagnostics import event_log
 from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.loop import Loop
@@ -88,12 +89,16 @@ class Serving(Generic[_Loop]):
                     detail=Refused(reason="closed", what=repr(self)),
                 )
             if self._thread is None:
-                thread = threading.Thread(target=self._loop.serve, name="peerlane-rendezvous", daemon=True)
+                thread = threading.Thread(target=self._serve, name="peerlane-rendezvous", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
                     raise no_thread(f"{type(self).__name__}.start") from error
                 self._thread = thread
+
+    def _serve(self) -> None:
+        with event_log.quiet():  # what ranks tell each other is logged where they call
+            self._loop.serve()
 
     def environment(self, rank: int, local_rank: int | None = None) -> dict[str, str]:
         """Return the variables that ``Rendezvous.from_environment`` reads in the process of a rank.
