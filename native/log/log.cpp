@@ -59,11 +59,14 @@ uint32_t logging_thread() {
     return thread_number;
 }
 
-std::string arguments() {
+constexpr size_t kMostOfCommand = 4096;   // of another process's
+
+std::string arguments(const std::string& process, size_t most = SIZE_MAX) {
     std::string found = "[";
-    if (FILE* const file = std::fopen("/proc/self/cmdline", "re")) {
+    if (FILE* const file = std::fopen(("/proc/" + process + "/cmdline").c_str(), "re")) {
         std::string one;
-        for (int c; (c = std::fgetc(file)) != EOF;) {
+        size_t count = 0;
+        for (int c; (c = std::fgetc(file)) != EOF && count < most; ++count) {
             if (c != 0) {
                 one += static_cast<char>(c);
                 continue;
@@ -245,7 +248,7 @@ class Log {
         if (names_ < 0) return;
         room_ = Room(directory_, true);
         number.fetch_add(1, std::memory_order_relaxed);
-        name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments() + "}}");
+        name("{\"process\": {\"pid\": " + std::to_string(getpid()) + ", \"rank\": " + std::to_string(rank_) + ", \"argv\": " + arguments("self") + "}}");
     }
 
     void close_files() {
@@ -501,6 +504,16 @@ void settle() noexcept {
     const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(kChecker).settle();
+}
+
+void name_sharer(int32_t pid) noexcept {
+    if (!is_read(kChecker)) return;
+    try {
+        const std::string number = std::to_string(pid);
+        write_name("{\"sharer\": " + number + ", \"argv\": " + arguments(number, kMostOfCommand) + "}");
+    } catch (const std::bad_alloc&) {
+        drop();
+    }
 }
 
 std::string quoted(const std::string& text) {

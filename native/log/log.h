@@ -131,6 +131,8 @@ Facts facts(uint8_t by = kChecker);
 
 // Add a line to the file with the names: a JSON object.  Before the events that use it.
 void write_name(const std::string& line) noexcept;
+// Name a process that has opened memory of this one: it may have no log.
+void name_sharer(int32_t pid) noexcept;
 // Changes with each log, of which a forked child has a new one: names must be written again then.
 inline std::atomic<uint64_t> number{0};
 // Let a reader in this process see the newest record: it does not grow any more.

@@ -39,6 +39,7 @@ class BrokerLoop {
         uint64_t last_request = 0;                     // for cancel
         uint32_t last_index = 0;
         bool last_granted = false;
+        bool is_named = false;                         // in the log
         uint32_t opens = 0;                            // in all
         std::unordered_map<uint32_t, uint32_t> held;   // how often, by place
 

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
+#include "log/log.h"
 #include "memory/block.h"
 #include "share/broker_loop.h"
 
@@ -56,6 +58,7 @@ void BrokerLoop::serve(uint64_t id) {
     for (int n = 0; n < kTurn; ++n) {
         std::vector<Gone> gone;
         Next next;
+        int32_t sharer = 0;
         {
             Lock lock(mutex_);
             const auto found = connections_.find(id);
@@ -65,7 +68,9 @@ void BrokerLoop::serve(uint64_t id) {
             } catch (const std::bad_alloc&) {
                 next = Next::drop;
             }
+            if (found->second.last_granted && !std::exchange(found->second.is_named, true)) sharer = found->second.process.pid;
         }
+        if (sharer != 0) log::name_sharer(sharer);
         for (const Gone& each : gone) each();
         if (next == Next::drop) drop(id);
         if (next != Next::more) return;

@@ -39,9 +39,69 @@ peer.sendall(b"x")
 CHECK = (sys.executable, "-m", "peerlane", "check", "--json")
 
 
-def run_both(folder: Path, maker: list[str], opener: list[str]) -> tuple[str, str]:
+#: How memory is made and named for any process, and how it is opened: by the neutral API and by the dialects.
+TO_EVERYONE = {
+    "neutral": (
+        "import peerlane as pl\nmemory = pl.devices()[0].allocate(4096)\nmemory.fill(1)\n"
+        "name = bytes(memory.export(allow='user'))",
+        "import peerlane as pl\nprint(int(pl.Buffer.open(name).view()[0]))",
+    ),
+    "hip": (
+        "from hip import hip\n_, memory = hip.hipMalloc(4096)\nhip.hipMemset(memory, 1, 4096)\n"
+        "_, handle = hip.hipIpcGetMemHandle(memory)\nname = bytes(handle.reserved)",
+        "from hip import hip\nfound = bytearray(1)\n_, memory = hip.hipIpcOpenMemHandle(name, 1)\n"
+        "hip.hipMemcpy(found, memory, 1, hip.hipMemcpyKind.hipMemcpyDeviceToHost)\nprint(found[0])",
+    ),
+    "acl": (
+        "import acl\nacl.rt.set_device(0)\nmemory, _ = acl.rt.malloc(4096, 0)\n"
+        "acl.rt.memset(memory, 4096, 1, 4096)\nkey, _ = acl.rt.ipc_mem_get_export_key(memory, 4096, 65, 1)\n"
+        "name = key if isinstance(key, bytes) else key.encode()",
+        "import acl\nacl.rt.set_device(0)\nmemory, code = acl.rt.ipc_mem_import_by_key(name.decode(), 0)\n"
+        "import numpy as np\nfound = np.zeros(1, np.uint8)\n"
+        "acl.rt.memcpy(found.ctypes.data, 1, memory, 1, 2)\nprint(found[0])",
+    ),
+    "nixl": (
+        "from nixl._api import nixl_agent\nimport peerlane as pl\nagent = nixl_agent('maker')\n"
+        "memory = pl.devices()[0].allocate(4096)\nmemory.fill(1)\n"
+        "rows = [(memory.address, 4096, 0)]\nagent.register_memory([(*rows[0], '')], 'VRAM')\n"
+        "name = agent.get_serialized_descs((agent.get_agent_metadata(), rows))",
+        "from nixl._api import nixl_agent\nimport peerlane as pl\nagent = nixl_agent('opener')\n"
+        "memory = pl.devices()[0].allocate(4096)\nrows = [(memory.address, 4096, 0)]\n"
+        "agent.register_memory([(*rows[0], '')], 'VRAM')\n"
+        "metadata, there = agent.deserialize_descs(name)\nagent.add_remote_agent(metadata)\n"
+        "near, far = (agent.get_xfer_descs(each, 'VRAM') for each in (rows, there))\n"
+        "handle = agent.initialize_xfer('READ', near, far, 'maker', b'')\nagent.transfer(handle)\n"
+        "while agent.check_xfer_state(handle) != 'DONE': pass\nprint(int(memory.view()[0]))",
+    ),
+}
+MAKER_FOR_ALL = """\
+import socket
+MAKE
+listener = socket.create_server(("127.0.0.1", 0))
+listener.settimeout(100)
+print(listener.getsockname()[1], flush=True)
+peer, _ = listener.accept()
+peer.settimeout(100)
+peer.sendall(name)
+peer.shutdown(socket.SHUT_WR)
+peer.recv(1)
+"""
+OPENER_FOR_ALL = """\
+import socket, sys
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=100)
+name = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+OPEN
+peer.sendall(b"x")
+"""
+
+
+def run_both(folder: Path, maker: list[str], opener: list[str], way: str = "") -> tuple[str, str]:
     """Run both programs, the one with the words before it, and return their standard errors."""
-    for name, text in (("maker.py", MAKER), ("opener.py", OPENER)):
+    texts = MAKER, OPENER
+    if way:
+        make, open_ = TO_EVERYONE[way]
+        texts = MAKER_FOR_ALL.replace("MAKE", make), OPENER_FOR_ALL.replace("OPEN", open_)
+    for name, text in zip(("maker.py", "opener.py"), texts, strict=True):
         (folder / name).write_text(text)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
     with subprocess.Popen([*maker, "maker.py"], **pipes) as making:  # type: ignore[call-overload]
@@ -69,6 +129,22 @@ def test_process_without_a_check_is_named(tmp_path: Path) -> None:
     told, _ = run_both(tmp_path, [*CHECK, "maker.json"], [sys.executable])
     (unseen,) = json.loads((tmp_path / "maker.json").read_text())["unseen"]
     assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
+
+
+@pytest.mark.parametrize("way", list(TO_EVERYONE))
+def test_process_that_opens_what_everyone_may_open_is_named(tmp_path: Path, way: str) -> None:
+    opener = [sys.executable, "-m", "peerlane", "run"]
+    told, _ = run_both(tmp_path, [*CHECK, "maker.json"], opener, way)
+    (unseen,) = json.loads((tmp_path / "maker.json").read_text())["unseen"]
+    assert "opener.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
+
+
+@pytest.mark.parametrize("way", list(TO_EVERYONE))
+def test_check_names_the_maker_of_what_everyone_may_open(tmp_path: Path, way: str) -> None:
+    maker = [sys.executable, "-m", "peerlane", "run"]
+    _, told = run_both(tmp_path, maker, [*CHECK, "opener.json"], way)
+    (unseen,) = json.loads((tmp_path / "opener.json").read_text())["unseen"]
+    assert "maker.py" in unseen["argv"] and f"process {unseen['pid']} (" in told
 
 
 def test_children_of_one_check_are_seen(tmp_path: Path) -> None:
