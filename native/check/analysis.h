@@ -249,6 +249,7 @@ class Analysis {
         uint64_t epoch, notify;
         uint64_t brings, fences;     // the event of the loose operation that it brings (0: none); the fences that it is behind
         Place place;
+        Pair line;                   // the key of its line
     };
     struct Delivery {
         Actor actor;
@@ -334,6 +335,8 @@ class Analysis {
         static constexpr uint64_t kKept = 64;
         uint64_t count = 0;
         log::Kind kind{};            // of the events that are counted
+        uint32_t first = 0;          // its first time
+        uint64_t first_ns = 0;
         uint64_t verbs = 0;          // bits: kinds of events, and from kFirstOp on what accesses did
         uint32_t events[kKept];
 
@@ -366,6 +369,14 @@ class Analysis {
     };
     enum class Step : uint8_t { taken, blocked };
 
+    struct Found {
+        uint64_t last_event = 0;
+        uint32_t last_log = 0;
+        Actor actor = 0;
+        uint64_t number = 0;
+        Pair help_line{};
+        bool was_open = false;       // no wait had taken the helpful record when the second access came
+    };
     struct Touch {
         uint32_t access;
         bool is_write;
@@ -528,7 +539,13 @@ class Analysis {
     Place ranked(Place place) const;
     int32_t rank_of(const Place& place) const;
     bool have_channel(const Place& one, const Place& other) const;
-    void help(Finding& finding, Actor actor, uint64_t number);
+    void help(uint32_t number);
+    void specify(Finding& finding);
+    bool find_help(Finding& finding, Found& found, const Channel& channel) const;
+    bool is_open(const Place& record, const Pair& key) const;
+    void note_late_sync(const Place& sync, uint64_t stream, uint64_t sequence);
+    void note_late_wait(Finding& finding, const Found& found) const;
+    bool runs_again(const Finding& finding) const;
     bool lacks_fence(const Place& place) const;
     static bool brings_loose(const Sent& sent, const Place& place);
     bool is_telling(const Edge& edge) const;
@@ -607,17 +624,12 @@ class Analysis {
     bool has_lost_keys_ = false, has_lost_lines_ = false, was_finished_ = false;
 
     std::vector<Finding> findings_;
-    struct Found {
-        uint64_t last_event = 0;
-        uint32_t last_log = 0;
-        Actor actor = 0;
-        uint64_t number = 0;
-    };
     std::vector<Found> found_;
     std::map<std::vector<uint64_t>, size_t> by_lines_;
     std::vector<Repair> repairs_;                    // of this event
     std::deque<EarlyRead> early_reads_;
     std::vector<Question> questions_;
+    std::vector<uint32_t> unsynchronized_;           // findings that lack a synchronization, which may come too late
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> waits_of_;   // log and line of a record, and the log of its wait -> the wait's line
     std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>, uint32_t> ends_;   // log and line of an end, log and channel of a use -> finding
 };

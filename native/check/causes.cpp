@@ -19,6 +19,8 @@ void Analysis::note_run(uint32_t log, const Event& event) {
     if (!found) {
         found = std::make_unique<Runs>();
         found->kind = head.kind;
+        found->first = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+        found->first_ns = head.time_ns;
     }
     const uint32_t bit = head.kind == Kind::access ? Runs::kFirstOp + std::min<uint32_t>(head.op, 15) : std::min(static_cast<uint32_t>(head.kind), Runs::kFirstOp - 1);
     found->verbs |= uint64_t{1} << bit;
@@ -44,6 +46,49 @@ uint64_t Analysis::nth(const Place& place) const {
     for (uint64_t i = 0; runs && i < std::min(runs->count, Runs::kKept); ++i)
         if (runs->events[(runs->count - 1 - i) % Runs::kKept] <= place.event) return runs->count - i;
     return 0;
+}
+
+// Whether the second's line runs again: it had run before the first's did.  Of two lines that one pass of a loop runs in this order it does not.
+bool Analysis::runs_again(const Finding& finding) const {
+    const Place &first = finding.first, &second = finding.second;
+    switch (finding.missing) {
+    case Missing::arrival:
+    case Missing::write:
+    case Missing::wait:
+    case Missing::promise:
+        return false;
+    default:
+        break;
+    }
+    const Runs *const one = runs_of(first.log, first.site), *const other = runs_of(second.log, second.site);
+    if (!one || !other || second.event <= other->first) return false;
+    if (first.log == second.log) return first.site == second.site ? first.event < second.event : other->first < one->first;
+    return logs_[first.log]->reader.clock() == logs_[second.log]->reader.clock() && other->first_ns < one->first_ns;
+}
+
+// A synchronization that came after the access which it should have preceded.
+void Analysis::note_late_sync(const Place& sync, uint64_t stream, uint64_t sequence) {
+    std::erase_if(unsynchronized_, [&](uint32_t number) {
+        Finding& finding = findings_[number];
+        if (finding.first.log != sync.log || finding.first.stream != stream || finding.first.sequence > sequence || sync.event <= finding.second.event) return false;
+        finding.has_late = true;
+        finding.late_log = sync.log;
+        finding.late_site = sync.site;
+        return true;
+    });
+}
+
+// A wait that took the helpful record, after the access which it should have preceded.
+void Analysis::note_late_wait(Finding& finding, const Found& found) const {
+    if (!finding.has_help || !finding.help_is_enough || !found.was_open) return;
+    const auto line = lines_.find(found.help_line);
+    if (line == lines_.end() || line->second.records.size() >= kMostRecords) return;   // not all records are known
+    finding.is_untaken = is_open(finding.help, found.help_line);
+    const auto wait = waits_of_.find({finding.help.log, finding.help.site, finding.second.log});
+    if (finding.is_untaken || wait == waits_of_.end()) return;
+    finding.has_late = true;
+    finding.late_log = finding.second.log;
+    finding.late_site = wait->second;
 }
 
 // 1 + the event of the same line's time before; 0: there was none.

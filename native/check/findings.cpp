@@ -189,6 +189,8 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     Found& more = found_[number];
     more.actor = from.actor;
     more.number = one.number;
+    help(number);
+    if ((found->missing == Missing::sync || found->missing == Missing::event) && unsynchronized_.size() < Runs::kKept) unsynchronized_.push_back(number);
 }
 
 // Whether a channel leads from the one's rank to the other's.
@@ -211,8 +213,54 @@ bool Analysis::lacks_fence(const Place& place) const {
                                                      [&](const Sent& sent) { return brings_loose(sent, place); });
 }
 
-// `actor` and `number`: of the first access.
-void Analysis::help(Finding& finding, Actor actor, uint64_t number) {
+// Whether no wait has taken a record.
+bool Analysis::is_open(const Place& record, const Pair& key) const {
+    const auto line = lines_.find(key);
+    return line != lines_.end() && std::any_of(line->second.records.begin(), line->second.records.end(),
+                                               [&](const Record& each) { return each.place.log == record.log && each.place.event == record.event; });
+}
+
+// Is there a record that a wait could name?  One that was made on this channel and stream after the first access is enough.
+bool Analysis::find_help(Finding& finding, Found& found, const Channel& channel) const {
+    const Place& first = finding.first;
+    const ActorState& actor = actors_[found.actor];
+    const auto base = actor.role == Role::delivery ? actor.id : uint64_t{found.actor};
+    for (const Sent& sent : channel.sent) {
+        const bool is_behind = sent.place.event > first.event;
+        const bool is_enough = first.is_loose ? brings_loose(sent, first) : sent.actor == base && sent.epoch >= found.number;
+        if (finding.has_help && (finding.help_is_enough || !is_enough)) continue;
+        if (!is_enough && finding.missing == Missing::answer) continue;
+        if (finding.needs_fence && !is_behind) continue;
+        finding.has_help = true;
+        finding.help_is_enough = is_enough;
+        finding.help = ranked(sent.place);
+        finding.notify = sent.notify;
+        found.help_line = sent.line;
+    }
+    return finding.has_help && finding.help_is_enough;
+}
+
+// Looks for the record that could have helped: when the finding is new, and at the end for what came later.
+void Analysis::help(uint32_t number) {
+    Finding& finding = findings_[number];
+    Found& found = found_[number];
+    const Place &first = finding.first, &second = finding.second;
+    if (found.actor == 0 || (finding.missing != Missing::answer && finding.missing != Missing::arrival) || (finding.has_help && finding.help_is_enough)) return;
+    bool is_new = false;
+    if (finding.missing == Missing::answer) {
+        if (first.log != second.log)
+            for (const auto& [id, channel] : logs_[first.log]->channels)
+                if (logs_[second.log]->incoming.contains(channel.outgoing) && (first.channel == 0 || first.channel == channel.number)) is_new = is_new || find_help(finding, found, channel);
+    } else if (const Channel* const channel = channel_of(first.log, first.channel)) {
+        finding.needs_fence = lacks_fence(first) && actors_[found.actor].id != LooseWrite::kOwn;
+        is_new = find_help(finding, found, *channel);
+    }
+    // A record that is older than the second access, and that somebody took, was taken in time, but by another thread.
+    if (is_new) found.was_open = finding.help.time_ns > second.time_ns || is_open(finding.help, found.help_line);
+}
+
+// What the missing order consists of, by the channels that there were.
+void Analysis::specify(Finding& finding) {
     const Place &first = finding.first, &second = finding.second;
     if (finding.missing == Missing::answer) {
         finding.needs_fence = lacks_fence(second);
@@ -220,10 +268,11 @@ void Analysis::help(Finding& finding, Actor actor, uint64_t number) {
         return;
     }
     Channel* const channel = channel_of(first.log, first.channel);
-    if (finding.missing != Missing::arrival || !channel || actor == 0) return;
+    if (finding.missing != Missing::arrival || !channel) return;
     const bool is_own = first.log == second.log ? second.rank == channel->peer || second.rank == kNoRank : logs_[second.log]->incoming.contains(channel->outgoing);
     if (!is_own && first.rank == second.rank && first.channel == second.channel) {
         finding.missing = Missing::fence;
+        finding.has_help = finding.has_late = false;
         return;
     }
     if (!is_own) {
@@ -232,24 +281,15 @@ void Analysis::help(Finding& finding, Actor actor, uint64_t number) {
         for (const auto& log : logs_)
             if (log->incoming.contains(channel->outgoing) && log->reader.rank() >= 0) finding.owner = log->reader.rank();
     }
-    finding.needs_fence = lacks_fence(first) && actors_[actor].id != LooseWrite::kOwn;
-    // Is there a record that a wait could name?  It was made on this channel and stream after the bytes were given.
-    for (const Sent& sent : channel->sent) {
-        const bool is_behind = sent.place.event > first.event;
-        const bool is_enough = first.is_loose ? brings_loose(sent, first) : sent.actor == actors_[actor].id && sent.epoch >= number;
-        if (finding.has_help && (finding.help_is_enough || !is_enough)) continue;
-        if (finding.needs_fence && !is_behind) continue;
-        finding.has_help = true;
-        finding.help_is_enough = is_enough;
-        finding.help = ranked(sent.place);
-        finding.notify = sent.notify;
-    }
     if (finding.needs_fence && finding.has_help && is_own) finding.missing = Missing::fence;
 }
 
 const std::vector<Finding>& Analysis::findings() {
     for (size_t i = 0; i < findings_.size(); ++i) {
-        if (!findings_[i].has_help) help(findings_[i], found_[i].actor, found_[i].number);
+        help(static_cast<uint32_t>(i));
+        note_late_wait(findings_[i], found_[i]);
+        specify(findings_[i]);
+        findings_[i].runs_again = runs_again(findings_[i]);
         if (findings_[i].kind == FindingKind::unwritten_read) find_collision(findings_[i]);
     }
     answer_questions();

@@ -88,9 +88,13 @@ struct Finding {
     int32_t memory_rank = -1;
     uint64_t allocation = 0, size = 0, from = 0, to = 0;
     Missing missing;
-    // arrival: the record that a wait could name, or that came too early; fence: the record before which it is missing;
+    // arrival, answer: the record that a wait could name, or that came too early; fence: the record before which it is missing;
     // consumption: the wait.
     bool has_help = false, help_is_enough = false;
+    bool is_untaken = false;     // no wait took that record
+    bool has_late = false;       // the missing call is there, and comes too late: a wait for that record, or a synchronization
+    uint32_t late_log = 0, late_site = 0;
+    bool runs_again = false;     // the second's line had run before the first's
     bool needs_fence = false;    // arrival, answer: no notify brings the bytes without one
     Place help;
     uint64_t notify = 0;         // its index in the channel, or its number

@@ -331,6 +331,9 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         if (!found) return;
         locate(*found, block, from, to);
         note_last_order(*found, origin.actor, past);
+        found_[number].actor = origin.actor;
+        found_[number].number = use.number;
+        help(number);
     };
     block.shadow.each(low, high, [&](const Cell& cell, uint64_t from, uint64_t to) {
         look(cell.write & Cell::kAccess, true, from, to);

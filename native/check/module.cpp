@@ -63,6 +63,9 @@ nb::dict as_dict(const Finding& finding) {
     made["help"] = nb::none();
     if (finding.has_help) made["help"] = as_dict(finding.help);
     made["help_is_enough"] = finding.help_is_enough;
+    made["is_untaken"] = finding.is_untaken;
+    made["late"] = finding.has_late ? nb::object(nb::make_tuple(finding.late_log, finding.late_site)) : nb::object(nb::none());
+    made["runs_again"] = finding.runs_again;
     made["needs_fence"] = finding.needs_fence;
     made["notify"] = finding.notify;
     made["owner"] = finding.owner;

@@ -89,7 +89,8 @@ Analysis::Record Analysis::record_by(uint32_t log, const Event& event, Actor act
         record.place.channel = channel.number;
         const auto line = lines_.find(key_of(log, event.a(), event.b()));
         const bool has_index = line != lines_.end() && line->second.index != 0;
-        channel.sent.push_back({actor, epoch, has_index ? line->second.index - 1 : event.b(), brings, fence ? fence->past.sure.of(channel.loose_delivery) : 0, record.place});
+        channel.sent.push_back({actor, epoch, has_index ? line->second.index - 1 : event.b(), brings, fence ? fence->past.sure.of(channel.loose_delivery) : 0, record.place,
+                                key_of(log, event.a(), event.b())});
         if (channel.sent.size() > 16) channel.sent.pop_front();
     };
     if (event.d() != 0) {

@@ -98,27 +98,30 @@ std::string frame_text(PyObject* object, int offset) {
            log::quoted(text_of(name_of(object))) + "]";
 }
 
-// What the program calls here of those in peerlane.dialects, as members of a JSON object: the package and the function.
-std::string dialect_here() {
+// What the program calls, as members of a JSON object: of peerlane.dialects the package and the function, and whether the end of a `with` block calls.
+std::string call_here() {
     constexpr std::string_view kDialects = "peerlane.dialects.";
     std::string_view dialect;
-    nb::object called;
+    nb::object called, outermost;
     Frame frame;
     for (; frame && is_own_frame(frame, frame.code()); frame.go_back()) {
+        outermost = nb::borrow(name_of(frame.code()));
         const std::string_view module = module_of(frame);
         if (!module.starts_with(kDialects)) continue;
         called = nb::borrow(name_of(frame.code()));
         const std::string_view name = module.substr(kDialects.size());
         if (name[0] != '_') dialect = name.substr(0, name.find('.'));
     }
-    if (dialect.empty()) return "";
-    return ", \"dialect\": " + log::quoted(std::string(dialect)) + ", \"call\": " + log::quoted(text_of(called.ptr()));
+    const std::string name = outermost ? text_of(outermost.ptr()) : "";
+    const std::string with_end = name.ends_with("__exit__") || name.ends_with("__aexit__") ? ", \"with_end\": true" : "";
+    if (dialect.empty()) return with_end;
+    return with_end + ", \"dialect\": " + log::quoted(std::string(dialect)) + ", \"call\": " + log::quoted(text_of(called.ptr()));
 }
 
 void write_site(const SiteKey& key, uint32_t number) {
     std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
     for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
-    log::write_name(line + "]" + dialect_here() + "}");
+    log::write_name(line + "]" + call_here() + "}");
 }
 
 uint32_t find_new_site(const SiteKey& key) {

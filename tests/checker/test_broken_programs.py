@@ -32,9 +32,20 @@ BROKEN = (
     Broken("n2_event_is_not_waited_for", 2, ("race",), 27, "hipStreamWaitEvent"),
     Broken("o1_gather", 4, ("unwritten-read",), 20, "bytes 786,432 to 1,048,575"),
     Broken("o2_pages", 8, ("unwritten-read",), 15, "look at the offset of the write at"),
-    Broken("r1_staging_buffer", 2, ("race",), 24, "acl.rt.synchronize_stream"),
-    Broken("r2_next_step", 2, ("race",), 15, "Stream.sync"),
-    Broken("u1_deregistered_early", 2, ("use-after-free",), 14, "of rank 1 for a notify that rank 0 records"),
+    Broken("r1_staging_buffer", 2, ("race",), 24, "the acl.rt.synchronize_stream at line 25 comes too late"),
+    Broken(
+        "r2_next_step",
+        2,
+        ("race",),
+        15,
+        "before line 14 runs again; the synchronization at line 17 comes too late",
+    ),
+    Broken(
+        "u1_deregistered_early", 2, ("use-after-free",), 14, "for notify 1, which rank 0 records at line 15"
+    ),
+    Broken("n3_before_the_notification", 2, ("race",), 34, "nixl_agent.check_remote_xfer_done"),
+    Broken("r3_source_before_done", 2, ("race",), 35, "nixl_agent.check_xfer_state"),
+    Broken("u2_freed_early", 2, ("use-after-free",), 25, "acl.rt.synchronize_stream"),
 )
 
 

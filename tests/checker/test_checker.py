@@ -65,6 +65,7 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
         "callers": [["p.py", 90, "main"]],
         "event": 2,
         "helpers": 0,
+        "with_end": False,
     }
     assert (found["sites"][1]["line"], found["sites"][1]["verb"], found["sites"][1]["rank"]) == (
         20,
@@ -73,8 +74,8 @@ def test_checker_names_both_lines_and_the_wait_that_is_missing(tmp_path: Path) -
     )
     assert found["memory"] == {"rank": 1, "pid": 2**30 + 1, "allocation": 3, "size": 64, "made": ["p.py", 1]}
     assert found["missing"] == (
-        "a wait (Channel.wait) of rank 1 for notify 2, which rank 0 records at line 11; the wait must come "
-        "before line 20"
+        "a wait (Channel.wait) of rank 1 for notify 2, which rank 0 records at line 11 and no wait takes; a "
+        "wait for it must come before line 20"
     )
     json.dumps(found)
 

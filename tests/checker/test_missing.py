@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.event_logs import COLLECTIVE, FLAG, KIND, Clock, EventLog
-from peerlane.checker import Checker
+from peerlane.checker import Checker, texts
 
 pytestmark = pytest.mark.any_schedule
 
@@ -135,8 +135,8 @@ def test_nonblocking_writes_that_a_notify_is_to_bring_need_a_fence(
     found = [each["missing"] for each in ranks.findings()]
     if fenced:
         wait = (
-            "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 12; the "
-            "wait must come before line 20"
+            "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 12 and no wait takes; a "
+            "wait for it must come before line 20"
         )
         assert found == ([] if waits_first else [wait])
         return
@@ -240,8 +240,8 @@ def test_ranks_that_are_threads_of_one_process_are_named_by_rank(tmp_path: Path)
     assert [site["rank"] for site in found["sites"]] == [0, 1]
     assert found["memory"]["rank"] == 1
     assert found["missing"] == (
-        "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at event 6; the wait "
-        "must come before event 8"
+        "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at event 6 and no wait takes; a "
+        "wait for it must come before event 8"
     )
 
 
@@ -387,8 +387,8 @@ def test_accesses_of_two_ranks_at_one_line_are_told_apart_by_rank(tmp_path: Path
     one.host_reads(WINDOW, line=10)
     (found,) = ranks.findings()
     assert found["missing"] == (
-        "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 10; the wait must come before "
-        "rank 1's host access at line 10"
+        "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 10 and no wait takes; a wait "
+        "for it must come before rank 1's host access at line 10"
     )
 
 
@@ -402,3 +402,140 @@ def test_last_order_has_lines_at_both_ends(tmp_path: Path, *, named: bool) -> No
     one.host_reads(MINE, line=20)
     (found,) = ranks.findings()
     assert (found["last_order"] is not None) is named
+
+
+def test_hint_says_what_became_of_the_record_that_the_reader_should_have_waited_for(tmp_path: Path) -> None:
+    for wait in ("none", "too late", "of another thread"):
+        (folder := tmp_path / wait).mkdir()
+        ranks = Ranks(folder, 2)
+        zero, one = ranks.logs
+        zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+        zero.notify(bank(0, 1), 3, 1, line=11, stream=4)
+        if wait == "of another thread":
+            one.thread += 1
+            one.wait(bank(0, 1), 3, 1, line=18)
+            one.thread -= 1
+        one.host_reads(WINDOW, line=20)
+        if wait == "too late":
+            one.wait(bank(0, 1), 3, 1, line=21)
+        (found,) = ranks.findings()
+        assert found["missing"] == (
+            "a wait (Channel.wait) of rank 1 for notify 3, which rank 0 records at line 11"
+            + {
+                "none": " and no wait takes; a wait for it",
+                "too late": "; the wait at line 21 comes too late: it",
+                "of another thread": "; the wait",
+            }[wait]
+            + " must come before line 20"
+        )
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_answer_names_the_record_that_the_writer_should_have_waited_for(
+    tmp_path: Path, is_late: bool
+) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.fill(WINDOW, line=5, stream=4)
+    zero.notify(bank(0, 1), 3, 1, line=6, stream=4)
+    one.wait(bank(0, 1), 3, 1, line=19)
+    one.host_reads(WINDOW, line=20)
+    one.notify(bank(1, 0), 2, 1, line=21)
+    zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+    if is_late:
+        zero.wait(bank(1, 0), 2, 1, line=12)
+    (found,) = ranks.findings()
+    became = "; the wait at line 12 comes too late: it" if is_late else " and no wait takes; a wait for it"
+    assert found["missing"].startswith(
+        f"a wait (Channel.wait) of rank 0 for notify 2, which rank 1 records at line 21{became} must come before "
+        "line 10"
+    )
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("is_late", [True, False])
+def test_hint_tells_the_next_pass_of_a_loop_from_this_one(tmp_path: Path, rounds: int, is_late: bool) -> None:
+    ranks = Ranks(tmp_path, 1)
+    (zero,) = ranks.logs
+    for _ in range(rounds):
+        if rounds == 2:
+            zero.host_writes(MINE, line=9)
+        read = zero.copy(WINDOW, MINE, line=10, stream=4)
+    if rounds == 1:
+        zero.host_writes(MINE, line=11)
+    if is_late:
+        zero.sync(4, read, line=12)
+    (found,) = ranks.findings()
+    where = "line 9 runs again" if rounds == 2 else "line 11"
+    assert found["missing"] == (
+        f"a synchronization (Stream.sync) of rank 0 with stream 4, after line 10, before {where}"
+        + ("; the synchronization at line 12 comes too late" if is_late else "")
+    )
+
+
+def test_line_that_races_with_itself_has_a_first_and_a_second_run(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 1)
+    (zero,) = ranks.logs
+    zero.copy(WINDOW, MINE, line=10, stream=4)
+    zero.copy(WINDOW, MINE, line=10, stream=5)
+    (found,) = ranks.findings()
+    assert "after the first copy at line 10" in found["missing"]
+    assert "before the second copy at line 10" in found["missing"]
+    assert "runs again" not in found["missing"]
+
+
+def test_end_of_a_with_block_is_named_as_that(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    names = [
+        {"site": 7, "frames": [["p.py", 7, "work"]], "with_end": True},
+        {"site": 10, "frames": [["p.py", 10, "work"]]},
+    ]
+    for log in ranks.logs:
+        log.path.with_suffix(".names").write_text("\n".join(map(json.dumps, names)))
+    zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+    one.write(KIND.taken_back, 1, writes=[WINDOW], line=7)
+    found = Checker(tmp_path).finish()["findings"]
+    (ended,) = (each for each in found if each["kind"] == "use-after-free")
+    assert "before the `with` of line 7 ends" in ended["missing"]
+    assert [site["with_end"] for site in ended["sites"]] == [False, True]
+    assert "deregister at p.py:7, as its `with` ends, in work" in texts.finding_text(ended, texts.Sources())
+
+
+@pytest.mark.parametrize("of_channel", ["", "hcomm"])
+def test_hint_names_the_calls_of_the_channel_and_not_those_of_a_copy_elsewhere(
+    tmp_path: Path, of_channel: str
+) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    for log, dialect, line in ((zero, of_channel, 10), (one, "acl", 20)):
+        name = {"dialect": dialect, "call": "f"} if dialect else {}
+        log.path.with_suffix(".names").write_text(
+            json.dumps({"site": line, "frames": [["p.py", line, "work"]]} | name)
+        )
+    zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+    one.copy((6, 0, 64), WINDOW, line=20, stream=5)
+    (found,) = ranks.findings()
+    wait = {"": "Channel.wait", "hcomm": "HcommChannelNotifyWaitOnThread"}[of_channel]
+    assert f"a wait ({wait}) of rank 1" in found["missing"]
+
+
+def test_record_that_another_one_may_replace_is_waited_for_by_the_calls_of_its_channel(
+    tmp_path: Path,
+) -> None:
+    ranks = Ranks(tmp_path, 2)
+    zero, one = ranks.logs
+    zero.fill(MINE, line=9, stream=4)
+    for number in (1, 2):  # the first record may be lost, so the wait promises the first one alone
+        if number == 2:
+            zero.copy(WINDOW, MINE, line=10, stream=4, channel=1)
+        zero.notify(bank(0, 1), 3, number, line=11, stream=4)
+    one.wait(bank(0, 1), 3, 2, line=19)
+    one.host_reads(WINDOW, line=20)
+    found = Checker(tmp_path).finish()["findings"]
+    relied = [
+        each for top in found for each in (top, *top["consequences"]) if each["kind"] == "relied-on-schedule"
+    ]
+    assert [("Channel.wait" in each["missing"], "Stream.wait" in each["missing"]) for each in relied] == [
+        (True, False)
+    ]

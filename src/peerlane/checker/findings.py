@@ -106,6 +106,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
         for each in places:
             each.is_alone = True
     tell_apart(first, second, help_place)
+    second.runs_again = data["runs_again"]
     memory = None
     if data["memory"] is not None:
         of = logs[data["memory"]["log"]]
@@ -221,7 +222,9 @@ def _message(data: Data, elsewhere: Sequence[Record]) -> str:
             f"rank {each['rank']} wrote {span_text(each['bytes'])} at {place_of(each['file'], each['line'])}"
             for each in elsewhere
         )
-        return f"{writers}; {{second}} reads {span_text(data['bytes'])}, which were never written"
+        low, high = data["bytes"]
+        were = "was" if high - low == 1 else "were"
+        return f"{writers}; {{second}} reads {span_text(data['bytes'])}, which {were} never written"
     return _MESSAGES[data["kind"]]
 
 

@@ -112,14 +112,14 @@ def missing_order(
     elsewhere: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return the order that would make a finding go away."""
-    calls = _CALLS[_dialect(first, second)]
+    calls = _CALLS[_dialect(data, first, second, help_place)]
     if _is_c(first, second):
         calls = calls.of_c
     if skipped is not None:
         return _skipped_wait(skipped, calls)
     if elsewhere:
         return _right_offset(data, second, elsewhere)
-    if data["missing"] in ("consumption", "wait", "promise") and not first.data["channel"]:
+    if _are_own_notifies(data, first, second):
         calls = calls.of_own_notifies
     index = data["notify"]
     channel = f"this channel and {f'on {first.actor}' if first.data['stream'] else 'without a stream'}"
@@ -132,8 +132,7 @@ def missing_order(
             )
         case "arrival" if help_place and data["help_is_enough"]:
             return (
-                f"a wait ({calls.wait}) of {second.owner} for notify {index}, which {help_place.owner} records at "
-                f"{help_place.line}; the wait must come before {second.point}{_too_late(data, first, second)}"
+                f"{_wait_for_record(data, second, help_place, logs, calls)}{_too_late(data, first, second)}"
             )
         case "arrival":
             wrong = ""
@@ -155,27 +154,27 @@ def missing_order(
                 f"place of the second notify. If {second.owner} is to come first: the same the other way round"
             )
         case "thread" if second.data["body_of"]:  # which of the two came first is chance
-            return _behind_stream(data, second, first, calls)
+            return _behind_stream(data, second, first, calls, logs)
         case "sync" if second.is_sight:
             return (
                 f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.point}, before "
                 "the program writes there again; or other memory for what is written meanwhile"
             )
         case "sync":
-            return _behind_stream(data, first, second, calls)
+            return _behind_stream(data, first, second, calls, logs)
         case "event":
             return (
                 f"a wait ({calls.event}) of {second.actor} for an event that {first.actor} records after "
-                f"{first.end}, or a synchronization ({calls.sync}) with {first.actor}, before {second.end}"
-                f"{_other_way(data, first, second)}"
+                f"{first.end}, or a synchronization ({calls.sync}) with {first.actor}, before "
+                f"{second.beginning_of_all}{_late_sync(data, second, logs)}{_other_way(data, first, second)}"
             )
         case "thread":
             return (
                 f"an order between {first.actor} and {second.actor} of {second.owner}, after {first.point}, before "
-                f"{second.end}: {calls.threads}{_other_way(data, first, second)}"
+                f"{second.beginning_of_all}: {calls.threads}{_other_way(data, first, second)}"
             )
         case "answer":
-            return _answer(data, first, second, calls)
+            return _answer(data, first, second, help_place, calls, logs)
         case "meeting" if first.dialect == "nixl" and first.data["stream"]:
             return (
                 f"a look ({calls.wait}) of {second.owner} for the notification of the transfer that {first.owner} "
@@ -186,12 +185,12 @@ def missing_order(
             way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
             if min(first.rank, second.rank) < 0:
                 way = f"{calls.processes} between {first.owner} and {second.owner}"
-            return f"{way}, after {first.point}{over}, before {second.point}"
+            return f"{way}, after {first.point}{over}, before {second.beginning}"
         case "fence":
             if not help_place:
                 return (
                     f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.point}, before "
-                    f"{second.point}"
+                    f"{second.beginning}"
                 )
             return (
                 f"a fence ({calls.fence}) of the channel by {first.owner}, after {first.point}, before the record of "
@@ -206,7 +205,7 @@ def missing_order(
                 waiter = help_place.actor if is_own else help_place.owner
             return (
                 f"an answer: {waiter} records a notify ({calls.record}) after its wait{wait} for notify {index}, and "
-                f"{second.actor if is_own else second.owner} waits for it ({calls.wait}) before {second.point}"
+                f"{second.actor if is_own else second.owner} waits for it ({calls.wait}) before {second.beginning}"
                 f"{f'; or {calls.fifo}' if calls.fifo else ''}"
             )
         case "wait" if second.data["event_kind"] == "notify_wait":
@@ -265,7 +264,20 @@ def _right_offset(data: Data, second: Place, elsewhere: Sequence[Mapping[str, An
     return f"a write of {span_text(data['bytes'])} before {second.point}: look at the offset of the write at {lines}"
 
 
-def _dialect(first: Place, second: Place) -> str:
+def _are_own_notifies(data: Data, first: Place, second: Place) -> bool:
+    """Tell whether the notifies of a finding go from stream to stream of one process, by no channel."""
+    if data["missing"] == "promise":  # the places are accesses, and no records
+        return first.log is second.log and first.rank == second.rank
+    return data["missing"] in ("consumption", "wait") and not first.data["channel"]
+
+
+def _dialect(data: Data, first: Place, second: Place, record: Place | None) -> str:
+    """Return the dialect in which the program makes, or would make, the missing call; empty for none."""
+    if data["missing"] in ("arrival", "answer", "relay", "fence", "consumption", "wait", "promise"):
+        # Who made the channel waits by its calls, whatever copies the bytes elsewhere.
+        of_channel = [each for each in (record, first, second) if each is not None and each.data["channel"]]
+        if of_channel:
+            return of_channel[0].dialect
     if (
         first.dialect
         or second.dialect
@@ -287,13 +299,56 @@ def _is_c(first: Place, second: Place) -> bool:
     return any(map(is_of_c, called or anywhere))
 
 
-def _answer(data: Data, first: Place, second: Place, calls: _Calls) -> str:
+def _wait_for_record(
+    data: Data, second: Place, record: Place, logs: Mapping[int, ProcessLog], calls: _Calls
+) -> str:
+    """Return the wait for a record that is there, and what became of the record."""
+    became = "; the wait"
+    if data["is_untaken"]:
+        became = " and no wait takes; a wait for it"
+    elif late := _late(data, second, logs):
+        became = f"; the wait at {late} comes too late: it"
+    return (
+        f"a wait ({calls.wait}) of {second.owner} for notify {data['notify']}, which {record.owner} records at "
+        f"{record.line}{became} must come before {second.beginning}"
+    )
+
+
+def _late(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str:
+    """Return the line of the call that is missing before the second access and comes after it, if there is one."""
+    if data["late"] is None:
+        return ""
+    log, site = data["late"]
+    frames = logs[log].sites.get(site)
+    if not frames:
+        return ""
+    file, line, _ = frames[second.depth_in(frames)]
+    return f"line {line}" if file == second.named[0] and not second.has_file else place_of(file, line)
+
+
+def _late_sync(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str:
+    if not (late := _late(data, second, logs)):
+        return ""
+    log, site = data["late"]
+    return f"; the {logs[log].calls.get(site, 'synchronization')} at {late} comes too late"
+
+
+def _answer(
+    data: Data,
+    first: Place,
+    second: Place,
+    record: Place | None,
+    calls: _Calls,
+    logs: Mapping[int, ProcessLog],
+) -> str:
     stream = f" on {first.actor}" if first.data["stream"] else ""
     article = "an" if calls.token.startswith("i") else "a"
     answer = (
         f"a wait ({calls.wait}) of {second.owner} for {article} {calls.token} that {first.owner} records "
-        f"({calls.record}){stream} after {first.point}; the wait must come before {second.point}"
+        f"({calls.record}){stream} after {first.point}; the wait must come before {second.beginning}"
     )
+    if record is not None and data["help_is_enough"]:
+        answer = _wait_for_record(data, second, record, logs, calls)
     if data["kind"] == "race":  # which one came first is chance: either order can be the one meant
         answer += (
             f". If {second.point} is to come first: a wait of {first.owner} for {article} {calls.token} that "
@@ -319,11 +374,13 @@ def _too_late(data: Data, first: Place, second: Place) -> str:
     return f". If {second.point} is to come first: {_first_an_answer(first, second)}"
 
 
-def _behind_stream(data: Data, first: Place, second: Place, calls: _Calls) -> str:
+def _behind_stream(
+    data: Data, first: Place, second: Place, calls: _Calls, logs: Mapping[int, ProcessLog]
+) -> str:
     """Return the order of a thread's access behind what a stream, or its callback, does."""
     way = (
         f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.end}, before "
-        f"{second.point}"
+        f"{second.beginning}{_late_sync(data, second, logs)}"
     )
     if not first.data["body_of"] or data["kind"] != "race":
         return way

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -55,10 +54,12 @@ class Helpers:
     """
 
     def __init__(self, lines: Iterable[tuple[Sequence[Frame], Any]] = ()) -> None:
-        did: dict[tuple[str, int], dict[tuple[str, int], set[Any]]] = {}
+        # By all callers: a helper that another helper calls has one line that calls it.
+        did: dict[tuple[str, int], dict[tuple[tuple[str, int], ...], set[Any]]] = {}
         for frames, what in lines:
-            for frame, caller in itertools.pairwise(frames):
-                did.setdefault(frame[:2], {}).setdefault(caller[:2], set()).add(what)
+            places = tuple(frame[:2] for frame in frames)
+            for depth, place in enumerate(places[:-1]):
+                did.setdefault(place, {}).setdefault(places[depth + 1 :], set()).add(what)
         self._lines = {
             line for line, callers in did.items() if len({frozenset(each) for each in callers.values()}) > 1
         }
@@ -82,6 +83,10 @@ class Place:
         The function that the program called, of a dialect too.
     call : str
         Words before the line in ``point``, where the line alone names two events.
+    runs_again : bool
+        Whether it is the line's next time that matters, as in the next pass of a loop.
+    is_with_end : bool
+        Whether the end of a ``with`` block made the call; the line is that of the ``with``.
     is_alone : bool
         Whether its process has all events of the finding, and is no rank: then texts do not repeat its number.
     """
@@ -92,10 +97,13 @@ class Place:
         self.frames = self.log.sites.get(data["site"]) or [("", 0, "")]
         self.dialect = self.log.dialects.get(data["site"], "")
         self.called = self.log.calls.get(data["site"], self.verb).removeprefix("hcomm.")
-        self.helpers = helpers.depth_of(self.frames)
+        self.depth_in = helpers.depth_of
+        self.helpers = self.depth_in(self.frames)
         self.named = self.frames[self.helpers]
         self.has_file = False
         self.call = ""
+        self.runs_again = False
+        self.is_with_end = data["site"] in self.log.with_ends and not self.helpers
         self.is_alone = False
 
     @property
@@ -143,6 +151,13 @@ class Place:
         return f"{self.call} at {self.line}" if self.call else self.line
 
     @property
+    def beginning(self) -> str:
+        """What another event must come before."""
+        if self.is_with_end:
+            return f"the `with` of {self.line} ends"
+        return f"{self.point} runs again" if self.runs_again and not self.call else self.point
+
+    @property
     def actor(self) -> str:
         """The stream whose queue this was in, or the thread."""
         stream = self.data["stream"] or self.data["body_of"]
@@ -152,6 +167,11 @@ class Place:
     def end(self) -> str:
         """The line, or the callback that has it: a stream knows of the whole callback alone."""
         return f"the callback that runs {self.point}" if self.data["body_of"] else self.point
+
+    @property
+    def beginning_of_all(self) -> str:
+        """What another event must come before, or the callback that has it."""
+        return f"the callback that runs {self.beginning}" if self.data["body_of"] else self.beginning
 
     def __format__(self, spec: str) -> str:
         return self.called if self.is_alone else f"{self.owner}'s {self.called}"
@@ -172,6 +192,7 @@ class Place:
             "access": self.data["access"],
             "callers": [list(each) for each in self.frames[1:]],
             "helpers": self.helpers,
+            "with_end": self.is_with_end,
             "event": self.data["event"],
         }
 

@@ -105,7 +105,8 @@ def consequence_lines(finding: Finding) -> list[str]:
     follow = finding.get("consequences") or []
     if not follow:
         return []
-    lines = [f"and {_counted_consequences(len(follow))}, which go away with it:"]
+    go = "goes" if len(follow) == 1 else "go"
+    lines = [f"and {_counted_consequences(len(follow))}, which {go} away with it:"]
     for each in follow[:_MOST_CONSEQUENCES]:
         sites = ", ".join(
             f"{_owner(site)}'s {site['call']} at {place_of(*named_line(site))}"
@@ -216,7 +217,8 @@ def _site(
     site: Mapping[str, Any], sources: Sources, style: Style, width: int, *, names_process: bool
 ) -> list[str]:
     place = place_of(site["file"], site["line"])
-    within = f", in {site['function']}" if site.get("function") else ""
+    within = ", as its `with` ends" if site.get("with_end") else ""
+    within += f", in {site['function']}" if site.get("function") else ""
     said = f"  {actor_of(site, names_process=names_process)}: {what_of(site)} at "
     if len(said) + len(place) + len(within) <= width:
         lines = [said + style("place", place) + within]

@@ -67,6 +67,8 @@ class ProcessLog:
     sites : dict
         For the number of a site its frames, innermost first: file, line, function.  Those of the standard library,
         of pytest and of peerlane are left out.
+    with_ends : set of int
+        The sites at which the end of a ``with`` block called peerlane: their line is that of the ``with``.
     dialects : dict
         For the number of a site the dialect that was called there, if one was.
     calls : dict
@@ -90,6 +92,7 @@ class ProcessLog:
     rank: int = -1
     argv: list[str] = field(default_factory=list)
     sites: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
+    with_ends: set[int] = field(default_factory=set)
     dialects: dict[int, str] = field(default_factory=dict)
     calls: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
@@ -176,7 +179,10 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
     if "frames" in told:
         frames = [(str(file), int(line), str(name)) for file, line, name in told["frames"]]
         # A line of the program, if there is one: others say how a library called it.
-        log.sites[int(told["site"])] = [each for each in frames if _is_of_program(each[0])] or frames[:1]
+        of_program = [each for each in frames if _is_of_program(each[0])]
+        log.sites[int(told["site"])] = of_program or frames[:1]
+        if "with_end" in told and of_program[:1] == frames[:1]:
+            log.with_ends.add(int(told["site"]))
         if "dialect" in told:
             log.dialects[int(told["site"])] = str(told["dialect"])
             log.calls[int(told["site"])] = str(told["call"])

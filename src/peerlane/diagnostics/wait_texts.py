@@ -27,7 +27,7 @@ class Words:
 
     def notify(self, number: int, name: str = "") -> str:
         """Return the name of a notify."""
-        return f"notify {number} ({name})" if name else f"notify {number}"
+        return name or f"notify {number}"
 
 
 NEUTRAL = Words()

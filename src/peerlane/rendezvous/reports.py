@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 
@@ -59,10 +58,23 @@ class Reports:
 
 def tell_of_loss(mine: int, other: int, environ: Mapping[str, str] = os.environ) -> None:
     """Report to the launcher, if there is one, that the rank of one session has lost that of another."""
+    _report(LOST_KEY, b"%d %d" % (mine, other), environ)
+
+
+def show(name: str, text: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Let the launcher, if there is one, show a text, once for all ranks; return whether it has it."""
+    return _report(SHOWN_KEY + name, text.encode(errors="replace"), environ)
+
+
+def _report(key: str, value: bytes, environ: Mapping[str, str]) -> bool:
     address, rank, size = (environ.get(name, "") for name in (LAUNCHED, "RANK", "WORLD_SIZE"))
-    if address and all(word.isascii() and word.isdigit() and len(word) < 10 for word in (rank, size)):
-        with contextlib.suppress(Error):  # the launcher has ended, or the program has changed the variables
-            client.put_once(address, int(rank), int(size), LOST_KEY, b"%d %d" % (mine, other), _SECONDS)
+    if not address or not all(word.isascii() and word.isdigit() and len(word) < 10 for word in (rank, size)):
+        return False
+    try:
+        client.put_once(address, int(rank), int(size), key, value, _SECONDS)
+    except Error:  # the launcher has ended, or the program has changed the variables
+        return False
+    return True
 
 
 losses.tell_launcher = tell_of_loss

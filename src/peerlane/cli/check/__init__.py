@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     set_up_node(args)
     wanted = Wanted(
         _command(args),
+        are_ranks=count_of(args) is not None,
         keep=args.html is not None or args.trace is not None,
         comes_last=args.hosts is not None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from peerlane.cli.outputs import show_progress
 from peerlane.diagnostics import event_log
 from peerlane.errors import Error, Fault
 
+_COMMAND = len(("-m", "peerlane", "launch"))
 _POLL_SECONDS = 0.05
 _PASSED_ON = frozenset(
     (
@@ -46,6 +48,8 @@ class Outcome:
         Whether a signal came that was to end the program.
     faults : tuple of Fate
         What became of the faults of ``--fault``.
+    deadlocks : tuple of str
+        Reports on deadlocks of ranks, for people.
     """
 
     code: int
@@ -53,6 +57,7 @@ class Outcome:
     logs: Path
     is_interrupted: bool = False
     faults: tuple[Fate, ...] = ()
+    deadlocks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class Wanted:
     ----------
     words : sequence of str
         The words that follow ``python``.
+    are_ranks : bool
+        Whether the first three words are those of ``peerlane launch``.
     keep : bool
         Whether the logs are read again after the run; else what was read makes room for what comes.
     comes_last : bool
@@ -70,6 +77,7 @@ class Wanted:
     """
 
     words: Sequence[str]
+    are_ranks: bool = False
     keep: bool = False
     comes_last: bool = False
 
@@ -89,8 +97,11 @@ class Wanted:
         """
         with event_log.folder() as folder:
             environment = {**os.environ, **(variables or {}), event_log.VARIABLE: str(folder)}
+            deadlocks = folder / "deadlocks.json"
+            held = ["--hold-deadlocks", str(deadlocks)] if self.are_ranks else []
+            words = [*self.words[:_COMMAND], *held, *self.words[_COMMAND:]]
             with _signals_held() as before:
-                pid = _start(processes.python_command(self.words), environment, before)
+                pid = _start(processes.python_command(words), environment, before)
                 checker = Checker(folder, give_back=not (self.keep or self.comes_last))
                 came: set[int] = set()
                 while (status := _ended(pid)) is None:
@@ -101,7 +112,13 @@ class Wanted:
             with show_progress() as progress:
                 progress.add_task("peerlane check: reading the event logs", total=None)
                 report = checker.finish()
-            yield Outcome(code if code >= 0 else 128 - code, report, folder, bool(came & _ENDING))
+            yield Outcome(
+                code if code >= 0 else 128 - code,
+                report,
+                folder,
+                bool(came & _ENDING),
+                deadlocks=tuple(json.loads(deadlocks.read_text())) if deadlocks.exists() else (),
+            )
 
 
 @contextmanager

@@ -22,7 +22,7 @@ _SAYS = "peerlane check: "
 
 
 def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], runs: int = 1) -> None:
-    """Print the findings and a line that counts them; a closed standard error takes nothing."""
+    """Print the findings, what came of them, and a line that counts them; a closed standard error takes nothing."""
     if file is None:
         return
     is_coloured, width = False, texts.WIDTH
@@ -35,11 +35,12 @@ def show(outcome: Outcome, file: TextIO | None, *, sources: Mapping[str, str], r
     blocks = [
         texts.finding_text(each, known, style=style, width=width) for each in outcome.report["findings"]
     ]
+    blocks += [f"peerlane launch: {each}" for each in outcome.deadlocks]
     summary = texts.summary_text(outcome.report, style=style, width=width - len(_SAYS))
     counted, *more = summary.splitlines()
     if outcome.code:
         counted += f"; the program ended with {outcome.code}"
-    elif runs > 1 and not blocks:
+    elif runs > 1 and not outcome.report["findings"]:
         counted += f" under {runs:,} schedules"
     _write(file, "\n" * bool(blocks) + "\n\n".join([*blocks, "\n".join([_SAYS + counted, *more])]))
 

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_grace_argument(parser)
     parser.add_argument("--json", metavar="FILE", help="write how each rank ended, and which failed first")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline of all processes for Perfetto")
+    parser.add_argument("--hold-deadlocks", metavar="FILE", help=argparse.SUPPRESS)  # for `peerlane check`
     add_host_arguments(parser)
     add_program_arguments(parser)
     parser.usage = (
@@ -182,7 +183,13 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
     if args.hosts is None:
         set_up_program(args)
-        return Plan(args.ranks, _words(args.form, *sys.argv), args.grace, json=_path(args.json))
+        return Plan(
+            args.ranks,
+            _words(args.form, *sys.argv),
+            args.grace,
+            json=_path(args.json),
+            deadlocks=_path(args.hold_deadlocks),
+        )
     hosts.check_python(args.python)
     are_all_here = all(map(hosts.is_here, args.hosts))
     command = [] if are_all_here else hosts.command_of(args.ssh)
@@ -203,7 +210,14 @@ def _plan(args: argparse.Namespace, is_logged: bool) -> Plan:
         args.shadow_real,
         is_logged,
     )
-    return Plan(machines.size, _words(args.form, *sys.argv), args.grace, machines, _path(args.json))
+    return Plan(
+        machines.size,
+        _words(args.form, *sys.argv),
+        args.grace,
+        machines,
+        _path(args.json),
+        _path(args.hold_deadlocks),
+    )
 
 
 def _path(file: str | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import selectors
 import signal
@@ -14,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from peerlane.backends.virtual.node import faults
@@ -37,6 +39,7 @@ TELL_SECONDS = 2.0  # a terminal is told for which machines launch waits
 SETTLE_SECONDS = 0.5  # for processes that end by themselves after their rank
 FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
 LEAVE_SECONDS = 2.0  # for the commands of other machines, once nothing is left there
+MOST_HELD = 16  # reports that are kept for the end
 MOST_REPORT = 1 << 16  # bytes of texts that ranks ask launch to show
 LOST_CODE = 2  # the exit code if a machine is lost
 _CHUNK = 1 << 16
@@ -64,6 +67,9 @@ class Plan:
         The machines; None for this one alone.
     json : str, optional
         A file for how each rank ended.
+    deadlocks : str, optional
+        A file for the reports of deadlocks; None to show them at once.  Then the last words of the rank that failed
+        are left out if there is a report, which says more.
     """
 
     size: int
@@ -71,6 +77,7 @@ class Plan:
     grace: float
     hosts: Hosts | None = None
     json: str | None = None
+    deadlocks: str | None = None
 
 
 class _Failed(Protocol):
@@ -194,6 +201,7 @@ class Supervisor:
         self._is_alone = False
         self._has_killed = False
         self._has_spoken = False
+        self._held: list[str] = []
         self._settled_at: float | None = None
         self._last_byte = 0.0
         self._is_paused = False
@@ -237,6 +245,7 @@ class Supervisor:
                 self._leave_hosts()
                 self._await_hosts()
                 left = processes.kill_all()
+            self._write_held()
             if left:
                 self._say(f"could not end {_listed(left)}")
                 self._writer.drain(QUIET_SECONDS)
@@ -608,11 +617,25 @@ class Supervisor:
 
     def _show_report(self, content: bytes) -> None:
         text = content[:MOST_REPORT].decode(errors="backslashreplace")
-        self._say("".join(c if c.isprintable() or c == "\n" else "?" for c in text))
+        text = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+        if self._plan.deadlocks is None or len(self._held) >= MOST_HELD:
+            self._say(text)
+        else:
+            self._held.append(text)
+
+    def _write_held(self) -> None:
+        if self._plan.deadlocks is None or not self._held:
+            return
+        try:
+            Path(self._plan.deadlocks).write_text(json.dumps(self._held))
+        except OSError:
+            for text in self._held:
+                self._say(text)
+            self._writer.drain(QUIET_SECONDS)
 
     def _show_last_words(self) -> None:
         failed = self._culprit
-        if failed is not None and not self._was_asked_to_end(failed):
+        if failed is not None and not self._was_asked_to_end(failed) and not self._held:
             words = [line.decode(errors="backslashreplace") for line in failed.last_words]
             said = "last words:" if words else "it wrote nothing to standard error"
             self._say("\n  ".join([f"{failed.name} {failed.fate}; {said}", *words]))

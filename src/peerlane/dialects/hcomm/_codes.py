@@ -80,7 +80,10 @@ _ANSWERS: Mapping[Fault, tuple[int, str]] = {
     Fault.NOTIFY_DOUBLED: (_INTERNAL, "wait for the notify between two records"),
     Fault.NOTIFY_ORDER: (NETWORK, "wait for notifies in the order of their records, or use binary ones"),
     Fault.NOTIFY_LEFT: (_INTERNAL, "wait for every notify that is recorded"),
-    Fault.DEADLOCK: (TIMEOUT, "submit what the cause misses, in another order"),
+    Fault.DEADLOCK: (
+        TIMEOUT,
+        "submit what the cause waits for, before the waits that depend on it",
+    ),
 }
 FAULTS: Mapping[Fault, int] = MappingProxyType({fault: code for fault, (code, _) in _ANSWERS.items()})
 REMEDIES: Mapping[Fault, str] = MappingProxyType({fault: told for fault, (_, told) in _ANSWERS.items()})

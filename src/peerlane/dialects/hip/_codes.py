@@ -109,6 +109,9 @@ CODES: Mapping[Fault, tuple[str, str]] = MappingProxyType(
         Fault.NOTIFY_DOUBLED: ("hipErrorIllegalState", "wait between two records"),
         Fault.NOTIFY_ORDER: ("hipErrorIllegalState", "wait in the order of the records"),
         Fault.NOTIFY_LEFT: ("hipErrorIllegalState", "wait for each record"),
-        Fault.DEADLOCK: ("hipErrorLaunchTimeOut", "submit what the cause misses, in another order"),
+        Fault.DEADLOCK: (
+            "hipErrorLaunchTimeOut",
+            "submit what the cause waits for, before the waits that depend on it",
+        ),
     }
 )

@@ -53,7 +53,7 @@ def ask(waits: Waits, since: int) -> bool:
     if not reply.in_vain:
         return False
     mine.next_ns = 0
-    known = _graph(line, reply.in_vain, waits).report(line, now)
+    known = _graph(line, reply.in_vain, waits).report(now)
     progress.put_off_losses()
     waits.warn(known.text, known.state)
     if reply.all_know:

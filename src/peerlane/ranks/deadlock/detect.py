@@ -126,7 +126,7 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
     # All ranks must know before one raises: it may end then, and the others would report its loss instead.
     now, known = time.monotonic_ns(), _known.get(group)
     if known is None:
-        known = _known[group] = _graph(group, board).report(group._meeting.line, now)
+        known = _known[group] = _graph(group, board).report(now)
         waits.warn(known.text, known.state)
         progress.put_off_losses()
         board.acknowledge()

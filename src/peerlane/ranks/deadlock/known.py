@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from peerlane.diagnostics import progress, wait_state, wait_texts
-from peerlane.errors import Error, FailedBefore, RankWait, WaitState
+from peerlane.errors import FailedBefore, RankWait, WaitState
 from peerlane.ranks.deadlock.said import Said
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:
     from peerlane.ranks.deadlock.wait_state import Waits
-    from peerlane.rendezvous import Rendezvous
 
 MOST_SHOWN = 16  # ranks that a text shows
 
@@ -66,25 +65,18 @@ class Graph:
     own: str
     name: str
 
-    def report(self, line: Rendezvous, since_ns: int) -> Known:
+    def report(self, since_ns: int) -> Known:
         """Let the launcher, if there is one, show the waits of all ranks; return what this rank raises.
 
         All ranks of the deadlock report before one raises: the wait of a rank may fail when another has ended.
         """
-        if _is_launched(line) and self._is_received(line):
+        from peerlane.rendezvous import reports  # a program without ranks needs no sockets
+
+        whole = f"{self.head}\n{self.lines}"
+        if reports.show(self.name, whole):
             text = f"{self.head} `peerlane launch` shows which rank waits for which; this rank:\n{self.own}"
             return Known(since_ns, self.ranks, text, replace(self.state, is_shown=True))
-        return Known(since_ns, self.ranks, f"{self.head}\n{self.lines}", self.state)
-
-    def _is_received(self, line: Rendezvous) -> bool:
-        from peerlane.rendezvous.reports import SHOWN_KEY
-
-        text = f"{self.head}\n{self.lines}"
-        try:
-            line.put(SHOWN_KEY + self.name, text.encode(errors="replace"))
-        except Error:  # the server has ended, or does not answer
-            return False
-        return True
+        return Known(since_ns, self.ranks, whole, self.state)
 
 
 def end(known: Known, waits: Waits) -> None:
@@ -94,12 +86,6 @@ def end(known: Known, waits: Waits) -> None:
     if streams:
         state = replace(state, streams=streams)
     waits.end(progress.keep(known.text + "".join(wait_texts.past(streams)), state))
-
-
-def _is_launched(line: Rendezvous) -> bool:
-    from peerlane.rendezvous.reports import LAUNCHED
-
-    return os.environ.get(LAUNCHED) == line.address
 
 
 def head(ranks: Sequence[int], of: str) -> str:

@@ -1,0 +1,103 @@
+"""Findings of programs that make their calls by wrappers of their own name the lines that use the wrappers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checker.checking import Checked, checked_program
+from peerlane.checker import texts
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
+
+CALLS = """\
+import functools
+
+def call(function, *arguments, **named):
+    return function(*arguments, **named)  # innermost
+
+def logged(function):
+    @functools.wraps(function)
+    def inner(*arguments, **named):
+        return call(function, *arguments, **named)
+    return inner
+"""
+PROGRAM = """\
+import peerlane as pl
+from calls import call, logged
+
+class Memory:
+    def __init__(self, device, size):
+        self.buffer = call(device.allocate, size)
+
+    @logged
+    def do(self, verb, *arguments, **named):
+        return getattr(self.buffer, verb)(*arguments, **named)
+
+    @logged
+    def first(self):
+        return int(self.buffer.view()[0])  # read
+
+device = pl.devices()[0]
+one, other = (call(device.create_stream) for _ in range(2))
+memory, copy = Memory(device, 4096), Memory(device, 4096)
+memory.do("fill", 1, stream=one)  # fill
+copy.do("copy_from", memory.buffer, stream=other)  # copy
+MORE
+call(one.sync, 20)
+call(other.sync, 20)
+"""
+
+
+def checked_wrappers(folder: Path, more: str = "") -> Checked:
+    (folder / "calls.py").write_text(CALLS)
+    program = folder / "program.py"
+    program.write_text(PROGRAM.replace("MORE", more))
+    return checked_program(program, devices=2)
+
+
+def line_of(text: str, mark: str) -> int:
+    return next(at for at, line in enumerate(text.splitlines(), 1) if line.endswith(f"# {mark}"))
+
+
+def named(finding: dict[str, Any]) -> set[tuple[str, int]]:
+    return {(Path(file).name, line) for file, line in map(texts.named_line, finding["sites"])}
+
+
+def test_nested_wrappers_and_decorated_methods_are_named_by_the_lines_that_use_them(tmp_path: Path) -> None:
+    done = checked_wrappers(tmp_path)
+    (race,) = done.findings
+    fill, copy = line_of(PROGRAM, "fill"), line_of(PROGRAM, "copy")
+    assert named(race) == {("program.py", fill), ("program.py", copy)}, done.output
+    assert f"line {fill}" in race["missing"] and f"line {copy}" in race["missing"], done.output
+    for site in race["sites"]:  # the wrappers are shown, too
+        frames = [
+            (Path(site["file"]).name, site["line"]),
+            *((Path(f).name, n) for f, n, _ in site["callers"]),
+        ]
+        assert len(frames) > site["helpers"] > 0
+    source = f"{fill} | " + PROGRAM.splitlines()[fill - 1]
+    assert source in done.stderr, done.output
+
+
+def test_line_of_a_method_that_does_one_thing_is_named_itself(tmp_path: Path) -> None:
+    done = checked_wrappers(tmp_path, "print(memory.first())")
+    read = line_of(PROGRAM, "read")
+    races = [each for each in done.findings if ("program.py", read) in named(each)]
+    assert len(races) == 1, done.output
+    assert f"before line {read}" in races[0]["missing"], done.output
+    (site,) = (each for each in races[0]["sites"] if each["line"] == read)
+    assert site["helpers"] == 0
+    # Who called the method by the decorator stands below it.
+    assert ["program.py", line_of(PROGRAM, "copy") + 1] in [
+        [Path(file).name, line] for file, line, _ in site["callers"]
+    ], done.output
+
+
+def test_two_uses_of_one_wrapper_are_two_findings(tmp_path: Path) -> None:
+    done = checked_wrappers(tmp_path, 'copy.do("fill", 3, stream=one)  # second')
+    pairs = sorted(sorted(line for _, line in named(each)) for each in done.findings)
+    fill, copy = line_of(PROGRAM, "fill"), line_of(PROGRAM, "copy")
+    assert [fill, copy] in pairs and [copy, copy + 1] in pairs, done.output
