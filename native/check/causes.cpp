@@ -271,8 +271,9 @@ void Analysis::answer_questions() {
         const auto line = lines_.find(question.record_key);
         if (line == lines_.end()) continue;
         const Line& found = line->second;
-        if (vain_.empty() && found.records_made <= found.waits) continue;
         Finding& finding = findings_[question.finding];
+        // A deadlock cuts off records, but not those by which a notify was lost.
+        if ((vain_.empty() || finding.kind == FindingKind::lost_notify) && found.records_made <= found.waits) continue;
         if (finding.is_skipped) continue;
         finding.is_skipped = true;
         finding.skipped = {.record = question.record, .before = question.before, .log = question.to_log, .site = question.wait_site,

@@ -150,3 +150,26 @@ def test_summary_counts_findings(certain: int, uncertain: int, expected: str) ->
 def test_summary_of_incomplete_log_counts_dropped_events() -> None:
     told = texts.summary_text({"complete": False, "dropped": 12345, "findings": []})
     assert "12,345 events were dropped" in told
+
+
+def test_process_that_has_all_of_a_finding_is_named_once(program: Path) -> None:
+    alone = race(program)
+    alone["memory"] |= {"rank": -1, "pid": 71}
+    alone["sites"] = [each | {"rank": -1} for each in alone["sites"]]
+    assert texts.finding_text(alone, texts.Sources()).count("process 71") == 1
+    alone["sites"][1]["pid"] = 75
+    told = texts.finding_text(alone, texts.Sources())
+    assert "process 71, stream 2" in told and "process 75, thread 72" in told
+
+
+@pytest.mark.parametrize("number", [1, 2, 6])
+def test_consequences_are_counted_in_good_english(program: Path, number: int) -> None:
+    found = race(program, consequences=[race(program, kind="lost-notify")] * number)
+    first, *rest = texts.consequence_lines(found)
+    assert first == (
+        "and 1 consequence, which goes away with it:"
+        if number == 1
+        else f"and {number} consequences, which go away with it:"
+    )
+    assert len(rest) == min(number, 5)
+    assert (rest[-1] == "… 2 more (--json has them)") is (number == 6)

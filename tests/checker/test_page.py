@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -216,3 +220,50 @@ def test_page_data_names_the_events_of_findings(tmp_path: Path) -> None:
     write, read = (timeline.marks[event] for event in found["findings"][0]["events"])
     assert (write.label, write.number, read.label, read.number) == ("channel write", 6, "host reads", 9)
     assert timeline.lanes[read.lane].process == 1
+
+
+def test_page_text_and_json_have_the_same_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # paths are shown from there
+    program = Path(__file__).parent / "programs" / "broken" / "u1_deregistered_early.py"
+    words = [sys.executable, "-m", "peerlane", "check", "-n", "2", "--devices", "2"]
+    done = subprocess.run(
+        [*words, "--json", "found.json", "--html", "page.html", str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    (found,) = json.loads((tmp_path / "found.json").read_text())["findings"]
+    page = (tmp_path / "page.html").read_text()
+    told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert told is not None
+    (shown,) = json.loads(told[1])["findings"]
+    said = " ".join(done.stderr.split())
+    consequences = texts.consequence_lines(found)
+    assert len(found["consequences"]) == len(consequences) - 1 >= 1
+    assert shown["consequences"] == consequences
+    assert consequences[0] in said and found["message"] in said and found["missing"] in said
+    assert (shown["message"], shown["certain"], shown["count"]) == (
+        *(found[name] for name in ("message", "certain", "count")),
+    )
+    assert dict(shown["facts"])["missing"] == found["missing"]
+    assert [site["place"].rpartition(":")[2] for site in shown["sites"]] == [
+        str(texts.named_line(site)[1]) for site in found["sites"]
+    ]
+    assert f"{len(found['consequences'])} consequences" in said
+
+
+def test_page_shows_the_line_that_uses_a_helper(tmp_path: Path) -> None:
+    program = tmp_path / "ring.py"
+    timeline = timelines.ring(program)
+    finding = timelines.finding(program, step=1)
+    wrapped = {**finding["sites"][0], "file": "calls.py", "line": 4, "helpers": 1}
+    wrapped["callers"] = [[str(program), 7, "work"], [str(program), 9, "main"]]
+    finding["sites"] = [wrapped, finding["sites"][1]]
+    found = page_data(timelines.report(finding), timeline, texts.Sources(), "peerlane check")
+    site, other = found["findings"][0]["sites"]
+    assert (site["line"], site["place"].endswith("ring.py:7"), site["helpers"]) == (7, True, ["calls.py:4"])
+    assert [each.rpartition(":")[2] for each in site["callers"]] == ["9"]
+    assert any(line == 7 for line, _ in site["source"]) and other["helpers"] == []

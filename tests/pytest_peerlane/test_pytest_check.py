@@ -183,3 +183,47 @@ def test_child(call):
     result = run(pytester, source)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*ERROR at teardown of test_child[[]race[]]*"])
+
+
+def test_consequences_stand_under_the_finding_of_a_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ranks=RANKS.replace("block.fill(7)", "block.fill(7) if group.rank == 0 else None"))
+    source = (
+        HEAD
+        + """
+@pytest.mark.peerlane(devices=2, check=True)
+def test_ranks():
+    subprocess.run([sys.executable, "-m", "peerlane", "launch", "-n", "2", "ranks.py"], check=True, timeout=60)
+"""
+    )
+    result = run(pytester, source)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "peerlane check: 1 certain finding (1 consequence)",
+            "race (certain): *",
+            "  and 1 consequence, which goes away with it:",
+            "    unwritten-read: *",
+        ]
+    )
+
+
+def test_process_without_a_log_that_opens_memory_of_a_test_is_a_warning(pytester: pytest.Pytester) -> None:
+    source = (
+        HEAD
+        + """
+OPENER = "import peerlane as pl, sys; print(int(pl.Buffer.open(bytes.fromhex(sys.argv[1])).view()[5]))"
+
+def test_opened(peerlane_node):
+    with peerlane_node[0].allocate(64) as memory:
+        memory.fill(3)
+        name = bytes(memory.export(allow="user")).hex()
+        environment = {name: text for name, text in os.environ.items() if name != "PEERLANE_LOG"}
+        done = subprocess.run(
+            [sys.executable, "-c", OPENER, name], env=environment, timeout=60, capture_output=True, text=True
+        )
+        assert done.stdout == "3\\\\n", done.stderr
+"""
+    )
+    result = run(pytester, source, "--peerlane-check")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*PytestWarning: peerlane check: process * which this check does not see*"])

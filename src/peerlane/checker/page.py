@@ -119,13 +119,17 @@ def _finding(
 
 
 def _site(site: Mapping[str, Any], sources: texts.Sources) -> dict[str, Any]:
+    file, line = texts.named_line(site)
+    frames = [(site["file"], site["line"]), *(caller[:2] for caller in site["callers"])]
+    helpers = site.get("helpers", 0)
     return {
         "actor": texts.actor_of(site),
         "what": texts.what_of(site),
-        "place": texts.place_of(site["file"], site["line"]),
-        "line": site["line"],
-        "source": sources.around(site["file"], site["line"], _CONTEXT),
-        "callers": [texts.place_of(caller[0], caller[1]) for caller in site["callers"]],
+        "place": texts.place_of(file, line),
+        "line": line,
+        "source": sources.around(file, line, _CONTEXT),
+        "helpers": [texts.place_of(*each) for each in frames[:helpers]],
+        "callers": [texts.place_of(*each) for each in frames[helpers + 1 :]],
     }
 
 
