@@ -532,6 +532,7 @@ class Analysis {
         Finding* fresh;      // to be filled in; null if it was only counted
     };
     Reported report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause);
+    bool is_allocated_by(const Block& block, uint64_t at, uint32_t log) const;
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
     bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, bool is_end = false) const;
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
@@ -544,6 +545,7 @@ class Analysis {
     bool find_help(Finding& finding, Found& found, const Channel& channel) const;
     bool is_open(const Place& record, const Pair& key) const;
     void note_late_sync(const Place& sync, uint64_t stream, uint64_t sequence);
+    void note_unwaited(Finding& finding, const Place& record, uint32_t waiter) const;
     void note_late_wait(Finding& finding, const Found& found) const;
     bool runs_again(const Finding& finding) const;
     bool lacks_fence(const Place& place) const;
@@ -569,6 +571,7 @@ class Analysis {
     void hear_record(const Pair& key, const Record& record);
     void hear_wait(const Record& record, const Place& wait);
     void judge_wait(Question& question) const;
+    bool lacks_other_wait(const Question& question) const;
     void answer_questions();
     void add_elsewhere(Finding& unwritten, const Place& place, uint64_t from, uint64_t to) const;
     void find_elsewhere(Finding& unwritten, const Block& block) const;

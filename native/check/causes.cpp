@@ -78,6 +78,15 @@ void Analysis::note_late_sync(const Place& sync, uint64_t stream, uint64_t seque
     });
 }
 
+// Nobody ever waits for what a line records: findings that a wait for it would end have one cause.
+void Analysis::note_unwaited(Finding& finding, const Place& record, uint32_t waiter) const {
+    if (finding.is_unwaited || waits_of_.contains({record.log, record.site, waiter})) return;
+    finding.is_unwaited = true;
+    finding.unwaited_log = record.log;
+    finding.unwaited_site = record.site;
+    finding.unwaited_by = waiter;
+}
+
 // A wait that took the helpful record, after the access which it should have preceded.
 void Analysis::note_late_wait(Finding& finding, const Found& found) const {
     if (!finding.has_help || !finding.help_is_enough || !found.was_open) return;
@@ -85,6 +94,7 @@ void Analysis::note_late_wait(Finding& finding, const Found& found) const {
     if (line == lines_.end() || line->second.records.size() >= kMostRecords) return;   // not all records are known
     finding.is_untaken = is_open(finding.help, found.help_line);
     const auto wait = waits_of_.find({finding.help.log, finding.help.site, finding.second.log});
+    if (finding.is_untaken) note_unwaited(finding, finding.help, finding.second.log);
     if (finding.is_untaken || wait == waits_of_.end()) return;
     finding.has_late = true;
     finding.late_log = finding.second.log;
@@ -264,10 +274,18 @@ void Analysis::judge_wait(Question& question) const {
     question.is_skipped = !ran && is_known;
 }
 
+// Nobody ever waits for the record that would order the accesses the other way round: that wait is the one that is missing.
+bool Analysis::lacks_other_wait(const Question& question) const {
+    return std::any_of(questions_.begin(), questions_.end(), [&](const Question& other) {
+        return &other != &question && other.finding == question.finding && other.has_record && !waits_of_.contains({other.record.log, other.record.site, other.to_log});
+    });
+}
+
 void Analysis::answer_questions() {
     for (Question& question : questions_) {
         judge_wait(question);
-        if (!question.is_skipped) continue;
+        if (Finding& lost = findings_[question.finding]; lost.kind == FindingKind::lost_notify && question.has_record) note_unwaited(lost, question.record, question.to_log);
+        if (!question.is_skipped || lacks_other_wait(question)) continue;
         const auto line = lines_.find(question.record_key);
         if (line == lines_.end()) continue;
         const Line& found = line->second;
@@ -346,6 +364,10 @@ void Analysis::fold() {
             // One record that one wait did not take.
             if (k < i && finding.is_skipped && other.is_skipped)
                 is_consequence = is_of(finding.skipped.record, other.skipped.record) && finding.skipped.log == other.skipped.log && finding.skipped.notify == other.skipped.notify;
+            // One line whose records nobody waits for.
+            else if (finding.is_unwaited && other.is_unwaited && finding.unwaited_log == other.unwaited_log && finding.unwaited_site == other.unwaited_site &&
+                     finding.unwaited_by == other.unwaited_by && finding.kind != other.kind)
+                is_consequence = other.kind == FindingKind::race;
             // What a process ends because it waited in vain.
             else if (finding.kind == FindingKind::use_after_free && finding.second.time_ns >= logs_[finding.second.log]->vain_ns)
                 is_consequence = other.kind != FindingKind::use_after_free && other.certain && have_logs(finding, other);
@@ -358,7 +380,8 @@ void Analysis::fold() {
             // Bytes that were written after all, too late.
             else if (finding.kind == FindingKind::unwritten_read)
                 is_consequence = other.kind == FindingKind::race && other.certain && other.first.is_write && !other.second.is_write && is_of(other.second, finding.second) &&
-                                 other.from < finding.to && finding.from < other.to;
+                                 ((other.from < finding.to && finding.from < other.to) ||
+                                  (other.is_unwaited && finding.elsewhere.empty() && other.memory_log == finding.memory_log && other.allocation == finding.allocation));
             // A write that went astray.
             else if (finding.kind == FindingKind::race && other.kind == FindingKind::unwritten_read && other.certain)
                 is_consequence = std::any_of(other.elsewhere.begin(), other.elsewhere.end(), [&](const WrittenElsewhere& each) {

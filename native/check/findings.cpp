@@ -113,6 +113,14 @@ bool Analysis::is_telling(const Edge& edge) const {
     }
 }
 
+// Whether a process has made the memory in which a byte of a block lies.
+bool Analysis::is_allocated_by(const Block& block, uint64_t at, uint32_t log) const {
+    const auto after = block.allocations.upper_bound(at);
+    if (after == block.allocations.begin()) return false;
+    const auto& [first, allocation] = *std::prev(after);
+    return allocation.log == log && at - first < allocation.size;
+}
+
 void Analysis::locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const {
     finding.from = low;
     finding.to = high;
@@ -168,7 +176,8 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     // Who reads before the first write of its bytes was to read what is written.
     const Origin &reads = origins_[accesses_[first.access].origin], &writes = origins_[accesses_[second.access].origin];
     const Channel* const channel = is_first_write && !first.is_write && reads.log != writes.log ? channel_of(writes.log, writes.channel) : nullptr;
-    const bool is_early = channel && logs_[reads.log]->incoming.contains(channel->outgoing);
+    const bool is_early = channel ? logs_[reads.log]->incoming.contains(channel->outgoing)
+                                  : is_first_write && !first.is_write && writes.channel == 0 && reads.log != writes.log && is_allocated_by(block, low, reads.log);
     if (is_late || is_early) std::swap(first, second);
     const Access &one = accesses_[first.access], &other = accesses_[second.access];
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from helpers.inner_pytest import HEAD, run
@@ -186,7 +188,8 @@ def test_child(call):
 
 
 def test_consequences_stand_under_the_finding_of_a_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(ranks=RANKS.replace("block.fill(7)", "block.fill(7) if group.rank == 0 else None"))
+    broken = Path(__file__).parents[1] / "checker" / "programs" / "broken" / "u1_deregistered_early.py"
+    pytester.makepyfile(ranks=broken.read_text())
     source = (
         HEAD
         + """
@@ -199,10 +202,11 @@ def test_ranks():
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
-            "peerlane check: 1 certain finding (1 consequence)",
-            "race (certain): *",
-            "  and 1 consequence, which goes away with it:",
-            "    unwritten-read: *",
+            "peerlane check: 1 certain finding (2 consequences)",
+            "use-after-free (certain): *",
+            "  and 2 consequences, which go away with it:",
+            "    use-after-free: *",
+            "    unconsumed-notify: *",
         ]
     )
 
@@ -221,7 +225,7 @@ def test_opened(peerlane_node):
         done = subprocess.run(
             [sys.executable, "-c", OPENER, name], env=environment, timeout=60, capture_output=True, text=True
         )
-        assert done.stdout == "3\\\\n", done.stderr
+        assert done.stdout.strip() == "3", done.stderr
 """
     )
     result = run(pytester, source, "--peerlane-check")

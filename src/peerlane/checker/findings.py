@@ -107,6 +107,8 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
             each.is_alone = True
     tell_apart(first, second, help_place)
     second.runs_again = data["runs_again"]
+    if second.runs_again and all(first.data[name] == second.data[name] for name in _OF_ONE_LINE):
+        second.call = ""
     memory = None
     if data["memory"] is not None:
         of = logs[data["memory"]["log"]]
@@ -183,6 +185,7 @@ def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers:
     return {**Place(data, logs, helpers).as_json(), "bytes": list(data["bytes"])}
 
 
+_OF_ONE_LINE = ("log", "site", "thread", "event_kind", "op")
 _WHY_ORDER = (
     "a thread knew that the first access was over before the second one was submitted, and could tell the other "
     "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory"

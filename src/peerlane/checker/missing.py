@@ -25,6 +25,7 @@ class _Calls:
     sync, event : str
         Within a process: a thread waits for a stream, and a stream for another one.
     barrier : str
+        Of ranks; empty: the dialect has none, and two processes share what ``record`` makes.
     own_record, own_wait : str
         Between streams of a process, for a notify that no channel has.
     fifo : str
@@ -67,6 +68,7 @@ _CALLS = {
         own_record="acl.rt.record_notify",
         own_wait="acl.rt.wait_and_reset_notify",
         fifo="",
+        barrier="",
         sync="acl.rt.synchronize_stream",
         event="acl.rt.stream_wait_event",
     ),
@@ -77,6 +79,7 @@ _CALLS = {
         own_record="hipEventRecord",
         own_wait="hipStreamWaitEvent",
         fifo="",
+        barrier="",
         sync="hipStreamSynchronize",
         event="hipStreamWaitEvent",
     ),
@@ -180,6 +183,13 @@ def missing_order(
                 f"a look ({calls.wait}) of {second.owner} for the notification of the transfer that {first.owner} "
                 f"begins at {first.line}; it must come before {second.line}"
             )
+        case "meeting" if "nixl" in (first.dialect, second.dialect):
+            return (
+                f"a notification (nixl_agent.send_notif) of {first.owner} after {first.point}, and a look "
+                f"({calls.wait}) of {second.owner} for it, before {second.beginning}"
+            )
+        case "meeting" if not calls.barrier:  # the dialect's own notifies and events need no channel
+            return _answer(data, first, second, help_place, calls, logs)
         case "meeting":
             over = f" and a synchronization ({calls.sync}) with {first.actor}" if first.data["stream"] else ""
             way = f"a barrier ({calls.barrier}) of {first.owner} and {second.owner}"
