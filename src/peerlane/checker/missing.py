@@ -340,6 +340,8 @@ def _late_sync(data: Data, second: Place, logs: Mapping[int, ProcessLog]) -> str
     if not (late := _late(data, second, logs)):
         return ""
     log, site = data["late"]
+    if site in logs[log].with_ends:
+        return f"; the end of the `with` of {late}, which synchronizes, comes too late"
     return f"; the {logs[log].calls.get(site, 'synchronization')} at {late} comes too late"
 
 
