@@ -378,10 +378,13 @@ void Analysis::fold() {
                                   other.first.event < finding.first.event) ||
                                  (other.missing == Missing::arrival && other.help_is_enough && is_of(other.help, finding.first) && other.notify == finding.notify);
             // Bytes that were written after all, too late.
-            else if (finding.kind == FindingKind::unwritten_read)
-                is_consequence = other.kind == FindingKind::race && other.certain && other.first.is_write && !other.second.is_write && is_of(other.second, finding.second) &&
-                                 ((other.from < finding.to && finding.from < other.to) ||
-                                  (other.is_unwaited && finding.elsewhere.empty() && other.memory_log == finding.memory_log && other.allocation == finding.allocation));
+            else if (finding.kind == FindingKind::unwritten_read) {
+                const bool overlaps = other.from < finding.to && finding.from < other.to;
+                const bool is_late = other.first.is_write && !other.second.is_write && is_of(other.second, finding.second);
+                const bool is_early = !other.first.is_write && other.second.is_write && is_of(other.first, finding.second);
+                const bool is_of_all = is_late && other.is_unwaited && finding.elsewhere.empty() && other.memory_log == finding.memory_log && other.allocation == finding.allocation;
+                is_consequence = other.kind == FindingKind::race && other.certain && (((is_late || is_early) && overlaps) || is_of_all);
+            }
             // A write that went astray.
             else if (finding.kind == FindingKind::race && other.kind == FindingKind::unwritten_read && other.certain)
                 is_consequence = std::any_of(other.elsewhere.begin(), other.elsewhere.end(), [&](const WrittenElsewhere& each) {
