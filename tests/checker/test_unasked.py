@@ -8,7 +8,7 @@ from checker.checking import TESTS, checked_program, told
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
-KINDS = ("shown", "reused", "trimmed")
+KINDS = ("shown", "reused", "trimmed", "waited")
 PROGRAM = TESTS / "checker" / "programs" / "unasked.py"
 
 

@@ -227,6 +227,12 @@ def host_access(access: int, address: int, nbytes: int) -> None:
     _core.log_host_access(access, address, nbytes)
 
 
+def is_over(stream: Any, operation: int) -> None:
+    """Log that this thread knows of an operation of a stream, and of all before it, that they are over."""
+    if active:
+        _core.WaitSet.log_over(stream.id, operation)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Log nothing that this thread does in the block."""

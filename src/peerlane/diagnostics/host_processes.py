@@ -202,6 +202,8 @@ def _follow_semaphores() -> None:
         self._peerlane_took, self._peerlane_gives = took, gives
 
     plain.__init__, plain._make_methods = begin, tell
+    # A lock that was made, or came to this process, before the log began tells nothing.
+    plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)
     enter, leave = plain.__enter__, plain.__exit__
 
     # Their own frames stay in tracebacks, as without the log.

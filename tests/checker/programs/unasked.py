@@ -7,6 +7,7 @@ import ctypes
 import sys
 import threading
 
+import acl
 from hip import hip
 
 import peerlane as pl
@@ -69,6 +70,39 @@ def trim(asks):
     good(hip.hipMemsetAsync(source, 2, SIZE, other))  # trimmed
 
 
+def ok(result):
+    *values, code = result if isinstance(result, tuple) else (result,)
+    assert code == 0, result
+    return values[0] if values else None
+
+
+def passed(waits):
+    """A stream waits for an event, and copies; the program knows that the wait is over."""
+    one, other = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
+    memory, source, target = (ok(acl.rt.malloc(SIZE, 0)) for _ in range(3))
+    event = ok(acl.rt.create_event())
+    ok(acl.rt.memset(memory, SIZE, 1, SIZE)), ok(acl.rt.memset(source, SIZE, 1, SIZE))
+    ok(acl.rt.memset_async(memory, SIZE, 2, SIZE, one))
+    ok(acl.rt.record_event(event, one))
+    for _ in range(waits):
+        ok(acl.rt.stream_wait_event(other, event))
+    ok(acl.rt.memcpy_async(target, SIZE, source, SIZE, 3, other))
+    rest()
+    while ok(acl.rt.query_event_wait_status(event)):
+        pass
+    ok(acl.rt.memset(memory, SIZE, 3, SIZE))
+    return other, source
+
+
+def wait_status(asks):
+    for waits in (1, 2000):
+        other, source = passed(waits)
+        if asks:
+            ok(acl.rt.synchronize_stream(other))
+        ok(acl.rt.memset(source, SIZE, 2, SIZE))  # waited
+
+
 if __name__ == "__main__":
-    for run in (show, reuse, trim):
+    acl.init(), acl.rt.set_device(0)
+    for run in (show, reuse, trim, wait_status):
         run(sys.argv[1] == "right")

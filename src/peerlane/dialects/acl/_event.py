@@ -8,6 +8,7 @@ from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
+from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._checks import null
@@ -65,7 +66,7 @@ class AclEvent(Thing):
         self._lock = threading.RLock()  # an object's __del__ may call back into this
         self._early: list[Notify] = []
         self._early_recorded: deque[int] = deque(maxlen=_KEPT_WAITS)
-        self._waits: list[tuple[Stream, int]] = []
+        self._waits: dict[Stream, int] = {}  # the last one of each stream
 
     def record(self, stream: Stream) -> None:
         """Record, and let those go on that were told to wait before."""
@@ -94,8 +95,8 @@ class AclEvent(Thing):
                 stream.wait(early, timeout=timeout)
                 self._early.append(early)
             if len(self._waits) >= _KEPT_WAITS:
-                self._waits = [wait for wait in self._waits if not _is_over(*wait)]
-            self._waits.append((stream, stream.submitted))
+                self._waits = {each: wait for each, wait in self._waits.items() if not each.is_closed}
+            self._waits[stream] = stream.submitted
 
     def awaited(self, notify: int) -> str:
         """Say which record this notify stands for, since a stream was told early to wait; empty for none."""
@@ -108,7 +109,10 @@ class AclEvent(Thing):
     def is_waited_for(self) -> bool:
         """Whether a stream that was told to wait for it does so still."""
         with self._lock:
-            self._waits = [wait for wait in self._waits if not _is_over(*wait)]
+            for stream, wait in tuple(self._waits.items()):
+                if _is_over(stream, wait):
+                    event_log.is_over(stream, wait)
+                    del self._waits[stream]
             return bool(self._waits)
 
     @property
@@ -118,7 +122,8 @@ class AclEvent(Thing):
 
 
 def _is_over(stream: Stream, operation: int) -> bool:
-    return stream.is_done or stream.completed >= operation  # asking is what lets a lazy stream go on
+    with event_log.quiet():  # the program does not ask for what is behind the wait
+        return stream.is_done or stream.completed >= operation  # asking is what lets a lazy stream go on
 
 
 def _create(flag: int, *, is_ex: bool) -> int:
