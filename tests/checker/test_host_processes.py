@@ -56,3 +56,49 @@ def test_race_of_processes_that_have_no_other_way_to_talk_is_certain(way: str) -
     done = checked_program(PROGRAM, way)
     assert done.code == 3, done.output
     assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", True)], done.output
+
+
+LATE = """\
+import multiprocessing, sys, threading
+
+def work(lock, handle):
+    if "held" in sys.argv:
+        lock.acquire()
+    import peerlane as pl
+    buffer = pl.Buffer.open(handle)
+    if "held" not in sys.argv:
+        lock.acquire()
+    print(bytes(buffer[:4]))
+    lock.release()
+    buffer.close()
+
+if __name__ == "__main__":
+    import peerlane as pl
+    context = multiprocessing.get_context(sys.argv[1])
+    buffer, lock = pl.devices()[0].allocate(64), context.Lock()
+    buffer.fill(0)
+    lock.acquire()
+    child = context.Process(target=work, args=(lock, bytes(buffer.export(allow="user"))))
+    child.start()
+    threading.Event().wait(0.5)
+    if "racy" in sys.argv:
+        lock.release()
+        buffer.fill(7)
+    else:
+        buffer.fill(7)
+        lock.release()
+    child.join(60)
+"""
+
+
+@pytest.mark.parametrize("when", ["held", "free"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_lock_that_a_child_is_given_before_it_imports_peerlane_orders(
+    method: str, when: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    done = checked_program(program, method, when, devices=1)
+    assert (done.code, told(done.findings)) == (0, ""), done.output
+    done = checked_program(program, method, when, "racy", devices=1)
+    assert [(each["kind"], len(each["sites"])) for each in done.findings] == [("race", 2)], done.output

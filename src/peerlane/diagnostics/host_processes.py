@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import collections
 import functools
+import gc
 import itertools
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -202,7 +203,7 @@ def _follow_semaphores() -> None:
         self._peerlane_took, self._peerlane_gives = took, gives
 
     plain.__init__, plain._make_methods = begin, tell
-    # A lock that was made, or came to this process, before the log began tells nothing.
+    # Of a lock that another thread makes just now.
     plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)
     enter, leave = plain.__enter__, plain.__exit__
 
@@ -229,6 +230,24 @@ def _follow_semaphores() -> None:
             raise
 
     plain.__enter__, plain.__exit__ = enter_told, leave_told
+    _follow_earlier_semaphores(synchronize)
+
+
+def _follow_earlier_semaphores(synchronize: Any) -> None:
+    """Follow what a child of ``spawn`` or ``forkserver`` was given before it imported peerlane."""
+    given = [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), (synchronize.SemLock, synchronize.Condition))
+    ]
+    for each in given:
+        if hasattr(each, "_semlock"):
+            each._make_methods()
+            if each._semlock._is_mine():
+                each._peerlane_took()
+    for each in given:
+        if hasattr(each, "_lock"):  # a condition, which has methods of its lock
+            each._make_methods()
 
 
 def _follow_pipes() -> None:
