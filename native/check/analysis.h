@@ -393,6 +393,14 @@ class Analysis {
         Actor reader, writer;
         uint64_t read, written;
     };
+    // A read of bytes that nobody had written; `race`: the one with their first write, which came later.
+    struct UnwrittenRead {
+        uint32_t finding;
+        const Block* block;
+        uint64_t low, high;
+        uint32_t log, site;
+        uint32_t race = Finding::kNoCause;
+    };
     // Whether a record orders `first` before `second`, and a wait for it was left out.
     struct Question {
         uint32_t finding;
@@ -576,6 +584,8 @@ class Analysis {
     void add_elsewhere(Finding& unwritten, const Place& place, uint64_t from, uint64_t to) const;
     void find_elsewhere(Finding& unwritten, const Block& block) const;
     void find_collision(Finding& unwritten) const;
+    void note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const Place& read);
+    bool fold_unwritten(uint32_t finding);
     void set_cause(uint32_t finding, uint32_t cause);
     void fold();
 
@@ -631,6 +641,7 @@ class Analysis {
     std::map<std::vector<uint64_t>, size_t> by_lines_;
     std::vector<Repair> repairs_;                    // of this event
     std::deque<EarlyRead> early_reads_;
+    std::vector<UnwrittenRead> unwritten_reads_;
     std::vector<Question> questions_;
     std::vector<uint32_t> unsynchronized_;           // findings that lack a synchronization, which may come too late
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> waits_of_;   // log and line of a record, and the log of its wait -> the wait's line

@@ -342,6 +342,25 @@ void Analysis::find_collision(Finding& unwritten) const {
         }
 }
 
+void Analysis::note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const Place& read) {
+    for (UnwrittenRead& each : unwritten_reads_)
+        if (each.block == &block && each.low < high && low < each.high && each.log == read.log && each.site == read.site) each.race = race;
+}
+
+// Bytes that were all written after all, but too late.  Returns whether only some of them were.
+bool Analysis::fold_unwritten(uint32_t finding) {
+    bool lacks_some = unwritten_reads_.size() >= kMostRecords;
+    uint32_t race = Finding::kNoCause;
+    for (const UnwrittenRead& each : unwritten_reads_) {
+        if (each.finding != finding) continue;
+        lacks_some = lacks_some || each.race == Finding::kNoCause;
+        if (each.race != Finding::kNoCause) race = each.race;
+    }
+    if (race == Finding::kNoCause) return false;
+    if (!lacks_some && findings_[race].certain) set_cause(finding, race);
+    return lacks_some;
+}
+
 void Analysis::set_cause(uint32_t finding, uint32_t cause) {
     if (findings_[finding].cause != Finding::kNoCause) return;
     for (uint32_t at = cause; at != Finding::kNoCause; at = findings_[at].cause)
@@ -357,6 +376,7 @@ void Analysis::fold() {
     const auto is_of = [](const Place& place, const Place& other) { return place.log == other.log && place.site == other.site; };
     for (uint32_t i = 0; i < findings_.size(); ++i) {
         const Finding& finding = findings_[i];
+        const bool is_partly_written = finding.kind == FindingKind::unwritten_read && fold_unwritten(i);
         for (uint32_t k = 0; k < findings_.size() && finding.cause == Finding::kNoCause; ++k) {
             const Finding& other = findings_[k];
             if (i == k || other.cause == i) continue;
@@ -379,7 +399,7 @@ void Analysis::fold() {
                                  (other.missing == Missing::arrival && other.help_is_enough && is_of(other.help, finding.first) && other.notify == finding.notify);
             // Bytes that were written after all, too late.
             else if (finding.kind == FindingKind::unwritten_read) {
-                const bool overlaps = other.from < finding.to && finding.from < other.to;
+                const bool overlaps = !is_partly_written && other.from < finding.to && finding.from < other.to;
                 const bool is_late = other.first.is_write && !other.second.is_write && is_of(other.second, finding.second);
                 const bool is_early = !other.first.is_write && other.second.is_write && is_of(other.first, finding.second);
                 const bool is_of_all = is_late && other.is_unwaited && finding.elsewhere.empty() && other.memory_log == finding.memory_log && other.allocation == finding.allocation;

@@ -187,6 +187,7 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
                                                          : !is_excusable(to.actor, other.number, after, before);
     const auto [number, found] = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
                                         by_chance ? Missing::promise : missing_between(from, to, before, after), via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
+    if (is_first_write && number != Finding::kNoCause) note_late_write(number, block, low, high, place_of(done.access, false));
     if (via == 0 && !done.is_write)
         repair_early_read(number, done, doing, is_first_write);
     else if (via == 0)

@@ -251,8 +251,11 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
     locate(place, block, low, high);
     if (!place.in_allocation) return;
     const Place made{.log = place.memory_log, .site = place.memory_site, .kind = Kind::allocated, .is_write = true};
-    Finding* const found = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
-                                        unwritten == bytes, Missing::write, Finding::kNoCause).fresh;
+    const Reported reported = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
+                                     unwritten == bytes, Missing::write, Finding::kNoCause);
+    Finding* const found = reported.fresh;
+    if (reported.number != Finding::kNoCause && unwritten_reads_.size() < kMostRecords)
+        unwritten_reads_.push_back({.finding = reported.number, .block = &block, .low = low, .high = high, .log = log, .site = event.head.site});
     if (!found) return;
     locate(*found, block, low, high);
     find_elsewhere(*found, block);

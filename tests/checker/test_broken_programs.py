@@ -59,6 +59,9 @@ def test_one_mistake_is_one_certain_finding(broken: Broken) -> None:
     named = {site["line"] for site in finding["sites"]} | {site["line"] for site in finding["elsewhere"]}
     named |= {finding["skipped"]["wait"][1]} if finding["skipped"] else set()
     assert broken.line in named, done.output
+    # The report of a deadlock, if the mistake ended in one, comes once and behind the finding.
+    before, *reports = done.stderr.split("peerlane launch: a deadlock: ")
+    assert not reports or (len(reports) == 1 and finding["message"][:20] in before), done.output
 
 
 TWO_MISTAKES = """
@@ -89,3 +92,40 @@ def test_two_waits_that_two_channels_lack_are_two_findings(tmp_path: Path) -> No
     certain = [each for each in done.findings if each["certain"]]
     assert [each["kind"] for each in certain] == ["race", "race"], done.output
     assert {max(site["line"] for site in each["sites"]) for each in certain} == {16, 17}, done.output
+
+
+WRONG_NUMBER = """
+import peerlane as pl
+with pl.Group(window=64) as group:
+    channel = group.channel(1 - group.rank, notifies=2)
+    if group.rank == 0:
+        channel.notify(1)
+    else:
+        channel.wait(0)
+    group.barrier()
+"""
+
+
+def test_report_of_a_deadlock_stands_behind_the_findings_once(tmp_path: Path) -> None:
+    program = tmp_path / "wrong.py"
+    program.write_text(WRONG_NUMBER)
+    done = checked_program(program, ranks=2)
+    assert done.code == 1 and done.output.count("a deadlock: ranks 0 and 1") == 1, done.output
+    parts = (
+        "unconsumed-notify (certain)",
+        "peerlane launch: a deadlock: ranks 0 and 1",
+        "waits for notify 0 from rank 0 to rank 1, which rank 0 should record",
+        "peerlane check: 1 certain finding",
+    )
+    for part in parts:
+        assert part in done.stderr, done.output
+    at = [done.stderr.index(part) for part in parts]
+    assert at == sorted(at), done.output
+    assert "last words" not in done.stderr, done.output
+
+
+def test_last_words_of_a_rank_that_fails_otherwise_are_shown(tmp_path: Path) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text("import peerlane as pl\nwith pl.Group(): raise SystemExit('its own reason')\n")
+    done = checked_program(program, ranks=2)
+    assert done.code == 1 and "last words:\n  its own reason" in done.stderr, done.output

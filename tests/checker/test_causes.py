@@ -91,3 +91,18 @@ def test_each_of_two_channels_that_a_line_uses_needs_its_own_wait(
     left = [rank for rank in (1, 2) if rank not in waits]
     assert sum(count for count, _ in races) == len(left)
     assert not left or any({0, rank} == ranks for rank in left for _, ranks in races)
+
+
+@pytest.mark.parametrize("written", [2, 1])
+def test_pages_that_are_read_before_they_are_written_fold_unless_one_is_never_written(
+    tmp_path: Path, written: int
+) -> None:
+    zero, one = logs(tmp_path, 2)
+    one.allocate(3, WINDOW)
+    for page in range(2):
+        one.host_reads((9, 32 * page, 32), line=20)
+    for page in range(written):
+        zero.copy((9, 32 * page, 32), (5, 0, 32), line=10, stream=4)
+    race = ("race", True, (10, 20))
+    never = ("unwritten-read", True, (1, 20))
+    assert top(tmp_path) == ([race] if written == 2 else [race, never])
