@@ -364,9 +364,6 @@ class Analysis {
         uint64_t run = 0;                                          // 1 + the last event that counted
         uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
     };
-    struct File {   // which logs wrote it and which looked at it, each since when
-        std::vector<std::pair<uint32_t, uint64_t>> wrote, looked;
-    };
     enum class Step : uint8_t { taken, blocked };
 
     struct Found {
@@ -424,12 +421,12 @@ class Analysis {
     Step step(uint32_t log, const Event& event, bool give_up);
     static bool may_unblock(log::Kind kind);
     void read_gap(uint32_t log, const Event& event);
-    void use_file(uint32_t log, const Event& event);
     void note_outside(uint32_t log, const Event& event);
 
     // order.cpp
     Actor new_actor(Role role, uint32_t log, uint64_t id, uint64_t channel);
     Thread& thread_of(uint32_t log, uint32_t id);
+    static constexpr uint32_t kAnyone = 0;
     // Whoever of a process knows what no event tells: what it knows orders nothing, and may excuse.
     Thread& anyone_of(uint32_t log);
     Stream& stream_of(uint32_t log, uint64_t id);
@@ -624,7 +621,6 @@ class Analysis {
     std::vector<Vain> vain_;
     ByPair<bool> awaited_;           // lines for which an operation waited then
     std::unordered_map<uint64_t, Signal> signals_;
-    std::unordered_map<uint64_t, File> files_;   // by path
     Media media_;
     ByPair<Key> keys_;
     ByPair<std::shared_ptr<Collection>> collections_;

@@ -44,17 +44,17 @@ uint64_t Media::Times::first_since(uint64_t time_ns) const {
 }
 
 // What does not fit any more is the world.
-Media::Medium& Media::medium_of(uint64_t key) {
+Media::Use& Media::use_of(uint32_t process, uint64_t key, bool is_relayed) {
+    if (key == log::kAnyMedium) return anything_[process];
     const auto known = media_.find(key);
-    if (known != media_.end()) return known->second;
-    return media_[media_.size() < kMostMedia ? key : log::kWorld];
+    Medium& medium = known != media_.end() ? known->second : media_[media_.size() < kMostMedia ? key : log::kWorld];
+    medium.is_relayed = medium.is_relayed || is_relayed;
+    return medium.uses[process];
 }
 
 void Media::note(uint32_t process, uint64_t key, uint64_t flags, Span when) {
     is_one_ = is_one_ || (flags & log::kOverflown) != 0;
-    Medium& medium = medium_of(key);
-    medium.is_relayed = medium.is_relayed || (flags & log::kRelayed) != 0;
-    Use& use = medium.uses[process];
+    Use& use = use_of(process, key, (flags & log::kRelayed) != 0);
     if (flags & log::kSent) use.sent.add(when);
     if (flags & log::kReceived) use.received.add(when);
     if (flags & log::kMapped) {
@@ -68,22 +68,22 @@ void Media::note(uint32_t process, uint64_t key, uint64_t flags, Span when) {
 }
 
 void Media::note_end(uint32_t process, uint64_t time_ns) {
-    for (auto& [key, medium] : media_)
-        if (const auto use = medium.uses.find(process); use != medium.uses.end() && !use->second.sent.is_empty()) use->second.sent.add({time_ns, time_ns});
+    const auto end = [&](std::unordered_map<uint32_t, Use>& uses) {
+        if (const auto use = uses.find(process); use != uses.end() && !use->second.sent.is_empty()) use->second.sent.add({time_ns, time_ns});
+    };
+    for (auto& [key, medium] : media_) end(medium.uses);
+    end(anything_);
     note(process, log::kWorld, log::kSent, {time_ns, time_ns});
 }
 
-void Media::note_open(uint32_t process, uint64_t time_ns) {
-    Use& use = media_[log::kWorld].uses[process];
-    use.sent.begin(time_ns);
-    use.received.begin(time_ns);
-}
+void Media::note_open(uint32_t process, uint64_t time_ns) { note(process, log::kAnyMedium, log::kMapped | log::kWrote, {time_ns, time_ns}); }
 
 bool Media::has_received(uint32_t process) const {
-    return std::any_of(media_.begin(), media_.end(), [&](const auto& each) {
-        const auto use = each.second.uses.find(process);
-        return use != each.second.uses.end() && !use->second.received.is_empty();
-    });
+    const auto has = [&](const std::unordered_map<uint32_t, Use>& uses) {
+        const auto use = uses.find(process);
+        return use != uses.end() && !use->second.received.is_empty();
+    };
+    return has(anything_) || std::any_of(media_.begin(), media_.end(), [&](const auto& each) { return has(each.second.uses); });
 }
 
 bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t until_ns) const {
@@ -91,24 +91,14 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
     uint64_t world_ns = kNever;
     for (bool is_new = true; is_new;) {
         is_new = false;
-        for (const auto& [key, medium] : media_) {
-            const bool is_world = is_one_ || key == log::kWorld;
-            // What no other process with a log has the other end of goes to the world, and comes from it.
-            bool has_sender = false, has_receiver = false;
-            for (const auto& [process, use] : medium.uses) {
-                has_sender = has_sender || !use.sent.is_empty();
-                has_receiver = has_receiver || !use.received.is_empty();
-            }
-            const bool is_alone = medium.uses.size() == 1;
-            uint64_t there_ns = is_world || (medium.is_relayed && (is_alone || !has_sender)) ? world_ns : kNever;
-            for (const auto& [process, use] : medium.uses)
-                if (const auto one = known.find(process); one != known.end()) there_ns = std::min(there_ns, use.sent.first_since(one->second));
-            if (there_ns > until_ns) continue;
-            if ((is_world || (medium.is_relayed && (is_alone || !has_receiver))) && there_ns < world_ns) {
-                world_ns = there_ns;
-                is_new = true;
-            }
-            for (const auto& [process, use] : medium.uses) {
+        const auto told_ns = [&](const std::unordered_map<uint32_t, Use>& uses) {   // when one that knows it sends first
+            uint64_t first_ns = kNever;
+            for (const auto& [process, use] : uses)
+                if (const auto one = known.find(process); one != known.end()) first_ns = std::min(first_ns, use.sent.first_since(one->second));
+            return first_ns;
+        };
+        const auto hear = [&](const std::unordered_map<uint32_t, Use>& uses, uint64_t there_ns) {   // true: `to` does
+            for (const auto& [process, use] : uses) {
                 const uint64_t came_ns = use.received.first_since(there_ns);
                 if (came_ns > until_ns) continue;
                 if (process == to) return true;
@@ -118,7 +108,29 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
                     is_new = true;
                 }
             }
+            return false;
+        };
+        uint64_t anywhere_ns = told_ns(anything_), earliest_ns = anywhere_ns;
+        for (const auto& [key, medium] : media_) {
+            const bool is_world = is_one_ || key == log::kWorld;
+            // What no other process with a log has the other end of goes to the world, and comes from it.
+            bool has_sender = false, has_receiver = false;
+            for (const auto& [process, use] : medium.uses) {
+                has_sender = has_sender || !use.sent.is_empty();
+                has_receiver = has_receiver || !use.received.is_empty();
+            }
+            const bool is_alone = medium.uses.size() == 1;
+            uint64_t there_ns = std::min(anywhere_ns, told_ns(medium.uses));
+            if (is_world || (medium.is_relayed && (is_alone || !has_sender))) there_ns = std::min(there_ns, world_ns);
+            if (there_ns > until_ns) continue;
+            earliest_ns = std::min(earliest_ns, there_ns);
+            if ((is_world || (medium.is_relayed && (is_alone || !has_receiver))) && there_ns < world_ns) {
+                world_ns = there_ns;
+                is_new = true;
+            }
+            if (hear(medium.uses, there_ns)) return true;
         }
+        if (earliest_ns <= until_ns && hear(anything_, earliest_ns)) return true;
     }
     return false;
 }

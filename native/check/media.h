@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "log/event.h"
+
 namespace peerlane::check {
 
 class Media {
@@ -47,9 +49,10 @@ class Media {
     };
     static constexpr uint64_t kNever = UINT64_MAX;
 
-    Medium& medium_of(uint64_t key);
+    Use& use_of(uint32_t process, uint64_t key, bool is_relayed);
 
-    std::unordered_map<uint64_t, Medium> media_;
+    std::unordered_map<uint64_t, Medium> media_{{log::kWorld, {}}};
+    std::unordered_map<uint32_t, Use> anything_;   // by process: by media that are not known, whose key is log::kAnyMedium
     bool is_one_ = false;   // no medium can be told apart
 };
 

@@ -452,7 +452,10 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
     if (logs_[log]->reader.dropped() != 0) return;   // who knew it may be among what is missing
     const ActorState& actor = actors_[stream_of(log, head.stream).actor];
     if (was_cancelled(actor, head.sequence) || actor.has_forgotten_learned) return;
-    if (std::any_of(actor.learned.begin(), actor.learned.end(), [&](const Learned& each) { return each.number >= head.sequence; })) return;
+    const auto knew = [&](bool is_sure) {
+        return std::any_of(actor.learned.begin(), actor.learned.end(), [&](const Learned& each) { return each.number >= head.sequence && (each.thread != kAnyone || !is_sure); });
+    };
+    if (knew(true)) return;
     const Place reader{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
                        .op = head.op, .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = event.b()};
     Place seen = place_of(log, event, true);
@@ -482,7 +485,7 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
         for (const auto& [number, lease] : logs_[log]->leases)
             for (const Span& lent : lease.spans) is_lent = is_lent || (lent.block & ~Span::kWritten) == (span.block & ~Span::kWritten);
     }
-    Finding* const found = report(FindingKind::race, reader, seen, !is_lent, Missing::sync, Finding::kNoCause).fresh;
+    Finding* const found = report(FindingKind::race, reader, seen, !is_lent && !knew(false), Missing::sync, Finding::kNoCause).fresh;
     if (!found) return;
     found->from = from;
     found->to = to;

@@ -156,28 +156,10 @@ bool Analysis::may_unblock(Kind kind) {
     return kind != Kind::access && kind != Kind::host_access && kind != Kind::sync;
 }
 
-// A process that looks at what another one wrote may learn from it what it likes.
-void Analysis::use_file(uint32_t log, const Event& event) {
-    File& file = files_[event.a()];
-    const uint64_t time_ns = event.head.time_ns;
-    const auto meet = [&](std::vector<std::pair<uint32_t, uint64_t>>& own, const std::vector<std::pair<uint32_t, uint64_t>>& others) {
-        own.emplace_back(log, time_ns);
-        for (const auto& [other, since_ns] : others) {
-            if (other == log) continue;
-            media_.note_open(other, since_ns);
-            media_.note_open(log, time_ns);
-        }
-    };
-    if (event.b() & log::kWrote) meet(file.wrote, file.looked);
-    if (event.b() & log::kLooked) meet(file.looked, file.wrote);
-}
-
 void Analysis::note_outside(uint32_t log, const Event& event) {
     const uint64_t time_ns = event.head.time_ns;
     if (event.a() == 0) {
         media_.note_open(log, time_ns);
-    } else if ((event.b() & (log::kWrote | log::kLooked)) == event.b()) {
-        use_file(log, event);
     } else {
         const auto ago = [&](uint64_t span_ns) { return time_ns - std::min(span_ns, time_ns); };
         const bool is_sent = (event.b() & log::kSent) != 0;

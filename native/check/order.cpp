@@ -56,7 +56,7 @@ Analysis::Thread& Analysis::thread_of(uint32_t log, uint32_t id) {
 }
 
 Analysis::Thread& Analysis::anyone_of(uint32_t log) {
-    Thread& anyone = thread_of(log, 0);
+    Thread& anyone = thread_of(log, kAnyone);
     anyone.has_ended = true;   // no access waits for what it learns
     return anyone;
 }

@@ -66,8 +66,8 @@ enum class Kind : uint8_t {
     collective,       // a = group, b = number << 16 | what << 8, c = root or peer, d = size << 32 | rank; spans.  With kEnd, and stream 0: it
                       // is over, and no `collected` follows; `sequence`: the nanoseconds that it took
     collected,        // it is over for (stream, sequence); only for stream 0
-    outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a medium or file; b = kWrote,
-                      // kLooked; kSent (and until d ns later); kReceived (from d to c ns ago); kMapped, kUnmapped; kOverflown
+    outside,          // the process can talk to others in a way that is not logged; a = 0, or the key of a medium; b = kSent (and until d ns
+                      // later); kReceived (from d to c ns ago); kMapped, kUnmapped; kOverflown
     ended,            // the process left its node in an orderly way
     came,             // a record that a process of another machine submitted as (b, c) was made here: a = bank, d = its number
     evident,          // from now on any thread of the process may see, by what no event tells, that operation `sequence` of `stream` is over
@@ -110,11 +110,11 @@ constexpr uint64_t kThreadOfC = uint64_t{1} << 63;   // in b of a thread's key; 
 constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 
 // Head.flags
-constexpr uint64_t kWrote = 1, kLooked = 2;   // what a process did with a file
-constexpr uint64_t kSent = 4, kReceived = 8, kMapped = 16, kUnmapped = 32;   // by a medium; a mapping is writable with kWrote
+constexpr uint64_t kWrote = 1, kSent = 4, kReceived = 8, kMapped = 16, kUnmapped = 32;   // by a medium; a mapping is writable with kWrote
 constexpr uint64_t kRelayed = 64;   // a process without a log may have the other end
 constexpr uint64_t kOverflown = 128;   // from now on no medium of the run can be told apart
 constexpr uint64_t kWorld = 1;      // the medium of all that can not be told apart: sockets
+constexpr uint64_t kAnyMedium = 2;  // what was sent or received by one that is not known
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
 constexpr uint8_t kShared = 2;
 constexpr uint8_t kEnd = 4;

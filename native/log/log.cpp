@@ -117,7 +117,7 @@ class Log {
         if (by_ == kChecker) {
             take_received([&](const Received& one) {
                 const uint64_t now = clock_ns();
-                append({.kind = Kind::outside, .a = one.key, .b = kReceived | one.flags, .c = now - one.last_ns, .d = now - one.first_ns, .site = 0});
+                append({.kind = Kind::outside, .a = one.key, .b = kReceived | one.flags, .c = now - std::min(now, one.last_ns), .d = now - one.first_ns, .site = 0});
             });
             if (event.kind != Kind::outside) note_logged();
         }
@@ -437,7 +437,7 @@ void Spans::add(const Span& span, const Rows& rows) {
 }
 
 void write(const Event& event, uint8_t by) noexcept {
-    if (by == kChecker && event.kind != Kind::outside) note_event();   // what goes out of the process is no call of the program's
+    if (by == kChecker && event.kind != Kind::outside && event.kind != Kind::evident) note_event();   // these are no calls of the program's
     const Held held;
     std::lock_guard lock(Logs::get().mutex);
     Logs::get().of(by).write(event);

@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/select.h>
@@ -25,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -47,6 +49,17 @@
 #include <unordered_map>
 #include <vector>
 
+#pragma GCC diagnostic ignored "-Wignored-attributes"   // of the functions that templates name: only callers heed them
+
+extern "C" {   // what a library with checked calls imports
+ssize_t __read_chk(int, void*, size_t, size_t), __pread_chk(int, void*, size_t, off_t, size_t), __recv_chk(int, void*, size_t, size_t, int);
+ssize_t __recvfrom_chk(int, void*, size_t, size_t, int, sockaddr*, socklen_t*);
+int __poll_chk(pollfd*, nfds_t, int, size_t), __ppoll_chk(pollfd*, nfds_t, const timespec*, const sigset_t*, size_t);
+size_t __fread_chk(void*, size_t, size_t, size_t, FILE*);
+char* __fgets_chk(char*, size_t, int, FILE*);
+int __vfprintf_chk(FILE*, int, const char*, va_list), __vprintf_chk(int, const char*, va_list), __vdprintf_chk(int, int, const char*, va_list);
+}
+
 namespace peerlane::log {
 
 namespace {
@@ -65,6 +78,7 @@ std::atomic<bool> is_silent_child{false};   // forked, and without a log until i
 std::atomic<uint64_t> generation{1};   // of what this process could tell others
 std::atomic<uint64_t> logged{1};       // events of other kinds
 uint64_t begun_s = 0;
+std::atomic<pid_t> owner{0};           // of the log
 
 uint64_t now_ns() {
     timespec now{};
@@ -77,7 +91,7 @@ uint64_t mixed(uint64_t one, uint64_t other) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     x ^= x >> 31;
-    return x <= kWorld ? x + kWorld + 1 : x;
+    return x <= kAnyMedium ? x + kAnyMedium + 1 : x;
 }
 
 // Null: there is no slot left.
@@ -118,20 +132,22 @@ void sent(Medium medium) {
     const uint64_t quick = is_quick ? slot.quick.load(std::memory_order_relaxed) + 1 : 0, span = quick < kQuick ? 0 : kHot;
     slot.quick.store(quick, std::memory_order_relaxed);
     slot.sent_ns.store(now, std::memory_order_relaxed);
+    if (getpid() != owner.load(std::memory_order_relaxed)) return;   // between `vfork`, or `clone`, and another program: the log is the parent's
     write({.kind = Kind::outside, .a = slot.key.load(std::memory_order_relaxed), .b = kSent | medium.flags, .d = span, .site = 0});
     // Only now: until it is logged, no other thread may rely on it.  The event's time is later than `now`.
     if (span != 0) slot.until_ns.store(now + span, std::memory_order_release);
     slot.sent_in.store(own, std::memory_order_release);
 }
 
-void received(Medium medium) {
+// `until_ns`: when it was over at the latest; UINT64_MAX: before the next event.
+void received(Medium medium, uint64_t until_ns = 0) {
     if (medium.key == 0) return;
     Slot& slot = slot_or_world(medium.key);
     const auto at = static_cast<size_t>(&slot - slots);
     const uint64_t now = now_ns();
     uint64_t none = 0;
     slot.flags.store(medium.flags, std::memory_order_relaxed);
-    slot.last_ns.store(now, std::memory_order_relaxed);
+    slot.last_ns.store(std::max(now, until_ns), std::memory_order_relaxed);
     slot.first_ns.compare_exchange_strong(none, now, std::memory_order_relaxed);
     changed[at / 64].fetch_or(uint64_t{1} << at % 64, std::memory_order_release);
     if (!has_received.exchange(true, std::memory_order_acq_rel)) generation.fetch_add(1, std::memory_order_relaxed);
@@ -150,6 +166,9 @@ bool is_own_file(int fd) {
     return length > 0 && is_own({path, static_cast<size_t>(length)});
 }
 
+std::atomic<uint64_t> outputs[2];   // keys
+bool is_output(uint64_t key) { return std::any_of(std::begin(outputs), std::end(outputs), [&](const auto& each) { return each.load(std::memory_order_relaxed) == key; }); }
+
 Medium medium_of(int fd, bool is_read) {
     struct stat about;
     if (fd < 0 || fstat(fd, &about) != 0) return {};
@@ -158,15 +177,17 @@ Medium medium_of(int fd, bool is_read) {
     case S_IFSOCK:
         return {kWorld, 0};
     case S_IFIFO:
-        return {key, fd == 1 || fd == 2 ? 0 : kRelayed};
+        return {key, is_output(key) ? 0 : kRelayed};
     case S_IFREG:
         if (is_read && static_cast<uint64_t>(about.st_mtim.tv_sec) < begun_s) return {};   // nobody wrote it since this run began
         if (is_own_file(fd)) return {};
-        return {key, fd == 1 || fd == 2 ? 0 : kRelayed};
-    case S_IFCHR:
-        return {};
+        return {key, is_output(key) ? 0 : kRelayed};
+    case S_IFCHR: {   // a terminal; memory's own devices have the number 1
+        const bool is_terminal = major(about.st_rdev) != 1 && (fd > 2 || (is_read && fd == 0));
+        return {is_terminal ? kWorld : 0, 0};
+    }
     default:
-        return {kWorld, 0};   // eventfd, signalfd, timerfd: one inode for all
+        return {is_read ? kAnyMedium : kWorld, 0};   // one inode for all: eventfd, signalfd; inotify and io_uring tell of any medium
     }
 }
 
@@ -228,7 +249,8 @@ auto both(int fd, const Call& call) { return sending(fd, [&] { return receiving(
 template <class Call>
 auto both_by(Medium medium, const Call& call) { return sending_by(medium, [&] { return receiving_by(medium, call); }); }
 
-constexpr Medium kAnyone{kWorld, 0};
+constexpr Medium kEverybody{kWorld, 0};
+constexpr Medium kAny{kAnyMedium, 0};   // which one is not known
 
 // Shared mappings.
 struct Mapping {
@@ -263,7 +285,7 @@ void scan_mappings(uintptr_t from, uintptr_t to) {
         std::string path(line + at);
         while (!path.empty() && path.back() == '\n') path.pop_back();
         const bool is_nameless = path.starts_with("/dev/zero");
-        if (begin >= to || end <= from || is_own(path) || (path.starts_with("/dev/") && !path.starts_with("/dev/shm") && !is_nameless)) continue;
+        if (begin >= to || end <= from || is_own(path) || (path.starts_with("/dev/") && !path.starts_with("/dev/shm") && !path.starts_with("/dev/infiniband") && !is_nameless)) continue;
         struct stat about;
         const bool is_listed = ::stat(path.c_str(), &about) == 0 && about.st_ino == inode;   // a device number differs from stat's on some file systems
         const uint64_t key = mixed(is_listed ? about.st_dev : makedev(major, minor), inode);
@@ -317,64 +339,152 @@ Medium medium_of(const sem_t* semaphore) {
     if (reinterpret_cast<const int*>(semaphore)[2] == 0) return {};   // glibc: private to this process
     for (const Semaphore& each : semaphores)
         if (each.at.load(std::memory_order_relaxed) == semaphore) return {each.key.load(std::memory_order_relaxed), kRelayed};
-    return kAnyone;
+    return kEverybody;
 }
 
-// The hooks: each has the name of the function that it replaces.
+int number_of(FILE* file) { return file ? ::fileno(file) : -1; }
+
+// The medium that a call names: by a stream of the C library among its words, or by its first word.
+template <class First, class... More>
+Medium medium_named(bool is_read, First first, More... more) {
+    if constexpr (std::is_same_v<First, sem_t*>) {
+        return medium_of(first);
+    } else {
+        int fd = -1;
+        if constexpr (std::is_same_v<First, int>) fd = first;
+        [[maybe_unused]] const auto take = [&](auto each) {
+            if constexpr (std::is_same_v<decltype(each), FILE*>) fd = number_of(each);
+        };
+        take(first);
+        (take(more), ...);
+        return medium_of(fd, is_read);
+    }
+}
+
+// Files by their names, of modules but Python's, whose own calls `diagnostics/used_files.py` tells.
+bool tells_others(const char* path) {
+    const std::string_view text = path ? path : "";
+    if (text.starts_with("/proc/")) return text.size() > 6 && text[6] >= '0' && text[6] <= '9';   // a process, which may end
+    return path && !text.starts_with("/sys/") && (!text.starts_with("/dev/") || text.starts_with("/dev/shm"));
+}
+// Whether somebody may have changed since the run began what a path names; for one that is not there, its folder.
+bool is_recent(int from, const char* path) {
+    const auto has_changed = [&](const char* what) {
+        struct stat about;
+        return ::fstatat(from, what, &about, 0) == 0 ? static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s : -1;
+    };
+    const int own = has_changed(path);
+    if (own >= 0) return own != 0;
+    const std::string_view text(path);
+    const size_t slash = text.rfind('/');
+    const std::string folder(slash == text.npos ? "." : slash == 0 ? "/" : text.substr(0, slash));
+    return has_changed(folder.c_str()) != 0;
+}
+void look_at(int from, const char* path) {
+    if (tells_others(path) && (std::string_view(path).starts_with("/proc/") || is_recent(from, path))) received(kEverybody);
+}
+
+// Hooks for a function, by what a call of it does: by the medium that it names, by a file's name, or by what may reach anyone.
+template <auto kCall, class Type = decltype(kCall)>
+struct Calls;
+template <auto kCall, class Result, class... Words>
+struct Calls<kCall, Result (*)(Words...)> {
+    static Result sends(Words... words) {
+        return sending_as([&] { return medium_named(false, words...); }, [&] { return kCall(words...); });
+    }
+    static Result receives(Words... words) {
+        const auto medium = [&] { return medium_named(true, words...); };
+        if constexpr ((std::is_same_v<Words, FILE*> || ...)) {   // its end tells something, and leaves `errno` as it was
+            Result result{};
+            receiving_as(medium, [&] { result = kCall(words...); return 0; });
+            return result;
+        } else {
+            return receiving_as(medium, [&] { return kCall(words...); });
+        }
+    }
+    static Result exchanges(Words... words) {
+        return sending_as([&] { return medium_named(false, words...); }, [&] { return receives(words...); });
+    }
+    static Result tells(Words... words) {
+        return sending_by(kEverybody, [&] { return kCall(words...); });
+    }
+    static Result hears(Words... words) {
+        return receiving_by(kEverybody, [&] { return kCall(words...); });
+    }
+    static Result talks(Words... words) {
+        return both_by(kEverybody, [&] { return kCall(words...); });
+    }
+    static Result waits(Words... words) {   // 0: nothing is there yet
+        const Result result = kCall(words...);
+        return result == 0 ? result : receiving_by(kAny, [&] { return result; });
+    }
+    static Result looks(Words... words) {   // that it fails tells something, too
+        const Result result = kCall(words...);
+        if (is_noted()) {
+            const int before = errno;
+            int from = AT_FDCWD;
+            const char* path = nullptr;
+            const auto take = [&](auto each) {
+                if constexpr (std::is_same_v<decltype(each), int>) from = path ? from : each;
+                if constexpr (std::is_same_v<decltype(each), const char*>) path = each;
+            };
+            (take(words), ...);
+            if (path) look_at(from, path);
+            errno = before;
+        }
+        return result;
+    }
+    static Result changes(Words... words) {
+        return sending_by(kEverybody, [&] { return looks(words...); });
+    }
+};
+template <auto kCall, class Result, class... Words>
+struct Calls<kCall, Result (*)(Words...) noexcept> : Calls<kCall, Result (*)(Words...)> {};
+
+// The hooks that need a body of their own: each has the name of the function that it replaces.
 namespace hooks {
 
-ssize_t write(int fd, const void* data, size_t size) { return sending(fd, [&] { return ::write(fd, data, size); }); }
-ssize_t writev(int fd, const iovec* data, int count) { return sending(fd, [&] { return ::writev(fd, data, count); }); }
-ssize_t pwrite(int fd, const void* data, size_t size, off_t at) { return sending(fd, [&] { return ::pwrite(fd, data, size, at); }); }
-ssize_t pwritev(int fd, const iovec* data, int count, off_t at) { return sending(fd, [&] { return ::pwritev(fd, data, count, at); }); }
-int ftruncate(int fd, off_t size) { return sending(fd, [&] { return ::ftruncate(fd, size); }); }
-ssize_t send(int fd, const void* data, size_t size, int flags) { return sending(fd, [&] { return ::send(fd, data, size, flags); }); }
-ssize_t sendto(int fd, const void* data, size_t size, int flags, const sockaddr* to, socklen_t length) {
-    return sending(fd, [&] { return ::sendto(fd, data, size, flags, to, length); });
-}
-ssize_t sendmsg(int fd, const msghdr* message, int flags) { return sending(fd, [&] { return ::sendmsg(fd, message, flags); }); }
-int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) { return sending(fd, [&] { return ::sendmmsg(fd, messages, count, flags); }); }
 ssize_t sendfile(int to, int from, off_t* at, size_t size) {
     return sending(to, [&] { return receiving(from, [&] { return ::sendfile(to, from, at, size); }); });
 }
 ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, size_t size, unsigned flags) {
     return sending(to, [&] { return receiving(from, [&] { return ::splice(from, from_at, to, to_at, size, flags); }); });
 }
-ssize_t vmsplice(int fd, const iovec* data, size_t count, unsigned flags) {
-    return both(fd, [&] { return ::vmsplice(fd, data, count, flags); });
+ssize_t copy_file_range(int from, off64_t* from_at, int to, off64_t* to_at, size_t size, unsigned flags) {
+    return sending(to, [&] { return receiving(from, [&] { return ::copy_file_range(from, from_at, to, to_at, size, flags); }); });
 }
-int connect(int fd, const sockaddr* to, socklen_t length) {
-    return both(fd, [&] { return ::connect(fd, to, length); });
+// What has its end closed: the reader sees it.
+void note_closed(int fd) {
+    if (!is_noted()) return;
+    const int before = errno;
+    const Medium medium = medium_of(fd, false);
+    struct stat about;
+    if (medium.key != 0 && fstat(fd, &about) == 0 && !S_ISREG(about.st_mode)) sent(medium);
+    errno = before;
 }
-int shutdown(int fd, int how) { return sending(fd, [&] { return ::shutdown(fd, how); }); }
 int close(int fd) {
-    if (is_noted()) {
-        const int before = errno;
-        const Medium medium = medium_of(fd, false);
-        struct stat about;
-        if (medium.key != 0 && fstat(fd, &about) == 0 && !S_ISREG(about.st_mode)) sent(medium);   // its reader sees the end
-        errno = before;
-    }
+    note_closed(fd);
     return ::close(fd);
 }
-int eventfd_write(int fd, eventfd_t value) { return sending(fd, [&] { return ::eventfd_write(fd, value); }); }
-ssize_t read(int fd, void* data, size_t size) { return receiving(fd, [&] { return ::read(fd, data, size); }); }
-ssize_t readv(int fd, const iovec* data, int count) { return receiving(fd, [&] { return ::readv(fd, data, count); }); }
-ssize_t pread(int fd, void* data, size_t size, off_t at) { return receiving(fd, [&] { return ::pread(fd, data, size, at); }); }
-ssize_t preadv(int fd, const iovec* data, int count, off_t at) { return receiving(fd, [&] { return ::preadv(fd, data, count, at); }); }
-ssize_t recv(int fd, void* data, size_t size, int flags) { return receiving(fd, [&] { return ::recv(fd, data, size, flags); }); }
-ssize_t recvfrom(int fd, void* data, size_t size, int flags, sockaddr* from, socklen_t* length) {
-    return receiving(fd, [&] { return ::recvfrom(fd, data, size, flags, from, length); });
+int dup2(int from, int to) {
+    if (from != to) note_closed(to);
+    return ::dup2(from, to);
 }
-ssize_t recvmsg(int fd, msghdr* message, int flags) { return receiving(fd, [&] { return ::recvmsg(fd, message, flags); }); }
-int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* limit) {
-    return receiving(fd, [&] { return ::recvmmsg(fd, messages, count, flags, limit); });
+int dup3(int from, int to, int flags) {
+    note_closed(to);
+    return ::dup3(from, to, flags);
 }
-int accept(int fd, sockaddr* from, socklen_t* length) { return receiving(fd, [&] { return ::accept(fd, from, length); }); }
-int accept4(int fd, sockaddr* from, socklen_t* length, int flags) { return receiving(fd, [&] { return ::accept4(fd, from, length, flags); }); }
-int eventfd_read(int fd, eventfd_t* value) { return receiving(fd, [&] { return ::eventfd_read(fd, value); }); }
-int flock(int fd, int how) { return both(fd, [&] { return ::flock(fd, how); }); }
-int lockf(int fd, int how, off_t size) { return both(fd, [&] { return ::lockf(fd, how, size); }); }
+off_t lseek(int fd, off_t at, int whence) {   // where a file ends
+    return whence == SEEK_END ? receiving(fd, [&] { return ::lseek(fd, at, whence); }) : ::lseek(fd, at, whence);
+}
+int ioctl(int fd, unsigned long what, ...) {
+    va_list more;
+    va_start(more, what);
+    void* const value = va_arg(more, void*);
+    va_end(more);
+    if (what == FIONREAD || what == TIOCOUTQ) return receiving(fd, [&] { return ::ioctl(fd, what, value); });
+    return ::ioctl(fd, what, value);
+}
 
 int noted_poll(pollfd* fds, nfds_t count, int ready) {
     if (ready > 0 && is_noted()) {
@@ -387,16 +497,10 @@ int noted_poll(pollfd* fds, nfds_t count, int ready) {
 }
 int poll(pollfd* fds, nfds_t count, int limit) { return noted_poll(fds, count, ::poll(fds, count, limit)); }
 int ppoll(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask) { return noted_poll(fds, count, ::ppoll(fds, count, limit, mask)); }
-template <class Result>
-Result ready(Result result) {
-    return result > 0 ? receiving_by(kAnyone, [&] { return result; }) : result;
+int poll_chk(pollfd* fds, nfds_t count, int limit, size_t size) { return noted_poll(fds, count, __poll_chk(fds, count, limit, size)); }
+int ppoll_chk(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask, size_t size) {
+    return noted_poll(fds, count, __ppoll_chk(fds, count, limit, mask, size));
 }
-int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* limit) { return ready(::select(count, read, write, except, limit)); }
-int pselect(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* limit, const sigset_t* mask) {
-    return ready(::pselect(count, read, write, except, limit, mask));
-}
-int epoll_wait(int fd, epoll_event* events, int count, int limit) { return ready(::epoll_wait(fd, events, count, limit)); }
-int epoll_pwait(int fd, epoll_event* events, int count, int limit, const sigset_t* mask) { return ready(::epoll_pwait(fd, events, count, limit, mask)); }
 
 Medium of_ipc(int kind, int id) { return {mixed(static_cast<uint64_t>(kind), static_cast<uint64_t>(id)), kRelayed}; }
 int msgsnd(int id, const void* data, size_t size, int flags) { return both_by(of_ipc(1, id), [&] { return ::msgsnd(id, data, size, flags); }); }
@@ -416,23 +520,21 @@ int semctl(int id, int number, int command, ...) {
     va_end(more);
     return both_by(of_ipc(2, id), [&] { return ::semctl(id, number, command, value); });
 }
-int mq_send(mqd_t queue, const char* data, size_t size, unsigned priority) { return both(queue, [&] { return ::mq_send(queue, data, size, priority); }); }
-int mq_timedsend(mqd_t queue, const char* data, size_t size, unsigned priority, const timespec* limit) {
-    return both(queue, [&] { return ::mq_timedsend(queue, data, size, priority, limit); });
+mqd_t mq_open(const char* name, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
+    mq_attr* const about = flags & O_CREAT ? va_arg(more, mq_attr*) : nullptr;
+    va_end(more);
+    return both_by(kEverybody, [&] { return ::mq_open(name, flags, mode, about); });
 }
-ssize_t mq_receive(mqd_t queue, char* data, size_t size, unsigned* priority) { return both(queue, [&] { return ::mq_receive(queue, data, size, priority); }); }
-ssize_t mq_timedreceive(mqd_t queue, char* data, size_t size, unsigned* priority, const timespec* limit) {
-    return both(queue, [&] { return ::mq_timedreceive(queue, data, size, priority, limit); });
-}
-int mq_getattr(mqd_t queue, mq_attr* about) { return receiving(queue, [&] { return ::mq_getattr(queue, about); }); }
-
 sem_t* sem_open(const char* name, int flags, ...) {
     va_list more;
     va_start(more, flags);
     const mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
     const unsigned value = flags & O_CREAT ? va_arg(more, unsigned) : 0;
     va_end(more);
-    sem_t* const semaphore = ::sem_open(name, flags, mode, value);
+    sem_t* const semaphore = both_by(kEverybody, [&] { return ::sem_open(name, flags, mode, value); });   // it may appear when others are ready
     if (semaphore == SEM_FAILED) return semaphore;
     for (Semaphore& each : semaphores) {
         const void* known = nullptr;
@@ -449,41 +551,32 @@ int sem_close(sem_t* semaphore) {
     }
     return ::sem_close(semaphore);
 }
-int sem_post(sem_t* semaphore) { return sending_by(medium_of(semaphore), [&] { return ::sem_post(semaphore); }); }
-int sem_wait(sem_t* semaphore) { return receiving_by(medium_of(semaphore), [&] { return ::sem_wait(semaphore); }); }
-int sem_trywait(sem_t* semaphore) { return receiving_by(medium_of(semaphore), [&] { return ::sem_trywait(semaphore); }); }
-int sem_timedwait(sem_t* semaphore, const timespec* limit) { return receiving_by(medium_of(semaphore), [&] { return ::sem_timedwait(semaphore, limit); }); }
-int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* limit) {
-    return receiving_by(medium_of(semaphore), [&] { return ::sem_clockwait(semaphore, clock, limit); });
+// A process may be told by a signal at any time; of others than this run's only if it has a handler.
+Medium signals_of(pid_t pid) { return {mixed(4, static_cast<uint64_t>(pid)), kRelayed}; }
+void note_handler(int number) {
+    if (number == SIGINT || number == SIGTERM || number == SIGCHLD || number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE ||
+        number == SIGTRAP || number == SIGABRT || number == SIGPIPE || number == SIGALRM || number == SIGPROF || number == SIGWINCH || !is_noted())
+        return;
+    write({.kind = Kind::outside, .a = signals_of(getpid()).key, .b = kMapped | kRelayed, .site = 0});
 }
-int sem_getvalue(sem_t* semaphore, int* value) { return receiving_by(medium_of(semaphore), [&] { return ::sem_getvalue(semaphore, value); }); }
-
-int kill(pid_t pid, int number) { return number == SIGKILL ? ::kill(pid, number) : sending_by(kAnyone, [&] { return ::kill(pid, number); }); }
-int sigqueue(pid_t pid, int number, sigval value) { return sending_by(kAnyone, [&] { return ::sigqueue(pid, number, value); }); }
-int sigwait(const sigset_t* set, int* number) { return receiving_by(kAnyone, [&] { return ::sigwait(set, number); }); }
-int sigwaitinfo(const sigset_t* set, siginfo_t* about) { return receiving_by(kAnyone, [&] { return ::sigwaitinfo(set, about); }); }
-int sigtimedwait(const sigset_t* set, siginfo_t* about, const timespec* limit) {
-    return receiving_by(kAnyone, [&] { return ::sigtimedwait(set, about, limit); });
+int sigaction(int number, const struct sigaction* next, struct sigaction* last) {
+    const int code = ::sigaction(number, next, last), before = errno;
+    if (code == 0 && next && next->sa_handler != SIG_DFL && next->sa_handler != SIG_IGN) note_handler(number);
+    errno = before;
+    return code;
 }
-ssize_t process_vm_readv(pid_t pid, const iovec* here, unsigned long count, const iovec* there, unsigned long others, unsigned long flags) {
-    return receiving_by(kAnyone, [&] { return ::process_vm_readv(pid, here, count, there, others, flags); });
+sighandler_t signal(int number, sighandler_t handler) {
+    const sighandler_t last = ::signal(number, handler);
+    const int before = errno;
+    if (last != SIG_ERR && handler != SIG_DFL && handler != SIG_IGN) note_handler(number);
+    errno = before;
+    return last;
 }
-ssize_t process_vm_writev(pid_t pid, const iovec* here, unsigned long count, const iovec* there, unsigned long others, unsigned long flags) {
-    return sending_by(kAnyone, [&] { return ::process_vm_writev(pid, here, count, there, others, flags); });
+int kill(pid_t pid, int number) {
+    if (number == SIGKILL) return ::kill(pid, number);
+    return number == 0 || pid <= 0 ? Calls<&::kill>::talks(pid, number) : sending_by(signals_of(pid), [&] { return ::kill(pid, number); });
 }
-
-pid_t fork() { return sending_by(kAnyone, [] { return ::fork(); }); }
-int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* about, char* const* words, char* const* variables) {
-    return sending_by(kAnyone, [&] { return ::posix_spawn(pid, path, actions, about, words, variables); });
-}
-int posix_spawnp(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* about, char* const* words, char* const* variables) {
-    return sending_by(kAnyone, [&] { return ::posix_spawnp(pid, path, actions, about, words, variables); });
-}
-int system(const char* command) { return both_by(kAnyone, [&] { return ::system(command); }); }
-pid_t wait(int* status) { return ready(::wait(status)); }
-pid_t waitpid(pid_t pid, int* status, int options) { return ready(::waitpid(pid, status, options)); }
-pid_t wait4(pid_t pid, int* status, int options, rusage* use) { return ready(::wait4(pid, status, options, use)); }
-int waitid(idtype_t kind, id_t id, siginfo_t* about, int options) { return receiving_by(kAnyone, [&] { return ::waitid(kind, id, about, options); }); }
+int sigqueue(pid_t pid, int number, sigval value) { return sending_by(signals_of(pid), [&] { return ::sigqueue(pid, number, value); }); }
 
 void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
     void* const made = ::mmap(at, size, protection, flags, fd, offset);
@@ -574,137 +667,90 @@ int fcntl(int fd, int command, ...) {
         return lock_file(fd, command, value);
     }
 }
-int number_of(FILE* file) { return file ? ::fileno(file) : -1; }
-size_t fwrite(const void* data, size_t size, size_t count, FILE* file) { return sending(number_of(file), [&] { return ::fwrite(data, size, count, file); }); }
-int fputs(const char* text, FILE* file) { return sending(number_of(file), [&] { return ::fputs(text, file); }); }
-int fputc(int byte, FILE* file) { return sending(number_of(file), [&] { return ::fputc(byte, file); }); }
-int vfprintf(FILE* file, const char* form, va_list words) { return sending(number_of(file), [&] { return ::vfprintf(file, form, words); }); }
-int vfprintf_chk(FILE* file, int, const char* form, va_list words) { return hooks::vfprintf(file, form, words); }
-int fprintf(FILE* file, const char* form, ...) {
-    va_list words;
-    va_start(words, form);
-    const int code = hooks::vfprintf(file, form, words);
-    va_end(words);
-    return code;
-}
-int fprintf_chk(FILE* file, int, const char* form, ...) {
-    va_list words;
-    va_start(words, form);
-    const int code = hooks::vfprintf(file, form, words);
-    va_end(words);
-    return code;
-}
-int fflush(FILE* file) {
-    if (!file) return sending_by(kAnyone, [] { return ::fflush(nullptr); });
-    return sending(number_of(file), [&] { return ::fflush(file); });
-}
-int fclose(FILE* file) { return sending(number_of(file), [&] { return ::fclose(file); }); }
-size_t fread(void* data, size_t size, size_t count, FILE* file) {
-    const int fd = number_of(file);
-    return receiving_by(fd < 0 ? Medium{} : medium_of(fd, true), [&] { return ::fread(data, size, count, file); });
-}
-char* fgets(char* data, int size, FILE* file) {
-    char* text = nullptr;
-    receiving(number_of(file), [&] { text = ::fgets(data, size, file); return 0; });
-    return text;
-}
-int fgetc(FILE* file) { return receiving(number_of(file), [&] { return ::fgetc(file); }); }
-ssize_t getline(char** text, size_t* size, FILE* file) { return receiving(number_of(file), [&] { return ::getline(text, size, file); }); }
-int vfscanf(FILE* file, const char* form, va_list words) { return receiving(number_of(file), [&] { return ::vfscanf(file, form, words); }); }
-int fscanf(FILE* file, const char* form, ...) {
-    va_list words;
-    va_start(words, form);
-    const int code = hooks::vfscanf(file, form, words);
-    va_end(words);
-    return code;
-}
-
-// What a library with checked calls imports.
-ssize_t read_chk(int fd, void* data, size_t size, size_t) { return hooks::read(fd, data, size); }
-ssize_t pread_chk(int fd, void* data, size_t size, off_t at, size_t) { return hooks::pread(fd, data, size, at); }
-ssize_t recv_chk(int fd, void* data, size_t size, size_t, int flags) { return hooks::recv(fd, data, size, flags); }
-ssize_t recvfrom_chk(int fd, void* data, size_t size, size_t, int flags, sockaddr* from, socklen_t* length) {
-    return hooks::recvfrom(fd, data, size, flags, from, length);
-}
-int poll_chk(pollfd* fds, nfds_t count, int limit, size_t) { return hooks::poll(fds, count, limit); }
-int ppoll_chk(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask, size_t) { return hooks::ppoll(fds, count, limit, mask); }
-size_t fread_chk(void* data, size_t, size_t size, size_t count, FILE* file) { return hooks::fread(data, size, count, file); }
-char* fgets_chk(char* data, size_t, int size, FILE* file) { return hooks::fgets(data, size, file); }
-
-// Files by their names, of modules but Python's, whose files it logs itself.
-bool tells_others(const char* path) {
-    const std::string_view text = path ? path : "";
-    return path && !text.starts_with("/proc/") && !text.starts_with("/sys/") && (!text.starts_with("/dev/") || text.starts_with("/dev/shm"));
-}
-// Whether somebody may have changed since the run began what a path names; for one that is not there, its folder.
-bool is_recent(const char* path) {
-    struct stat about;
-    if (::stat(path, &about) == 0) return static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s;
-    const std::string_view text(path);
-    const size_t slash = text.rfind('/');
-    const std::string folder(slash == text.npos ? "." : slash == 0 ? "/" : text.substr(0, slash));
-    return ::stat(folder.c_str(), &about) == 0 && static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s;
-}
-bool is_recent_folder(int fd) {
-    struct stat about;
-    return ::fstat(fd, &about) == 0 && static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s;
-}
-template <class Call>
-auto looking_at(const char* path, const Call& call) {
-    const auto result = call();
-    if (tells_others(path) && is_noted()) {   // that it fails tells something, too
-        const int before = errno;
-        if (is_recent(path)) received(kAnyone);
-        errno = before;
+// A call that prints its further words, or reads into them.
+#define PEERLANE_VARIADIC(verb, type, name, call, declared, given) \
+    type name declared {                                           \
+        va_list words;                                             \
+        va_start(words, form);                                     \
+        const type result = Calls<&call>::verb given;              \
+        va_end(words);                                             \
+        return result;                                             \
     }
+PEERLANE_VARIADIC(sends, int, fprintf, ::vfprintf, (FILE* file, const char* form, ...), (file, form, words))
+PEERLANE_VARIADIC(sends, int, fprintf_chk, ::__vfprintf_chk, (FILE* file, int flag, const char* form, ...), (file, flag, form, words))
+PEERLANE_VARIADIC(sends, int, dprintf, ::vdprintf, (int fd, const char* form, ...), (fd, form, words))
+PEERLANE_VARIADIC(sends, int, dprintf_chk, ::__vdprintf_chk, (int fd, int flag, const char* form, ...), (fd, flag, form, words))
+PEERLANE_VARIADIC(receives, int, fscanf, ::vfscanf, (FILE* file, const char* form, ...), (file, form, words))
+int vprintf(const char* form, va_list words) { return Calls<&::vfprintf>::sends(stdout, form, words); }
+int vprintf_chk(int flag, const char* form, va_list words) { return Calls<&::__vfprintf_chk>::sends(stdout, flag, form, words); }
+int printf(const char* form, ...) {
+    va_list words;
+    va_start(words, form);
+    const int result = hooks::vprintf(form, words);
+    va_end(words);
     return result;
 }
+int printf_chk(int flag, const char* form, ...) {
+    va_list words;
+    va_start(words, form);
+    const int result = hooks::vprintf_chk(flag, form, words);
+    va_end(words);
+    return result;
+}
+int puts(const char* text) { return sending(1, [&] { return ::puts(text); }); }
+int putchar(int byte) { return sending(1, [&] { return ::putchar(byte); }); }
+int fflush(FILE* file) { return file ? Calls<&::fflush>::sends(file) : Calls<&::fflush>::tells(nullptr); }
+
 template <class Call>
-auto opening(const char* path, int flags, const Call& call) {
-    if ((flags & (O_CREAT | O_TRUNC)) && tells_others(path)) return sending_by(kAnyone, [&] { return looking_at(path, call); });
-    return looking_at(path, call);
+auto opening(const char* path, int flags, int from, const Call& call) {
+    const auto looked = [&] {
+        const auto result = call();
+        if (is_noted()) {
+            const int before = errno;
+            if (path) look_at(from, path);
+            errno = before;
+        }
+        return result;
+    };
+    return (flags & (O_CREAT | O_TRUNC)) && tells_others(path) ? sending_by(kEverybody, looked) : looked();
 }
 int open(const char* path, int flags, ...) {
     va_list more;
     va_start(more, flags);
     const mode_t mode = va_arg(more, mode_t);
     va_end(more);
-    return opening(path, flags, [&] { return ::open(path, flags, mode); });
+    return opening(path, flags, AT_FDCWD, [&] { return ::open(path, flags, mode); });
 }
-int openat(int folder, const char* path, int flags, ...) {
+int openat(int from, const char* path, int flags, ...) {
     va_list more;
     va_start(more, flags);
     const mode_t mode = va_arg(more, mode_t);
     va_end(more);
-    return opening(path, flags, [&] { return ::openat(folder, path, flags, mode); });
+    return opening(path, flags, from, [&] { return ::openat(from, path, flags, mode); });
 }
-int creat(const char* path, mode_t mode) { return opening(path, O_CREAT, [&] { return ::creat(path, mode); }); }
-int truncate(const char* path, off_t size) { return sending_by(kAnyone, [&] { return ::truncate(path, size); }); }
-FILE* popen(const char* command, const char* mode) { return both_by(kAnyone, [&] { return ::popen(command, mode); }); }
-int pclose(FILE* file) { return both_by(kAnyone, [&] { return ::pclose(file); }); }
 FILE* fopen(const char* path, const char* mode) {
-    return opening(path, mode && *mode == 'r' ? 0 : O_CREAT, [&] { return ::fopen(path, mode); });
+    return opening(path, mode && *mode == 'r' ? 0 : O_CREAT, AT_FDCWD, [&] { return ::fopen(path, mode); });
 }
-int access(const char* path, int mode) { return looking_at(path, [&] { return ::access(path, mode); }); }
-int stat(const char* path, struct stat* about) { return looking_at(path, [&] { return ::stat(path, about); }); }
-int lstat(const char* path, struct stat* about) { return looking_at(path, [&] { return ::lstat(path, about); }); }
-int fstatat(int folder, const char* path, struct stat* about, int flags) { return looking_at(path, [&] { return ::fstatat(folder, path, about, flags); }); }
-int xstat(int, const char* path, struct stat* about) { return hooks::stat(path, about); }
-int rename(const char* from, const char* to) { return sending_by(kAnyone, [&] { return looking_at(to, [&] { return ::rename(from, to); }); }); }
-int link(const char* from, const char* to) { return sending_by(kAnyone, [&] { return looking_at(to, [&] { return ::link(from, to); }); }); }
-int symlink(const char* from, const char* to) { return sending_by(kAnyone, [&] { return looking_at(to, [&] { return ::symlink(from, to); }); }); }
-int unlink(const char* path) { return sending_by(kAnyone, [&] { return looking_at(path, [&] { return ::unlink(path); }); }); }
-int remove(const char* path) { return sending_by(kAnyone, [&] { return looking_at(path, [&] { return ::remove(path); }); }); }
-int mkdir(const char* path, mode_t mode) { return sending_by(kAnyone, [&] { return looking_at(path, [&] { return ::mkdir(path, mode); }); }); }
-int rmdir(const char* path) { return sending_by(kAnyone, [&] { return looking_at(path, [&] { return ::rmdir(path); }); }); }
+int xstat(int, const char* path, struct stat* about) { return Calls<&::stat>::looks(path, about); }
+int lxstat(int, const char* path, struct stat* about) { return Calls<&::lstat>::looks(path, about); }
+int fstat(int fd, struct stat* about) {
+    const int code = ::fstat(fd, about), before = errno;
+    if (code == 0 && S_ISREG(about->st_mode) && is_noted())
+        if (const Medium medium = medium_of(fd, true); medium.key != 0) received(medium), received(kEverybody);
+    errno = before;
+    return code;
+}
+int fxstat(int, int fd, struct stat* about) { return hooks::fstat(fd, about); }
 dirent* readdir(DIR* folder) {
+    const auto medium = [&] {
+        struct stat about;
+        const bool is_recent = folder && ::fstat(::dirfd(folder), &about) == 0 && static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s;
+        return is_recent ? kEverybody : Medium{};
+    };
     dirent* entry = nullptr;
-    receiving_as([&] { return folder && is_recent_folder(::dirfd(folder)) ? kAnyone : Medium{}; }, [&] { entry = ::readdir(folder); return 0; });
+    receiving_as(medium, [&] { entry = ::readdir(folder); return 0; });
     return entry;
 }
-int mkfifo(const char* path, mode_t mode) { return sending_by(kAnyone, [&] { return ::mkfifo(path, mode); }); }
-int shm_open(const char* name, int flags, mode_t mode) { return both_by(kAnyone, [&] { return ::shm_open(name, flags, mode); }); }
-int shm_unlink(const char* name) { return sending_by(kAnyone, [&] { return ::shm_unlink(name); }); }
 
 // Numbers that carry nothing between processes.
 bool is_silent(long number, const long (&words)[6]) {
@@ -727,10 +773,10 @@ long syscall(long number, ...) {
     va_end(more);
     const auto call = [&] { return ::syscall(number, words[0], words[1], words[2], words[3], words[4], words[5]); };
     if (is_silent(number, words)) return call();
-    const long result = sending_by(kAnyone, call);
+    const long result = sending_by(kAny, call);
     if (number == SYS_mmap && result != -1 && is_noted()) scan_mappings(static_cast<uintptr_t>(result), static_cast<uintptr_t>(result) + 1);
     const int before = errno;
-    if (is_noted()) received(kAnyone);
+    if (is_noted()) received(kAny);
     errno = before;
     return result;
 }
@@ -743,48 +789,73 @@ struct Hook {
     void* hook;
 };
 #define PEERLANE_HOOK(name) {#name, reinterpret_cast<void*>(&hooks::name)}
+#define PEERLANE_AS(name, hook) {name, reinterpret_cast<void*>(&hooks::hook)}
+#define PEERLANE_CALL(verb, name) {#name, reinterpret_cast<void*>(&Calls<&::name>::verb)}
+#define PEERLANE_CALL_AS(verb, other, name) {other, reinterpret_cast<void*>(&Calls<&::name>::verb)}
 const Hook kHooks[] = {
-    PEERLANE_HOOK(write), PEERLANE_HOOK(writev), PEERLANE_HOOK(pwrite), {"pwrite64", reinterpret_cast<void*>(&hooks::pwrite)}, PEERLANE_HOOK(pwritev),
-    {"pwritev64", reinterpret_cast<void*>(&hooks::pwritev)}, PEERLANE_HOOK(ftruncate), {"ftruncate64", reinterpret_cast<void*>(&hooks::ftruncate)},
-    PEERLANE_HOOK(send), PEERLANE_HOOK(sendto), PEERLANE_HOOK(sendmsg), PEERLANE_HOOK(sendmmsg), PEERLANE_HOOK(sendfile),
-    {"sendfile64", reinterpret_cast<void*>(&hooks::sendfile)}, PEERLANE_HOOK(splice), PEERLANE_HOOK(vmsplice), PEERLANE_HOOK(connect),
-    PEERLANE_HOOK(shutdown), PEERLANE_HOOK(close), PEERLANE_HOOK(eventfd_write), PEERLANE_HOOK(read), PEERLANE_HOOK(readv), PEERLANE_HOOK(pread),
-    {"pread64", reinterpret_cast<void*>(&hooks::pread)}, PEERLANE_HOOK(preadv), {"preadv64", reinterpret_cast<void*>(&hooks::preadv)},
-    PEERLANE_HOOK(recv), PEERLANE_HOOK(recvfrom), PEERLANE_HOOK(recvmsg), PEERLANE_HOOK(recvmmsg), PEERLANE_HOOK(accept), PEERLANE_HOOK(accept4),
-    PEERLANE_HOOK(eventfd_read), PEERLANE_HOOK(flock), PEERLANE_HOOK(lockf), {"lockf64", reinterpret_cast<void*>(&hooks::lockf)}, PEERLANE_HOOK(poll),
-    PEERLANE_HOOK(ppoll), PEERLANE_HOOK(select), PEERLANE_HOOK(pselect), PEERLANE_HOOK(epoll_wait), PEERLANE_HOOK(epoll_pwait), PEERLANE_HOOK(msgsnd),
-    PEERLANE_HOOK(msgrcv), PEERLANE_HOOK(semop), PEERLANE_HOOK(semtimedop), PEERLANE_HOOK(semctl), PEERLANE_HOOK(mq_send), PEERLANE_HOOK(mq_timedsend),
-    PEERLANE_HOOK(mq_receive), PEERLANE_HOOK(mq_timedreceive), PEERLANE_HOOK(mq_getattr), PEERLANE_HOOK(sem_open), PEERLANE_HOOK(sem_close),
-    PEERLANE_HOOK(sem_post), PEERLANE_HOOK(sem_wait), PEERLANE_HOOK(sem_trywait), PEERLANE_HOOK(sem_timedwait), PEERLANE_HOOK(sem_clockwait),
-    PEERLANE_HOOK(sem_getvalue), PEERLANE_HOOK(kill), PEERLANE_HOOK(sigqueue), PEERLANE_HOOK(sigwait), PEERLANE_HOOK(sigwaitinfo),
-    PEERLANE_HOOK(sigtimedwait), PEERLANE_HOOK(process_vm_readv), PEERLANE_HOOK(process_vm_writev), PEERLANE_HOOK(mmap),
-    {"mmap64", reinterpret_cast<void*>(&hooks::mmap)}, PEERLANE_HOOK(munmap), PEERLANE_HOOK(shmat), PEERLANE_HOOK(shmdt),
-    PEERLANE_HOOK(fork), PEERLANE_HOOK(posix_spawn), PEERLANE_HOOK(posix_spawnp), PEERLANE_HOOK(system), PEERLANE_HOOK(wait), PEERLANE_HOOK(waitpid),
-    PEERLANE_HOOK(wait4), PEERLANE_HOOK(waitid), PEERLANE_HOOK(mprotect), PEERLANE_HOOK(mremap), PEERLANE_HOOK(fcntl),
-    {"fcntl64", reinterpret_cast<void*>(&hooks::fcntl)}, PEERLANE_HOOK(fwrite), {"fwrite_unlocked", reinterpret_cast<void*>(&hooks::fwrite)},
-    PEERLANE_HOOK(fputs), PEERLANE_HOOK(fputc), {"putc", reinterpret_cast<void*>(&hooks::fputc)}, {"_IO_putc", reinterpret_cast<void*>(&hooks::fputc)},
-    PEERLANE_HOOK(vfprintf), {"__vfprintf_chk", reinterpret_cast<void*>(&hooks::vfprintf_chk)}, PEERLANE_HOOK(fprintf),
-    {"__fprintf_chk", reinterpret_cast<void*>(&hooks::fprintf_chk)}, PEERLANE_HOOK(fflush), PEERLANE_HOOK(fclose), PEERLANE_HOOK(fread),
-    PEERLANE_HOOK(fgets), PEERLANE_HOOK(fgetc), {"getc", reinterpret_cast<void*>(&hooks::fgetc)}, {"_IO_getc", reinterpret_cast<void*>(&hooks::fgetc)},
-    PEERLANE_HOOK(getline), PEERLANE_HOOK(vfscanf), PEERLANE_HOOK(fscanf), {"__isoc99_fscanf", reinterpret_cast<void*>(&hooks::fscanf)},
-    {"__isoc23_fscanf", reinterpret_cast<void*>(&hooks::fscanf)}, {"__read_chk", reinterpret_cast<void*>(&hooks::read_chk)},
-    {"__pread_chk", reinterpret_cast<void*>(&hooks::pread_chk)}, {"__pread64_chk", reinterpret_cast<void*>(&hooks::pread_chk)},
-    {"__recv_chk", reinterpret_cast<void*>(&hooks::recv_chk)}, {"__recvfrom_chk", reinterpret_cast<void*>(&hooks::recvfrom_chk)},
-    {"__poll_chk", reinterpret_cast<void*>(&hooks::poll_chk)}, {"__ppoll_chk", reinterpret_cast<void*>(&hooks::ppoll_chk)},
-    {"__fread_chk", reinterpret_cast<void*>(&hooks::fread_chk)}, {"__fgets_chk", reinterpret_cast<void*>(&hooks::fgets_chk)}, PEERLANE_HOOK(syscall),
-    PEERLANE_HOOK(dlsym),
+    // by descriptors
+    PEERLANE_CALL(sends, write), PEERLANE_CALL(sends, writev), PEERLANE_CALL(sends, pwrite), PEERLANE_CALL_AS(sends, "pwrite64", pwrite), PEERLANE_CALL(sends, pwritev),
+    PEERLANE_CALL_AS(sends, "pwritev64", pwritev), PEERLANE_CALL(sends, pwritev2), PEERLANE_CALL_AS(sends, "pwritev64v2", pwritev2), PEERLANE_CALL(sends, ftruncate),
+    PEERLANE_CALL_AS(sends, "ftruncate64", ftruncate), PEERLANE_CALL(sends, fallocate), PEERLANE_CALL_AS(sends, "fallocate64", fallocate), PEERLANE_CALL(sends, posix_fallocate),
+    PEERLANE_CALL_AS(sends, "posix_fallocate64", posix_fallocate), PEERLANE_CALL(sends, futimens), PEERLANE_CALL(sends, fchmod), PEERLANE_CALL(sends, send),
+    PEERLANE_CALL(sends, sendto), PEERLANE_CALL(sends, sendmsg), PEERLANE_CALL(sends, sendmmsg), PEERLANE_HOOK(sendfile), PEERLANE_AS("sendfile64", sendfile),
+    PEERLANE_HOOK(splice), PEERLANE_HOOK(copy_file_range), PEERLANE_CALL(exchanges, vmsplice), PEERLANE_CALL(exchanges, tee), PEERLANE_CALL(exchanges, connect),
+    PEERLANE_CALL(sends, bind), PEERLANE_CALL(sends, listen), PEERLANE_CALL(sends, shutdown), PEERLANE_HOOK(close), PEERLANE_HOOK(dup2), PEERLANE_HOOK(dup3),
+    PEERLANE_CALL(sends, eventfd_write), PEERLANE_CALL(receives, read), PEERLANE_CALL(receives, readv), PEERLANE_CALL(receives, pread),
+    PEERLANE_CALL_AS(receives, "pread64", pread), PEERLANE_CALL(receives, preadv), PEERLANE_CALL_AS(receives, "preadv64", preadv), PEERLANE_CALL(receives, preadv2),
+    PEERLANE_CALL_AS(receives, "preadv64v2", preadv2), PEERLANE_CALL(receives, recv), PEERLANE_CALL(receives, recvfrom), PEERLANE_CALL(receives, recvmsg),
+    PEERLANE_CALL(receives, recvmmsg), PEERLANE_CALL(receives, accept), PEERLANE_CALL(receives, accept4), PEERLANE_CALL(receives, eventfd_read),
+    PEERLANE_CALL(receives, __read_chk), PEERLANE_CALL(receives, __pread_chk), PEERLANE_CALL_AS(receives, "__pread64_chk", __pread_chk),
+    PEERLANE_CALL(receives, __recv_chk), PEERLANE_CALL(receives, __recvfrom_chk), PEERLANE_HOOK(fstat), PEERLANE_AS("fstat64", fstat),
+    PEERLANE_AS("__fxstat", fxstat), PEERLANE_AS("__fxstat64", fxstat), PEERLANE_HOOK(lseek), PEERLANE_AS("lseek64", lseek), PEERLANE_HOOK(ioctl),
+    PEERLANE_CALL(exchanges, flock), PEERLANE_CALL(exchanges, lockf), PEERLANE_CALL_AS(exchanges, "lockf64", lockf), PEERLANE_HOOK(fcntl), PEERLANE_AS("fcntl64", fcntl),
+    PEERLANE_HOOK(poll), PEERLANE_HOOK(ppoll), PEERLANE_AS("__poll_chk", poll_chk), PEERLANE_AS("__ppoll_chk", ppoll_chk), PEERLANE_CALL(waits, select),
+    PEERLANE_CALL(waits, pselect), PEERLANE_CALL(waits, epoll_wait), PEERLANE_CALL(waits, epoll_pwait), PEERLANE_CALL(exchanges, mq_send),
+    PEERLANE_CALL(exchanges, mq_timedsend), PEERLANE_CALL(exchanges, mq_receive), PEERLANE_CALL(exchanges, mq_timedreceive), PEERLANE_CALL(receives, mq_getattr),
+    // streams of the C library: a buffer may reach the file later, by another call for the stream or when the process ends
+    PEERLANE_CALL(sends, fwrite), PEERLANE_CALL_AS(sends, "fwrite_unlocked", fwrite), PEERLANE_CALL(sends, fputs), PEERLANE_CALL_AS(sends, "fputs_unlocked", fputs),
+    PEERLANE_CALL(sends, fputc), PEERLANE_CALL_AS(sends, "putc", fputc), PEERLANE_CALL_AS(sends, "_IO_putc", fputc), PEERLANE_CALL(sends, vfprintf),
+    PEERLANE_CALL(sends, __vfprintf_chk), PEERLANE_HOOK(fprintf), PEERLANE_AS("__fprintf_chk", fprintf_chk), PEERLANE_CALL(sends, vdprintf),
+    PEERLANE_CALL(sends, __vdprintf_chk), PEERLANE_HOOK(dprintf), PEERLANE_AS("__dprintf_chk", dprintf_chk), PEERLANE_HOOK(printf), PEERLANE_AS("__printf_chk", printf_chk),
+    PEERLANE_HOOK(vprintf), PEERLANE_AS("__vprintf_chk", vprintf_chk), PEERLANE_HOOK(puts), PEERLANE_HOOK(putchar), PEERLANE_HOOK(fflush),
+    PEERLANE_CALL(sends, fclose), PEERLANE_CALL(receives, fread), PEERLANE_CALL_AS(receives, "fread_unlocked", fread), PEERLANE_CALL(receives, __fread_chk),
+    PEERLANE_CALL(receives, fgets), PEERLANE_CALL_AS(receives, "fgets_unlocked", fgets), PEERLANE_CALL(receives, __fgets_chk), PEERLANE_CALL(receives, fgetc),
+    PEERLANE_CALL_AS(receives, "getc", fgetc), PEERLANE_CALL_AS(receives, "_IO_getc", fgetc), PEERLANE_CALL(receives, getline),
+    PEERLANE_CALL_AS(receives, "__getdelim", getdelim), PEERLANE_CALL(receives, getdelim), PEERLANE_CALL(receives, vfscanf), PEERLANE_HOOK(fscanf),
+    PEERLANE_AS("__isoc99_fscanf", fscanf), PEERLANE_AS("__isoc23_fscanf", fscanf),
+    // semaphores, queues and memory of System V and of POSIX
+    PEERLANE_HOOK(msgsnd), PEERLANE_HOOK(msgrcv), PEERLANE_HOOK(semop), PEERLANE_HOOK(semtimedop), PEERLANE_HOOK(semctl), PEERLANE_CALL(talks, semget),
+    PEERLANE_CALL(talks, msgget), PEERLANE_CALL(talks, msgctl), PEERLANE_CALL(talks, shmget), PEERLANE_CALL(talks, shmctl), PEERLANE_HOOK(mq_open),
+    PEERLANE_CALL(tells, mq_unlink), PEERLANE_HOOK(sem_open), PEERLANE_HOOK(sem_close), PEERLANE_CALL(tells, sem_unlink), PEERLANE_CALL(sends, sem_post),
+    PEERLANE_CALL(receives, sem_wait), PEERLANE_CALL(receives, sem_trywait), PEERLANE_CALL(receives, sem_timedwait), PEERLANE_CALL(receives, sem_clockwait),
+    PEERLANE_CALL(receives, sem_getvalue),
+    // processes
+    PEERLANE_HOOK(kill), PEERLANE_HOOK(sigqueue), PEERLANE_CALL(talks, killpg), PEERLANE_CALL(hears, sigwait), PEERLANE_CALL(hears, sigwaitinfo),
+    PEERLANE_CALL(hears, sigtimedwait), PEERLANE_HOOK(sigaction), PEERLANE_HOOK(signal), PEERLANE_CALL(hears, process_vm_readv), PEERLANE_CALL(tells, process_vm_writev),
+    PEERLANE_CALL(tells, fork), PEERLANE_CALL(tells, posix_spawn), PEERLANE_CALL(tells, posix_spawnp), PEERLANE_CALL(talks, system), PEERLANE_CALL(waits, wait),
+    PEERLANE_CALL(waits, waitpid), PEERLANE_CALL(waits, wait4), PEERLANE_CALL(hears, waitid),
+    // mappings
+    PEERLANE_HOOK(mmap), PEERLANE_AS("mmap64", mmap), PEERLANE_HOOK(munmap), PEERLANE_HOOK(mprotect), PEERLANE_HOOK(mremap), PEERLANE_HOOK(shmat), PEERLANE_HOOK(shmdt),
+    PEERLANE_HOOK(syscall), PEERLANE_HOOK(dlsym),
 };
-// Of modules but Python's.
+// Files by their names, of modules but Python's.
 const Hook kNames[] = {
-    PEERLANE_HOOK(open), {"open64", reinterpret_cast<void*>(&hooks::open)}, PEERLANE_HOOK(openat), {"openat64", reinterpret_cast<void*>(&hooks::openat)},
-    PEERLANE_HOOK(creat), {"creat64", reinterpret_cast<void*>(&hooks::creat)}, PEERLANE_HOOK(truncate),
-    {"truncate64", reinterpret_cast<void*>(&hooks::truncate)}, PEERLANE_HOOK(popen), PEERLANE_HOOK(pclose), PEERLANE_HOOK(fopen), {"fopen64", reinterpret_cast<void*>(&hooks::fopen)}, PEERLANE_HOOK(access), PEERLANE_HOOK(stat),
-    {"stat64", reinterpret_cast<void*>(&hooks::stat)}, PEERLANE_HOOK(lstat), {"lstat64", reinterpret_cast<void*>(&hooks::lstat)}, PEERLANE_HOOK(fstatat),
-    {"fstatat64", reinterpret_cast<void*>(&hooks::fstatat)}, {"__xstat", reinterpret_cast<void*>(&hooks::xstat)},
-    {"__xstat64", reinterpret_cast<void*>(&hooks::xstat)}, PEERLANE_HOOK(rename), PEERLANE_HOOK(link), PEERLANE_HOOK(symlink), PEERLANE_HOOK(unlink),
-    PEERLANE_HOOK(remove), PEERLANE_HOOK(mkdir), PEERLANE_HOOK(rmdir), PEERLANE_HOOK(readdir), {"readdir64", reinterpret_cast<void*>(&hooks::readdir)},
-    PEERLANE_HOOK(mkfifo), PEERLANE_HOOK(shm_open), PEERLANE_HOOK(shm_unlink),
+    PEERLANE_HOOK(open), PEERLANE_AS("open64", open), PEERLANE_HOOK(openat), PEERLANE_AS("openat64", openat), PEERLANE_CALL(changes, creat),
+    PEERLANE_CALL_AS(changes, "creat64", creat), PEERLANE_HOOK(fopen), PEERLANE_AS("fopen64", fopen), PEERLANE_CALL(talks, popen), PEERLANE_CALL(talks, pclose),
+    PEERLANE_CALL(looks, access), PEERLANE_CALL(looks, euidaccess), PEERLANE_CALL(looks, faccessat), PEERLANE_CALL(looks, stat), PEERLANE_CALL_AS(looks, "stat64", stat),
+    PEERLANE_CALL(looks, lstat), PEERLANE_CALL_AS(looks, "lstat64", lstat), PEERLANE_CALL(looks, fstatat), PEERLANE_CALL_AS(looks, "fstatat64", fstatat),
+    PEERLANE_CALL(looks, statx), PEERLANE_AS("__xstat", xstat), PEERLANE_AS("__xstat64", xstat), PEERLANE_AS("__lxstat", lxstat), PEERLANE_AS("__lxstat64", lxstat),
+    PEERLANE_CALL(looks, readlink), PEERLANE_CALL(looks, readlinkat), PEERLANE_HOOK(readdir), PEERLANE_AS("readdir64", readdir), PEERLANE_CALL(changes, truncate),
+    PEERLANE_CALL_AS(changes, "truncate64", truncate), PEERLANE_CALL(changes, rename), PEERLANE_CALL(changes, renameat), PEERLANE_CALL(changes, renameat2),
+    PEERLANE_CALL(changes, link), PEERLANE_CALL(changes, linkat), PEERLANE_CALL(changes, symlink), PEERLANE_CALL(changes, symlinkat), PEERLANE_CALL(changes, unlink),
+    PEERLANE_CALL(changes, unlinkat), PEERLANE_CALL(changes, remove), PEERLANE_CALL(changes, mkdir), PEERLANE_CALL(changes, mkdirat), PEERLANE_CALL(changes, rmdir),
+    PEERLANE_CALL(changes, mkfifo), PEERLANE_CALL(changes, utimensat), PEERLANE_CALL(changes, utimes), PEERLANE_CALL(changes, chmod), PEERLANE_CALL(talks, shm_open),
+    PEERLANE_CALL(tells, shm_unlink),
 };
+#undef PEERLANE_HOOK
+#undef PEERLANE_AS
+#undef PEERLANE_CALL
+#undef PEERLANE_CALL_AS
 
 // Null: none.
 void* hook_of(std::string_view name, bool is_python) {
@@ -838,14 +909,21 @@ bool is_go(const dl_phdr_info& module) {
     return false;
 }
 
-void patch(const dl_phdr_info& module, bool is_python) {
+using Ranges = std::vector<std::pair<uintptr_t, uintptr_t>>;
+bool is_within(const Ranges& ranges, uintptr_t at) {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const auto& each) { return each.first <= at && at < each.second; });
+}
+
+// `system`: where what it may import lies, if it is resolved already.
+void patch(const dl_phdr_info& module, const Ranges& system, bool is_python) {
     const ElfW(Dyn)* entry = nullptr;
-    std::vector<std::pair<uintptr_t, uintptr_t>> read_only;
+    Ranges read_only, code;
     for (int i = 0; i < module.dlpi_phnum; ++i) {
         const auto& part = module.dlpi_phdr[i];
         const uintptr_t begin = module.dlpi_addr + part.p_vaddr;
         if (part.p_type == PT_DYNAMIC) entry = reinterpret_cast<const ElfW(Dyn)*>(begin);
-        if (part.p_type == PT_GNU_RELRO || (part.p_type == PT_LOAD && !(part.p_flags & PF_W))) read_only.emplace_back(begin, begin + part.p_memsz);
+        if (part.p_type == PT_GNU_RELRO) read_only.emplace_back(begin, begin + part.p_memsz);
+        if (part.p_type == PT_LOAD && !(part.p_flags & PF_W)) code.emplace_back(begin, begin + part.p_memsz);
     }
     const ElfW(Sym)* symbols = nullptr;
     const char* names = nullptr;
@@ -870,19 +948,28 @@ void patch(const dl_phdr_info& module, bool is_python) {
             void* const hook = hook_of(names + symbol.st_name, is_python);
             if (!hook) continue;
             const uintptr_t at = module.dlpi_addr + all[i].r_offset, begin = at / page * page;
-            const bool is_read_only = std::any_of(read_only.begin(), read_only.end(), [&](const auto& each) { return each.first <= at && at < each.second; });
+            // Other threads run code, and what another library defines under such a name is no call of the system's.
+            auto& slot = *reinterpret_cast<void**>(at);
+            const auto target = reinterpret_cast<uintptr_t>(std::atomic_ref(slot).load(std::memory_order_relaxed));
+            if (is_within(code, at) || !(is_within(system, target) || is_within(code, target))) continue;
+            const bool is_read_only = is_within(read_only, at);
             if (is_read_only && ::mprotect(reinterpret_cast<void*>(begin), page, PROT_READ | PROT_WRITE) != 0) continue;
-            std::atomic_ref(*reinterpret_cast<void**>(at)).store(hook, std::memory_order_relaxed);
+            std::atomic_ref(slot).store(hook, std::memory_order_relaxed);
             if (is_read_only) ::mprotect(reinterpret_cast<void*>(begin), page, PROT_READ);
         }
     }
 }
 
+bool is_of_system(std::string_view path) {
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    for (const std::string_view each : {"libc.so", "libc-", "ld-linux", "libpthread", "libdl.", "librt.", "linux-vdso", "libasan", "libtsan", "libubsan", "libgcc_s"})
+        if (name.starts_with(each)) return true;
+    return false;
+}
+
 // Modules of the system are not hooked for what they do among themselves, and peerlane's log what they do.
 bool is_left_alone(std::string_view path) {
-    const std::string_view name = path.substr(path.rfind('/') + 1);
-    for (const std::string_view each : {"libc.so", "libc-", "ld-linux", "libpthread", "libdl.", "linux-vdso", "libpeerlane", "libasan", "libtsan", "libubsan", "libgcc_s"})
-        if (name.starts_with(each)) return true;
+    if (is_of_system(path) || path.substr(path.rfind('/') + 1).starts_with("libpeerlane")) return true;
     return path.find("/peerlane/") != path.npos && (path.find("/peerlane/_") != path.npos || path.find("/peerlane/lib/") != path.npos);
 }
 
@@ -894,11 +981,21 @@ void patch_modules() {
     if (void* const symbol = ::dlsym(RTLD_DEFAULT, "Py_IsInitialized")) ::dladdr(symbol, &python);
     struct Work {
         const void *own, *python;
+        Ranges system;
         bool has_go = false;
-    } work{own.dli_fbase, python.dli_fbase};
+    } work{own.dli_fbase, python.dli_fbase, {}};
     {
         const Quiet quiet;
         const std::lock_guard lock(modules_mutex);
+        ::dl_iterate_phdr(
+            [](dl_phdr_info* module, size_t, void* about) {
+                if (module->dlpi_name && is_of_system(module->dlpi_name))
+                    for (int i = 0; i < module->dlpi_phnum; ++i)
+                        if (const auto& part = module->dlpi_phdr[i]; part.p_type == PT_LOAD)
+                            static_cast<Work*>(about)->system.emplace_back(module->dlpi_addr + part.p_vaddr, module->dlpi_addr + part.p_vaddr + part.p_memsz);
+                return 0;
+            },
+            &work);
         ::dl_iterate_phdr(
             [](dl_phdr_info* module, size_t, void* about) {
                 auto& work = *static_cast<Work*>(about);
@@ -909,7 +1006,7 @@ void patch_modules() {
                 patched_unloads = module->dlpi_subs;
                 if (base == work.own || is_left_alone(path) || !patched().insert(module->dlpi_addr).second) return 0;
                 const bool is_python = base == work.python || path.find("/lib-dynload/") != path.npos || (path.empty() && is_in(*module, work.python));
-                patch(*module, is_python);
+                patch(*module, work.system, is_python);
                 work.has_go = work.has_go || is_go(*module);
                 return 0;
             },
@@ -955,6 +1052,20 @@ void take_received(const std::function<void(const Received&)>& log) {
     }
 }
 
+void set_outputs(const std::vector<uint64_t>& files) {
+    for (size_t i = 0; i < std::size(outputs); ++i) outputs[i].store(2 * i + 1 < files.size() ? mixed(files[2 * i], files[2 * i + 1]) : 0, std::memory_order_relaxed);
+}
+
+void note_changed_file() {
+    if (is_noted()) sent(kEverybody);
+}
+
+// The call goes on, and what it looks at may still change.
+void note_looked_at(const char* path) {
+    struct stat about;
+    if (is_noted() && tells_others(path) && (::stat(path, &about) != 0 || is_recent(AT_FDCWD, path))) received(kEverybody, UINT64_MAX);
+}
+
 void note_logged() noexcept {
     if (is_silent_child.load(std::memory_order_relaxed)) is_silent_child.store(false, std::memory_order_relaxed);
     generation.fetch_add(1, std::memory_order_relaxed);
@@ -981,6 +1092,7 @@ void follow_outside() {
     clock_gettime(CLOCK_REALTIME, &now);
     if (begun_s == 0) begun_s = static_cast<uint64_t>(now.tv_sec) - 60;   // another process of the run may have begun before
     is_silent_child.store(false, std::memory_order_relaxed);
+    owner.store(getpid(), std::memory_order_relaxed);
     slot_of(kWorld);
     if (has_overflown.load(std::memory_order_relaxed)) write({.kind = Kind::outside, .a = kWorld, .b = kOverflown, .site = 0});   // a child's log
     patch_modules();
@@ -990,6 +1102,7 @@ void follow_outside() {
         mappings().clear();
     }
     scan_mappings(0, UINTPTR_MAX);
+    write({.kind = Kind::outside, .a = hooks::signals_of(getpid()).key, .b = kMapped, .site = 0});
 }
 
 }  // namespace peerlane::log

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "log/log.h"
 
@@ -14,6 +15,13 @@ void follow_outside();
 struct Received {
     uint64_t key, flags, first_ns, last_ns;   // at any time between
 };
+
+// The outputs of the whole run, as devices and inodes: nobody answers what is written there.
+void set_outputs(const std::vector<uint64_t>& files);
+
+// Python changes a file, or looks at one; its own calls are not hooked for that.
+void note_changed_file();
+void note_looked_at(const char* path);
 
 // The log calls these, under its lock: what was received since the last event must be logged before the next one.
 void take_received(const std::function<void(const Received&)>& log);

@@ -325,6 +325,9 @@ void bind_log(nb::module_& m) {
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_follow_outside", &log::follow_outside, "See what modules that were loaded since send and receive, and the shared mappings of a forked child.");
+    m.def("log_outputs", &log::set_outputs, "files"_a, "Device and inode of each file that is an output of the whole run.");
+    m.def("log_changed_file", &log::note_changed_file, "The program changes a file, which others may look at.");
+    m.def("log_looked_at", [](const nb::bytes& path) { log::note_looked_at(path.c_str()); }, "path"_a, "The program looks at a file, or tries to.");
     m.def("log_hush", [](bool on) { log::here.quiet += on ? 1 : -1; }, "on"_a, "Log nothing that this thread does, until as many calls with False.");
     m.def("log_wanted", [] { return log::wanted(); }, "Whether the log is to have what this thread does.");
     m.def("log_free_ends", [](bool on) { log::here.of_free = on ? log::kEnd : 0; }, "on"_a,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "log/log.h"
 #include "memory/fault_guard.h"
@@ -280,6 +281,14 @@ void HostSources::starting(uint64_t stream, uint64_t sequence) {
         }
         source.is_late = false;
         --late_;
+    }
+}
+
+void HostSources::may_be_known(uint64_t stream, uint64_t sequence) {
+    if (is_empty()) return;
+    for (uint32_t i = 0; i < used_; ++i) {
+        Source& source = sources_[i];
+        if (source.stream == stream && source.sequence <= sequence && !std::exchange(source.may_be_known, true) && has_changed(source)) compare_and_close(source);
     }
 }
 

@@ -30,6 +30,8 @@ class HostSources {
     bool is_any_late() const { return late_ != 0; }
     // A thread comes to know that the stream has come so far, and no event says so yet.
     void known(uint64_t stream, uint64_t sequence);
+    // Some thread may come to know it from now on, which no event will say: what has changed by now is told.
+    void may_be_known(uint64_t stream, uint64_t sequence);
     bool is_empty() const { return open_.load(std::memory_order_relaxed) == 0; }
     // Python objects that are held no longer.
     std::vector<void*> let_go;
@@ -46,6 +48,7 @@ class HostSources {
         uint32_t site = 0, thread = 0;
         OpKind kind = OpKind::copy;
         bool is_late = false;                // its digest is taken as it begins
+        bool may_be_known = false;
         void* keep = nullptr;
     };
     // A queued operation that writes there, or (low = high) for which later ones of its stream wait: host functions and whoever records what

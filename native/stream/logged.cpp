@@ -339,8 +339,8 @@ void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std
     }
 }
 
-void log_evident(const Mark& mark) noexcept {
-    if (log::is_read(log::kChecker)) log::write({.kind = log::Kind::evident, .stream = mark.stream_id, .sequence = mark.sequence, .site = 0});
+void log_evident(uint64_t stream, uint64_t sequence) noexcept {
+    if (sequence != 0 && log::is_read(log::kChecker)) log::write({.kind = log::Kind::evident, .stream = stream, .sequence = sequence, .site = 0});
 }
 
 void log_in_vain(const Stream& stream, uint64_t sequence) noexcept {

@@ -44,8 +44,8 @@ void log_pieces(const Stream& stream, uint64_t sequence, const Op& op, const std
 void log_aborted(const Stream& stream, uint64_t last) noexcept;
 // `has_failed`: else it never began.
 void log_cancelled(const Stream& stream, uint64_t sequence, const Op& op, bool has_failed) noexcept;
-// Its descriptor becomes readable: who looks at it is not seen.
-void log_evident(const Mark& mark) noexcept;
+// From now on the program may know of it by what is not seen: its descriptor is readable, or a word that the host polls is written.
+void log_evident(uint64_t stream, uint64_t sequence) noexcept;
 // The wait `sequence` fails soon: nothing can run.
 void log_in_vain(const Stream& stream, uint64_t sequence) noexcept;
 

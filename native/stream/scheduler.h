@@ -183,6 +183,7 @@ class Scheduler {
     // stream_run.cpp: running operations
     bool run_slice(Lock& lock, Stream& stream, Leave leave);
     bool start_head(Lock& lock, Stream& stream, Leave& leave);
+    void note_polled(const Stream& stream, const Op& op, uint64_t sequence);
     void run_small(Lock& lock, Stream& stream, const Leave& leave);
     void start_wait(Stream& stream, Op& op);
     void start_notify(Stream& stream, Op& op);

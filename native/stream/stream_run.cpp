@@ -24,6 +24,14 @@ bool is_small(const Op& op) {
            ((op.kind == OpKind::copy || op.kind == OpKind::fill || op.kind == OpKind::reduce) && op.size <= kSmall);
 }
 
+constexpr uint64_t kWord = 8, kRecord = 64;
+
+// Whether the checker is told of it, and the host can poll what it writes: it has the bytes at their address.
+bool is_polled(const Op& op) {
+    if (op.logged != Logged::submitted || op.size > kRecord || (op.kind != OpKind::write_value && op.kind != OpKind::copy && op.kind != OpKind::fill)) return false;
+    return !op.dst_extent || Heap::get().address_of(op.dst_extent) == reinterpret_cast<uint64_t>(Heap::get().host_of(op.dst_extent, 0));
+}
+
 void store_word(char* at, unsigned width, uint64_t value) {
     if (width == 8)
         std::atomic_ref(*reinterpret_cast<uint64_t*>(at)).store(value, std::memory_order_release);
@@ -177,10 +185,18 @@ void Scheduler::run_at_once(Stream& stream, const Op& op, uint64_t site) {
     const bool timed = log::is_read(log::kTrace);
     const uint64_t start = timed ? now_ns() : 0;
     Refusal why{};
+    if (is_polled(op)) [[unlikely]] note_polled(stream, op, sequence);
     if (!run_small_op(op, why)) fail(stream, op, why, sequence, site, ends_of(op));
     unpin(op);
     if (timed) [[unlikely]] log_ended(stream, sequence, op, op.size, start);
     complete(stream, 1, op.phase);
+}
+
+// Who sees the word knows that it is written, and what came before it.  Of a longer record only a part may be there.
+void Scheduler::note_polled(const Stream& stream, const Op& op, uint64_t sequence) {
+    const uint64_t last = op.size <= kWord ? sequence : sequence - 1;
+    sources_.may_be_known(stream.id, last);
+    log_evident(stream.id, last);
 }
 
 void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
@@ -193,11 +209,12 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     uint64_t n = 0;
     for (uint64_t bytes = 0; n < most && is_small(first[n]) && first[n].phase == first->phase; ++n) {
         bytes += first[n].size;
-        if (n != 0 && bytes > kMostBytesInARow) break;
+        if (n != 0 && (bytes > kMostBytesInARow || is_polled(first[n]))) break;
     }
     const bool timed = log::is_read(log::kTrace), observed = log::is_read(log::kObserver);
     if (observed) [[unlikely]] log_started(stream, head, *first);
     if (timed || observed || sources_.is_any_late()) n = 1;
+    if (is_polled(*first)) [[unlikely]] note_polled(stream, *first, head);
     stream.active = 1;
     lock.unlock();
     const uint64_t start = timed ? now_ns() : 0;
@@ -327,7 +344,7 @@ void Scheduler::settle(Mark& mark, FailurePtr failure) {
     wake(mark.waiters);
     wake_all(mark.parked);
     if (mark.fd >= 0) {
-        log_evident(mark);
+        log_evident(mark.stream_id, mark.sequence);
         const uint64_t one = 1;
         (void)!write(mark.fd, &one, sizeof one);
     }

@@ -378,7 +378,7 @@ int Scheduler::event_fd(Mark& mark) {
     if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .role = "event", .error = errno};
     if (log::is_read(log::kChecker)) ready_descriptors::add(mark.fd, mark.stream_id, mark.sequence);
     if (over) {
-        log_evident(mark);
+        log_evident(mark.stream_id, mark.sequence);
         return mark.fd;
     }
     if (schedule() == Schedule::seeded && !background_) {

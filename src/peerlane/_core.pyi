@@ -1323,6 +1323,15 @@ def log_follow_outside() -> None:
     See what modules that were loaded since send and receive, and the shared mappings of a forked child.
     """
 
+def log_outputs(files: Sequence[int]) -> None:
+    """Device and inode of each file that is an output of the whole run."""
+
+def log_changed_file() -> None:
+    """The program changes a file, which others may look at."""
+
+def log_looked_at(path: bytes) -> None:
+    """The program looks at a file, or tries to."""
+
 def log_hush(on: bool) -> None:
     """Log nothing that this thread does, until as many calls with False."""
 

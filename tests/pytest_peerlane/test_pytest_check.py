@@ -231,3 +231,58 @@ def test_opened(peerlane_node):
     result = run(pytester, source, "--peerlane-check")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*PytestWarning: peerlane check: process * which this check does not see*"])
+
+
+EDGE = (
+    HEAD
+    + """
+import posix_ipc, zmq
+
+def by_zmq(folder, is_child):
+    end = zmq.Context().socket(zmq.PAIR)
+    end.rcvtimeo = 30_000
+    (end.connect if is_child else end.bind)(f"ipc://{folder}/z")
+    return lambda: end.send(b"."), end.recv
+
+def by_semaphore(folder, is_child):
+    one = posix_ipc.Semaphore(f"/{folder.name}-{os.getppid() if is_child else os.getpid()}", posix_ipc.O_CREAT)
+    return one.release, lambda: one.acquire(30)
+
+def write(handle, folder, means, mode):
+    tell, _ = means(folder, True)
+    with pl.Buffer.open(handle) as memory:
+        if mode == "early":
+            tell()
+        memory.view()[:8] = 7
+        if mode == "right":
+            tell()
+        time.sleep(0.5)
+
+@pytest.mark.parametrize("mode", ["right", "early"])
+@pytest.mark.parametrize("means", [by_zmq, by_semaphore])
+def test_edge(peerlane_node, tmp_path, means, mode):
+    _, wait = means(tmp_path, False)
+    with peerlane_node[0].allocate(64) as memory:
+        handle = bytes(memory.export(allow="user"))
+        child = multiprocessing.get_context("spawn").Process(target=write, args=(handle, tmp_path, means, mode))
+        child.start()
+        wait()
+        if mode == "early":
+            time.sleep(0.2)
+        memory.view()[:8].sum()
+        child.join(60)
+        assert child.exitcode == 0
+"""
+)
+
+
+def test_order_that_a_native_library_carries_excuses_and_its_use_elsewhere_does_not(
+    pytester: pytest.Pytester,
+) -> None:
+    result = run(pytester, EDGE, "--peerlane-check")
+    result.assert_outcomes(passed=4, errors=2)
+    result.stdout.fnmatch_lines(
+        ["*ERROR at teardown of test_edge[[]*-early]*", "*ERROR at teardown of test_edge[[]*-early]*"]
+    )
+    assert "ERROR at teardown of test_edge[by_zmq-right]" not in result.stdout.str()
+    assert "ERROR at teardown of test_edge[by_semaphore-right]" not in result.stdout.str()

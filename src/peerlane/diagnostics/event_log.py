@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -21,6 +21,9 @@ from peerlane.support.sizes import parse_size
 from peerlane.support.variables import OWN_FOLDER, warn_of_path
 
 VARIABLE, SIZE_VARIABLE = "PEERLANE_LOG", "PEERLANE_LOG_BYTES"
+#: Standard output and standard error of the whole run: what a process writes there, nobody answers.
+_OUTPUTS = "PEERLANE_LOG_OUTPUTS"
+_given_outputs = os.environ.get(_OUTPUTS, "")
 #: Bytes that all logs of a folder hold at a time; more if ``PEERLANE_LOG_BYTES`` gives the ranks more together.
 DEFAULT_BYTES = 1 << 30
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 40
@@ -38,7 +41,8 @@ _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (
 _COLLECTIVE, _COLLECTED = KINDS["collective"], KINDS["collected"]
 _ALLOCATED, _FREED = KINDS["allocated"], KINDS["freed"]
 _SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
-_WORLD, _SENT = 1, 4  # kWorld and kSent in native/log/event.h
+_WORLD = 1  # kWorld in native/log/event.h
+_WROTE, _SENT, _RECEIVED, _MAPPED = 1, 4, 8, 16  # kWrote, ... there
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
@@ -93,6 +97,9 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
     """
     global active
     size = default_capacity() if capacity is None else capacity
+    outputs = _given_outputs or _own_outputs()
+    os.environ[_OUTPUTS] = outputs
+    _core.log_outputs([int(number) for each in outputs.split() for number in each.split(":")])
     begun = _core.log_begin(
         os.fspath(Path(directory).absolute()),
         size,
@@ -104,6 +111,20 @@ def begin(directory: str | os.PathLike[str], *, capacity: int | None = None) -> 
     if begun and (machine := os.environ.get("PEERLANE_MACHINE")):
         name(machine=machine)
     return begun
+
+
+def with_outputs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program that is to have the outputs of this process, which nobody answers."""
+    return {**environment, **({_OUTPUTS: _own_outputs()} if environment.get(VARIABLE) else {})}
+
+
+def _own_outputs() -> str:
+    outputs = []
+    for descriptor in (1, 2):
+        with suppress(OSError):  # it is closed
+            about = os.fstat(descriptor)
+            outputs.append(f"{about.st_dev}:{about.st_ino}")
+    return " ".join(outputs)
 
 
 def _machine_and_clock() -> tuple[int, int]:
@@ -402,15 +423,20 @@ def outside() -> None:
     _core.log_event(_OUTSIDE)
 
 
+def lends_host_memory() -> None:
+    """Note that this process may tell others by its memory of the host, and they it, from now on at any time."""
+    _core.log_event(_OUTSIDE, a=key_of("host memory", os.getpid())[0], b=_MAPPED | _WROTE)
+
+
+def copies_host_memory(pid: int, *, writes: bool) -> None:
+    """Note that this process writes memory of the host that another one lends, or has read it."""
+    _core.log_event(_OUTSIDE, a=key_of("host memory", pid)[0], b=_SENT if writes else _RECEIVED)
+
+
 def sent() -> None:
     """Note that the process tells others something now, such as a program that it starts."""
     if active:
         _core.log_event(_OUTSIDE, a=_WORLD, b=_SENT)
-
-
-def used_file(path: str, how: int) -> None:
-    """Note that the process can talk to others that use a file; ``how``: kWrote and kLooked of native/log/event.h."""
-    _core.log_event(_OUTSIDE, a=key_of("file", path)[0], b=how)
 
 
 @contextmanager

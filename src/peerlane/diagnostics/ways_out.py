@@ -17,23 +17,7 @@ from peerlane.diagnostics import event_log, imported_names, used_files
 from peerlane.diagnostics.instead import after
 
 #: Functions of C libraries by which processes tell each other something, and whose calls native code does not hook.
-_UNHOOKED = (
-    *(
-        "open",
-        "fopen",
-        "fdopen",
-        "freopen",
-        "creat",
-        "stat",
-        "access",
-        "inotify",
-        "fcntl",
-        "syscall",
-        "ptrace",
-    ),
-    *("fork", "vfork", "clone", "exec", "popen", "dlopen", "signal", "sigaction", "MPI_", "io_uring"),
-    *("_ZNSt14basic_ifstream", "_ZNSt14basic_ofstream", "_ZNSt13basic_fstream", "_ZNSt13basic_filebuf"),
-)
+_UNHOOKED = ("freopen", "ptrace", "vfork", "clone", "exec", "dlopen", "MPI_", "io_uring")
 _STARTING = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system", "os.exec"})
 
 _can_talk = False
@@ -56,7 +40,6 @@ def again() -> None:
         event_log.outside()
     if event_log.active:
         _core.log_follow_outside()
-    used_files.begin()
 
 
 def talks() -> None:

@@ -7,9 +7,14 @@ is used, but before rank 0 writes.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
+import select
+import signal
 import socket
+import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -246,6 +251,163 @@ def system_memory(meeting: Rendezvous, folder: Path) -> Means:
     return lambda: memory.write(b"1"), lambda: until(lambda: memory.read(1) == b"1")
 
 
+def sqlite_table(meeting: Rendezvous, folder: Path) -> Means:
+    if meeting.rank == 0:
+        with sqlite3.connect(folder / "d") as made:
+            made.execute("pragma journal_mode=wal")
+            made.execute("create table t(x)")
+    meeting.barrier()
+    base = sqlite3.connect(folder / "d", isolation_level=None)
+    count = "select count(*) from t"
+    return lambda: base.execute("insert into t values(1)"), lambda: until(
+        lambda: base.execute(count).fetchone()[0]
+    )
+
+
+def locked_file(meeting: Rendezvous, folder: Path) -> Means:
+    file = (folder / "k").open("a+")
+    if meeting.rank == 0:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    meeting.barrier()
+    return lambda: fcntl.lockf(file, fcntl.LOCK_UN), lambda: fcntl.lockf(file, fcntl.LOCK_EX)
+
+
+def listening_socket(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 try to connect until rank 0 listens, which never accepts."""
+    own = socket.socket(socket.AF_UNIX)
+    if meeting.rank == 0:
+        own.bind(str(folder / "s"))
+    meeting.barrier()
+
+    def listens() -> bool:
+        with socket.socket(socket.AF_UNIX) as end:
+            return end.connect_ex(str(folder / "s")) == 0
+
+    return own.listen, lambda: until(listens)
+
+
+def sent_descriptor(meeting: Rendezvous, folder: Path, make: Callable[[], int]) -> int:
+    end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+    if meeting.rank == 1:
+        return int(socket.recv_fds(end, 1, 1)[1][0])
+    made = make()
+    socket.send_fds(end, [b"."], [made])
+    return made
+
+
+def event_descriptor(meeting: Rendezvous, folder: Path) -> Means:
+    fd = sent_descriptor(meeting, folder, lambda: os.eventfd(0))
+    return lambda: os.write(fd, (1).to_bytes(8, "little")), lambda: os.read(fd, 8)
+
+
+def memory_file(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 ask for the size of a file without a name."""
+    fd = sent_descriptor(meeting, folder, lambda: os.memfd_create("edge"))
+    return lambda: os.write(fd, b"."), lambda: until(lambda: os.fstat(fd).st_size)
+
+
+def polled_pipe(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 wait until a pipe is readable, and not read it."""
+    if meeting.rank == 0:
+        os.mkfifo(folder / "p")
+    meeting.barrier()
+    end = os.open(folder / "p", os.O_RDWR)
+    epoll = select.epoll()
+    epoll.register(end, select.EPOLLIN)
+    meeting.barrier()
+    return lambda: os.write(end, b"."), lambda: epoll.poll(SECONDS)
+
+
+def terminal(meeting: Rendezvous, folder: Path) -> Means:
+    ends: list[int] = []
+
+    def opened() -> int:
+        ends.extend(os.openpty())
+        return ends[1]
+
+    there = sent_descriptor(meeting, folder, opened)
+    return lambda: os.write(ends[0], b".\n"), lambda: os.read(there, 1)
+
+
+def watched_folder(meeting: Rendezvous, folder: Path) -> Means:
+    libc = ctypes.CDLL(None)
+    fd = libc.inotify_init() if meeting.rank == 1 else -1
+    if meeting.rank == 1:
+        libc.inotify_add_watch(fd, os.fsencode(folder), 0x100)  # IN_CREATE
+    meeting.barrier()
+    return (folder / "w").touch, lambda: os.read(fd, 4096)
+
+
+def touched_file(meeting: Rendezvous, folder: Path) -> Means:
+    return (folder / "t").touch, lambda: until((folder / "t").exists)
+
+
+def waited_signal(meeting: Rendezvous, folder: Path) -> Means:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    processes = meeting.gather("pids", b"%d" % os.getpid())
+    return lambda: os.kill(int(processes[1]), signal.SIGUSR1), lambda: signal.sigwait([signal.SIGUSR1])
+
+
+def handled_signal(meeting: Rendezvous, folder: Path) -> Means:
+    came: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
+    processes = meeting.gather("pids", b"%d" % os.getpid())
+    return lambda: os.kill(int(processes[1]), signal.SIGUSR1), lambda: until(lambda: came)
+
+
+def new_semaphore(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 try to open a semaphore until rank 0 makes it."""
+    import posix_ipc
+
+    name = f"/{folder.name}"
+
+    def has() -> bool:
+        try:
+            posix_ipc.Semaphore(name).unlink()
+        except posix_ipc.ExistentialError:
+            return False
+        return True
+
+    return lambda: posix_ipc.Semaphore(name, posix_ipc.O_CREX), lambda: until(has)
+
+
+def shell(meeting: Rendezvous, folder: Path, script: str, tell: Callable[[Any], object]) -> Means:
+    """Let a shell, which writes no log, write to a pipe when rank 0 tells it something."""
+    if meeting.rank == 1:
+        os.mkfifo(folder / "b")
+    meeting.barrier()
+    end = os.open(folder / "b", os.O_RDWR)
+    relay = (
+        subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, cwd=folder)
+        if meeting.rank == 0
+        else None
+    )
+    return lambda: tell(relay), lambda: os.read(end, 1)
+
+
+def shell_that_reads(meeting: Rendezvous, folder: Path) -> Means:
+    def tell(relay: Any) -> None:
+        relay.stdin.write(b"go\n")
+        relay.stdin.flush()
+
+    return shell(meeting, folder, "read x; echo $x > b", tell)
+
+
+def shell_that_reads_output(meeting: Rendezvous, folder: Path) -> Means:
+    """Make the shell's input rank 0's standard output."""
+
+    def tell(relay: Any) -> None:
+        os.dup2(relay.stdin.fileno(), 1)
+        print("go", flush=True)
+
+    return shell(meeting, folder, "read x; echo $x > b", tell)
+
+
+def shell_that_looks(meeting: Rendezvous, folder: Path) -> Means:
+    script = "while [ ! -e flag ]; do sleep 0.02; done; echo go > b"
+    return shell(meeting, folder, script, lambda _: (folder / "flag").touch())
+
+
 ALL = {
     each.__name__: each
     for each in (
@@ -265,12 +427,13 @@ ALL = {
             nng_pair,
         ),
         *(lmdb_store, posix_semaphore, posix_queue, system_semaphore, system_queue, system_memory),
+        *(sqlite_table, locked_file, listening_socket, event_descriptor, memory_file, polled_pipe, terminal),
+        *(watched_folder, touched_file, waited_signal, handled_signal, new_semaphore),
+        *(shell_that_reads, shell_that_reads_output, shell_that_looks),
     )
 }
-#: Memory that both have mapped, and files by their names, can carry an order at any time after they are used.
-ALWAYS_OPEN = frozenset(
-    {"named_pipe", "many_pipes", "c_stream", "mapped_file", "file_bytes", "lmdb_store", "system_memory"}
-)
+#: Memory that both have mapped can carry an order at any time after it is mapped.
+ALWAYS_OPEN = frozenset({"mapped_file", "lmdb_store", "sqlite_table", "system_memory"})
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str], mask: set[sig
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == parent:  # else it died before that call
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            os.execve(command[0], list(command), environment)
+            os.execve(command[0], list(command), event_log.with_outputs(environment))
     except OSError as error:
         os.write(2, f"peerlane check: cannot start {command[0]}: {error.strerror}\n".encode())
     finally:

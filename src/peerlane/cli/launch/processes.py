@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from peerlane.diagnostics import event_log
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user had set it
 _PR_SET_PDEATHSIG = 1
@@ -80,7 +82,7 @@ def _become(
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         for number, descriptor in enumerate(outputs):
             os.dup2(descriptor, number)
-        os.execve(command[0], list(command), environment)
+        os.execve(command[0], list(command), event_log.with_outputs(environment))
     except OSError as error:
         os.write(2, f"peerlane launch: cannot start {command[0]}: {error.strerror}\n".encode())
     finally:

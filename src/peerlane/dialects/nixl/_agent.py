@@ -391,6 +391,8 @@ class nixlAgent:
             event_log.active
         ):  # whoever has these bytes comes after what this thread has done, however they came
             event_log.post(event_log.key_of("nixl metadata", made))
+            if any(each.mem == 0 for each in rows):
+                event_log.lends_host_memory()
         return made
 
     def getLocalMD(self) -> bytes:

@@ -76,6 +76,7 @@ class Request:
             elif size:
                 at = base + there - theirs.start
                 self._copies.append((at, here, size) if is_write else (here, at, size))
+        self._is_write = is_write
         self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
         # The log is to have that nothing orders two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
@@ -152,6 +153,8 @@ class Request:
             self._stream = None
             raise
         self._over.clear()
+        if self._call is not None and event_log.active and self._is_write:
+            event_log.copies_host_memory(self.peer.pid, writes=True)
         with event_log.quiet():  # what the dialect notices, the program does not know
             if self._call is not None:
                 stream.launch_callback(self._copy_by_call)
@@ -201,6 +204,8 @@ class Request:
         else:
             self._status = _DONE
             self.time = time.monotonic() - self.start
+            if self._call is not None and event_log.active and not self._is_write:
+                event_log.copies_host_memory(self.peer.pid, writes=False)
         self._event = None  # not before: an interrupt would leave a transfer whose end nobody sees
         return True
 

@@ -1,0 +1,186 @@
+/* Two processes use one memory: the child writes it, then its parent reads it; a means of the system is between.
+ *
+ * `two_processes MEANS MODE`: in `right` the means carries the order, in `early` the child uses it before it writes, and
+ * in `none` it is not used. */
+#include <errno.h>
+#include <hip.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/poll.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+
+#define OK(call)                                                                                       \
+    do {                                                                                               \
+        long code_ = (long)(call);                                                                     \
+        if (code_ != 0) fprintf(stderr, "%s: %ld, %s\n", #call, code_, strerror(errno)), exit(1);      \
+    } while (0)
+
+enum { kBytes = 4096, kDefault = 4 /* hipMemcpyDefault */ };
+
+static int setup[2], pair[2], pipes[2], event, number, child;
+static char name[64];
+static sem_t *named;
+static struct Shared {
+    sem_t semaphore;
+    pthread_barrier_t barrier;
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+    volatile int word;
+} *shared;
+
+static int is_shared(const char *means) {
+    return !strcmp(means, "semaphore") || !strcmp(means, "barrier") || !strcmp(means, "condition") || !strcmp(means, "word") || !strcmp(means, "futex");
+}
+
+static void make(const char *means) {
+    snprintf(name, sizeof name, "/peerlane-edge-%d", (int)getpid());
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, setup));
+    if (!strcmp(means, "socket") || !strcmp(means, "poll")) OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    if (!strcmp(means, "pipe") || !strcmp(means, "stream")) OK(pipe(pipes));
+    if (!strcmp(means, "event")) event = eventfd(0, 0);
+    if (!strcmp(means, "system_semaphore")) number = semget(IPC_PRIVATE, 1, 0600);
+    if (!strcmp(means, "named_semaphore")) {
+        named = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
+        OK(sem_unlink(name));
+    }
+    if (is_shared(means)) {
+        shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        pthread_barrierattr_t barrier;
+        pthread_mutexattr_t mutex;
+        pthread_condattr_t condition;
+        OK(sem_init(&shared->semaphore, 1, 0));
+        OK(pthread_barrierattr_init(&barrier));
+        OK(pthread_barrierattr_setpshared(&barrier, PTHREAD_PROCESS_SHARED));
+        OK(pthread_barrier_init(&shared->barrier, &barrier, 2));
+        OK(pthread_mutexattr_init(&mutex));
+        OK(pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED));
+        OK(pthread_mutex_init(&shared->mutex, &mutex));
+        OK(pthread_condattr_init(&condition));
+        OK(pthread_condattr_setpshared(&condition, PTHREAD_PROCESS_SHARED));
+        OK(pthread_cond_init(&shared->condition, &condition));
+    }
+    if (!strcmp(means, "signal")) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        OK(sigprocmask(SIG_BLOCK, &set, NULL));
+    }
+}
+
+static void tell(const char *means) {
+    if (!strcmp(means, "socket") || !strcmp(means, "poll")) OK(send(pair[0], ".", 1, 0) - 1);
+    if (!strcmp(means, "pipe")) OK(write(pipes[1], ".", 1) - 1);
+    if (!strcmp(means, "stream")) {
+        FILE *file = fdopen(pipes[1], "w");
+        fprintf(file, "go\n");
+        OK(fflush(file));
+    }
+    if (!strcmp(means, "event")) OK(eventfd_write(event, 1));
+    if (!strcmp(means, "system_semaphore")) {
+        struct sembuf up = {0, 1, 0};
+        OK(semop(number, &up, 1));
+    }
+    if (!strcmp(means, "named_semaphore")) OK(sem_post(named));
+    if (!strcmp(means, "semaphore")) OK(sem_post(&shared->semaphore));
+    if (!strcmp(means, "barrier")) pthread_barrier_wait(&shared->barrier);
+    if (!strcmp(means, "condition")) {
+        OK(pthread_mutex_lock(&shared->mutex));
+        shared->word = 1;
+        OK(pthread_cond_signal(&shared->condition));
+        OK(pthread_mutex_unlock(&shared->mutex));
+    }
+    if (!strcmp(means, "word")) __atomic_store_n(&shared->word, 1, __ATOMIC_RELEASE);
+    if (!strcmp(means, "futex")) {
+        __atomic_store_n(&shared->word, 1, __ATOMIC_RELEASE);
+        syscall(SYS_futex, &shared->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+    if (!strcmp(means, "signal")) OK(kill(getppid(), SIGUSR1));
+}
+
+static void await(const char *means) {
+    char byte[4];
+    if (!strcmp(means, "socket")) OK(recv(pair[1], byte, 1, 0) - 1);
+    if (!strcmp(means, "poll")) {
+        struct pollfd one = {pair[1], POLLIN, 0};
+        OK(poll(&one, 1, 30000) - 1);
+    }
+    if (!strcmp(means, "pipe")) OK(read(pipes[0], byte, 1) - 1);
+    if (!strcmp(means, "stream")) {
+        FILE *file = fdopen(pipes[0], "r");
+        if (!fgets(byte, sizeof byte, file)) exit(1);
+    }
+    if (!strcmp(means, "event")) {
+        eventfd_t value;
+        OK(eventfd_read(event, &value));
+    }
+    if (!strcmp(means, "system_semaphore")) {
+        struct sembuf down = {0, -1, 0};
+        OK(semop(number, &down, 1));
+    }
+    if (!strcmp(means, "named_semaphore")) OK(sem_wait(named));
+    if (!strcmp(means, "semaphore")) OK(sem_wait(&shared->semaphore));
+    if (!strcmp(means, "barrier")) pthread_barrier_wait(&shared->barrier);
+    if (!strcmp(means, "condition")) {
+        OK(pthread_mutex_lock(&shared->mutex));
+        while (!shared->word) pthread_cond_wait(&shared->condition, &shared->mutex);
+        OK(pthread_mutex_unlock(&shared->mutex));
+    }
+    if (!strcmp(means, "word"))
+        while (!__atomic_load_n(&shared->word, __ATOMIC_ACQUIRE)) usleep(100);
+    if (!strcmp(means, "futex"))
+        while (!__atomic_load_n(&shared->word, __ATOMIC_ACQUIRE)) syscall(SYS_futex, &shared->word, FUTEX_WAIT, 0, NULL, NULL, 0);
+    if (!strcmp(means, "signal")) {
+        sigset_t set;
+        int got;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        OK(sigwait(&set, &got));
+    }
+}
+
+int main(int count, char **words) {
+    if (count < 3) return 2;
+    const char *means = words[1], *mode = words[2];
+    char bytes[kBytes];
+    void *memory;
+    hipIpcMemHandle_st handle;
+    make(means);
+    child = fork();
+    if (child == 0) {
+        OK(hipMalloc(&memory, kBytes));
+        OK(hipIpcGetMemHandle(&handle, memory));
+        OK(write(setup[0], &handle, sizeof handle) - (long)sizeof handle);
+        OK(read(setup[0], bytes, 1) - 1);
+        if (!strcmp(mode, "early")) tell(means);
+        memset(bytes, 7, sizeof bytes);
+        OK(hipMemcpy(memory, bytes, sizeof bytes, kDefault));
+        if (!strcmp(mode, "right")) tell(means);
+        usleep(400000); /* the accesses have an order in time, which is no order of the program */
+        OK(read(setup[0], bytes, 1) - 1);
+        return 0;
+    }
+    OK(read(setup[1], &handle, sizeof handle) - (long)sizeof handle);
+    OK(hipIpcOpenMemHandle(&memory, handle, 1));
+    OK(write(setup[1], ".", 1) - 1);
+    if (strcmp(mode, "none")) await(means);
+    if (strcmp(mode, "right")) usleep(200000);
+    OK(hipMemcpy(bytes, memory, sizeof bytes, kDefault));
+    if (!strcmp(mode, "right") && bytes[0] != 7) return 1;
+    OK(write(setup[1], ".", 1) - 1);
+    OK(waitpid(child, NULL, 0) - child);
+    puts("done");
+    return 0;
+}

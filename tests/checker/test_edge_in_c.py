@@ -1,0 +1,53 @@
+"""Orders of programs in C that peerlane does not see: a right one is never accused with certainty, a racy one is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from checker.checking import TESTS, Checked, checked_program
+from helpers.c_programs import compiled
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+SOURCE = TESTS / "checker" / "edge_programs" / "two_processes.c"
+SENT = ("socket", "poll", "pipe", "stream", "event", "system_semaphore", "named_semaphore", "signal")
+#: Memory that both have mapped can carry an order at any time.
+MAPPED = ("semaphore", "barrier", "condition", "word", "futex")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
+    folder.mkdir(exist_ok=True)
+    return compiled(folder, SOURCE, "hip")
+
+
+def run(program: Path, *words: str) -> Checked:
+    done = checked_program(program, *words)
+    assert done.stdout.startswith("done"), done.output
+    assert "not complete" not in done.output
+    return done
+
+
+@pytest.mark.parametrize("means", [*SENT, *MAPPED])
+def test_order_by_means_of_the_system_is_never_accused_with_certainty(program: Path, means: str) -> None:
+    done = run(program, means, "right")
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+
+
+@pytest.mark.parametrize("means", SENT)
+def test_race_of_processes_that_used_the_means_before_is_certain(program: Path, means: str) -> None:
+    done = run(program, means, "early")
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+def test_race_of_processes_without_any_means_is_certain(program: Path) -> None:
+    done = run(program, "socket", "none")
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output

@@ -1,0 +1,79 @@
+"""Words that a stream writes to memory of the host, and that a program polls by plain loads, which nobody sees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from checker.checking import TESTS, Checked, checked_program
+from helpers.c_programs import compiled
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+PROGRAMS = TESTS / "checker" / "edge_programs"
+SCHEDULES = ("eager", "lazy", "seeded:3")
+#: How the word is written, and what the program does with what came before it.
+WAYS = (
+    ("value32", "read"),
+    ("value64", "overwrite"),
+    ("copy", "read"),
+    ("fill", "free"),
+    ("value32", "stage"),
+)
+
+
+@pytest.fixture(params=SCHEDULES)
+def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", request.param)
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
+    folder.mkdir(exist_ok=True)
+    return compiled(folder, PROGRAMS / "polled_word.c", "hip")
+
+
+def in_c(program: Path, *words: str) -> Checked:
+    done = checked_program(program, *words)
+    assert "done" in done.stdout, done.output
+    return done
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize(("way", "use"), WAYS)
+def test_poll_of_a_program_in_c_is_never_accused_with_certainty(program: Path, way: str, use: str) -> None:
+    done = in_c(program, way, "right", use)
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("mode", ["early", "none"])
+@pytest.mark.parametrize(("way", "use"), WAYS)
+def test_use_before_the_word_is_written_is_a_certain_race(
+    program: Path, way: str, use: str, mode: str
+) -> None:
+    done = in_c(program, way, mode, use)
+    assert done.code == 3, done.output
+    assert any(each["certain"] for each in done.findings), done.output
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("mode", ["right", "told"])
+def test_poll_of_pinned_memory_through_ctypes_is_never_accused_with_certainty(mode: str) -> None:
+    done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("mode", ["early", "told too early"])
+def test_use_before_the_word_of_pinned_memory_is_written_is_a_certain_race(mode: str) -> None:
+    done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
