@@ -159,19 +159,23 @@ bool is_own(std::string_view path) {
            name.starts_with("pym-") || name.starts_with("sem.");   // the last two: the hooks of multiprocessing, and of sem_open, log them
 }
 
-bool is_own_file(int fd) {
+// To ask for a name is dear.  Only what is not peerlane's is kept: an inode may be another file's later.
+std::atomic<uint64_t> files_of_others[256];
+bool is_own_file(int fd, uint64_t key) {
+    std::atomic<uint64_t>& known = files_of_others[key % std::size(files_of_others)];
+    if (known.load(std::memory_order_relaxed) == key) return false;
     char link[64], path[1024];
     std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t length = ::readlink(link, path, sizeof path);
-    return length > 0 && is_own({path, static_cast<size_t>(length)});
+    if (length > 0 && is_own({path, static_cast<size_t>(length)})) return true;
+    known.store(key, std::memory_order_relaxed);
+    return false;
 }
 
 std::atomic<uint64_t> outputs[2];   // keys
 bool is_output(uint64_t key) { return std::any_of(std::begin(outputs), std::end(outputs), [&](const auto& each) { return each.load(std::memory_order_relaxed) == key; }); }
 
-Medium medium_of(int fd, bool is_read) {
-    struct stat about;
-    if (fd < 0 || fstat(fd, &about) != 0) return {};
+Medium medium_of(int fd, const struct stat& about, bool is_read) {
     const uint64_t key = mixed(about.st_dev, about.st_ino);
     switch (about.st_mode & S_IFMT) {
     case S_IFSOCK:
@@ -180,7 +184,7 @@ Medium medium_of(int fd, bool is_read) {
         return {key, is_output(key) ? 0 : kRelayed};
     case S_IFREG:
         if (is_read && static_cast<uint64_t>(about.st_mtim.tv_sec) < begun_s) return {};   // nobody wrote it since this run began
-        if (is_own_file(fd)) return {};
+        if (is_own_file(fd, key)) return {};
         return {key, is_output(key) ? 0 : kRelayed};
     case S_IFCHR: {   // a terminal; memory's own devices have the number 1
         const bool is_terminal = major(about.st_rdev) != 1 && (fd > 2 || (is_read && fd == 0));
@@ -189,6 +193,11 @@ Medium medium_of(int fd, bool is_read) {
     default:
         return {is_read ? kAnyMedium : kWorld, 0};   // one inode for all: eventfd, signalfd; inotify and io_uring tell of any medium
     }
+}
+
+Medium medium_of(int fd, bool is_read) {
+    struct stat about;
+    return fd < 0 || ::fstat(fd, &about) != 0 ? Medium{} : medium_of(fd, about, is_read);
 }
 
 // Whether a call's result tells something of others: a failure does, such as that the peer is gone, unless it is only that there is nothing yet.
@@ -453,14 +462,33 @@ ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, size_t size, 
 ssize_t copy_file_range(int from, off64_t* from_at, int to, off64_t* to_at, size_t size, unsigned flags) {
     return sending(to, [&] { return receiving(from, [&] { return ::copy_file_range(from, from_at, to, to_at, size, flags); }); });
 }
-// What has its end closed: the reader sees it.
+// Files that this process has locked.
+std::atomic<uint64_t> locked[64];
+void note_locked(int fd) {
+    if (!is_noted()) return;
+    const int before = errno;
+    if (const Medium medium = medium_of(fd, false); medium.key != 0) locked[medium.key % std::size(locked)].store(medium.key, std::memory_order_relaxed);
+    errno = before;
+}
+// Its reader sees the end, and who waits for its lock gets that.
 void note_closed(int fd) {
     if (!is_noted()) return;
     const int before = errno;
-    const Medium medium = medium_of(fd, false);
     struct stat about;
-    if (medium.key != 0 && fstat(fd, &about) == 0 && !S_ISREG(about.st_mode)) sent(medium);
+    if (::fstat(fd, &about) == 0) {
+        const Medium medium = S_ISREG(about.st_mode) && locked[mixed(about.st_dev, about.st_ino) % std::size(locked)].load(std::memory_order_relaxed) == 0
+                                  ? Medium{} : medium_of(fd, about, false);
+        sent(medium);
+    }
     errno = before;
+}
+int flock(int fd, int how) {
+    note_locked(fd);
+    return Calls<&::flock>::exchanges(fd, how);
+}
+int lockf(int fd, int how, off_t size) {
+    note_locked(fd);
+    return Calls<&::lockf>::exchanges(fd, how, size);
 }
 int close(int fd) {
     note_closed(fd);
@@ -662,6 +690,7 @@ int fcntl(int fd, int command, ...) {
     va_end(more);
     switch (command) {
     case F_SETLK: case F_SETLKW: case F_OFD_SETLK: case F_OFD_SETLKW: case F_GETLK: case F_OFD_GETLK:
+        note_locked(fd);
         return both(fd, [&] { return lock_file(fd, command, value); });
     default:
         return lock_file(fd, command, value);
@@ -736,7 +765,7 @@ int lxstat(int, const char* path, struct stat* about) { return Calls<&::lstat>::
 int fstat(int fd, struct stat* about) {
     const int code = ::fstat(fd, about), before = errno;
     if (code == 0 && S_ISREG(about->st_mode) && is_noted())
-        if (const Medium medium = medium_of(fd, true); medium.key != 0) received(medium), received(kEverybody);
+        if (const Medium medium = medium_of(fd, *about, true); medium.key != 0) received(medium), received(kEverybody);
     errno = before;
     return code;
 }
@@ -808,7 +837,7 @@ const Hook kHooks[] = {
     PEERLANE_CALL(receives, __read_chk), PEERLANE_CALL(receives, __pread_chk), PEERLANE_CALL_AS(receives, "__pread64_chk", __pread_chk),
     PEERLANE_CALL(receives, __recv_chk), PEERLANE_CALL(receives, __recvfrom_chk), PEERLANE_HOOK(fstat), PEERLANE_AS("fstat64", fstat),
     PEERLANE_AS("__fxstat", fxstat), PEERLANE_AS("__fxstat64", fxstat), PEERLANE_HOOK(lseek), PEERLANE_AS("lseek64", lseek), PEERLANE_HOOK(ioctl),
-    PEERLANE_CALL(exchanges, flock), PEERLANE_CALL(exchanges, lockf), PEERLANE_CALL_AS(exchanges, "lockf64", lockf), PEERLANE_HOOK(fcntl), PEERLANE_AS("fcntl64", fcntl),
+    PEERLANE_HOOK(flock), PEERLANE_HOOK(lockf), PEERLANE_AS("lockf64", lockf), PEERLANE_HOOK(fcntl), PEERLANE_AS("fcntl64", fcntl),
     PEERLANE_HOOK(poll), PEERLANE_HOOK(ppoll), PEERLANE_AS("__poll_chk", poll_chk), PEERLANE_AS("__ppoll_chk", ppoll_chk), PEERLANE_CALL(waits, select),
     PEERLANE_CALL(waits, pselect), PEERLANE_CALL(waits, epoll_wait), PEERLANE_CALL(waits, epoll_pwait), PEERLANE_CALL(exchanges, mq_send),
     PEERLANE_CALL(exchanges, mq_timedsend), PEERLANE_CALL(exchanges, mq_receive), PEERLANE_CALL(exchanges, mq_timedreceive), PEERLANE_CALL(receives, mq_getattr),
@@ -1063,7 +1092,7 @@ void note_changed_file() {
 // The call goes on, and what it looks at may still change.
 void note_looked_at(const char* path) {
     struct stat about;
-    if (is_noted() && tells_others(path) && (::stat(path, &about) != 0 || is_recent(AT_FDCWD, path))) received(kEverybody, UINT64_MAX);
+    if (is_noted() && tells_others(path) && (::stat(path, &about) != 0 || static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s)) received(kEverybody, UINT64_MAX);
 }
 
 void note_logged() noexcept {

@@ -19,7 +19,7 @@ WAYS = (
     ("value32", "read"),
     ("value64", "overwrite"),
     ("copy", "read"),
-    ("fill", "free"),
+    ("fill", "overwrite"),
     ("value32", "stage"),
 )
 

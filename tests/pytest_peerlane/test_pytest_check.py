@@ -238,14 +238,17 @@ EDGE = (
     + """
 import posix_ipc, zmq
 
+def name(folder, is_child):
+    return f"{folder.name}-{os.getppid() if is_child else os.getpid()}"
+
 def by_zmq(folder, is_child):
     end = zmq.Context().socket(zmq.PAIR)
     end.rcvtimeo = 30_000
-    (end.connect if is_child else end.bind)(f"ipc://{folder}/z")
+    (end.connect if is_child else end.bind)(f"ipc://@{name(folder, is_child)}")
     return lambda: end.send(b"."), end.recv
 
 def by_semaphore(folder, is_child):
-    one = posix_ipc.Semaphore(f"/{folder.name}-{os.getppid() if is_child else os.getpid()}", posix_ipc.O_CREAT)
+    one = posix_ipc.Semaphore("/" + name(folder, is_child), posix_ipc.O_CREAT)
     return one.release, lambda: one.acquire(30)
 
 def write(handle, folder, means, mode):

@@ -35,10 +35,10 @@ def connected(meeting: Rendezvous, folder: Path) -> socket.socket:
 
 def writer(meeting: Rendezvous, mode: str, peer: socket.socket, target: pl.Buffer) -> None:
     device = pl.devices()[0]
-    source, flag = device.allocate(BIG), pl.host().allocate(64)
+    source, flag = device.allocate(BIG), pl.Host().allocate(64)
     source.fill(1)
     flag.fill(0)
-    word = ctypes.c_uint64.from_address(flag.address)
+    word = ctypes.c_uint32.from_address(flag.address)
     with device.create_stream() as stream:
         target.copy_from(source, stream=stream)
         if mode == "early":
@@ -46,7 +46,7 @@ def writer(meeting: Rendezvous, mode: str, peer: socket.socket, target: pl.Buffe
         if mode == "told too early":
             peer.send(b".")
             peer.recv(1)
-        pl.raw.fill(flag.address, 1, count=1, width=8, stream=stream)
+        pl.raw.fill(flag.address, 1, count=1, width=4, stream=stream)
         end = time.monotonic() + SECONDS
         while word.value == 0 and time.monotonic() < end:
             time.sleep(0)

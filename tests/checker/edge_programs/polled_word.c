@@ -38,7 +38,6 @@ static void use(const char *what, char *staging) {
     if (strcmp(what, "read") == 0) OK(hipMemcpyAsync(staging, target, kBytes, kDefault, other));
     if (strcmp(what, "overwrite") == 0) OK(hipMemsetAsync(source, 9, kBytes, other));
     if (strcmp(what, "stage") == 0) memset(staging, 9, kBytes);
-    if (strcmp(what, "free") == 0) OK(hipFreeAsync(source, other));
 }
 
 int main(int count, char **words) {
