@@ -127,7 +127,7 @@ def ways(group: pl.Group, folder: Path) -> dict[str, Way]:
     found["barrier write"] = (all_of(write_in_stream, stream.sync, group.barrier), then_barrier)
     found["barrier drain"] = (all_of(write_nonblocking, link.drain, group.barrier), then_barrier)
     found["racy barrier"] = (all_of(write_in_stream, group.barrier), then_barrier)
-    found["racy stream"] = (all_of(read_in_stream, stream.sync, tell), all_of(await_file, ends["close"]))
+    found["racy stream"] = (all_of(read_in_stream, tell), all_of(await_file, ends["close"]))
     found["barrier write, read back"] = (
         all_of(write_in_stream, stream.sync, group.barrier),
         all_of(group.barrier, ends["deregister"], lambda: bytes(mine)),
