@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pathlib
 import sys
 from types import FrameType
 from typing import Any
@@ -36,6 +37,10 @@ def follow() -> None:
         replace(name, functools.partial(_looked, getattr(os, name)))
     for name in _UNAUDITED_CHANGES:
         replace(name, functools.partial(_changed, getattr(os, name)))
+    taken: Any = getattr(pathlib, "_NormalAccessor", None)  # in Python 3.10 it has the functions already
+    for name in (*_UNAUDITED_LOOKS, *_UNAUDITED_CHANGES):
+        if hasattr(taken, name):
+            setattr(taken, name, getattr(os, name))
 
 
 def audited(event: str, about: tuple[Any, ...]) -> None:
