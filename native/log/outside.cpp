@@ -601,7 +601,7 @@ sighandler_t signal(int number, sighandler_t handler) {
     return last;
 }
 int kill(pid_t pid, int number) {
-    if (number == SIGKILL) return ::kill(pid, number);
+    if (number == SIGKILL) return Calls<&::kill>::tells(pid, number);   // others see that it is gone
     return number == 0 || pid <= 0 ? Calls<&::kill>::talks(pid, number) : sending_by(signals_of(pid), [&] { return ::kill(pid, number); });
 }
 int sigqueue(pid_t pid, int number, sigval value) { return sending_by(signals_of(pid), [&] { return ::sigqueue(pid, number, value); }); }
