@@ -243,7 +243,7 @@ def _follow_earlier_semaphores(synchronize: Any) -> None:
     for each in given:
         if hasattr(each, "_semlock"):
             each._make_methods()
-            if each._semlock._is_mine():
+            if each._semlock._count() > 0:
                 each._peerlane_took()
     for each in given:
         if hasattr(each, "_lock"):  # a condition, which has methods of its lock
