@@ -512,7 +512,8 @@ class Analysis {
     void freed(uint32_t log, const Event& event, Actor by, const Past& past);
     void moved(const Event& event);
     void source_changed(uint32_t log, const Event& event);
-    void note_unwatched(Unwatched what, uint32_t log, const Event& event);
+    void touched_early(uint32_t log, const Event& event);
+    void note_unwatched(Unwatched what, uint32_t log, uint64_t count, uint32_t site);
     void taken_back(uint32_t log, const Event& event, Actor by, const Past& past);
     Missing missing_before_end(const Origin& use, const Place& end) const;
     void check_dead(uint32_t access, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);

@@ -46,8 +46,9 @@ struct Place {
 enum class Unwatched : uint8_t {
     source,        // whether the program writes what an operation of a stream reads of the host's memory
     destination,   // whether the program touches the host's memory that an operation of a stream writes
+    alias,         // what it reads and writes through an array or tensor that tells nothing
 };
-constexpr size_t kUnwatched = static_cast<size_t>(Unwatched::destination) + 1;
+constexpr size_t kUnwatched = static_cast<size_t>(Unwatched::alias) + 1;
 
 // How often, and the line of the first time.
 struct UnwatchedCount {

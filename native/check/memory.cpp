@@ -169,6 +169,12 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
     };
     std::vector<Unwritten> unwritten;
     uint32_t reads = 0;
+    // What a stream moves to other ranks: whether its memory of the host is touched too early is not seen.
+    bool is_noted[2] = {event.head.stream == 0 || !(event.head.kind == Kind::collective || is_op(event, OpKind::far))};
+    is_noted[1] = is_noted[0];
+    const auto note = [&](Unwatched what) {
+        if (!std::exchange(is_noted[static_cast<size_t>(what)], true)) note_unwatched(what, log, 1, event.head.site);
+    };
 
     for (uint32_t i = 0; i < count; ++i) {
         const Span& span = spans[i];
@@ -176,6 +182,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         const uint32_t nth = reads++;
         if (span.block == 0) {   // memory of the host, whose allocations are not known
             all_unwritten = false;
+            note(Unwatched::source);
             continue;
         }
         Block& block = block_of(span.block);
@@ -208,7 +215,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         if (!(spans[i].block & Span::kWritten)) continue;
         const uint32_t nth = writes++;
         if (id == 0) {
-            if (writes == 1 && event.head.stream != 0 && event.head.kind == Kind::access) note_unwatched(Unwatched::destination, log, event);
+            note(Unwatched::destination);
             continue;
         }
         const Span& span = spans[i];
@@ -437,13 +444,13 @@ void Analysis::moved(const Event& event) {
     }
 }
 
-void Analysis::note_unwatched(Unwatched what, uint32_t log, const Event& event) {
+void Analysis::note_unwatched(Unwatched what, uint32_t log, uint64_t count, uint32_t site) {
     UnwatchedCount& all = unwatched_[static_cast<size_t>(what)];
     if (all.count == 0) {
         all.log = log;
-        all.site = event.head.site;
+        all.site = site;
     }
-    all.count += std::max<uint64_t>(event.head.repeats, 1);
+    all.count += count;
 }
 
 // Somebody wrote what an operation reads, and no thread that knows of its end could have.
@@ -490,6 +497,29 @@ void Analysis::source_changed(uint32_t log, const Event& event) {
     found->from = from;
     found->to = to;
     if (block) locate(*found, *block, from, to);
+}
+
+// The program touched what an operation writes before that wrote it.  When it was submitted nothing stood before it that the program could
+// have made come after the touch.
+void Analysis::touched_early(uint32_t log, const Event& event) {
+    enum { reads, writes, changed };
+    const log::Head& head = event.head;
+    const Place writer{.log = log, .site = static_cast<uint32_t>(event.a() >> 32), .thread = static_cast<uint32_t>(event.a()), .kind = Kind::access,
+                       .op = head.op, .is_write = true, .stream = head.stream, .sequence = head.sequence, .event = event.number, .time_ns = event.b()};
+    Place by = place_of(log, event, event.c() != reads);
+    by.kind = event.c() == changed ? Kind::source_changed : Kind::host_access;
+    by.stream = by.sequence = by.op = 0;
+    const Span span = head.spans != 0 ? event.spans[0] : Span{};
+    const uint64_t id = span.block & ~Span::kWritten;
+    bool is_lent = false;   // a peer may have changed it; nobody else touches pages of this process
+    if (event.c() == changed)
+        for (const auto& [number, lease] : logs_[log]->leases)
+            for (const Span& lent : lease.spans) is_lent = is_lent || (id != 0 && (lent.block & ~Span::kWritten) == id);
+    Finding* const found = report(FindingKind::race, writer, by, !is_lent, Missing::sync, Finding::kNoCause).fresh;
+    if (!found) return;
+    found->from = span.offset;
+    found->to = span.offset + span.size;
+    if (id != 0) locate(*found, block_of(id), found->from, found->to);
 }
 
 void Analysis::lend_again(uint32_t log, const Event& event) {

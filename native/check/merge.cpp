@@ -190,7 +190,6 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     const log::Head& head = event.head;
     switch (head.kind) {
     case Kind::pad:
-    case Kind::view:
     case Kind::op_started:
     case Kind::op_ended:
         return Step::taken;
@@ -207,8 +206,14 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::source_changed:
         source_changed(log, event);
         return Step::taken;
+    case Kind::touched_early:
+        touched_early(log, event);
+        return Step::taken;
+    case Kind::view:
+        note_unwatched(Unwatched::alias, log, 1, head.site);
+        return Step::taken;
     case Kind::unwatched:
-        note_unwatched(Unwatched::source, log, event);
+        note_unwatched(head.flags & log::kShared ? Unwatched::destination : Unwatched::source, log, std::min(event.a(), uint64_t{1} << 32), head.site);
         return Step::taken;
     case Kind::cancelled:
         if (head.flags & log::kEnd)

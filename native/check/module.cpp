@@ -11,7 +11,7 @@ using namespace peerlane::check;
 namespace {
 
 constexpr const char* kKinds[] = {"race", "lost-notify", "unconsumed-notify", "use-after-free", "unwritten-read", "relied-on-schedule"};
-constexpr const char* kUnwatchedNames[] = {"source", "destination"};
+constexpr const char* kUnwatchedNames[] = {"source", "destination", "alias"};
 static_assert(std::size(kUnwatchedNames) == kUnwatched);
 constexpr const char* kMissing[] = {"arrival", "sync", "event", "thread", "relay", "answer", "meeting", "fence", "consumption", "wait", "write", "earlier use", "promise"};
 

@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
                       // kEnd: soon; the first waits in vain, in a deadlock
     host_access,      // a read or a write of the host through a view: spans.  kPolled: a look of a loop that waits for a word; a = what it saw,
                       // b = its bytes (0: not known)
-    view,             // a view was made (flag kEnd: it ended, last used at time b): spans; a = its number
+    view,             // the program took an array or a tensor on memory, whose accesses nobody tells: spans
     // Order within a process.
     event_record,     // (stream, sequence) is the mark that waits name; a = shared signal and b = number, if processes share it
     event_wait,       // a, b = stream and sequence of the mark; or, with kShared, the signal and the number
@@ -79,7 +79,9 @@ enum class Kind : uint8_t {
     // Memory of the host that operations read.
     source_changed,   // what (stream, sequence) reads is not as it was when it was submitted; nobody knew that it was over when this was
                       // seen.  spans; op; a = its site << 32 | its thread, b = the time of its submission
-    unwatched,        // whether what (stream, sequence) reads stays as it is could not be seen
+    unwatched,        // whether the program touches too early what (stream, sequence) reads, or kShared: writes, could not be seen; a: of so many operations
+    touched_early,    // before (stream, sequence) wrote its destination this thread touched it; c: 0 it read, 1 it wrote, 2 it is not known who
+                      // wrote.  spans: the first such bytes; of memory without a block the offset is from its beginning; op, a, b as above
     aborted,          // stream: its operations up to `sequence` were given up, and which of them had begun is not known to the program
 };
 
@@ -88,7 +90,7 @@ constexpr const char* kKindNames[] = {
     "callback_end", "stream_made", "stream_ended", "notify", "notified", "notify_wait", "notify_waited", "notify_reset", "notify_made",
     "value_wait", "channel", "channel_closed", "fence", "drain", "allocated", "freed", "moved", "lent", "taken_back", "post", "take", "forget",
     "collective", "collected", "outside", "ended", "came", "evident", "op_submitted", "op_started", "noticed", "op_ended",
-    "source_changed", "unwatched", "aborted"};
+    "source_changed", "unwatched", "touched_early", "aborted"};
 static_assert(sizeof kKindNames / sizeof *kKindNames == static_cast<size_t>(Kind::aborted) + 1);
 
 // What `noticed` says of an object.

@@ -27,6 +27,7 @@ std::atomic<int> newest[2] = {-1, -1};   // entry, by signal
 
 std::mutex install_mutex;
 std::atomic<bool> installed{false};
+std::atomic<bool (*)(uintptr_t, void*) noexcept> asked_first{nullptr};
 std::atomic<uintptr_t> explained_base{0};
 std::atomic<uint64_t> explained_size{0};
 
@@ -65,6 +66,7 @@ template <int entry>
 void on_fault(int signal, siginfo_t* info, void* context) {
     const bool from_hardware = info->si_code > 0;
     const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    if (const auto repairs = asked_first.load(std::memory_order_acquire); from_hardware && signal == SIGSEGV && repairs && repairs(address, context)) return;
     FaultGuard* guard = active_guard;
     if (guard != nullptr && from_hardware) {
         guard->address = address;
@@ -149,6 +151,8 @@ void rearm_fault_handlers(bool is_mapped) {
         return;
     }
 }
+
+void let_first(bool (*repairs)(uintptr_t address, void* context) noexcept) { asked_first.store(repairs, std::memory_order_release); }
 
 void explain_faults_in(uintptr_t base, uint64_t size) {
     explained_size.store(size, std::memory_order_relaxed);

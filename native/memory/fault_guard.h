@@ -33,6 +33,10 @@ extern thread_local FaultGuard* active_guard __attribute__((tls_model("initial-e
 void install_fault_handlers();
 void rearm_fault_handlers(bool is_mapped = false);
 
+// Asked first of each SIGSEGV that the hardware raised: true if what faulted is to be repeated.  Only async-signal-safe calls, as
+// nothing is known of what it interrupts.
+void let_first(bool (*repairs)(uintptr_t address, void* context) noexcept);
+
 // Addresses in [base, base + size) are device addresses: a stray host access there is explained on stderr.
 void explain_faults_in(uintptr_t base, uint64_t size);
 

@@ -24,6 +24,7 @@ void bind_ends(nanobind::module_& m);
 void bind_c_calls(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_host_views(nanobind::module_& m);
+void bind_touches(nanobind::module_& m);
 void bind_readiness(nanobind::module_& m);
 void bind_call_sites(nanobind::module_& m);
 void bind_waits(nanobind::module_& m);
@@ -121,10 +122,14 @@ void tell_view(const peerlane::Memory& memory, bool opened);
 
 // The event log.  A number for the program's line that is calling, and its callers; 0: there is none.  With the GIL.
 uint32_t log_site();
+// Of the line that called libraries which are installed beside peerlane, such as NumPy.
+uint32_t log_site_of_program();
 // Before a call that may be logged.
 inline void note_site() {
     if (peerlane::log::is_told()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
 }
+// Whether that line is in a loop that waits for what it reads; after note_site().
+bool is_poll() noexcept;
 // (code, offset of the instruction) of a number, or None.
 nanobind::object log_site_of(uint32_t number);
 // What is over when the call returns, and held still; with the GIL, if anybody is told.
@@ -133,6 +138,8 @@ void log_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::O
 void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,
                    uint64_t height);
 void log_batch(const peerlane::Batch& batch, const peerlane::Operand* table);
+// The program's own line takes an array on memory, whose accesses nobody tells.
+void log_alias(const peerlane::Memory& memory) noexcept;
 void log_waited_now(const peerlane::Notify& notify, uint64_t number);
 void log_sync(uint64_t stream, uint64_t sequence);
 // `before`: the number that it had in this process until other processes could have it; 0: none.

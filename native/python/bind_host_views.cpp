@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/bind.h"
+#include "stream/host_destinations.h"
 #include "stream/logged.h"
 
 namespace nb = nanobind;
@@ -46,6 +47,9 @@ Seen seen_in(PyObject* scalar) {
 // Whether the line that reads is in a loop that waits for what it reads; Python reads the program's source, once for a line.
 constexpr uint64_t kMostPolled = 4096;   // bytes; what reads more waits for no word
 PyObject* asks_for_polls = nullptr;      // kept for ever
+
+}  // namespace
+
 bool is_poll() noexcept {
     static auto& known = *new std::vector<int8_t>;   // by site: 0 is not known yet
     const uint32_t site = log::here.site;
@@ -65,11 +69,18 @@ bool is_poll() noexcept {
     return known[site] > 0;
 }
 
+namespace {
+
 void log_host_rows(HostAccess access, const HostRow* rows, size_t count, const Seen& seen = {}) noexcept {
     if (!log::wanted()) return;
     try {
         note_site();
         const bool polls = access == kRead && count == 1 && rows->height == 1 && rows->width <= kMostPolled && is_poll();
+        told_by_view = {UINTPTR_MAX, 0};
+        for (const HostRow* row = rows; row != rows + count; ++row) {
+            told_by_view.low = std::min<uintptr_t>(told_by_view.low, row->address);
+            told_by_view.high = std::max<uintptr_t>(told_by_view.high, row->address + row->pitch * (row->height - 1) + row->width);
+        }
         log::Spans spans;
         const bool is_plain = std::all_of(rows, rows + count, [](const HostRow& row) { return row.height == 1; });
         for (const HostRow* row = rows; row != rows + count; ++row) {

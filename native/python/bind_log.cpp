@@ -174,12 +174,12 @@ void write_complete(OpKind kind, const Add& add) noexcept {
     tell_if_observed();
 }
 
-}  // namespace
-
-uint32_t log_site() {
+// Of the innermost frame that is not left out.
+template <class LeavesOut>
+uint32_t log_site_outside(const LeavesOut& leaves_out) {
     try {
         Frame frame;
-        while (frame && is_own_frame(frame, frame.code())) frame.go_back();
+        while (frame && leaves_out(frame, frame.code())) frame.go_back();
         if (!frame) return 0;
         SiteKey key;
         const size_t most = sites().size() < kMostSites ? kFrames : 1;
@@ -195,6 +195,18 @@ uint32_t log_site() {
     } catch (const std::exception&) {
         return 0;
     }
+}
+
+}  // namespace
+
+uint32_t log_site() { return log_site_outside(is_own_frame); }
+
+uint32_t log_site_of_program() {
+    const uint32_t site = log_site_outside([](const Frame& frame, PyObject* code) {
+        const std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
+        return is_own_frame(frame, code) || file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos;
+    });
+    return site ? site : log_site();
 }
 
 nb::object log_site_of(uint32_t number) {
@@ -228,6 +240,15 @@ void log_batch(const Batch& batch, const Operand* table) {
     write_complete(table ? OpKind::descriptor : OpKind::batch, [&](log::Spans& spans, uint8_t) {
         if (table) add_operand(spans, *table, false);
         add_spans(spans, batch.pieces);
+    });
+}
+
+void log_alias(const Memory& memory) noexcept {
+    if (const Frame frame; !frame || is_own_frame(frame, frame.code())) return;   // a view, which tells itself, or peerlane's own
+    or_dropped([&] {
+        log::Spans spans;
+        if (const char* const host = memory.view_address()) add_span(spans, host, memory.size(), false);
+        log::write({.kind = log::Kind::view, .spans = &spans});
     });
 }
 
@@ -300,7 +321,10 @@ void bind_log(nb::module_& m) {
     nb::list ops;
     for (int op = 0; op <= static_cast<int>(OpKind::stepwise); ++op) ops.append(name_of(static_cast<OpKind>(op)));
     m.attr("LOG_OPS") = nb::tuple(ops);
-    m.def("log_end", [] { log::end(); }, "End it: the process leaves in an orderly way.");
+    m.def("log_end", [] {
+        if (Heap::is_made() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().tell_unwatched();
+        log::end();
+    }, "End it: the process leaves in an orderly way.");
     m.def(
         "log_facts",
         [] {
@@ -322,6 +346,7 @@ void bind_log(nb::module_& m) {
     m.def("log_settle", [] { log::settle(); }, "Let a reader see the newest event.");
     m.def("log_name", [](const std::string& line) { log::write_name(line); }, "line"_a, "Add a JSON object to the names.");
     m.def("log_site", [] { return log::wanted() ? log_site() : 0; }, "The number of the program's line that is calling.");
+    m.def("log_site_of_program", [] { return log::wanted() ? log_site_of_program() : 0; }, "The number of the line that called libraries that are installed.");
     m.def("log_fix", [](uint32_t site) { return std::exchange(log::here.fixed, site); }, "site"_a,
           "Let this thread's events have this line, 0: that of the call; return what was set before.");
     m.def("log_follow_outside", &log::follow_outside, "See what modules that were loaded since send and receive, and the shared mappings of a forked child.");

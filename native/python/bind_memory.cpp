@@ -219,6 +219,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
         if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
         pin.memory = nullptr;
         tell_view(memory, true);
+        if (log::wanted()) [[unlikely]] log_alias(memory);
         return 0;
     } catch (const Refusal& refusal) {
         raise_refusal(refusal);

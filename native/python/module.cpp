@@ -23,6 +23,7 @@ NB_MODULE(_core, m) {
     bind_c_calls(m);
     bind_observer(m);
     bind_host_views(m);
+    bind_touches(m);
     bind_readiness(m);
     bind_call_sites(m);
     bind_waits(m);

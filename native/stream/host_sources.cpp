@@ -3,93 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "log/log.h"
-#include "memory/fault_guard.h"
 #include "stream/far_operation.h"
 #include "stream/logged.h"
 
 namespace peerlane {
 
 namespace {
-
-constexpr uint64_t kLine = 64, kWhole = uint64_t{16} << 10, kEdge = 512, kWindow = 4096, kMostSamples = 2048;
-constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15;
-
-// Eight sums of their own, so that the processor multiplies them side by side.  Each step can be undone: no change of one word is lost.
-class Digest {
-  public:
-    void add(const char* at, uint64_t size) {
-        for (; size >= kLine; at += kLine, size -= kLine) {
-            uint64_t words[8];
-            memcpy(words, at, kLine);
-            for (int i = 0; i < 8; ++i) sums_[i] = (sums_[i] ^ words[i]) * kMultiplier;
-        }
-        for (int i = 0; size != 0; ++i) {
-            uint64_t word = 0;
-            const uint64_t part = std::min<uint64_t>(size, sizeof word);
-            memcpy(&word, at, part);
-            sums_[i] = (sums_[i] ^ word) * kMultiplier;
-            at += part;
-            size -= part;
-        }
-    }
-    uint64_t value() const {
-        uint64_t all = 0;
-        for (const uint64_t sum : sums_) all = ((all << 7 | all >> 57) ^ sum ^ sum >> 32) * kMultiplier;
-        return all;
-    }
-
-  private:
-    uint64_t sums_[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-};
-
-// Some bytes of the rows as if they lay side by side, each row's part by itself.
-void add_bytes(Digest& digest, const HostRows& rows, uint64_t from, uint64_t size) {
-    if (rows.height == 1) return digest.add(rows.host + from, size);   // without divisions, which take longer than the sums
-    while (size != 0) {
-        const uint64_t row = from / rows.width, column = from % rows.width;
-        const uint64_t part = std::min(size, rows.width - column);
-        digest.add(rows.host + row * rows.pitch + column, part);
-        from += part;
-        size -= part;
-    }
-}
-
-// All of what is small.  Of what is large both ends and a line of each window, at a place that differs from window to window: a
-// program that writes a block or a column changes some of them.
-uint64_t digest_of(const HostRows& rows) {
-    Digest digest;
-    const uint64_t size = rows.size();
-    if (size <= kWhole) {
-        add_bytes(digest, rows, 0, size);
-        return digest.value();
-    }
-    add_bytes(digest, rows, 0, kEdge);
-    add_bytes(digest, rows, size - kEdge, kEdge);
-    const uint64_t samples = std::min(size / kWindow, kMostSamples), window = size / samples, lines = window / kLine;
-    for (uint64_t i = 0; i < samples; ++i) add_bytes(digest, rows, i * window + ((i + 1) * kMultiplier >> 40) * lines / (uint64_t{1} << 24) * kLine, kLine);
-    return digest.value();
-}
-
-bool read_digest(const HostRows& rows, uint64_t& digest) {
-    rearm_fault_handlers(true);
-    FaultGuard guard;
-    return guarded(guard, [&] { digest = digest_of(rows); });
-}
-
-// Whether it is the host's; `extent`: of pinned memory.
-bool is_of_host(const char* host, Extent*& extent) {
-    Heap& heap = Heap::get();
-    const uint64_t offset = reinterpret_cast<uint64_t>(host) - heap.space().shadow_base();
-    extent = nullptr;
-    if (!heap.space().is_open() || offset >= heap.space().window()) return true;
-    uint64_t within;
-    extent = const_cast<Extent*>(heap.extent_of_host(offset, within));
-    return extent && extent->device == kHost;
-}
 
 template <class Visit>
 void each_written(const Op& op, const Visit& visit) {
@@ -143,52 +65,69 @@ bool holds_up(OpKind kind) {
            kind == OpKind::stepwise;
 }
 
-void log_unwatched(uint64_t stream, uint64_t sequence, OpKind kind, uint32_t site) {
-    log::write({.kind = log::Kind::unwatched, .op = static_cast<uint8_t>(kind), .stream = stream, .sequence = sequence, .site = site});
-}
-
 }  // namespace
 
-uint32_t HostSources::submitted(Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once) noexcept {
+HostSources::Watched HostSources::submitted(Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once, bool may_hold_back) noexcept {
+    Watched watched;
     try {
-        return look_at(stream, op, sequence, runs_at_once);
+        look_at(watched, stream, op, sequence, runs_at_once, may_hold_back);
     } catch (const std::bad_alloc&) {
         log::drop();
         for (uint32_t i = 0; i < used_; ++i)
             if (sources_[i].stream != 0) close(sources_[i]);
-        return 0;
+        watched.references = 0;
     }
+    return watched;
 }
 
-uint32_t HostSources::look_at(Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once) {
+void HostSources::look_at(Watched& watched, Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once, bool may_hold_back) {
     if (op.kind == OpKind::wait && op.mark->stream_id != stream.id && !is_empty()) {
         if (orders_.size() >= kMostOrders) orders_.erase(orders_.begin());
         orders_.push_back({stream.id, sequence, op.mark->stream_id, op.mark->sequence});
     }
-    if (holds_up(op.kind)) add_writer(stream, sequence, 0, 0);
+    if (holds_up(op.kind) && !(op.kind == OpKind::wait && is_let_on(*op.mark))) add_writer(stream, sequence, 0, 0);
+    if (op.logged == Logged::submitted) watched.is_held_back = watch_destination(stream, op, sequence, may_hold_back);
     each_written(op, [&](const char* host, uint64_t size) {
         const auto low = reinterpret_cast<uint64_t>(host);
         Extent* extent;
         if (size != 0 && (!host || is_of_host(host, extent))) will_be_written(stream, sequence, low, low + size, runs_at_once);
     });
-    if (op.logged != Logged::submitted) return 0;
-    uint32_t holds = 0;
-    bool is_unwatched = false;
+    bool is_unwatched = op.logged != Logged::submitted;
     each_read(op, [&](const HostRows& rows) {
         Extent* extent;
-        if (is_unwatched || rows.size() == 0 || !is_of_host(rows.host, extent)) return;
-        is_unwatched = op.kind == OpKind::batch && static_cast<const Batch*>(op.extra)->pieces.size() > kMostPieces;
+        if (rows.size() == 0 || !is_of_host(rows.host, extent)) return;
+        if (!runs_at_once) add_writer(stream, sequence, rows.low(), rows.high(), true);
+        is_unwatched = is_unwatched || (op.kind == OpKind::batch && static_cast<const Batch*>(op.extra)->pieces.size() > kMostPieces);
         if (is_unwatched) return;
-        // What nobody keeps alive may be freed as soon as it was read.
-        const bool may_last = extent || op.keep;
         const bool is_late = (stream.group && !stream.group->may_run(op.phase)) || is_behind_writer(stream, rows.low(), rows.high());
-        if (!may_last || !watch(stream, op, sequence, rows, extent, is_late))
+        if (!extent && !op.keep) {   // it may be freed as soon as it was read, and is watched until then alone
+            const bool is_watched = may_hold_back && !is_late && destinations_.watch_source(stream, op, sequence, rows) != HostDestinations::Seen::nothing;
+            watched.is_held_back |= is_watched;
+            is_unwatched = !is_watched;
+        } else if (!watch(stream, op, sequence, rows, extent, is_late))
             is_unwatched = true;
         else
-            holds += op.keep != nullptr;
+            watched.references += op.keep != nullptr;
     });
-    if (is_unwatched) log_unwatched(stream.id, sequence, op.kind, log::here.site);
-    return holds;
+    if (is_unwatched && op.logged == Logged::submitted) not_watched(read, stream.id, sequence, op.kind, log::here.site);
+}
+
+// Whether the operation is to be held back.  What stands before it in its stream may be the program's leave to touch the bytes still.
+bool HostSources::watch_destination(const Stream& stream, const Op& op, uint64_t sequence, bool may_hold_back) {
+    const HostRows rows = host_rows_written_by(op);
+    if (!rows.host || rows.size() == 0) return false;
+    auto seen = HostDestinations::Seen::nothing;
+    if (may_hold_back && !(stream.group && !stream.group->may_run(op.phase)) && !is_behind_writer(stream, rows.low(), rows.high(), true))
+        seen = destinations_.watch(stream, op, sequence, rows);
+    if (seen != HostDestinations::Seen::touches) not_watched(written, stream.id, sequence, op.kind, log::here.site);
+    return seen != HostDestinations::Seen::nothing;
+}
+
+// Whether nothing but other streams' operations stands before a record.
+bool HostSources::is_let_on(const Mark& mark) const {
+    return mark.state.load(std::memory_order_relaxed) != Mark::pending || std::none_of(writers_.begin(), writers_.end(), [&](const Writer& each) {
+        return each.low == each.high && each.stream->id == mark.stream_id && each.sequence <= mark.sequence && !each.is_over();
+    });
 }
 
 // The program may no longer rely on the bytes that are there now: only what it did before is told.
@@ -199,23 +138,24 @@ void HostSources::will_be_written(Stream& stream, uint64_t sequence, uint64_t lo
     if (!runs_at_once) add_writer(stream, sequence, low, high);
 }
 
-void HostSources::add_writer(Stream& stream, uint64_t sequence, uint64_t low, uint64_t high) {
+void HostSources::add_writer(Stream& stream, uint64_t sequence, uint64_t low, uint64_t high, bool only_reads) {
     if (writers_.size() >= most_writers_) {
         std::erase_if(writers_, [](const Writer& each) { return each.is_over(); });
         most_writers_ = std::max(kFewWriters, 2 * writers_.size());
     }
-    writers_.push_back({stream.shared_from_this(), sequence, low, high});
+    writers_.push_back({stream.shared_from_this(), sequence, low, high, only_reads});
 }
 
-bool HostSources::is_behind_writer(const Stream& stream, uint64_t low, uint64_t high) {
+bool HostSources::is_behind_writer(const Stream& stream, uint64_t low, uint64_t high, bool also_readers) {
     return std::any_of(writers_.begin(), writers_.end(), [&](const Writer& each) {
-        return !each.is_over() && (each.low == each.high ? each.stream.get() == &stream : each.low < high && low < each.high);
+        return !each.is_over() && (also_readers || !each.only_reads) && (each.low == each.high ? each.stream.get() == &stream : each.low < high && low < each.high);
     });
 }
 
 bool HostSources::watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, Extent* extent, bool is_late) {
     uint64_t digest = 0;
-    if (!is_late && !read_digest(rows, digest)) return false;
+    if (rows.size() > kFewBytes && !time_.is_left()) return false;
+    if (!is_late && !read_in_time(rows, digest)) return false;
     if (sources_.empty()) sources_.resize(kMost);
     for (uint32_t i = 0; i < used_ && !is_empty(); ++i) {
         Source& old = sources_[i];
@@ -226,7 +166,7 @@ bool HostSources::watch(const Stream& stream, const Op& op, uint64_t sequence, c
     }
     Source& slot = sources_[next_];
     if (slot.stream != 0) {   // there are too many: its end is not waited for
-        log_unwatched(slot.stream, slot.sequence, slot.kind, slot.site);
+        not_watched(read, slot.stream, slot.sequence, slot.kind, slot.site);
         compare_and_close(slot);
     }
     next_ = (next_ + 1) % kMost;
@@ -238,11 +178,36 @@ bool HostSources::watch(const Stream& stream, const Op& op, uint64_t sequence, c
     return true;
 }
 
-bool HostSources::has_changed(const Source& source) const {
+bool HostSources::read_in_time(const HostRows& rows, uint64_t& digest) {
+    if (rows.size() > kFewBytes) time_.spend(ns_of_digest(rows.size()));
+    return read_digest(rows, digest);
+}
+
+// The first ones are logged at once, and then several by one event.
+void HostSources::not_watched(End end, uint64_t stream, uint64_t sequence, OpKind kind, uint32_t site) noexcept {
+    Unwatched& all = unwatched_[end];
+    all = {all.all + 1, all.untold + 1, stream, sequence, kind, site};
+    if ((all.all & (all.all - 1)) == 0 || all.untold >= kMostUntold) tell_unwatched(end);
+}
+
+void HostSources::tell_unwatched(End end) noexcept {
+    Unwatched& all = unwatched_[end];
+    if (all.untold == 0) return;
+    log::write({.kind = log::Kind::unwatched, .op = static_cast<uint8_t>(all.kind), .flags = end == written ? log::kShared : uint8_t{0}, .stream = all.stream,
+                .sequence = all.sequence, .a = all.untold, .site = all.site});
+    all.untold = 0;
+}
+
+void HostSources::tell_unwatched() noexcept {
+    tell_unwatched(read);
+    tell_unwatched(written);
+}
+
+bool HostSources::has_changed(const Source& source) {
     if (source.is_late || source.log != log::number.load(std::memory_order_relaxed)) return false;
     if (source.extent && !Heap::get().is_current(source.extent, source.id)) return false;
     uint64_t digest;
-    return read_digest(source.rows, digest) && digest != source.digest;
+    return read_in_time(source.rows, digest) && digest != source.digest;
 }
 
 void HostSources::compare_and_close(Source& source) {
@@ -272,10 +237,11 @@ void HostSources::close(Source& source) {
 }
 
 void HostSources::starting(uint64_t stream, uint64_t sequence) {
+    if (!destinations_.is_empty()) destinations_.starting(stream, sequence);
     for (uint32_t i = 0; i < used_; ++i) {
         Source& source = sources_[i];
         if (source.stream != stream || source.sequence != sequence || !source.is_late) continue;
-        if (!read_digest(source.rows, source.digest)) {
+        if (!read_in_time(source.rows, source.digest)) {
             close(source);
             continue;
         }
@@ -293,6 +259,7 @@ void HostSources::may_be_known(uint64_t stream, uint64_t sequence) {
 }
 
 void HostSources::known(uint64_t stream, uint64_t sequence) {
+    if (destinations_.has_changed()) destinations_.known(stream, sequence);
     for (uint32_t i = 0; i < used_; ++i)
         if (Source& source = sources_[i]; source.stream == stream && source.sequence <= sequence) compare_and_close(source);
     for (size_t i = 0; i < orders_.size();) {

@@ -7,38 +7,50 @@
 #include <cstdint>
 #include <vector>
 
+#include "log/log.h"
+#include "stream/host_bytes.h"
+#include "stream/host_destinations.h"
 #include "stream/stream.h"
 
 namespace peerlane {
 
-// Rows of bytes; a single one is a range.
-struct HostRows {
-    const char* host = nullptr;
-    uint64_t pitch = 0, width = 0, height = 1;
-
-    uint64_t size() const { return width * height; }
-    uint64_t low() const { return reinterpret_cast<uint64_t>(host); }
-    uint64_t high() const { return low() + pitch * (height - 1) + width; }
-};
+// Whether an operation reads memory of the host that nothing keeps alive: it may be freed as soon as it was read.
+inline bool is_source_of_nobody(const Op& op) {
+    Extent* extent;
+    return (op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.keep && is_of_host(op.src, extent) && !extent;
+}
 
 class HostSources {
   public:
-    // Before `op` runs.  How many times its Python object is held, until it comes back by `let_go`.
-    uint32_t submitted(Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once) noexcept;
+    // Whether there is time to see who touches what the operation will write: then it may not run at once.
+    bool may_hold_back(const Op& op, bool is_repeatable) { return log::wanted() && (host_rows_written_by(op).host || is_source_of_nobody(op)) && destinations_.has_time(is_repeatable); }
+    struct Watched {
+        uint32_t references = 0;   // how many times its Python object is held, until it comes back by `let_go`
+        bool is_held_back = false; // until somebody waits, or some time has passed
+    };
+    // Before `op` runs.
+    Watched submitted(Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once, bool may_hold_back) noexcept;
     // The operation begins.  What came before it may have written what it reads: only from now on the bytes may not change.
     void starting(uint64_t stream, uint64_t sequence);
-    bool is_any_late() const { return late_ != 0; }
+    bool is_any_late() const { return late_ != 0 || !destinations_.is_empty(); }
+    void over(uint64_t stream, uint64_t upto) {
+        if (!destinations_.is_empty()) [[unlikely]] destinations_.over(stream, upto);
+    }
+    void before_fork() noexcept { destinations_.let_all_in(); }
     // A thread comes to know that the stream has come so far, and no event says so yet.
     void known(uint64_t stream, uint64_t sequence);
     // Some thread may come to know it from now on, which no event will say: what has changed by now is told.
     void may_be_known(uint64_t stream, uint64_t sequence);
-    bool is_empty() const { return open_.load(std::memory_order_relaxed) == 0; }
+    bool is_empty() const { return open_.load(std::memory_order_relaxed) == 0 && !destinations_.has_changed(); }
+    // Log how many operations were not watched since that was logged last.
+    void tell_unwatched() noexcept;
     // Python objects that are held no longer.
     std::vector<void*> let_go;
 
   private:
     static constexpr uint32_t kMost = 256;
-    static constexpr size_t kMostOrders = 256, kFewWriters = 32, kMostPieces = 64;
+    static constexpr size_t kMostOrders = 256, kMostUntold = 256, kFewWriters = 32, kMostPieces = 64;
+    static constexpr uint64_t kFewBytes = 4096;
 
     struct Source {
         uint64_t stream = 0, sequence = 0;   // stream 0: the slot is free
@@ -56,6 +68,7 @@ class HostSources {
     struct Writer {
         StreamPtr stream;
         uint64_t sequence, low, high;
+        bool only_reads = false;
 
         bool is_over() const { return stream->completed.load(std::memory_order_relaxed) >= sequence; }
     };
@@ -64,15 +77,29 @@ class HostSources {
         uint64_t stream, sequence, earlier_stream, earlier_sequence;
     };
 
-    uint32_t look_at(Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once);
+    void look_at(Watched& watched, Stream& stream, const Op& op, uint64_t sequence, bool runs_at_once, bool may_hold_back);
     void will_be_written(Stream& stream, uint64_t sequence, uint64_t low, uint64_t high, bool runs_at_once);
-    bool is_behind_writer(const Stream& stream, uint64_t low, uint64_t high);
-    void add_writer(Stream& stream, uint64_t sequence, uint64_t low, uint64_t high);
+    bool is_behind_writer(const Stream& stream, uint64_t low, uint64_t high, bool also_readers = false);
+    void add_writer(Stream& stream, uint64_t sequence, uint64_t low, uint64_t high, bool only_reads = false);
+    bool is_let_on(const Mark& mark) const;
+    bool watch_destination(const Stream& stream, const Op& op, uint64_t sequence, bool may_hold_back);
     bool watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, Extent* extent, bool is_late);
+    enum End : size_t { read, written };
+    void not_watched(End end, uint64_t stream, uint64_t sequence, OpKind kind, uint32_t site) noexcept;
+    void tell_unwatched(End end) noexcept;
     void compare_and_close(Source& source);
-    bool has_changed(const Source& source) const;
+    bool has_changed(const Source& source);
+    bool read_in_time(const HostRows& rows, uint64_t& digest);
     void close(Source& source);
 
+    HostDestinations destinations_;
+    SpareTime time_;                         // for digests of more than a few bytes
+    struct Unwatched {
+        uint64_t all = 0, untold = 0, stream = 0, sequence = 0;   // the newest one
+        OpKind kind = OpKind::copy;
+        uint32_t site = 0;
+    };
+    Unwatched unwatched_[2];
     std::vector<Source> sources_;            // kMost of them, from the first use on
     uint32_t late_ = 0, used_ = 0, next_ = 0;           // slots that were ever used, and the one that is used next
     std::atomic<uint32_t> open_{0};

@@ -48,6 +48,7 @@ bool is_callback_stuck(const Stream& stream, const std::vector<HostWaiter*>& hos
 
 uint64_t Scheduler::progress_token(bool others_wait) const {
     if ((hosts_.empty() || demanding_ == 0) && !others_wait) return 0;
+    if (held_until_ != UINT64_MAX) return 0;
     const auto soon = Clock::now() + kSoon;
     const auto soon_ns = static_cast<uint64_t>(soon.time_since_epoch().count());
     uint64_t token = mixed(1, hope_);   // it counts whatever lets a parked stream go on

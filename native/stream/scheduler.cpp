@@ -56,6 +56,7 @@ bool Scheduler::begin_anew() {
     at_rest_ = false;
     waiting_ = 0;
     sleepers_.clear();
+    held_.clear();
     hosts_.clear();   // on stacks of its parent's threads
     bell_node_.reset();
     bell_page_.reset();
@@ -135,12 +136,13 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     if (stream.group) op.phase = stream.group->enter(stream.legacy);
     Submitted result{.sequence = stream.submitted.load(std::memory_order_relaxed) + 1};
     const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
+    const bool may_hold_back = log::is_read(log::kChecker) && sources_.may_hold_back(op, schedule == Schedule::seeded);
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
-        op.size <= kAtOnce) {
+        op.size <= kAtOnce && !may_hold_back) {
         result.at_once = true;
         if (log::is_read(log::kAnyone)) [[unlikely]] op.logged = log_submitted(stream, op, result.sequence, false);
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
-        if (log::is_read(log::kChecker)) [[unlikely]] watch_sources(stream, op, result);
+        if (log::is_read(log::kChecker)) [[unlikely]] watch_sources(stream, op, result, false);
         run_at_once(stream, op, site);
         return result;
     }
@@ -150,7 +152,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
         if (log::is_read(log::kAnyone)) [[unlikely]] {
             const bool runs_now = schedule == Schedule::eager && idle && (op.kind == OpKind::notify || op.kind == OpKind::wait_notify);
             queued.logged = op.logged = log_submitted(stream, op, result.sequence, runs_now);
-            if (log::is_read(log::kChecker)) watch_sources(stream, op, result);
+            if (log::is_read(log::kChecker)) watch_sources(stream, op, result, may_hold_back);
         }
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
@@ -170,6 +172,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     if (op.kind == OpKind::far && stream.park == Park::far && stream.posted + 1 == result.sequence) post_far(stream);
     // Another process may wait for what it records, and cannot ask.
     const bool asked_elsewhere = (op.kind == OpKind::notify && op.notify->shared()) || op.kind == OpKind::far || op.kind == OpKind::stepwise;
+    if (asked_elsewhere) let_held_run();
     if (demanding_ != 0 || asked_elsewhere) demand(stream, result.sequence);
     if (demanding_ == 0) all_demanded_ = false;
     make_ready(stream);
@@ -231,7 +234,7 @@ Submitted Scheduler::call(Stream& stream, CallbackQueue& queue, const HostCall& 
 }
 
 bool Scheduler::can_run(const Stream& stream) const {
-    return stream.active == 0 && !stream.job && stream.park == Park::none && !stream.queue.empty() &&
+    return stream.active == 0 && !stream.job && stream.park == Park::none && !stream.queue.empty() && !is_held_back(stream) &&
            (schedule() != Schedule::lazy || stream.head() <= stream.demanded);
 }
 
@@ -295,6 +298,26 @@ void Scheduler::serve() {
         run_slice(lock, *stream, {.at = Clock::now() + kSlice, .others = &ready_count_});
     }
     --workers_;
+}
+
+void Scheduler::hold_back(Stream& stream, uint64_t sequence) {
+    if (stream.held != 0) return;
+    held_.push_back(stream.shared_from_this());
+    stream.held = sequence;
+    if (schedule() != Schedule::eager) return;   // the rest ends it
+    if (held_until_ == UINT64_MAX) held_until_ = now_ns() + hold_ns_;
+    ensure_watch();
+    ring_before(held_until_);
+}
+
+void Scheduler::let_held_run() {
+    if (held_.empty()) return;
+    hold_ns_ = std::min(hold_ns_ + hold_ns_ / 8, kLongestHold);
+    held_until_ = UINT64_MAX;
+    for (const StreamPtr& each : std::exchange(held_, {})) {
+        each->held = 0;
+        make_ready(*each);
+    }
 }
 
 void Scheduler::demand(Stream& stream, uint64_t sequence) {
@@ -451,8 +474,10 @@ void Scheduler::release(void* keep) {
     has_released_.store(true, std::memory_order_relaxed);
 }
 
-void Scheduler::watch_sources(Stream& stream, const Op& op, Submitted& submitted) {
-    submitted.watches = sources_.submitted(stream, op, submitted.sequence, submitted.at_once);
+void Scheduler::watch_sources(Stream& stream, const Op& op, Submitted& submitted, bool may_hold_back) {
+    const HostSources::Watched watched = sources_.submitted(stream, op, submitted.sequence, submitted.at_once, may_hold_back);
+    submitted.watches = watched.references;
+    if (watched.is_held_back) or_lose([&] { hold_back(stream, submitted.sequence); });
     release_sources();
 }
 

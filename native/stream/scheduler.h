@@ -96,6 +96,10 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one that was not reported; the stream goes on
+    void tell_unwatched() {                         // before its log ends
+        Lock lock(mutex_);
+        sources_.tell_unwatched();
+    }
     // For the checker, before a thread is told that the stream has come so far.
     void look_at_sources(uint64_t stream, uint64_t sequence);
     // Run all operations that can run: for an allocation that found no room.
@@ -152,7 +156,10 @@ class Scheduler {
     bool end_waits(uint64_t token, uint64_t id, bool others_wait);
     // Refuse the program's waits and leave the streams as they are; false, and none is refused, if something has happened.
     bool refuse_waits(uint64_t token, uint64_t id);
-    void fork_prepare() { mutex_.lock(); }
+    void fork_prepare() {
+        mutex_.lock();
+        sources_.before_fork();
+    }
     void fork_done() { mutex_.unlock(); }
     bool begin_anew();   // in a forked child, without its parent's threads; false: the parent had streams
 
@@ -170,6 +177,12 @@ class Scheduler {
     // scheduler.cpp: submission, ready streams, workers.  These throw before they take an operation over, or not at all.
     Submitted push(Lock& lock, Stream& stream, Op op, uint64_t site);
     void run_at_once(Stream& stream, const Op& op, uint64_t site);
+    // Under the checker: operations that write the host's memory wait until the program waits or asks, or for a while.
+    void hold_back(Stream& stream, uint64_t sequence);
+    void let_held_run();
+    bool is_held_back(const Stream& stream) const {
+        return stream.held != 0 && stream.head() >= stream.held && !stream.cause && !stream.closing;
+    }
     void make_ready(Stream& stream);
     bool can_run(const Stream& stream) const;
     bool can_help(const Stream& stream) const { return stream.job ? stream.job->may_join() : can_run(stream); }
@@ -204,7 +217,7 @@ class Scheduler {
     static void tell_loops(LoopWait* waits, uint64_t upto);   // wait_set.cpp
     void release(void* keep);                            // by a later Python call
     void release_token(uint64_t token);
-    void watch_sources(Stream& stream, const Op& op, Submitted& submitted);
+    void watch_sources(Stream& stream, const Op& op, Submitted& submitted, bool may_hold_back);
     void release_sources();                              // that nobody watches any more
 
     // stream_job.cpp: operations of many steps
@@ -283,6 +296,7 @@ class Scheduler {
     void expire(Lock& lock, Stream& stream);
     void fail_parked(Lock& lock, Stream& stream, const Refusal& refusal);
     void look_at_lines();
+    uint64_t look_at_held();               // the same, for operations that are held back
     uint64_t look_at_values();             // nanoseconds until the next look
     uint64_t look_at_rest(Lock& lock);     // the same; an idle process runs all that is queued
     bool is_any_queued() const;
@@ -328,6 +342,9 @@ class Scheduler {
     uint64_t watch_until_ = UINT64_MAX;                  // the watching thread sleeps until then; the largest: it is awake
 
     HostSources sources_;
+    std::vector<StreamPtr> held_;                        // streams with operations that are held back
+    uint64_t held_until_ = UINT64_MAX, hold_ns_ = kLongestHold;
+    static constexpr uint64_t kLongestHold = 400'000'000, kShortestHold = 1'000'000;
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run

@@ -198,6 +198,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     StreamPtr ready_next;
     uint64_t fallen = 0;                       // seeded with priorities: where it fell to; 0: it did not
     uint64_t demanded = 0;                     // lazy: run up to here
+    uint64_t held = 0;                         // the first operation that waits until the program does; 0: none
     uint64_t posted = 0;                       // operations of other machines' memory are handed over up to here
 
     Park park = Park::none;

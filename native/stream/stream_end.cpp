@@ -11,6 +11,7 @@ Outcome Scheduler::close(Stream& stream, bool wait, Poll poll) {
     const StreamPtr held = stream.shared_from_this();
     if (stream.closed) return Outcome::reached;
     note_call();
+    let_held_run();
     stream.closing = true;
     const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
     if (stream.is_idle()) {

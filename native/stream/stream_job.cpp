@@ -100,6 +100,7 @@ bool Scheduler::join_job(Lock& lock, Stream& stream, Leave& leave) {
             job.fail({.why = Why::system_memory, .size = kChunk});
         }
     }
+    const MovesBytes not_the_program;
     FaultGuard guard;
     const auto loop = [&] {
         while (!job.given_up.load(std::memory_order_relaxed)) {

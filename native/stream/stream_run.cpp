@@ -186,6 +186,7 @@ void Scheduler::run_at_once(Stream& stream, const Op& op, uint64_t site) {
     const uint64_t start = timed ? now_ns() : 0;
     Refusal why{};
     if (is_polled(op)) [[unlikely]] note_polled(stream, op, sequence);
+    const MovesBytes not_the_program;
     if (!run_small_op(op, why)) fail(stream, op, why, sequence, site, ends_of(op));
     unpin(op);
     if (timed) [[unlikely]] log_ended(stream, sequence, op, op.size, start);
@@ -205,6 +206,7 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     const uint64_t head = stream.head();
     uint64_t most = leave.single ? 1 : std::min(kMostInARow, queue.contiguous());
     if (schedule() == Schedule::lazy) most = std::min(most, stream.demanded - head + 1);
+    if (stream.held > head) most = std::min(most, stream.held - head);
     if (stream.cause_until >= head && stream.cause) most = 1;
     uint64_t n = 0;
     for (uint64_t bytes = 0; n < most && is_small(first[n]) && first[n].phase == first->phase; ++n) {
@@ -223,6 +225,7 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     bool failed = false;
     Ends ends;
     while (done < n && !failed) {
+        const MovesBytes not_the_program;
         failed = !run_small_op(first[done], why);
         if (failed) ends = ends_of(first[done]);   // unpinned they may be another allocation's
         unpin(first[done++]);
@@ -316,6 +319,7 @@ void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint6
 void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
     const uint64_t upto = stream.completed.load(std::memory_order_relaxed) + n;
     stream.completed.store(upto, std::memory_order_release);
+    sources_.over(stream.id, upto);
     if (stream.cause && upto >= stream.cause_until) stream.cause = nullptr;
     if (n != 0 && stream.group && stream.group->leave(phase, n)) wake_all(stream.group->parked);
     const bool ends = stream.closing && stream.queue.empty();
@@ -466,7 +470,10 @@ void Scheduler::start_stepwise(Lock& lock, Stream& stream, Op& op, const Leave& 
         lock.unlock();
         Refusal why{};
         if (work.touches_host) rearm_fault_handlers();
-        const Stepwise::Step step = work.advance(why);
+        const Stepwise::Step step = [&] {
+            const MovesBytes not_the_program;
+            return work.advance(why);
+        }();
         lock.lock();
         stream.active = 0;
         if (step == Stepwise::Step::over) return;

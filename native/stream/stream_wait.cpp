@@ -116,6 +116,7 @@ struct Scheduler::ListedHost {
     ListedHost(Scheduler& in, HostWaiter& of) : scheduler(in), waiter(of) {
         ++scheduler.waiting_;
         scheduler.note_call();
+        scheduler.let_held_run();
     }
     ListedHost(const ListedHost&) = delete;
     void add() const {
@@ -214,6 +215,7 @@ bool Scheduler::wait_in_turns(const std::function<bool()>& is_over, Clock::time_
         ~Listed() { --waiting; }
     };
     ++waiting_;
+    let_held_run();
     const Listed listed{waiting_};
     HostWaiter waiter;
     HostWaiter* none = nullptr;
@@ -244,6 +246,7 @@ bool Scheduler::query(Stream& stream) {
     if (over()) return true;
     if (Turns::is_mine()) look_at_lines();
     note_call();
+    let_held_run();
     demand(stream, target);
     if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
     return over();
@@ -256,6 +259,7 @@ bool Scheduler::query(Mark& mark) {
     Lock lock(mutex_);
     if (Turns::is_mine()) look_at_lines();
     note_call();
+    let_held_run();
     if (mark.stream) demand(*mark.stream, mark.sequence);
     if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
     return mark.state.load(std::memory_order_acquire) != Mark::pending;
@@ -285,6 +289,7 @@ bool Scheduler::help_loop() {
     } own_turn;
     Lock lock(mutex_);
     note_call();
+    let_held_run();
     const auto until = Clock::now() + kHelp;
     const bool in_turns = Turns::is_on() && Turns::is_mine();
     if (in_turns && !Turns::has_turn()) take_turn(lock, Turns::await_turn, until);
@@ -341,6 +346,7 @@ FailurePtr Scheduler::take_failure(Stream& stream) {
 Outcome Scheduler::drain(Poll poll) {
     Heap::get().check_usable();
     Lock lock(mutex_);
+    let_held_run();
     demand_all();
     HostWaiter waiter;
     auto next_poll = Clock::now() + kPollPeriod;
@@ -385,6 +391,7 @@ int Scheduler::event_fd(Mark& mark) {
         background_ = true;
         for (auto& [id, stream] : streams_) make_ready(*stream);
     }
+    let_held_run();
     demand(*mark.stream, mark.sequence);
     return mark.fd;
 }

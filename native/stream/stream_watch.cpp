@@ -194,7 +194,7 @@ void Scheduler::watch() {
             next_look = now + kLongestSleep;
             if (!in_turns) look_at_lines();
         }
-        uint64_t span = std::min({look_at_values(), look_at_rest(lock), bell_node_ || demanding_ != 0 ? kLongestSleep : kForever});
+        uint64_t span = std::min({look_at_held(), look_at_values(), look_at_rest(lock), bell_node_ || demanding_ != 0 ? kLongestSleep : kForever});
         if (shared_waits_ != 0) {
             fail_those_lost(lock);
             span = std::min(span, kBetweenPulses);
@@ -305,6 +305,16 @@ Word look_at_word(const Op& op, Refusal& why, uint64_t* seen) {
     return Word::gone;
 }
 
+// A program that never asks has other means, and waits for each such operation: the next ones are held back for less.
+uint64_t Scheduler::look_at_held() {
+    if (held_until_ == UINT64_MAX) return kForever;
+    const uint64_t now = now_ns();
+    if (now < held_until_) return held_until_ - now;
+    hold_ns_ = std::max(hold_ns_ / 2, kShortestHold);
+    let_held_run();
+    return kForever;
+}
+
 // Nobody rings for plain memory: look, less and less often while nothing changes.
 uint64_t Scheduler::look_at_values() {
     if (!parked_on_values_.first) return kForever;
@@ -343,6 +353,7 @@ uint64_t Scheduler::look_at_rest(Lock& lock) {
         return kRest;
     }
     at_rest_ = true;
+    let_held_run();
     demand_all();
     while (Stream* able = schedule() == Schedule::lazy && workers_ == 0 ? find_able() : nullptr)   // no thread was to be had
         run_slice(lock, *able, {.at = Clock::now() + std::chrono::milliseconds(2)});

@@ -59,6 +59,7 @@ bool WaitSet::add_locked(uint64_t token, const StreamPtr& stream, uint64_t seque
         throw;
     }
     all_.note_call();
+    all_.let_held_run();
     all_.demand(*stream, sequence);
     if (all_.schedule() == Schedule::seeded && all_.able_.size() != 0) ring();   // the loop is to run what can run
     return true;

@@ -1124,6 +1124,11 @@ def log_host_look(address: int, width: int, element: object) -> None:
 def log_host_rows(access: int, rows: Sequence[tuple[int, int, int, int]]) -> None:
     """Log an access of the host to several such places as one event."""
 
+def ask_for_c_sites(ask: object) -> None:
+    """
+    What returns the number of a place in C, by its address: threads without frames of Python touch memory, too.
+    """
+
 def follow_readiness(select: object, polls: Sequence[object], reads: Sequence[object]) -> bool:
     """
     Let calls that see that an event's descriptor is readable tell the event log; once, and for good.  False: not all could be followed.
@@ -1312,6 +1317,9 @@ def log_name(line: str) -> None:
 
 def log_site() -> int:
     """The number of the program's line that is calling."""
+
+def log_site_of_program() -> int:
+    """The number of the line that called libraries that are installed."""
 
 def log_fix(site: int) -> int:
     """

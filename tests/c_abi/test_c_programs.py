@@ -439,3 +439,21 @@ def test_pipe_whose_reader_has_gone_ends_a_program_of_c(run: Run) -> None:
 def test_libraries_come_before_those_of_the_vendor(run: Run) -> None:
     said = run(*PEERLANE, "run", "/usr/bin/env", LD_LIBRARY_PATH=f"/vendor:{directory()}")
     assert f"LD_LIBRARY_PATH={directory()}:/vendor\n" in said.stdout
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
+def test_check_names_who_touches_memory_of_a_copy_too_early_in_c(
+    schedule: str, made: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    program = made("early_touches.c")
+    said = run(*PEERLANE, "check", "--json", "report.json", program, PEERLANE_SCHEDULE=schedule)
+    findings = json.loads((tmp_path / "report.json").read_text())["findings"]
+    assert said.returncode == 3
+    assert all(each["kind"] == "race" and each["certain"] for each in findings)
+    assert [[site["function"] for site in each["sites"]] for each in findings] == [
+        ["read_of_pinned_memory", "sum_of"],
+        ["write_of_registered_memory"] * 2,
+        ["write_of_a_source"] * 2,
+    ]
+    said = run(*PEERLANE, "check", program, "waits", PEERLANE_SCHEDULE=schedule)
+    assert (said.returncode, said.stdout) == (0, "")

@@ -12,11 +12,13 @@ from typing import Any
 
 from peerlane.backend import host
 from peerlane.c_abi.sites import frame as frame
+from peerlane.diagnostics import event_log
 from peerlane.diagnostics.forks import see_forks
 from peerlane.dialects._shared.c_library import Library
 from peerlane.errors import Error
 
 see_forks()  # the library, which imports this, registers for forks next
+event_log.ask_for_c_sites(frame)
 
 
 _told: set[str] = set()

@@ -211,6 +211,11 @@ def _message(data: Data, elsewhere: Sequence[Record]) -> str:
         return "nobody waits for the record at {first}, and {second} waits in vain for another notify"
     if data["kind"] == "use-after-free" and data["first"]["event_kind"] == "host_access":
         return "{first} {first_did} memory that ended at {second}"
+    if data["second"]["event_kind"] == "source_changed" and data["first"]["access"] == "write":
+        return (
+            "{first} writes host memory, and before it began the program changed it: between {first.point} and "
+            "{second.point}"
+        )
     if data["second"]["event_kind"] == "source_changed":
         is_one_line = all(data["first"][name] == data["second"][name] for name in ("log", "site"))
         between = (

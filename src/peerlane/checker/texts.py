@@ -282,13 +282,18 @@ def printable(text: str) -> str:
 _UNWATCHED = {
     "source": "whether the program changed too early what {operations} read in host memory",
     "destination": "whether the program looked too early at what {operations} write to host memory",
+    "alias": "what the program reads and writes through {arrays} on buffers (np.asarray, memoryview, tensors)",
 }
 
 
 def _unwatched(each: Mapping[str, Any]) -> str:
-    operations = f"{each['count']:,} operation{'s' * (each['count'] != 1)} of streams"
+    many = "s" * (each["count"] != 1)
+    counted = {
+        "operations": f"{each['count']:,} operation{many} of streams",
+        "arrays": f"{each['count']:,} array{many}",
+    }
     at = f" (first at {place_of(*each['first'])})" if each["first"] else ""
-    return f"not seen: {_UNWATCHED[each['what']].format(operations=operations)}{at}"
+    return f"not seen: {_UNWATCHED[each['what']].format(**counted)}{at}"
 
 
 def unseen_text(process: Mapping[str, Any]) -> str:

@@ -190,8 +190,6 @@ class _Builder:
         elif event.kind == "host_access":
             self._mark(process, log, event, *_host_words(event))
         elif event.kind in _SHOWN:
-            if event.kind == "view" and event.flags & log_files.END:
-                return
             label, group = _SHOWN[event.kind]
             if event.kind == "collective":
                 what = b >> 8 & 0xFF

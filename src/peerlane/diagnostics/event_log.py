@@ -8,6 +8,7 @@ its own.  ``docs/design/checker.md`` says what the events mean, and ``native/log
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -342,6 +343,29 @@ def called_at(site: int) -> Iterator[None]:
     finally:
         if site:
             _core.log_fix(before)
+
+
+def unwatched(*, read: bool, written: bool) -> None:
+    """Log that an operation begins whose memory of the host, which it reads or writes, nobody watches."""
+    site = _core.log_site_of_program()
+    with called_at(site):
+        for is_so, flags in ((read, 0), (written, _SHARED)):
+            if is_so:
+                _core.log_event(KINDS["unwatched"], a=1, flags=flags)
+
+
+def alias(memory: Any) -> None:
+    """Log that the program takes an array or a tensor on memory, whose accesses nobody tells."""
+    _core.log_event(KINDS["view"], read=[memory])
+
+
+def ask_for_c_sites(frame_of: Callable[[int], Callable[..., Any]]) -> None:
+    """Let threads without frames of Python be named, which touch memory too early.
+
+    ``frame_of`` returns what calls a function, from a frame that stands for the code at an address.
+    """
+    frames = functools.cache(frame_of)
+    _core.ask_for_c_sites(lambda address: frames(address)(_core.log_site))
 
 
 def kept(call: Callable[[], T]) -> Callable[[], T]:

@@ -427,7 +427,9 @@ class Buffer:
                 f"Buffer.__dlpack__: stream is {stream!r} and dl_device {dl_device!r}; valid are None, and None or "
                 f"{_DLPACK_CPU}, for this is CPU memory to the host"
             )
-        array = self.view()
+        if event_log.active:
+            event_log.alias(self)
+        array = self._array("Buffer.__dlpack__", "uint8", None)
         if _numpy_knows_versions():
             return array.__dlpack__(max_version=max_version, copy=copy)
         return (array.copy() if copy else array).__dlpack__()

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from peerlane.diagnostics import event_log
 from peerlane.errors import InvalidValue, Refused, Unsupported
 
 _CALL = "Buffer.tensor"
@@ -24,6 +25,8 @@ def on(buffer: Any, dtype: Any, shape: int | Sequence[int] | None) -> Any:
             call=_CALL,
             detail=Refused(reason="no_whole_elements", size=buffer.size, width=width),
         )
+    if event_log.active:
+        event_log.alias(buffer)
     made = torch.from_numpy(buffer._array(_CALL, "uint8", None)).view(element)
     if shape is None:
         return made

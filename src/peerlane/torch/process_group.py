@@ -17,6 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.group import Group
 from peerlane.device.device import devices
+from peerlane.diagnostics import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import refused, told
@@ -234,6 +235,8 @@ class PeerlaneGroup(dist.ProcessGroup):
         if not opts.asyncOp and seconds is None:
             self._lane.run(name, go)
             return Work(name, changed)
+        if opts.asyncOp and event_log.active:
+            event_log.unwatched(read=bool(what), written=bool(changed))
         work = Work(name, changed, self._lane.submit(name, go), seconds, self._expire)
         if not opts.asyncOp:
             work.wait()

@@ -76,6 +76,14 @@ def pinned_memory(on: Bench, wait: Wait) -> None:
         on.stream.sync(5)
 
 
+def memory_that_only_its_address_names(on: Bench, wait: Wait) -> None:
+    stage = np.zeros(SIZE, np.uint8)
+    pl.raw.copy(on.buffer.address, stage.ctypes.data, SIZE, stream=on.stream)
+    wait(on.stream)
+    stage[:] = 1
+    on.stream.sync(5)
+
+
 def rows(on: Bench, wait: Wait) -> None:
     stage = np.zeros((64, 64), np.uint8)
     pl.copy_2d(on.buffer, 64, stage, 64, 32, 64, stream=on.stream)
@@ -110,6 +118,7 @@ KINDS = [
     byte_array,
     ctypes_array,
     pinned_memory,
+    memory_that_only_its_address_names,
     rows,
     wrong_stream,
     same_array_again,

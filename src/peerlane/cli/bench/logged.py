@@ -46,6 +46,7 @@ from peerlane.diagnostics import event_log
 from peerlane.support.sizes import UNITS, format_size
 
 _SIZES = (64 * UNITS["KiB"], UNITS["MiB"], 16 * UNITS["MiB"])
+_STAGED_SIZES, _STAGED_CALLS = (8, 64 * UNITS["KiB"], UNITS["MiB"]), 10_000
 _CALLS, _SAMPLE_BYTES = 30_000, 64 * UNITS["MiB"]
 _LOG_BYTES = 64 * UNITS["MiB"]  # more than the events of a sample
 _SECONDS, _MOST_BYTES, _EVENT_BYTES = 30.0, UNITS["GiB"], 64
@@ -115,6 +116,13 @@ def _operations(plan: Plan, device: pl.Device) -> list[Figure]:
             cases[f"copy {format_size(nbytes)}"] = looped(
                 PEERLANE, pl.copy, *memory(nbytes), number=number, timer=_TIMER
             )
+        for nbytes in _STAGED_SIZES:
+            number, size = min(_STAGED_CALLS, _SAMPLE_BYTES // nbytes), format_size(nbytes)
+            host, (there, _) = np.zeros(nbytes, np.uint8), memory(nbytes)
+            for case, ends in (("upload", (there, host)), ("download", (host, there))):
+                cases[f"{case} {size}"] = looped(
+                    PEERLANE, _staged, *ends, stream, number=number, timer=_TIMER
+                )
         figures = []
         for case, without in cases.items():
             plan.say(f"{case} with a log")
@@ -176,6 +184,11 @@ def _logged(contender: Contender, stream: pl.Stream, folder: Path) -> float:
         return _quiet(contender, stream)
     finally:
         event_log.discard()
+
+
+def _staged(dst: Any, src: Any, stream: pl.Stream) -> None:
+    pl.copy(dst, src, stream=stream)
+    stream.sync()
 
 
 def _notified(notify: pl.Notify, stream: pl.Stream) -> float:

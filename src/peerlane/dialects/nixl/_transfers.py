@@ -78,6 +78,7 @@ class Request:
                 self._copies.append((at, here, size) if is_write else (here, at, size))
         self._is_write = is_write
         self._call = ranks().process_copies(peer.pid, is_write, calls) if calls else None
+        self._is_write = is_write
         # The log is to have that nothing orders two transfers.
         self._at_once = peer.is_eager and self.size <= _AT_ONCE and not event_log.active
         self._used = [(each.words, each.line, each.number) for each in (*self._mine, *self._theirs)]
@@ -158,6 +159,8 @@ class Request:
         with event_log.quiet():  # what the dialect notices, the program does not know
             if self._call is not None:
                 stream.launch_callback(self._copy_by_call)
+        if event_log.active and self._call is not None:
+            event_log.unwatched(read=self._is_write, written=not self._is_write)
         if event_log.active:
             stream.record()  # has the past that the notification brings
         with event_log.quiet():
