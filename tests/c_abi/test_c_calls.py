@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import right_calls
-from helpers.c_programs import LIBRARIES, declarations
+from helpers.c_programs import declarations
 from peerlane.c_abi import directory
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.hcomm._enums import HcclResult
@@ -72,7 +72,7 @@ def answering_codes(dialect: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["zeros", "threes", "all bits set"])
-@pytest.mark.parametrize("dialect", LIBRARIES)
+@pytest.mark.parametrize("dialect", CODES)
 def test_each_function_with_wrong_arguments_answers_with_a_code_of_the_vendor(
     dialect: str, mode: int
 ) -> None:
@@ -85,7 +85,7 @@ def test_each_function_with_wrong_arguments_answers_with_a_code_of_the_vendor(
     assert wrong == {}
 
 
-@pytest.mark.parametrize("dialect", LIBRARIES)
+@pytest.mark.parametrize("dialect", CODES)
 def test_each_function_refuses_a_null_output(dialect: str) -> None:
     found, null = codes(dialect, 0), {"acl": 100000, "hcomm": 2}[dialect]
     needs = {
