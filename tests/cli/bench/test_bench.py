@@ -436,7 +436,7 @@ def _wait_for_children(pid: int, count: int) -> None:
     raise AssertionError(f"the bench never had {count} children")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_bench_check_gives_costs_of_log_and_of_analysis(node: Node) -> None:
     figures, skips = logged.measure(quiet_plan(), node(), NODE, events=20_000)
     assert not skips
