@@ -13,13 +13,7 @@ PROGRAM = Path(__file__).parent / "programs" / "host_destinations.py"
 NIXL = PROGRAM.with_name("nixl_host_memory.py")
 WRITES = {"write_to_it", "write_to_few_bytes"}
 
-pytestmark = pytest.mark.any_schedule
-
-
-@pytest.fixture(autouse=True, params=["eager", "lazy", "seeded:7"])
-def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PEERLANE_SCHEDULE", request.param)
-    return str(request.param)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.usefixtures("each_schedule")]
 
 
 def test_each_kind_of_destination_that_is_touched_too_early_is_one_certain_race() -> None:

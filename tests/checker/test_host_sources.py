@@ -11,13 +11,7 @@ from checker.programs.host_sources import KINDS
 
 PROGRAM = Path(__file__).parent / "programs" / "host_sources.py"
 
-pytestmark = pytest.mark.any_schedule
-
-
-@pytest.fixture(autouse=True, params=["eager", "lazy", "seeded:7"])
-def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PEERLANE_SCHEDULE", request.param)
-    return str(request.param)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.usefixtures("each_schedule")]
 
 
 def test_each_kind_of_source_that_is_written_too_early_is_one_certain_race() -> None:

@@ -6,16 +6,13 @@ import pytest
 
 from checker.checking import TESTS, Checked, checked_program, told
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.any_schedule,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("each_schedule"),
+]
 
 PROGRAM = TESTS / "checker" / "programs" / "own_waits.py"
-SCHEDULES = ("eager", "lazy", "seeded:3")
-
-
-@pytest.fixture(params=SCHEDULES)
-def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PEERLANE_SCHEDULE", request.param)
-    return str(request.param)
 
 
 def checked(way: str, ranks: int | None = None) -> Checked:
@@ -28,47 +25,40 @@ def kinds(done: Checked) -> set[tuple[str, bool]]:
     return {(each["kind"], each["certain"]) for each in done.findings}
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("way", ["in_select", "in_poll", "in_epoll", "in_selector", "in_loop", "by_read"])
 def test_wait_for_the_descriptor_of_an_event_is_a_wait(way: str) -> None:
     done = checked(way)
     assert (done.code, told(done.findings)) == (0, ""), done.output
 
 
-@pytest.mark.usefixtures("schedule")
 def test_wait_for_a_descriptor_that_another_thread_makes_is_never_a_certain_race() -> None:
     done = checked("in thread")
     assert done.code == 0, done.output
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("way", ["in_while", "in_helper", "in_lambda", "by_break", "when_it_is_there"])
 def test_poll_that_saw_the_value_orders_what_was_before_it(way: str) -> None:
     done = checked(way)
     assert (done.code, told(done.findings)) == (0, ""), done.output
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("way", ["slice", "declared"])
 def test_poll_whose_value_is_not_seen_is_never_a_certain_race(way: str) -> None:
     done = checked(way)
     assert done.code == 0, done.output
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("way", ["once", "word_before_data", "for_old_value", "other_stream"])
 def test_look_that_orders_nothing_leaves_a_certain_race(way: str) -> None:
     done = checked(way)
     assert (done.code, kinds(done)) == (3, {("race", True)}), done.output
 
 
-@pytest.mark.usefixtures("schedule")
 def test_poll_of_a_window_orders_the_bytes_that_were_written_before_the_word() -> None:
     done = checked("window", ranks=2)
     assert (done.code, told(done.findings)) == (0, ""), done.output
 
 
-@pytest.mark.usefixtures("schedule")
 def test_poll_of_a_window_does_not_bring_what_was_written_behind_the_word() -> None:
     done = checked("window racy", ranks=2)
     assert (done.code, kinds(done)) == (3, {("race", True)}), done.output

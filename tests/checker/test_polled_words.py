@@ -10,10 +10,13 @@ import pytest
 from checker.checking import TESTS, Checked, checked_program
 from helpers.c_programs import compiled
 
-pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.any_schedule,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("each_schedule"),
+]
 
 PROGRAMS = TESTS / "checker" / "edge_programs"
-SCHEDULES = ("eager", "lazy", "seeded:3")
 #: How the word is written, and what the program does with what came before it.
 WAYS = (
     ("value32", "read"),
@@ -22,12 +25,6 @@ WAYS = (
     ("fill", "overwrite"),
     ("value32", "stage"),
 )
-
-
-@pytest.fixture(params=SCHEDULES)
-def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PEERLANE_SCHEDULE", request.param)
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +41,6 @@ def in_c(program: Path, *words: str) -> Checked:
     return done
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(("way", "use"), WAYS)
 def test_poll_of_a_program_in_c_is_never_accused_with_certainty(program: Path, way: str, use: str) -> None:
     done = in_c(program, way, "right", use)
@@ -52,7 +48,6 @@ def test_poll_of_a_program_in_c_is_never_accused_with_certainty(program: Path, w
     assert [each for each in done.findings if each["certain"]] == [], done.output
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("mode", ["early", "none"])
 @pytest.mark.parametrize(("way", "use"), WAYS)
 def test_use_before_the_word_is_written_is_a_certain_race(
@@ -63,7 +58,6 @@ def test_use_before_the_word_is_written_is_a_certain_race(
     assert any(each["certain"] for each in done.findings), done.output
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("mode", ["right", "told"])
 def test_poll_of_pinned_memory_through_ctypes_is_never_accused_with_certainty(mode: str) -> None:
     done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
@@ -71,7 +65,6 @@ def test_poll_of_pinned_memory_through_ctypes_is_never_accused_with_certainty(mo
     assert [each for each in done.findings if each["certain"]] == [], done.output
 
 
-@pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("mode", ["early", "told too early"])
 def test_use_before_the_word_of_pinned_memory_is_written_is_a_certain_race(mode: str) -> None:
     done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)

@@ -138,17 +138,19 @@ with pl.Group(window=4096) as group:
 """
 
 
-def test_race_of_ranks_that_a_test_launches_fails_it(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(ranks=RANKS)
-    source = (
-        HEAD
-        + """
+LAUNCHES_RANKS = (
+    HEAD
+    + """
 @pytest.mark.peerlane(devices=2, check=True)
 def test_ranks():
     subprocess.run([sys.executable, "-m", "peerlane", "launch", "-n", "2", "ranks.py"], check=True, timeout=60)
 """
-    )
-    result = run(pytester, source)
+)
+
+
+def test_race_of_ranks_that_a_test_launches_fails_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ranks=RANKS)
+    result = run(pytester, LAUNCHES_RANKS)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["race (certain): *", "  rank *", "* channel.write(block, at=0)"])
 
@@ -190,15 +192,7 @@ def test_child(call):
 def test_consequences_stand_under_the_finding_of_a_test(pytester: pytest.Pytester) -> None:
     broken = Path(__file__).parents[1] / "checker" / "programs" / "broken" / "u1_deregistered_early.py"
     pytester.makepyfile(ranks=broken.read_text())
-    source = (
-        HEAD
-        + """
-@pytest.mark.peerlane(devices=2, check=True)
-def test_ranks():
-    subprocess.run([sys.executable, "-m", "peerlane", "launch", "-n", "2", "ranks.py"], check=True, timeout=60)
-"""
-    )
-    result = run(pytester, source)
+    result = run(pytester, LAUNCHES_RANKS)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
         [

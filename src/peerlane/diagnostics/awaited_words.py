@@ -1,6 +1,6 @@
 """Says once which stream waits for which word of memory, when it has waited for some seconds.
 
-Another thread or process may still write the word, so the wait is no error.
+Another thread or process may still write the word, so the wait is not an error.
 """
 
 from __future__ import annotations

@@ -235,17 +235,17 @@ def _follow_semaphores() -> None:
 
 def _follow_earlier_semaphores(synchronize: Any) -> None:
     """Follow what a child of ``spawn`` or ``forkserver`` was given before it imported peerlane."""
-    given = [
+    earlier = [
         each
         for each in gc.get_objects()
         if issubclass(type(each), (synchronize.SemLock, synchronize.Condition))
     ]
-    for each in given:
+    for each in earlier:
         if hasattr(each, "_semlock"):
             each._make_methods()
             if each._semlock._count() > 0:
                 each._peerlane_took()
-    for each in given:
+    for each in earlier:
         if hasattr(each, "_lock"):  # a condition, which has methods of its lock
             each._make_methods()
 

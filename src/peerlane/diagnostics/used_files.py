@@ -94,5 +94,5 @@ def _note_look(path: Any) -> None:
         return
     try:
         _core.log_looked_at(os.fsencode(path))
-    except (TypeError, ValueError):  # it is no path
+    except (TypeError, ValueError):  # it is not a path
         return

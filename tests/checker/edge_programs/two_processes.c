@@ -168,7 +168,7 @@ int main(int count, char **words) {
         memset(bytes, 7, sizeof bytes);
         OK(hipMemcpy(memory, bytes, sizeof bytes, kDefault));
         if (!strcmp(mode, "right")) tell(means);
-        usleep(400000); /* the accesses have an order in time, which is no order of the program */
+        usleep(400000); /* the accesses have an order in time, not by the program */
         OK(read(setup[0], bytes, 1) - 1);
         return 0;
     }

@@ -459,7 +459,7 @@ def main(means: str, mode: str, folder: Path) -> None:
             shared.view()[:8] = 7
             if mode == "right":
                 tell()
-            time.sleep(0.3)  # so that the accesses have an order in time, which is no order of the program
+            time.sleep(0.3)  # so that the accesses have an order in time, not by the program
         else:
             if mode != "none":
                 wait()

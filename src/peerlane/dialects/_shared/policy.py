@@ -14,7 +14,7 @@ def chosen(variable: str, choices: Sequence[str]) -> str:
     Raises
     ------
     InvalidValue
-        The variable has a value that is no choice.
+        The value of the variable is not one of the choices.
     """
     value = os.environ.get(variable) or choices[0]
     if value not in choices:
