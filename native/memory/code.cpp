@@ -21,7 +21,7 @@ struct MappingQuery {
     uint64_t name, build_id;
 };
 constexpr unsigned long kQueryMapping = _IOWR('f', 17, MappingQuery);
-constexpr uint64_t kExecutable = 4;
+constexpr uint64_t kExecutable = 4, kOrNext = 16;
 
 // The program's objects come first, so a function of the program is found in some dozens of nanoseconds.
 bool is_in_object(uint64_t address) {
@@ -38,31 +38,31 @@ bool is_in_object(uint64_t address) {
                &address) != 0;
 }
 
-bool is_in_list(uint64_t address) {
+bool is_in_list(uint64_t low, uint64_t high) {
     std::FILE* const list = std::fopen("/proc/self/maps", "re");
     if (!list) return false;
     bool found = false;
     uint64_t first, last;
     char rights[5];
     while (!found && std::fscanf(list, "%" SCNx64 "-%" SCNx64 " %4s%*[^\n]", &first, &last, rights) == 3)
-        found = first <= address && address < last && rights[2] == 'x';
+        found = first < high && low < last && rights[2] == 'x';
     std::fclose(list);
     return found;
 }
 
-// Code that no object has: made at run time, by ctypes and compilers.
-bool is_mapped_executable(uint64_t address) {
+}  // namespace
+
+bool is_any_executable(uint64_t low, uint64_t high) noexcept {
     const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
-    MappingQuery query{.size = sizeof query, .flags = kExecutable, .address = address};
+    MappingQuery query{.size = sizeof query, .flags = kExecutable | kOrNext, .address = low};
     const int done = ioctl(file, kQueryMapping, &query);
     const int why = errno;
     close(file);
-    return done == 0 || (why != ENOENT && is_in_list(address));
+    return done == 0 ? query.start < high : why != ENOENT && is_in_list(low, high);
 }
 
-}  // namespace
-
-bool is_code(uint64_t address) noexcept { return address != 0 && (is_in_object(address) || is_mapped_executable(address)); }
+// Code that no object has is made at run time, by ctypes and compilers.
+bool is_code(uint64_t address) noexcept { return address != 0 && (is_in_object(address) || is_any_executable(address, address + 1)); }
 
 }  // namespace peerlane

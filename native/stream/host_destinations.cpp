@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "log/log.h"
+#include "memory/code.h"
 #include "memory/fault_guard.h"
 #include "stream/logged.h"
 #include "stream/stream.h"
@@ -20,7 +21,7 @@ namespace peerlane {
 
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kPageBytes = 4096, kNsOfHandler = 1'000'000'000;
 constexpr uint64_t kNsOfHold = 8000, kNsOfPage = 80, kBytesPerNs = 16;   // what holding an operation back is reckoned to cost
 
 enum class Keep : uint32_t {
@@ -151,6 +152,7 @@ Pages pages_of(const HostRows& rows) {
     thread_local const Stack stack;
     if (at < stack.high && end > stack.low) return {};   // a fault's handler may need it
     Extent* extent;
+    bool is_plain = true;
     Pages pages{(at + kPageBytes - 1) / kPageBytes * kPageBytes, end / kPageBytes * kPageBytes};
     if (is_of_host(rows.host, extent) && extent) {
         Heap& heap = Heap::get();
@@ -161,9 +163,12 @@ Pages pages_of(const HostRows& rows) {
         }
     } else if (begins_mapping(at, end)) {
         pages.low = at / kPageBytes * kPageBytes;
+    } else {
+        is_plain = false;
     }
     if (pages.low >= pages.high) return {};
-    // Memory that may not be written stays so: whoever opens the pages lets all write.
+    // Whoever opens the pages lets all read and write, and nobody run: other pages stay as they are.
+    if (!is_plain && is_any_executable(pages.low, pages.high)) return {};
     FaultGuard guard;
     const auto is_writable = [&](uintptr_t address) {
         return guarded(guard, [=] { __atomic_fetch_or(reinterpret_cast<char*>(address), 0, __ATOMIC_RELAXED); });
@@ -181,11 +186,18 @@ bool open(Destination& each) {
     openings.fetch_add(1, std::memory_order_release);
     Keep keep = Keep::closed;
     const bool is_untouched = each.keep.compare_exchange_strong(keep, Keep::open, std::memory_order_acq_rel);
-    while (each.keep.load(std::memory_order_acquire) != Keep::open) sched_yield();   // another thread's handler, which takes no lock of ours
+    // Another thread's handler takes no lock of ours, and ends soon; a fork's child does not have that thread.
+    const uint64_t deadline = now_ns() + kNsOfHandler;
+    while (each.keep.load(std::memory_order_acquire) == Keep::entered && now_ns() < deadline) sched_yield();
     return is_untouched;
 }
 
-void forget(Destination& each) { each.keep.store(Keep::unused, std::memory_order_release); }
+// A record whose handler did not end is not used again.
+void forget(Destination& each) {
+    if (each.keep.load(std::memory_order_acquire) != Keep::entered) return each.keep.store(Keep::unused, std::memory_order_release);
+    each.high.store(each.low.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    each.stream = 0;
+}
 
 }  // namespace
 
@@ -283,7 +295,7 @@ void HostDestinations::known(uint64_t stream, uint64_t sequence) {
 
 void HostDestinations::let_all_in() noexcept {
     for (Destination& each : destinations)
-        if (each.keep.load(std::memory_order_relaxed) != Keep::unused) {
+        if (each.keep.load(std::memory_order_relaxed) != Keep::unused && each.stream != 0) {
             (void)open(each);
             forget(each);
         }

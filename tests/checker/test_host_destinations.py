@@ -73,3 +73,25 @@ def test_arrays_on_buffers_that_tell_nothing_are_counted(tmp_path: Path) -> None
     assert "not seen: what the program reads and writes through 2 arrays on buffers" in " ".join(
         run.output.split()
     )
+
+
+def test_a_download_into_memory_that_may_run_leaves_it_so(tmp_path: Path) -> None:
+    program = tmp_path / "loads_code.py"
+    program.write_text(
+        "import mmap, re, numpy as np, peerlane as pl\n"
+        "code = mmap.mmap(-1, 65536, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n"
+        "array = np.frombuffer(code, np.uint8)\n"
+        "device = pl.devices()[0]\n"
+        "buffer, stream = device.allocate(65536), device.create_stream()\n"
+        "buffer.fill(7)\n"
+        "buffer.copy_to(array, stream=stream)\n"
+        "stream.sync(5)\n"
+        "assert bytes(code) == bytes([7]) * 65536\n"
+        "ranges = re.findall('(?m)^(\\\\w+)-(\\\\w+) (\\\\S+)', open('/proc/self/maps').read())\n"
+        "at = array.ctypes.data\n"
+        "assert all(rights == 'rwxp' or rights == 'rwxs' for low, high, rights in ranges\n"
+        "           if int(low, 16) < at + 65536 and at < int(high, 16))\n"
+    )
+    run = checked_program(program, devices=1)
+
+    assert (run.code, run.findings) == (0, ()), run.output
