@@ -44,7 +44,13 @@ BROKEN = (
         "u1_deregistered_early", 2, ("use-after-free",), 14, "for notify 1, which rank 0 records at line 15"
     ),
     Broken("n3_before_the_notification", 2, ("race",), 34, "nixl_agent.check_remote_xfer_done"),
-    Broken("r3_source_before_done", 2, ("race",), 35, "nixl_agent.check_xfer_state"),
+    Broken(
+        "r3_source_before_done",
+        2,
+        ("race",),
+        35,
+        "which must say DONE of the transfer that begins at line 35, before line 32 runs again",
+    ),
     Broken("u2_freed_early", 2, ("use-after-free",), 25, "acl.rt.synchronize_stream"),
 )
 

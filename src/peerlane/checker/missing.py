@@ -390,6 +390,11 @@ def _behind_stream(
     data: Data, first: Place, second: Place, calls: _Calls, logs: Mapping[int, ProcessLog]
 ) -> str:
     """Return the order of a thread's access behind what a stream, or its callback, does."""
+    if first.dialect == "nixl":
+        return (
+            f"a look ({calls.sync}) of {second.owner}, which must say DONE of the transfer that begins at "
+            f"{first.line}, before {second.beginning}{_late_sync(data, second, logs)}"
+        )
     way = (
         f"a synchronization ({calls.sync}) of {second.owner} with {first.actor}, after {first.end}, before "
         f"{second.beginning}{_late_sync(data, second, logs)}"

@@ -184,7 +184,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.NOTIFY_DOUBLED: "wait for the notify between two records",
         Fault.NOTIFY_ORDER: "wait for notifies in the order of their records",
         Fault.NOTIFY_LEFT: "wait for each notify that is recorded",
-        Fault.DEADLOCK: "submit what the cause waits for, before the waits that depend on it",
+        Fault.DEADLOCK: "submit what the cause waits for, or drop that wait: `peerlane check` names a skipped one",
         Fault.DEVICE_FAULT: "give the system more memory, or allocate less",
     }
 )

@@ -82,7 +82,7 @@ _ANSWERS: Mapping[Fault, tuple[int, str]] = {
     Fault.NOTIFY_LEFT: (_INTERNAL, "wait for every notify that is recorded"),
     Fault.DEADLOCK: (
         TIMEOUT,
-        "submit what the cause waits for, before the waits that depend on it",
+        "submit what the cause waits for, or drop that wait: `peerlane check` names a skipped one",
     ),
 }
 FAULTS: Mapping[Fault, int] = MappingProxyType({fault: code for fault, (code, _) in _ANSWERS.items()})

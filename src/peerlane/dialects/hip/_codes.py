@@ -111,7 +111,7 @@ CODES: Mapping[Fault, tuple[str, str]] = MappingProxyType(
         Fault.NOTIFY_LEFT: ("hipErrorIllegalState", "wait for each record"),
         Fault.DEADLOCK: (
             "hipErrorLaunchTimeOut",
-            "submit what the cause waits for, before the waits that depend on it",
+            "submit what the cause waits for, or drop that wait: `peerlane check` names a skipped one",
         ),
     }
 )
