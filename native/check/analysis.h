@@ -342,6 +342,11 @@ class Analysis {
 
         static constexpr uint32_t kFirstOp = 48;
     };
+    // A process that may use this one's memory and notifies; without a log of this run nobody knows what it does with them.
+    struct Sharer {
+        uint64_t pid, since_ns;
+        bool is_noted = false;              // among the media
+    };
     struct Log {
         log::Reader reader;
         const bool may_give_back;
@@ -363,6 +368,7 @@ class Analysis {
         std::vector<std::unique_ptr<Runs>> runs;                   // by line
         uint64_t run = 0;                                          // 1 + the last event that counted
         uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
+        std::vector<Sharer> sharers;
     };
     enum class Step : uint8_t { taken, blocked };
 
@@ -540,7 +546,8 @@ class Analysis {
     Reported report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause);
     bool is_allocated_by(const Block& block, uint64_t at, uint32_t log) const;
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
-    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, bool is_end = false) const;
+    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, bool is_end = false);
+    bool shares_with_unseen(uint32_t log);
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
     Missing missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const;
     Place ranked(Place place) const;

@@ -47,8 +47,23 @@ bool Analysis::was_cancelled(const ActorState& actor, uint64_t number) const {
     return std::any_of(base.cancelled.begin(), base.cancelled.end(), [&](const auto& range) { return range.first <= number && number <= range.second; });
 }
 
+// Whether a process without a log may use memory and notifies of this one.  What such a process knows it can tell anybody.
+bool Analysis::shares_with_unseen(uint32_t log) {
+    bool is_any = false;
+    for (Sharer& sharer : logs_[log]->sharers) {
+        const bool is_seen = !sharer.is_noted && std::any_of(logs_.begin(), logs_.end(), [&](const auto& other) {
+            return other->reader.pid() >= 0 && static_cast<uint64_t>(other->reader.pid()) == sharer.pid && other->reader.machine() == logs_[log]->reader.machine();
+        });
+        if (is_seen) continue;
+        is_any = true;
+        if (!std::exchange(sharer.is_noted, true)) media_.note(log, log::kWorld, log::kMapped | log::kWrote, {sharer.since_ns, sharer.since_ns});
+    }
+    return is_any;
+}
+
 // Whether an order that no log tells could excuse that the second came although the first is not ordered before it.
-bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, bool is_end) const {
+bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, bool is_end) {
+    for (uint32_t i = 0; i < logs_.size(); ++i) (void)shares_with_unseen(i);
     const ActorState& by = actors_[number_of];
     const bool is_delivery = by.role == Role::delivery || by.role == Role::loose_delivery;
     const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;

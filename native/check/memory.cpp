@@ -187,7 +187,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         }
         Block& block = block_of(span.block);
         if (read_access == 0) read_access = new_access(log, event, reader, number);
-        uint64_t bytes = 0, missing = 0;
+        uint64_t bytes = 0, missing = 0, first_missing = UINT64_MAX, end_of_missing = 0;
         uint32_t passed_by = 0;
         each_range(span, rows ? rows + i : nullptr, [&](uint64_t low, uint64_t high) {
             bytes += high - low;
@@ -196,6 +196,8 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 if (wrote > kOld && !comes_before(wrote, past, reader, also_reader)) race({wrote, true}, {read_access, false}, block, from, to, past);
                 if (cell.write & Cell::kUnwritten) {
                     missing += to - from;
+                    first_missing = std::min(first_missing, from);
+                    end_of_missing = std::max(end_of_missing, to);
                     passed_by = wrote;
                     if (takes_along && unwritten.size() < kMostRecords) unwritten.push_back({nth, from - span.offset, to - span.offset});
                 }
@@ -205,7 +207,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
         });
         all_unwritten = all_unwritten && missing == bytes && missing != 0;
         any_unwritten = any_unwritten || missing != 0;
-        if (uses && missing != 0) report_unwritten(log, event, block, span.offset, span.offset + span.size, bytes, missing, passed_by);
+        if (uses && missing != 0) report_unwritten(log, event, block, first_missing, end_of_missing, bytes, missing, passed_by);
     }
 
     all_unwritten = all_unwritten && any_unwritten && takes_along;
@@ -258,12 +260,14 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
     locate(place, block, low, high);
     if (!place.in_allocation) return;
     const Place made{.log = place.memory_log, .site = place.memory_site, .kind = Kind::allocated, .is_write = true};
+    const bool is_of_unseen = shares_with_unseen(place.memory_log) || shares_with_unseen(log);   // it may have written them
     const Reported reported = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
-                                     unwritten == bytes, Missing::write, Finding::kNoCause);
+                                     unwritten == bytes && !is_of_unseen, Missing::write, Finding::kNoCause);
     Finding* const found = reported.fresh;
     if (reported.number != Finding::kNoCause && unwritten_reads_.size() < kMostRecords)
         unwritten_reads_.push_back({.finding = reported.number, .block = &block, .low = low, .high = high, .log = log, .site = event.head.site});
     if (!found) return;
+    found->is_of_unseen = is_of_unseen;
     locate(*found, block, low, high);
     find_elsewhere(*found, block);
 }

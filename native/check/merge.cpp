@@ -224,6 +224,9 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::aborted:
         abort(log, event);
         return Step::taken;
+    case Kind::shared_with:
+        if (here.sharers.size() < kMostRecords) here.sharers.push_back({event.a(), head.time_ns});
+        return Step::taken;
     case Kind::stream_made: {
         Stream& stream = stream_of(log, head.stream);
         if (event.a() != 0 && !stream.group && here.groups.size() < kMostActors) {

@@ -125,9 +125,10 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
     ++line.records_made;
     if (line.kind == kBinary && number > line.consumed) {
         const Place* doubled = nullptr;   // the record that this one may replace
-        bool certain = true;
+        bool certain = true, is_of_unseen = false;
         if (at != line.records.begin()) {
             doubled = &std::prev(at)->place;
+            is_of_unseen = bank != 0 && !line.was_consumed && shares_with_unseen(record.place.log);   // whose log would have the wait
         } else if (line.was_consumed && record.past.sure.of(line.consumer) < line.consumer_epoch &&
                    !was_cancelled(actors_[line.consumer], line.consumer_epoch)) {
             doubled = &line.last_record;
@@ -136,13 +137,14 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
         if (doubled) {
             const bool was_consumed = at == line.records.begin();
             const uint32_t via = was_consumed ? via_of(line.consumer, line.consumer_epoch, record.past, record.actor, 0) : 0;
-            const auto [number_of, found] = report(FindingKind::lost_notify, *doubled, record.place, certain, Missing::consumption,
+            const auto [number_of, found] = report(FindingKind::lost_notify, *doubled, record.place, certain && !is_of_unseen, Missing::consumption,
                                                    via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
             line.lost = number_of;
             if (via == 0 && was_consumed) repair(number_of, line.consumer, line.consumer_epoch, record.actor);
             if (found) {
                 found->notify = line.index != 0 ? line.index - 1 : index;
                 found->has_help = was_consumed;
+                found->is_of_unseen = is_of_unseen;
                 found->help = ranked(line.consumption);
                 ask({.finding = number_of, .from_log = line.consumption.log, .to_log = record.place.log, .actor = was_consumed ? line.consumer : 0,
                      .number = line.consumer_epoch, .is_of_consumption = !was_consumed, .before = record.place, .previous = previous_run(record.place)});

@@ -401,7 +401,10 @@ class Logs {
                            for (const uint8_t by : {kChecker, kObserver, kTrace}) get().of(by).forget();
                            get().mutex.unlock();
                        });
-        std::atexit([] { peerlane::log::end(); });
+        std::atexit([] {
+            if (const auto tell = before_exit.load(std::memory_order_acquire)) tell();
+            peerlane::log::end();
+        });
     }
 
     Log checker_{kChecker}, observer_{kObserver}, trace_{kTrace};
@@ -508,6 +511,7 @@ void settle() noexcept {
 
 void name_sharer(int32_t pid) noexcept {
     if (!is_read(kChecker)) return;
+    write({.kind = Kind::shared_with, .a = static_cast<uint64_t>(pid), .site = 0});
     try {
         const std::string number = std::to_string(pid);
         write_name("{\"sharer\": " + number + ", \"argv\": " + arguments(number, kMostOfCommand) + "}");

@@ -133,6 +133,8 @@ Facts facts(uint8_t by = kChecker);
 void write_name(const std::string& line) noexcept;
 // Name a process that has opened memory of this one: it may have no log.
 void name_sharer(int32_t pid) noexcept;
+// Called when the process exits, before its log ends.
+inline std::atomic<void (*)()> before_exit{nullptr};
 // Changes with each log, of which a forked child has a new one: names must be written again then.
 inline std::atomic<uint64_t> number{0};
 // Let a reader in this process see the newest record: it does not grow any more.

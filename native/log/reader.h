@@ -272,7 +272,7 @@ class Reader {
     }
 
     void check_kind(Kind kind) const {
-        if (static_cast<uint8_t>(kind) > static_cast<uint8_t>(Kind::aborted)) throw bad("kind " + std::to_string(static_cast<int>(kind)));
+        if (static_cast<size_t>(kind) >= sizeof kKindNames / sizeof *kKindNames) throw bad("kind " + std::to_string(static_cast<int>(kind)));
     }
 
     const Record* decode(const Head& head, const char* bytes, uint64_t length) {

@@ -557,6 +557,16 @@ def test_half_written_block_is_copied_without_a_finding_and_read_with_an_uncerta
     ]
 
 
+def test_read_of_much_names_the_bytes_that_nobody_wrote(world: World) -> None:
+    zero = world.logs[0]
+    zero.allocate(20, (40, 0, 64), line=5)
+    zero.fill((40, 0, 8), line=6)
+    zero.fill((40, 16, 40), line=7)
+    zero.host_reads((40, 0, 64), line=20)
+    (found,) = world.findings()
+    assert (found["certain"], tuple(found["bytes"])) == (False, (8, 64))
+
+
 def test_reduction_of_unwritten_bytes_is_told(world: World) -> None:
     zero = world.logs[0]
     zero.allocate(20, (40, 0, 64), line=5)

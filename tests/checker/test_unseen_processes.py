@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from checker.checking import checked_program, told
 from peerlane.checker import texts
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
@@ -159,6 +160,30 @@ def test_children_of_one_check_are_seen(tmp_path: Path) -> None:
     words = [*CHECK, "both.json", "both.py"]
     subprocess.run(words, cwd=tmp_path, timeout=150, check=True, capture_output=True)
     assert "unseen" not in json.loads((tmp_path / "both.json").read_text())
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
+def test_what_an_unseen_process_may_have_done_is_never_missed_with_certainty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    program = Path(__file__).parent / "programs" / "unseen_partner.py"
+    right, racy = tmp_path / "right", tmp_path / "racy"
+    right.mkdir(), racy.mkdir()
+
+    done = checked_program(program, "right", str(right))
+    assert done.code == 0, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} <= {
+        ("unwritten-read", False),
+        ("lost-notify", False),
+    }, told(done.findings)
+    assert all("does not see" in each["why"] for each in done.findings)
+
+    done = checked_program(program, "racy", str(racy))
+    (certain,) = (each for each in done.findings if each["certain"])
+    assert done.code == 3 and certain["kind"] == "race", told(done.findings)
+    line = certain["sites"][1]["line"]
+    assert program.read_text().splitlines()[line - 1].endswith("# racy")
 
 
 def test_sentence_names_the_command_and_who_shares() -> None:

@@ -127,7 +127,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
     return {
         "kind": data["kind"],
         "certain": data["certain"],
-        "why": "" if data["certain"] else _WHY.get(data["kind"], _WHY_ORDER),
+        "why": _why(data),
         "count": data["count"],
         "sites": [first.as_json(), second.as_json()],
         "memory": memory,
@@ -181,6 +181,12 @@ def _astray(data: Data) -> list[Mapping[str, Any]]:
     return parts if len(parts) <= 2 else []
 
 
+def _why(data: Mapping[str, Any]) -> str:
+    if data["certain"]:
+        return ""
+    return _WHY_UNSEEN if data["is_of_unseen"] else _WHY.get(data["kind"], _WHY_ORDER)
+
+
 def _elsewhere(data: Mapping[str, Any], logs: Mapping[int, ProcessLog], helpers: Helpers) -> Record:
     return {**Place(data, logs, helpers).as_json(), "bytes": list(data["bytes"])}
 
@@ -189,6 +195,10 @@ _OF_ONE_LINE = ("log", "site", "thread", "event_kind", "op")
 _WHY_ORDER = (
     "a thread knew that the first access was over before the second one was submitted, and could tell the other "
     "thread by a means that peerlane does not see: a variable, a socket, a pipe, shared memory"
+)
+_WHY_UNSEEN = (
+    "a process that this check does not see shares memory or notifies with the program, and may have done what "
+    "is missing"
 )
 _WHY = {
     "unconsumed-notify": "a program may end without a wait for a notify that it does not need any more",
@@ -216,6 +226,8 @@ def _message(data: Data, elsewhere: Sequence[Record]) -> str:
             "{first} writes host memory, and before it began the program changed it: between {first.point} and "
             "{second.point}"
         )
+    if data["second"]["event_kind"] == "source_changed" and not data["second"]["site"]:
+        return "{first} reads host memory, and the program changes it and never asks whether the read is over"
     if data["second"]["event_kind"] == "source_changed":
         is_one_line = all(data["first"][name] == data["second"][name] for name in ("log", "site"))
         between = (

@@ -397,6 +397,7 @@ def shares_with(pid: int) -> None:
     _sharers.add((own.path, pid))
     if is_logged(pid):
         return
+    _core.log_event(KINDS["shared_with"], a=pid)
     argv: list[str] = []
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes()[:_MOST_OF_COMMAND].rstrip(b"\0").split(b"\0")
