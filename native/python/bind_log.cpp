@@ -321,8 +321,13 @@ void bind_log(nb::module_& m) {
     nb::list ops;
     for (int op = 0; op <= static_cast<int>(OpKind::stepwise); ++op) ops.append(name_of(static_cast<OpKind>(op)));
     m.attr("LOG_OPS") = nb::tuple(ops);
+    static constexpr auto tell_last = [] {
+        const log::ByNoLine of_nobody;
+        if (Heap::is_made() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().tell_last();
+    };
+    log::before_exit.store(tell_last, std::memory_order_release);
     m.def("log_end", [] {
-        if (Heap::is_made() && !Heap::get().is_forked() && log::is_read(log::kChecker)) Scheduler::get().tell_unwatched();
+        tell_last();
         log::end();
     }, "End it: the process leaves in an orderly way.");
     m.def(

@@ -201,25 +201,26 @@ void forget(Destination& each) {
 
 }  // namespace
 
-HostRows host_rows_written_by(const Op& op) {
+void each_of_host_written_by(const Op& op, const std::function<bool(const HostRows&)>& visit) {
     Extent* extent;
+    const auto see = [&](const HostRows& rows) { return rows.size() == 0 || !is_of_host(rows.host, extent) || visit(rows); };
     switch (op.kind) {
         case OpKind::copy:
         case OpKind::fill:
         case OpKind::reduce:
-            return is_of_host(op.dst, extent) ? HostRows{op.dst, op.size, op.size} : HostRows{};
+            see({op.dst, op.size, op.size});
+            return;
         case OpKind::copy_2d: {
             const auto& shape = static_cast<const Rectangle&>(*op.extra);
-            return shape.width != 0 && shape.height != 0 && is_of_host(op.dst, extent) ? HostRows{op.dst, shape.dst_pitch, shape.width, shape.height} : HostRows{};
+            if (shape.width != 0 && shape.height != 0) see({op.dst, shape.dst_pitch, shape.width, shape.height});
+            return;
         }
-        case OpKind::batch: {
-            HostRows longest;
+        case OpKind::batch:
             for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
-                if (piece.size > longest.width && is_of_host(piece.dst, extent)) longest = {piece.dst, piece.size, piece.size};
-            return longest;
-        }
+                if (!see({piece.dst, piece.size, piece.size})) return;
+            return;
         default:
-            return {};
+            return;
     }
 }
 
@@ -285,8 +286,16 @@ void HostDestinations::over(uint64_t stream, uint64_t upto) {
 }
 
 void HostDestinations::known(uint64_t stream, uint64_t sequence) {
+    tell([&](const Watched& each) { return each.stream == stream && each.sequence <= sequence; });
+}
+
+void HostDestinations::end() {
+    tell([](const Watched&) { return true; });
+}
+
+void HostDestinations::tell(const std::function<bool(const Watched&)>& is_known) {
     std::erase_if(changed_, [&](const Watched& each) {
-        if (each.stream != stream || each.sequence > sequence) return false;
+        if (!is_known(each)) return false;
         if (each.log == log::number.load(std::memory_order_relaxed)) log_touch(each, each.edges[0], kChanged, log::here.site);
         return true;
     });

@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "stream/host_bytes.h"
@@ -15,8 +16,8 @@ namespace peerlane {
 
 struct Stream;
 
-// The first bytes of the host that an operation writes; none: `host` is null.
-HostRows host_rows_written_by(const Op& op);
+// Call with each run of the host's bytes that an operation writes, until it returns false.
+void each_of_host_written_by(const Op& op, const std::function<bool(const HostRows&)>& visit);
 
 class HostDestinations {
   public:
@@ -36,6 +37,7 @@ class HostDestinations {
     bool is_empty() const { return open_ == 0; }
     // A thread comes to know that the stream has come so far: what somebody changed before it began is told by its line.
     void known(uint64_t stream, uint64_t sequence);
+    void end();                                // no thread will
     bool has_changed() const { return has_changed_.load(std::memory_order_relaxed); }
 
     struct Watched {
@@ -49,6 +51,7 @@ class HostDestinations {
 
   private:
     Seen watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, bool is_written) noexcept;
+    void tell(const std::function<bool(const Watched&)>& is_known);
 
     uint32_t open_ = 0;
     std::vector<Watched> changed_;

@@ -114,13 +114,18 @@ void HostSources::look_at(Watched& watched, Stream& stream, const Op& op, uint64
 
 // Whether the operation is to be held back.  What stands before it in its stream may be the program's leave to touch the bytes still.
 bool HostSources::watch_destination(const Stream& stream, const Op& op, uint64_t sequence, bool may_hold_back) {
-    const HostRows rows = host_rows_written_by(op);
-    if (!rows.host || rows.size() == 0) return false;
-    auto seen = HostDestinations::Seen::nothing;
-    if (may_hold_back && !(stream.group && !stream.group->may_run(op.phase)) && !is_behind_writer(stream, rows.low(), rows.high(), true))
-        seen = destinations_.watch(stream, op, sequence, rows);
-    if (seen != HostDestinations::Seen::touches) not_watched(written, stream.id, sequence, op.kind, log::here.site);
-    return seen != HostDestinations::Seen::nothing;
+    bool is_any = false, is_all_closed = true;
+    uint32_t most = kMostDestinations;   // of a list: others need records, too
+    each_of_host_written_by(op, [&](const HostRows& rows) {
+        auto seen = HostDestinations::Seen::nothing;
+        if (may_hold_back && most != 0 && !(stream.group && !stream.group->may_run(op.phase)) && !is_behind_writer(stream, rows.low(), rows.high(), true))
+            seen = destinations_.watch(stream, op, sequence, rows);
+        is_any = is_any || seen != HostDestinations::Seen::nothing;
+        is_all_closed = is_all_closed && seen == HostDestinations::Seen::touches;
+        return most-- != 0;
+    });
+    if (!is_all_closed) not_watched(written, stream.id, sequence, op.kind, log::here.site);
+    return is_any;
 }
 
 // Whether nothing but other streams' operations stands before a record.
@@ -198,7 +203,10 @@ void HostSources::tell_unwatched(End end) noexcept {
     all.untold = 0;
 }
 
-void HostSources::tell_unwatched() noexcept {
+void HostSources::end() noexcept {
+    if (destinations_.has_changed()) destinations_.end();
+    for (uint32_t i = 0; i < used_; ++i)
+        if (sources_[i].stream != 0) compare_and_close(sources_[i]);
     tell_unwatched(read);
     tell_unwatched(written);
 }

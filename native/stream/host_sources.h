@@ -20,10 +20,19 @@ inline bool is_source_of_nobody(const Op& op) {
     return (op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.keep && is_of_host(op.src, extent) && !extent;
 }
 
+inline bool writes_to_host(const Op& op) {
+    bool is_any = false;
+    each_of_host_written_by(op, [&](const HostRows&) {
+        is_any = true;
+        return false;
+    });
+    return is_any;
+}
+
 class HostSources {
   public:
     // Whether there is time to see who touches what the operation will write: then it may not run at once.
-    bool may_hold_back(const Op& op, bool is_repeatable) { return log::wanted() && (host_rows_written_by(op).host || is_source_of_nobody(op)) && destinations_.has_time(is_repeatable); }
+    bool may_hold_back(const Op& op, bool is_repeatable) { return log::wanted() && (writes_to_host(op) || is_source_of_nobody(op)) && destinations_.has_time(is_repeatable); }
     struct Watched {
         uint32_t references = 0;   // how many times its Python object is held, until it comes back by `let_go`
         bool is_held_back = false; // until somebody waits, or some time has passed
@@ -42,14 +51,15 @@ class HostSources {
     // Some thread may come to know it from now on, which no event will say: what has changed by now is told.
     void may_be_known(uint64_t stream, uint64_t sequence);
     bool is_empty() const { return open_.load(std::memory_order_relaxed) == 0 && !destinations_.has_changed(); }
-    // Log how many operations were not watched since that was logged last.
-    void tell_unwatched() noexcept;
+    // The log ends: tell what has changed of operations whose end no thread came to know, and how many were not watched.
+    void end() noexcept;
     // Python objects that are held no longer.
     std::vector<void*> let_go;
 
   private:
     static constexpr uint32_t kMost = 256;
     static constexpr size_t kMostOrders = 256, kMostUntold = 256, kFewWriters = 32, kMostPieces = 64;
+    static constexpr uint32_t kMostDestinations = 16;
     static constexpr uint64_t kFewBytes = 4096;
 
     struct Source {

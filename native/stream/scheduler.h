@@ -96,9 +96,10 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one that was not reported; the stream goes on
-    void tell_unwatched() {                         // before its log ends
+    void tell_last() {                              // before the checker's log ends
         Lock lock(mutex_);
-        sources_.tell_unwatched();
+        sources_.end();
+        release_sources();
     }
     // For the checker, before a thread is told that the stream has come so far.
     void look_at_sources(uint64_t stream, uint64_t sequence);
@@ -181,7 +182,7 @@ class Scheduler {
     void hold_back(Stream& stream, uint64_t sequence);
     void let_held_run();
     bool is_held_back(const Stream& stream) const {
-        return stream.held != 0 && stream.head() >= stream.held && !stream.cause && !stream.closing;
+        return stream.held != 0 && stream.head() >= stream.held && !stream.closing;
     }
     void make_ready(Stream& stream);
     bool can_run(const Stream& stream) const;

@@ -147,6 +147,26 @@ def rows(on: Bench, wait: Wait) -> None:
     on.stream.sync(5)
 
 
+def one_of_a_list(on: Bench, wait: Wait) -> None:
+    outs = [np.zeros(24 << 10, np.uint8) for _ in range(4)]
+    parts = [on.buffer[at : at + (24 << 10)] for at in range(0, SIZE, 24 << 10)]
+    pl.copy_batch(outs, parts, stream=on.stream)
+    wait(on.stream)
+    int(outs[2].sum())
+    on.stream.sync(5)
+
+
+def download_that_was_given_up(on: Bench, wait: Wait) -> None:
+    out = np.zeros(SIZE, np.uint8)
+    on.buffer.copy_to(out, stream=on.stream)
+    on.stream.abort()
+    with contextlib.suppress(pl.Cancelled):
+        wait(on.stream)
+    int(out.sum())
+    with contextlib.suppress(pl.Cancelled):
+        on.stream.sync(5)
+
+
 def write_to_few_bytes(on: Bench, wait: Wait) -> None:
     out = np.zeros(4, np.uint64)
     on.buffer[:32].copy_to(out, stream=on.stream)
@@ -169,6 +189,8 @@ KINDS = [
     write_to_it,
     another_thread,
     rows,
+    one_of_a_list,
+    download_that_was_given_up,
     write_to_few_bytes,
 ]
 #: Those whose touch is in another function.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -111,6 +112,15 @@ def same_array_again(on: Bench, wait: Wait) -> None:
         wait(on.stream)
 
 
+def upload_whose_end_nobody_asks_for(on: Bench, wait: Wait) -> None:
+    stage = np.zeros(SIZE, np.uint8)
+    with contextlib.suppress(KeyError), on.device.create_stream() as stream:
+        on.buffer.copy_from(stage, stream=stream)
+        wait(stream)
+        raise KeyError
+    stage[:] = 1
+
+
 KINDS = [
     numpy_array,
     one_block_of_it,
@@ -122,6 +132,7 @@ KINDS = [
     rows,
     wrong_stream,
     same_array_again,
+    upload_whose_end_nobody_asks_for,
 ]
 
 
