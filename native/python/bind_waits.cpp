@@ -188,6 +188,9 @@ void bind_waits(nb::module_& m) {
         "token"_a, "number"_a, "others_wait"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
 
     m.def(
+        "log_waits_in_vain", [](uint64_t token, bool others_wait) { Scheduler::get().log_waits_in_vain(token, others_wait); }, "token"_a, "others_wait"_a,
+        nb::call_guard<GilReleased>(), "Log that the waits of this process will end in vain, unless something has moved since `token`.");
+    m.def(
         "refuse_waits",
         [](uint64_t token, uint64_t number) {
             const GilReleased gil;

@@ -91,17 +91,22 @@ void Scheduler::put_off_losses() {
     next_pulse_ = now_ns() + kPutOff;
 }
 
+void Scheduler::log_waits_in_vain(uint64_t token, bool others_wait) {
+    Lock lock(mutex_);
+    if (token == 0 || token != progress_token(others_wait) || std::exchange(logged_in_vain_, token) == token) return;
+    for (const auto& [number, stream] : streams_)
+        if (stream->park == Park::notify) log_in_vain(*stream, stream->head());
+}
+
 bool Scheduler::end_waits(uint64_t token, uint64_t id, bool others_wait) {
+    log_waits_in_vain(token, others_wait);
     Lock lock(mutex_);
     if (token == 0 || token != progress_token(others_wait)) return false;
     std::vector<StreamPtr> parked;
     for (const auto& [number, stream] : streams_)
         if (stream->park == Park::notify) parked.push_back(stream);
     for (const StreamPtr& stream : parked)   // one may end another's wait
-        if (stream->park == Park::notify) {
-            log_in_vain(*stream, stream->head());
-            fail_parked(lock, *stream, {.why = Why::no_progress, .occasion = id, .device = stream->device});
-        }
+        if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::no_progress, .occasion = id, .device = stream->device});
     return true;
 }
 

@@ -155,6 +155,8 @@ class Scheduler {
     void put_off_losses();   // for a second, no wait fails because a peer is lost
     // Let the waits for notifies fail with the kept deadlock `id`; false, and none fails, if something has happened.
     bool end_waits(uint64_t token, uint64_t id, bool others_wait);
+    // Before another rank ends its waits, and with them perhaps this process.
+    void log_waits_in_vain(uint64_t token, bool others_wait);
     // Refuse the program's waits and leave the streams as they are; false, and none is refused, if something has happened.
     bool refuse_waits(uint64_t token, uint64_t id);
     void fork_prepare() {
@@ -343,6 +345,7 @@ class Scheduler {
     uint64_t watch_until_ = UINT64_MAX;                  // the watching thread sleeps until then; the largest: it is awake
 
     HostSources sources_;
+    uint64_t logged_in_vain_ = 0;                        // the token with which that was logged last
     std::vector<StreamPtr> held_;                        // streams with operations that are held back
     uint64_t held_until_ = UINT64_MAX, hold_ns_ = kLongestHold;
     static constexpr uint64_t kLongestHold = 400'000'000, kShortestHold = 1'000'000;

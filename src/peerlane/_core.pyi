@@ -1244,6 +1244,11 @@ def end_waits(token: int, number: int, others_wait: bool) -> bool:
     Let the waits for notifies fail; False if something has happened since the token was given.
     """
 
+def log_waits_in_vain(token: int, others_wait: bool) -> None:
+    """
+    Log that the waits of this process will end in vain, unless something has moved since `token`.
+    """
+
 def refuse_waits(token: int, number: int) -> bool:
     """
     Refuse the waits of threads for streams; False if something has happened since the token was given.

@@ -130,6 +130,18 @@ def test_report_of_a_deadlock_stands_behind_the_findings_once(tmp_path: Path) ->
     assert "last words" not in done.stderr, done.output
 
 
+def test_finding_of_a_deadlock_does_not_need_the_waiting_rank_to_end_its_wait(tmp_path: Path) -> None:
+    program = tmp_path / "slow.py"
+    slow = "if group.rank == 1: detect.end = lambda *_: time.sleep(60)"
+    head = "import time\nfrom peerlane.ranks.deadlock import detect\n"
+    text = WRONG_NUMBER.replace("    channel =", f"    {slow}\n    channel =")
+    program.write_text(head + text)  # rank 0 raises, and rank 1 is killed
+    done = checked_program(program, ranks=2)
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("unconsumed-notify", True)], (
+        done.output
+    )
+
+
 def test_last_words_of_a_rank_that_fails_otherwise_are_shown(tmp_path: Path) -> None:
     program = tmp_path / "fails.py"
     program.write_text("import peerlane as pl\nwith pl.Group(): raise SystemExit('its own reason')\n")

@@ -108,6 +108,10 @@ class NoProgress:
         """Return the lines at which the program's threads wait for streams."""
         return tuple(wait_of(thread, stream) for thread, stream in self.hosts)
 
+    def log_in_vain(self, *, others_wait: bool) -> None:
+        """Log that the waits for notifies will end in vain, unless something has happened since."""
+        _core.log_waits_in_vain(self.native, others_wait)
+
     def end(self, number: int, *, others_wait: bool) -> bool:
         """Let the waits for notifies fail with a kept deadlock; False if something has happened since."""
         return _core.end_waits(self.native, number, others_wait)

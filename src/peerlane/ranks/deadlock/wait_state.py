@@ -161,7 +161,11 @@ class Waits:
         return found
 
     def warn(self, graph: str, detail: WaitState) -> None:
-        """Let waits at a rendezvous that fail from now on raise this deadlock instead."""
+        """Let waits at a rendezvous that fail from now on raise this deadlock instead, and tell the log.
+
+        The checker must know of the waits before another rank raises: the launcher ends this process then.
+        """
+        self._found.log_in_vain(others_wait=bool(self._store))
         for each in self._store.values():
             each.in_vain = Deadlock(f"{each.call}: {graph}", call=each.call, detail=detail)
 
