@@ -1,12 +1,17 @@
 #include "log/outside.h"
 
+#include <aio.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
 #include <link.h>
 #include <linux/futex.h>
 #include <mqueue.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <pthread.h>
@@ -24,6 +29,8 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/time.h>
@@ -31,6 +38,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utime.h>
+#include <wchar.h>
 
 #include <algorithm>
 #include <atomic>
@@ -119,6 +128,7 @@ bool is_noted() { return wanted() && !is_writing(); }
 
 struct Medium {
     uint64_t key = 0, flags = 0;   // 0: none
+    bool has_limit = false;        // who receives makes room, for which a sender may wait
 };
 
 // A process that only passes on what it receives would log each round: then an event stands for what is sent within a time after it.
@@ -153,10 +163,22 @@ void received(Medium medium, uint64_t until_ns = 0) {
     if (!has_received.exchange(true, std::memory_order_acq_rel)) generation.fetch_add(1, std::memory_order_relaxed);
 }
 
+std::string log_folder;   // with a slash behind it
+
+// By the names that peerlane gives, and by no folder's alone: the program's own may be called alike.
 bool is_own(std::string_view path) {
-    const std::string_view name = path.substr(path.rfind('/') + 1);
-    return path.find("/peerlane-") != path.npos || path.find("/__pycache__/") != path.npos || (name.starts_with("node-") && name.find(".node") != name.npos) || name.starts_with("memfd:peerlane") || 
-           name.starts_with("pym-") || name.starts_with("sem.");   // the last two: the hooks of multiprocessing, and of sem_open, log them
+    std::string_view name = path.substr(path.rfind('/') + 1);
+    const bool is_deleted = name.ends_with(" (deleted)");
+    if (is_deleted) name.remove_suffix(10);
+    const auto is_numbered = [](std::string_view text, std::string_view end) {   // <number>-<number><end>
+        return text.ends_with(end) && text.find('-') != text.npos && text.substr(0, text.size() - end.size()).find_first_not_of("0123456789-") == text.npos;
+    };
+    if (name.starts_with("memfd:peerlane") || (name.starts_with("node-") && name.find(".node") != name.npos) || path.find("/__pycache__/") != path.npos) return true;
+    if (name == "room" && path.find("/peerlane-") != path.npos) return true;
+    if (is_numbered(name, ".log") || is_numbered(name, ".names") || (!log_folder.empty() && path.starts_with(log_folder))) return true;
+    if (name.starts_with("meet-") && name.size() == 37) return true;
+    // The hooks of sem_open and of multiprocessing log these.
+    return path.starts_with("/dev/shm/sem.") || (is_deleted && name.starts_with("pym-"));
 }
 
 // To ask for a name is dear.  Only what is not peerlane's is kept: an inode may be another file's later.
@@ -175,14 +197,28 @@ bool is_own_file(int fd, uint64_t key) {
 std::atomic<uint64_t> outputs[2];   // keys
 bool is_output(uint64_t key) { return std::any_of(std::begin(outputs), std::end(outputs), [&](const auto& each) { return each.load(std::memory_order_relaxed) == key; }); }
 
+// The memory of a process, which others may read and write.
+Medium memory_of(pid_t pid) { return {mixed(5, static_cast<uint64_t>(pid)), 0}; }
+
+// Whose memory a file of /proc is; 0: it is another file.
+pid_t owner_of_memory(int fd) {
+    char link[64], path[64] = {};
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (::readlink(link, path, sizeof path - 1) <= 0) return 0;
+    int pid = 0, end = 0;
+    return std::sscanf(path, "/proc/%d/mem%n", &pid, &end) == 1 && end > 0 && path[end] == '\0' ? pid : 0;
+}
+
 Medium medium_of(int fd, const struct stat& about, bool is_read) {
     const uint64_t key = mixed(about.st_dev, about.st_ino);
     switch (about.st_mode & S_IFMT) {
     case S_IFSOCK:
-        return {kWorld, 0};
+        return {kWorld, 0, true};
     case S_IFIFO:
-        return {key, is_output(key) ? 0 : kRelayed};
+        return {key, is_output(key) ? 0 : kRelayed, true};
     case S_IFREG:
+        if (about.st_size == 0 && about.st_blocks == 0)
+            if (const pid_t pid = owner_of_memory(fd)) return memory_of(pid);
         if (is_read && static_cast<uint64_t>(about.st_mtim.tv_sec) < begun_s) return {};   // nobody wrote it since this run began
         if (is_own_file(fd, key)) return {};
         return {key, is_output(key) ? 0 : kRelayed};
@@ -213,20 +249,42 @@ bool is_failure(Result result) {
     else return static_cast<int64_t>(result) < 0;
 }
 
+// Media that were full when this process last sent to them.
+std::atomic<uint64_t> full[64];
+std::atomic<uint64_t>& full_by(Medium medium) { return full[medium.key % std::size(full)]; }
+void note_full(Medium medium) {
+    if (medium.has_limit) full_by(medium).store(medium.key, std::memory_order_relaxed);
+}
+bool was_full(Medium medium) {
+    uint64_t key = medium.key;
+    return full_by(medium).load(std::memory_order_relaxed) == key && full_by(medium).compare_exchange_strong(key, 0, std::memory_order_relaxed);
+}
+long times_slept() {
+    rusage use;
+    return ::getrusage(RUSAGE_THREAD, &use) == 0 ? use.ru_nvcsw : 0;
+}
+
 // `find` returns the medium, of which a call needs to know only if it is noted.
 template <class Find, class Call>
 auto sending_as(const Find& find, const Call& call) {
     const bool is_to_note = is_noted();
     Medium medium;
+    long slept = 0;
     if (is_to_note) {
         const int before = errno;
         sent(medium = find());
+        if (medium.has_limit) slept = times_slept();
         errno = before;
     }
     const auto result = call();
-    if (is_to_note && is_failure(result) && is_news(result)) {
+    if (is_to_note) {
         const int before = errno;
-        received(medium);
+        if (is_failure(result)) {
+            if (is_news(result)) received(medium);
+            else if (before == EAGAIN) note_full(medium);
+        } else if (medium.has_limit && (times_slept() != slept || was_full(medium))) {
+            received(medium);   // somebody made room
+        }
         errno = before;
     }
     return result;
@@ -234,10 +292,17 @@ auto sending_as(const Find& find, const Call& call) {
 
 template <class Find, class Call>
 auto receiving_as(const Find& find, const Call& call) {
+    Medium medium;
+    if (is_noted()) {
+        const int before = errno;
+        medium = find();
+        if (medium.has_limit) sent(medium);
+        errno = before;
+    }
     const auto result = call();
     if (is_noted() && is_news(result)) {
         const int before = errno;
-        received(find());
+        received(medium.key != 0 ? medium : find());   // a file may have changed meanwhile
         errno = before;
     }
     return result;
@@ -514,20 +579,37 @@ int ioctl(int fd, unsigned long what, ...) {
     return ::ioctl(fd, what, value);
 }
 
-int noted_poll(pollfd* fds, nfds_t count, int ready) {
-    if (ready > 0 && is_noted()) {
-        const int before = errno;
-        for (nfds_t i = 0; i < count; ++i)
-            if (fds[i].revents & ~POLLOUT) received(medium_of(fds[i].fd, true));
-        errno = before;
+template <class Call>
+int noted_poll(pollfd* fds, nfds_t count, const Call& call) {
+    const bool is_to_note = is_noted();
+    const long slept = is_to_note ? times_slept() : 0;
+    const int ready = call();
+    if (!is_to_note || ready < 0) return ready;
+    const int before = errno;
+    const bool has_slept = times_slept() != slept;
+    for (nfds_t i = 0; i < count; ++i) {
+        if (fds[i].revents & ~POLLOUT) {
+            received(medium_of(fds[i].fd, true));
+        } else if (fds[i].events & POLLOUT) {
+            const Medium medium = medium_of(fds[i].fd, false);
+            if (fds[i].revents == 0) note_full(medium);
+            else if (has_slept || was_full(medium)) received(medium);
+        }
     }
+    errno = before;
     return ready;
 }
-int poll(pollfd* fds, nfds_t count, int limit) { return noted_poll(fds, count, ::poll(fds, count, limit)); }
-int ppoll(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask) { return noted_poll(fds, count, ::ppoll(fds, count, limit, mask)); }
-int poll_chk(pollfd* fds, nfds_t count, int limit, size_t size) { return noted_poll(fds, count, __poll_chk(fds, count, limit, size)); }
+int poll(pollfd* fds, nfds_t count, int limit) {
+    return noted_poll(fds, count, [&] { return ::poll(fds, count, limit); });
+}
+int ppoll(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask) {
+    return noted_poll(fds, count, [&] { return ::ppoll(fds, count, limit, mask); });
+}
+int poll_chk(pollfd* fds, nfds_t count, int limit, size_t size) {
+    return noted_poll(fds, count, [&] { return __poll_chk(fds, count, limit, size); });
+}
 int ppoll_chk(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask, size_t size) {
-    return noted_poll(fds, count, __ppoll_chk(fds, count, limit, mask, size));
+    return noted_poll(fds, count, [&] { return __ppoll_chk(fds, count, limit, mask, size); });
 }
 
 Medium of_ipc(int kind, int id) { return {mixed(static_cast<uint64_t>(kind), static_cast<uint64_t>(id)), kRelayed}; }
@@ -581,7 +663,10 @@ int sem_close(sem_t* semaphore) {
 }
 // A process may be told by a signal at any time; of others than this run's only if it has a handler.
 Medium signals_of(pid_t pid) { return {mixed(4, static_cast<uint64_t>(pid)), kRelayed}; }
+// The end of a child may call a handler of its parent.
+uint64_t ends_of_children(pid_t parent) { return mixed(6, static_cast<uint64_t>(parent)); }
 void note_handler(int number) {
+    if (number == SIGCHLD && is_noted()) write({.kind = Kind::outside, .a = ends_of_children(getpid()), .b = kMapped, .site = 0});
     if (number == SIGINT || number == SIGTERM || number == SIGCHLD || number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE ||
         number == SIGTRAP || number == SIGABRT || number == SIGPIPE || number == SIGALRM || number == SIGPROF || number == SIGWINCH || !is_noted())
         return;
@@ -603,6 +688,20 @@ sighandler_t signal(int number, sighandler_t handler) {
 int kill(pid_t pid, int number) {
     if (number == SIGKILL) return Calls<&::kill>::tells(pid, number);   // others see that it is gone
     return number == 0 || pid <= 0 ? Calls<&::kill>::talks(pid, number) : sending_by(signals_of(pid), [&] { return ::kill(pid, number); });
+}
+int getsockopt(int fd, int level, int what, void* value, socklen_t* size) {
+    const int code = ::getsockopt(fd, level, what, value, size);
+    return level == IPPROTO_TCP && what == TCP_INFO ? receiving_by(kEverybody, [&] { return code; }) : code;
+}
+[[noreturn]] void _exit(int code) {   // without the end of the log: others see that it is gone, and that its descriptors are closed
+    if (is_noted() && !is_silent_child.load(std::memory_order_relaxed) && getpid() == owner.load(std::memory_order_relaxed)) write({.kind = Kind::ended, .site = 0});
+    ::_exit(code);
+}
+ssize_t process_vm_readv(pid_t pid, const iovec* own, unsigned long owns, const iovec* others, unsigned long count, unsigned long flags) {
+    return receiving_by(memory_of(pid), [&] { return ::process_vm_readv(pid, own, owns, others, count, flags); });
+}
+ssize_t process_vm_writev(pid_t pid, const iovec* own, unsigned long owns, const iovec* others, unsigned long count, unsigned long flags) {
+    return sending_by(memory_of(pid), [&] { return ::process_vm_writev(pid, own, owns, others, count, flags); });
 }
 int sigqueue(pid_t pid, int number, sigval value) { return sending_by(signals_of(pid), [&] { return ::sigqueue(pid, number, value); }); }
 
@@ -709,6 +808,33 @@ PEERLANE_VARIADIC(sends, int, fprintf, ::vfprintf, (FILE* file, const char* form
 PEERLANE_VARIADIC(sends, int, fprintf_chk, ::__vfprintf_chk, (FILE* file, int flag, const char* form, ...), (file, flag, form, words))
 PEERLANE_VARIADIC(sends, int, dprintf, ::vdprintf, (int fd, const char* form, ...), (fd, form, words))
 PEERLANE_VARIADIC(sends, int, dprintf_chk, ::__vdprintf_chk, (int fd, int flag, const char* form, ...), (fd, flag, form, words))
+int scanf(const char* form, ...) {
+    va_list words;
+    va_start(words, form);
+    const int result = Calls<&::vfscanf>::receives(stdin, form, words);
+    va_end(words);
+    return result;
+}
+int getchar() { return Calls<&::fgetc>::receives(stdin); }
+// Who asks for the end of an operation knows that it is over.
+template <class Call>
+auto ending(const aiocb* operation, const Call& call) {
+    const auto result = call();
+    return receiving(operation->aio_fildes, [&] { return result; });
+}
+int aio_write(aiocb* operation) { return sending(operation->aio_fildes, [&] { return ::aio_write(operation); }); }
+int aio_read(aiocb* operation) { return receiving(operation->aio_fildes, [&] { return ::aio_read(operation); }); }
+int aio_error(const aiocb* operation) {
+    const int code = ::aio_error(operation);
+    return code == EINPROGRESS ? code : ending(operation, [&] { return code; });
+}
+ssize_t aio_return(aiocb* operation) { return ending(operation, [&] { return ::aio_return(operation); }); }
+int aio_suspend(const aiocb* const operations[], int count, const timespec* limit) {
+    return receiving_by(kAny, [&] { return ::aio_suspend(operations, count, limit); });
+}
+int lio_listio(int mode, aiocb* const operations[], int count, sigevent* event) {
+    return both_by(kAny, [&] { return ::lio_listio(mode, operations, count, event); });
+}
 PEERLANE_VARIADIC(receives, int, fscanf, ::vfscanf, (FILE* file, const char* form, ...), (file, form, words))
 int vprintf(const char* form, va_list words) { return Calls<&::vfprintf>::sends(stdout, form, words); }
 int vprintf_chk(int flag, const char* form, va_list words) { return Calls<&::__vfprintf_chk>::sends(stdout, flag, form, words); }
@@ -856,11 +982,22 @@ const Hook kHooks[] = {
     PEERLANE_HOOK(msgsnd), PEERLANE_HOOK(msgrcv), PEERLANE_HOOK(semop), PEERLANE_HOOK(semtimedop), PEERLANE_HOOK(semctl), PEERLANE_CALL(talks, semget),
     PEERLANE_CALL(talks, msgget), PEERLANE_CALL(talks, msgctl), PEERLANE_CALL(talks, shmget), PEERLANE_CALL(talks, shmctl), PEERLANE_HOOK(mq_open),
     PEERLANE_CALL(tells, mq_unlink), PEERLANE_HOOK(sem_open), PEERLANE_HOOK(sem_close), PEERLANE_CALL(tells, sem_unlink), PEERLANE_CALL(sends, sem_post),
-    PEERLANE_CALL(receives, sem_wait), PEERLANE_CALL(receives, sem_trywait), PEERLANE_CALL(receives, sem_timedwait), PEERLANE_CALL(receives, sem_clockwait),
+    PEERLANE_CALL(exchanges, sem_wait), PEERLANE_CALL(exchanges, sem_trywait), PEERLANE_CALL(exchanges, sem_timedwait), PEERLANE_CALL(exchanges, sem_clockwait),
     PEERLANE_CALL(receives, sem_getvalue),
+    // of descriptors, what is known of their files; asynchronous input and output, whose end is asked for
+    PEERLANE_CALL(sends, fsetxattr), PEERLANE_CALL(sends, fremovexattr), PEERLANE_CALL(sends, fchown), PEERLANE_CALL(sends, futimes), PEERLANE_CALL(receives, fgetxattr),
+    PEERLANE_CALL(receives, flistxattr), PEERLANE_HOOK(getsockopt), PEERLANE_CALL(receives, fgetwc),
+    PEERLANE_CALL_AS(receives, "getwc", fgetwc), PEERLANE_CALL(receives, fgetws), PEERLANE_CALL_AS(receives, "getc_unlocked", getc_unlocked),
+    PEERLANE_CALL_AS(receives, "fgetc_unlocked", getc_unlocked), PEERLANE_CALL(receives, ftell), PEERLANE_CALL(receives, ftello), PEERLANE_CALL_AS(receives, "ftello64", ftello),
+    PEERLANE_HOOK(getchar), PEERLANE_AS("getchar_unlocked", getchar), PEERLANE_HOOK(scanf), PEERLANE_AS("__isoc99_scanf", scanf), PEERLANE_AS("__isoc23_scanf", scanf),
+    PEERLANE_CALL(sends, fputwc), PEERLANE_CALL(sends, fputws), PEERLANE_CALL(sends, putc_unlocked), PEERLANE_CALL_AS(sends, "fputc_unlocked", putc_unlocked),
+    PEERLANE_HOOK(aio_write), PEERLANE_AS("aio_write64", aio_write), PEERLANE_HOOK(aio_read), PEERLANE_AS("aio_read64", aio_read), PEERLANE_HOOK(lio_listio),
+    PEERLANE_AS("lio_listio64", lio_listio),
+    PEERLANE_HOOK(aio_error), PEERLANE_AS("aio_error64", aio_error), PEERLANE_HOOK(aio_suspend), PEERLANE_AS("aio_suspend64", aio_suspend), PEERLANE_HOOK(aio_return),
+    PEERLANE_AS("aio_return64", aio_return),
     // processes
     PEERLANE_HOOK(kill), PEERLANE_HOOK(sigqueue), PEERLANE_CALL(talks, killpg), PEERLANE_CALL(hears, sigwait), PEERLANE_CALL(hears, sigwaitinfo),
-    PEERLANE_CALL(hears, sigtimedwait), PEERLANE_HOOK(sigaction), PEERLANE_HOOK(signal), PEERLANE_CALL(hears, process_vm_readv), PEERLANE_CALL(tells, process_vm_writev),
+    PEERLANE_CALL(hears, sigtimedwait), PEERLANE_HOOK(sigaction), PEERLANE_HOOK(signal), PEERLANE_HOOK(process_vm_readv), PEERLANE_HOOK(process_vm_writev), PEERLANE_HOOK(_exit), PEERLANE_AS("_Exit", _exit),
     PEERLANE_CALL(tells, fork), PEERLANE_CALL(tells, posix_spawn), PEERLANE_CALL(tells, posix_spawnp), PEERLANE_CALL(talks, system), PEERLANE_CALL(waits, wait),
     PEERLANE_CALL(waits, waitpid), PEERLANE_CALL(waits, wait4), PEERLANE_CALL(hears, waitid),
     // mappings
@@ -878,7 +1015,15 @@ const Hook kNames[] = {
     PEERLANE_CALL_AS(changes, "truncate64", truncate), PEERLANE_CALL(changes, rename), PEERLANE_CALL(changes, renameat), PEERLANE_CALL(changes, renameat2),
     PEERLANE_CALL(changes, link), PEERLANE_CALL(changes, linkat), PEERLANE_CALL(changes, symlink), PEERLANE_CALL(changes, symlinkat), PEERLANE_CALL(changes, unlink),
     PEERLANE_CALL(changes, unlinkat), PEERLANE_CALL(changes, remove), PEERLANE_CALL(changes, mkdir), PEERLANE_CALL(changes, mkdirat), PEERLANE_CALL(changes, rmdir),
-    PEERLANE_CALL(changes, mkfifo), PEERLANE_CALL(changes, utimensat), PEERLANE_CALL(changes, utimes), PEERLANE_CALL(changes, chmod), PEERLANE_CALL(talks, shm_open),
+    PEERLANE_CALL(changes, mkfifo), PEERLANE_CALL(changes, utimensat), PEERLANE_CALL(changes, utimes), PEERLANE_CALL(changes, chmod),
+    PEERLANE_CALL(changes, utime), PEERLANE_CALL(changes, lutimes), PEERLANE_CALL(changes, futimesat), PEERLANE_CALL(changes, fchmodat), PEERLANE_CALL(changes, chown),
+    PEERLANE_CALL(changes, lchown), PEERLANE_CALL(changes, fchownat), PEERLANE_CALL(changes, mkfifoat), PEERLANE_CALL(changes, mknod), PEERLANE_CALL(changes, mknodat),
+    PEERLANE_CALL(changes, setxattr), PEERLANE_CALL(changes, lsetxattr), PEERLANE_CALL(changes, removexattr), PEERLANE_CALL(changes, lremovexattr),
+    PEERLANE_CALL(looks, getxattr), PEERLANE_CALL(looks, lgetxattr), PEERLANE_CALL(looks, listxattr), PEERLANE_CALL(looks, llistxattr), PEERLANE_CALL(looks, opendir),
+    PEERLANE_CALL(looks, realpath), PEERLANE_CALL(looks, statvfs), PEERLANE_CALL(looks, chdir), PEERLANE_CALL(looks, pathconf), PEERLANE_CALL(hears, scandir),
+    PEERLANE_CALL_AS(hears, "scandir64", scandir), PEERLANE_CALL(hears, glob), PEERLANE_CALL_AS(hears, "glob64", glob), PEERLANE_CALL(hears, ftw), PEERLANE_CALL(hears, nftw),
+    PEERLANE_CALL_AS(hears, "nftw64", nftw), PEERLANE_CALL(tells, mkstemp), PEERLANE_CALL_AS(tells, "mkstemp64", mkstemp), PEERLANE_CALL(tells, mkostemp),
+    PEERLANE_CALL_AS(tells, "mkostemp64", mkostemp), PEERLANE_CALL(tells, mkstemps), PEERLANE_CALL(tells, mkostemps), PEERLANE_CALL(tells, mkdtemp), PEERLANE_CALL(talks, shm_open),
     PEERLANE_CALL(tells, shm_unlink),
 };
 #undef PEERLANE_HOOK
@@ -1120,6 +1265,7 @@ void follow_outside() {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     if (begun_s == 0) begun_s = static_cast<uint64_t>(now.tv_sec) - 60;   // another process of the run may have begun before
+    if (const char* const folder = std::getenv("PEERLANE_LOG")) log_folder = std::string(folder) + "/";
     is_silent_child.store(false, std::memory_order_relaxed);
     owner.store(getpid(), std::memory_order_relaxed);
     slot_of(kWorld);
@@ -1132,6 +1278,10 @@ void follow_outside() {
     }
     scan_mappings(0, UINTPTR_MAX);
     write({.kind = Kind::outside, .a = hooks::signals_of(getpid()).key, .b = kMapped, .site = 0});
+    write({.kind = Kind::outside, .a = hooks::ends_of_children(getppid()), .b = kSent, .site = 0});   // what it has used tells of its end, too
+    struct sigaction of_children{};
+    if (::sigaction(SIGCHLD, nullptr, &of_children) == 0 && of_children.sa_handler != SIG_DFL && of_children.sa_handler != SIG_IGN) hooks::note_handler(SIGCHLD);
+    write({.kind = Kind::outside, .a = memory_of(getpid()).key, .b = kMapped | kWrote, .site = 0});
 }
 
 }  // namespace peerlane::log

@@ -33,3 +33,15 @@ def test_race_of_ranks_without_any_means_is_certain(tmp_path: Path) -> None:
     done = checked_program(PROGRAM, "tcp", "none", str(tmp_path), ranks=2)
     assert done.code == 3, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+@pytest.mark.parametrize("means", ["handled_end", "closed_pipe", "semaphore_value"])
+def test_child_whose_end_or_semaphore_tells_is_never_accused_with_certainty(means: str) -> None:
+    done = checked_program(TESTS / "checker" / "edge_programs" / "children.py", means, "right")
+    assert done.code == 0, done.output
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("race", False)], done.output
+
+
+def test_child_whose_semaphore_was_taken_too_early_is_found() -> None:
+    done = checked_program(TESTS / "checker" / "edge_programs" / "children.py", "semaphore_value", "early")
+    assert [each["kind"] for each in done.findings] == ["race"], done.output

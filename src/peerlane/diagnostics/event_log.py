@@ -44,6 +44,7 @@ _ALLOCATED, _FREED = KINDS["allocated"], KINDS["freed"]
 _SHARED, _END = 2, 4  # kShared and kEnd in native/log/event.h
 _WORLD = 1  # kWorld in native/log/event.h
 _WROTE, _SENT, _RECEIVED, _MAPPED = 1, 4, 8, 16  # kWrote, ... there
+_ALWAYS = (1 << 64) - 1  # ns
 _PROCESS, _NEXT = 3, (1 << 64) - 1  # kProcess and kNextPost in native/log/event.h
 _meetings: dict[tuple[Any, ...], int] = {}
 _sharers: set[tuple[Path, int]] = set()  # logs of this process, and with whom it shared memory then
@@ -456,6 +457,16 @@ def lends_host_memory() -> None:
 def copies_host_memory(pid: int, *, writes: bool) -> None:
     """Note that this process writes memory of the host that another one lends, or has read it."""
     _core.log_event(_OUTSIDE, a=key_of("host memory", pid)[0], b=_SENT if writes else _RECEIVED)
+
+
+def shows_semaphores() -> None:
+    """Note that others see from now on, at any time, which semaphores of multiprocessing this process takes."""
+    _core.log_event(_OUTSIDE, a=key_of("semaphores")[0], b=_SENT, d=_ALWAYS)
+
+
+def saw_semaphore() -> None:
+    """Note that this process has seen the value of a semaphore of multiprocessing."""
+    _core.log_event(_OUTSIDE, a=key_of("semaphores")[0], b=_RECEIVED)
 
 
 def sent() -> None:

@@ -167,13 +167,20 @@ def _follow_semaphores() -> None:
         # A name is known to all processes; without one, only children have the semaphore.
         self._peerlane_key = key = key_of("semaphore", lock.name) if lock.name else _unique("semaphore")
         is_recursive = lock.kind == synchronize.RECURSIVE_MUTEX
+        has_value = isinstance(self, synchronize.Semaphore)
 
         def is_held_anew() -> bool:
             return bool(event_log.active) and not (is_recursive and lock._count() > 1)
 
+        shown_by = 0
+
         def took() -> None:
+            nonlocal shown_by
             if is_held_anew():
                 take_next(key)
+                if has_value and shown_by != os.getpid():
+                    shown_by = os.getpid()
+                    event_log.shows_semaphores()
 
         def gives() -> None:
             if is_held_anew():
@@ -202,6 +209,16 @@ def _follow_semaphores() -> None:
         self.acquire, self.release = acquire, release
         self._peerlane_took, self._peerlane_gives = took, gives
 
+    ask = synchronize.Semaphore.get_value
+
+    @functools.wraps(ask)
+    def get_value(self: Any) -> Any:
+        value = ask(self)
+        if event_log.active:
+            event_log.saw_semaphore()
+        return value
+
+    synchronize.Semaphore.get_value = get_value
     plain.__init__, plain._make_methods = begin, tell
     # Of a lock that another thread makes just now.
     plain._peerlane_took = plain._peerlane_gives = staticmethod(lambda: None)

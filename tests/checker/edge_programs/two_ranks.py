@@ -14,8 +14,10 @@ import select
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -371,6 +373,84 @@ def new_semaphore(meeting: Rendezvous, folder: Path) -> Means:
     return lambda: posix_ipc.Semaphore(name, posix_ipc.O_CREX), lambda: until(has)
 
 
+def full_pipe(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 wait until rank 0 makes room in a pipe."""
+    if meeting.rank == 0:
+        os.mkfifo(folder / "p")
+    meeting.barrier()
+    fd = os.open(folder / "p", os.O_RDWR | os.O_NONBLOCK)
+    meeting.barrier()
+    if meeting.rank == 1:
+        while select.select([], [fd], [], 0)[1]:
+            os.write(fd, bytes(4096))
+    os.set_blocking(fd, True)
+    meeting.barrier()
+    return lambda: os.read(fd, 1 << 16), lambda: os.write(fd, b".")
+
+
+def taken_bytes(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 ask until rank 0 has taken what it sent."""
+    end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+    if meeting.rank == 1:
+        end.send(b".")
+    meeting.barrier()
+    left = bytearray(4)
+    return lambda: end.recv(1), lambda: until(
+        lambda: fcntl.ioctl(end, termios.TIOCOUTQ, left) or not any(left)
+    )
+
+
+def process_memory(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 read a word of rank 0's memory."""
+    library, word = ctypes.CDLL(None), (ctypes.c_uint64 * 1)(0)
+    if meeting.rank == 0:
+        library.prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # who may: anyone
+    about = agreed(meeting, lambda: b"%d %d" % (os.getpid(), ctypes.addressof(word))).split()
+    own, other = (ctypes.c_uint64 * 2)(ctypes.addressof(word), 8), (ctypes.c_uint64 * 2)(int(about[1]), 8)
+
+    def is_there() -> bool:
+        assert library.process_vm_readv(int(about[0]), own, 1, other, 1, 0) == 8
+        return bool(word[0])
+
+    return lambda: word.__setitem__(0, 1), lambda: until(is_there)
+
+
+def folder_with_own_prefix(meeting: Rendezvous, folder: Path) -> Means:
+    """Map a file of a folder that is named as peerlane names its own."""
+    inner = folder / "peerlane-job"
+    inner.mkdir(exist_ok=True)
+    fd = os.open(inner / "sem.state", os.O_CREAT | os.O_RDWR)
+    os.ftruncate(fd, mmap.PAGESIZE)
+    words = mmap.mmap(fd, mmap.PAGESIZE)
+    return lambda: words.__setitem__(0, 1), lambda: until(lambda: words[0])
+
+
+def c_file_time(meeting: Rendezvous, folder: Path) -> Means:
+    path, times = folder / "t", (ctypes.c_long * 2)(5, 5)
+    path.touch()
+    meeting.barrier()
+    library = ctypes.CDLL(None)
+    return lambda: library.utime(bytes(path), times), lambda: until(lambda: path.stat().st_mtime == 5)
+
+
+def c_new_folder(meeting: Rendezvous, folder: Path) -> Means:
+    name, library = ctypes.create_string_buffer(bytes(folder / "newXXXXXX")), ctypes.CDLL(None)
+    return lambda: library.mkdtemp(name), lambda: until(lambda: list(folder.glob("new*")))
+
+
+def c_asynchronous_write(meeting: Rendezvous, folder: Path) -> Means:
+    """Write to a pipe by ``aio_write``, whose descriptor, buffer and size are at 0, 16 and 24."""
+    if meeting.rank == 0:
+        os.mkfifo(folder / "p")
+    meeting.barrier()
+    fd = os.open(folder / "p", os.O_RDWR)
+    block, data = ctypes.create_string_buffer(256), ctypes.create_string_buffer(b".", 8)
+    struct.pack_into("iiiiQQ", block, 0, fd, 0, 0, 0, ctypes.addressof(data), 1)
+    struct.pack_into("i", block, 44, 1)  # SIGEV_NONE
+    library = ctypes.CDLL("librt.so.1")
+    return lambda: library.aio_write(block), lambda: os.read(fd, 1)
+
+
 def shell(meeting: Rendezvous, folder: Path, script: str, tell: Callable[[Any], object]) -> Means:
     """Let a shell, which writes no log, write to a pipe when rank 0 tells it something."""
     if meeting.rank == 1:
@@ -429,11 +509,17 @@ ALL = {
         *(lmdb_store, posix_semaphore, posix_queue, system_semaphore, system_queue, system_memory),
         *(sqlite_table, locked_file, listening_socket, event_descriptor, memory_file, polled_pipe, terminal),
         *(watched_folder, touched_file, waited_signal, handled_signal, new_semaphore),
-        *(shell_that_reads, shell_that_reads_output, shell_that_looks),
+        *(full_pipe, taken_bytes, process_memory, folder_with_own_prefix, c_file_time, c_new_folder),
+        *(c_asynchronous_write, shell_that_reads, shell_that_reads_output, shell_that_looks),
     )
 }
-#: Memory that both have mapped can carry an order at any time after it is mapped.
-ALWAYS_OPEN = frozenset({"mapped_file", "lmdb_store", "sqlite_table", "system_memory"})
+#: Memory that both can read can carry an order at any time from then on.
+ALWAYS_OPEN = frozenset(
+    {
+        *("mapped_file", "lmdb_store", "sqlite_table", "system_memory"),
+        *("process_memory", "folder_with_own_prefix"),
+    }
+)
 
 
 @contextmanager

@@ -1,0 +1,63 @@
+"""A child writes memory that its parent reads; ``children.py MEANS MODE``, with the modes of ``two_ranks.py``.
+
+Nobody waits for the child's end, which is told by other means: a handler of a signal, or the end of a pipe.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import peerlane as pl
+from checker.edge_programs.two_ranks import until
+
+
+def write(means: str, mode: str, talk: Any, taken: Any) -> None:
+    talk.send(os.getpid())
+    with pl.Buffer.open(talk.recv()) as lent:
+        if mode == "early":
+            taken.acquire()
+            time.sleep(0.2)
+        lent.view()[:8] = 7
+        if mode == "right" and means == "semaphore_value":
+            taken.acquire()
+        if means == "semaphore_value":
+            talk.recv()
+        os._exit(0)
+
+
+def main(means: str, mode: str) -> None:
+    ended: list[int] = []
+    context = multiprocessing.get_context("fork")
+    taken = context.Semaphore(1)
+    if means == "handled_end":
+        signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
+    read_end, write_end = os.pipe()
+    talk, other = context.Pipe()
+    child = context.Process(target=write, args=(means, mode, other, taken))
+    child.start()
+    os.close(write_end)
+    with pl.devices()[0].allocate(4096) as own:
+        own.fill(0)
+        talk.send(bytes(own.export(allow=[talk.recv()])))
+        if means == "handled_end":
+            until(lambda: ended)
+        elif means == "closed_pipe":
+            assert os.read(read_end, 1) == b""
+        else:
+            until(lambda: taken.get_value() == 0)
+        if mode == "early":
+            time.sleep(0.4)
+        total = int(own.view()[:8].sum())
+        assert mode == "early" or total == 56
+        if means == "semaphore_value":
+            talk.send("end")
+        child.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
