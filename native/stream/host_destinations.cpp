@@ -201,29 +201,6 @@ void forget(Destination& each) {
 
 }  // namespace
 
-void each_of_host_written_by(const Op& op, const std::function<bool(const HostRows&)>& visit) {
-    Extent* extent;
-    const auto see = [&](const HostRows& rows) { return rows.size() == 0 || !is_of_host(rows.host, extent) || visit(rows); };
-    switch (op.kind) {
-        case OpKind::copy:
-        case OpKind::fill:
-        case OpKind::reduce:
-            see({op.dst, op.size, op.size});
-            return;
-        case OpKind::copy_2d: {
-            const auto& shape = static_cast<const Rectangle&>(*op.extra);
-            if (shape.width != 0 && shape.height != 0) see({op.dst, shape.dst_pitch, shape.width, shape.height});
-            return;
-        }
-        case OpKind::batch:
-            for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
-                if (!see({piece.dst, piece.size, piece.size})) return;
-            return;
-        default:
-            return;
-    }
-}
-
 HostDestinations::HostDestinations() { let_first(touch); }
 
 HostDestinations::Seen HostDestinations::watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, bool is_written) noexcept {
@@ -285,21 +262,22 @@ void HostDestinations::over(uint64_t stream, uint64_t upto) {
         }
 }
 
-void HostDestinations::known(uint64_t stream, uint64_t sequence) {
-    tell([&](const Watched& each) { return each.stream == stream && each.sequence <= sequence; });
-}
-
-void HostDestinations::end() {
-    tell([](const Watched&) { return true; });
-}
-
-void HostDestinations::tell(const std::function<bool(const Watched&)>& is_known) {
+template <class IsKnown>
+void HostDestinations::tell(const IsKnown& is_known) {
     std::erase_if(changed_, [&](const Watched& each) {
         if (!is_known(each)) return false;
         if (each.log == log::number.load(std::memory_order_relaxed)) log_touch(each, each.edges[0], kChanged, log::here.site);
         return true;
     });
     has_changed_.store(!changed_.empty(), std::memory_order_relaxed);
+}
+
+void HostDestinations::known(uint64_t stream, uint64_t sequence) {
+    tell([&](const Watched& each) { return each.stream == stream && each.sequence <= sequence; });
+}
+
+void HostDestinations::end() {
+    tell([](const Watched&) { return true; });
 }
 
 void HostDestinations::let_all_in() noexcept {

@@ -6,7 +6,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "stream/host_bytes.h"
@@ -17,7 +16,29 @@ namespace peerlane {
 struct Stream;
 
 // Call with each run of the host's bytes that an operation writes, until it returns false.
-void each_of_host_written_by(const Op& op, const std::function<bool(const HostRows&)>& visit);
+template <class Visit>
+void each_of_host_written_by(const Op& op, const Visit& visit) {
+    Extent* extent;
+    const auto see = [&](const HostRows& rows) { return rows.size() == 0 || !is_of_host(rows.host, extent) || visit(rows); };
+    switch (op.kind) {
+        case OpKind::copy:
+        case OpKind::fill:
+        case OpKind::reduce:
+            see({op.dst, op.size, op.size});
+            return;
+        case OpKind::copy_2d: {
+            const auto& shape = static_cast<const Rectangle&>(*op.extra);
+            if (shape.width != 0 && shape.height != 0) see({op.dst, shape.dst_pitch, shape.width, shape.height});
+            return;
+        }
+        case OpKind::batch:
+            for (const Piece& piece : static_cast<const Batch*>(op.extra)->pieces)
+                if (!see({piece.dst, piece.size, piece.size})) return;
+            return;
+        default:
+            return;
+    }
+}
 
 class HostDestinations {
   public:
@@ -51,7 +72,8 @@ class HostDestinations {
 
   private:
     Seen watch(const Stream& stream, const Op& op, uint64_t sequence, const HostRows& rows, bool is_written) noexcept;
-    void tell(const std::function<bool(const Watched&)>& is_known);
+    template <class IsKnown>
+    void tell(const IsKnown& is_known);
 
     uint32_t open_ = 0;
     std::vector<Watched> changed_;
