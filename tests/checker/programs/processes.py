@@ -93,8 +93,9 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def by_sibling(handle: bytes, own: Path) -> None:
+def by_sibling(handle: bytes, own: Path, both_run: Any) -> None:
     with pl.Buffer.open(handle) as memory:
+        both_run.wait()  # whoever starts the second child may know that the first one has ended
         Path(__file__).read_bytes()
         memory.fill(SECOND)
         own.write_text("over")
@@ -241,7 +242,9 @@ def ways(workers: Any, memory: pl.Buffer, handle: bytes) -> dict[str, Callable[[
 
     def siblings(_: Callable[[], None]) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            for child in [with_child(by_sibling, Path(folder, str(each))) for each in range(2)]:
+            both_run = workers.Barrier(2)
+            paths = [Path(folder, str(each)) for each in range(2)]
+            for child in [with_child(by_sibling, path, both_run) for path in paths]:
                 child.join(SECONDS)
 
     seen = (pipe, killed, queue, event, semaphore, barrier, join, executor, program)
