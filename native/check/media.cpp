@@ -44,17 +44,18 @@ uint64_t Media::Times::first_since(uint64_t time_ns) const {
 }
 
 // What does not fit any more is the world.
-Media::Use& Media::use_of(uint32_t process, uint64_t key, bool is_relayed) {
+Media::Use& Media::use_of(uint32_t process, uint64_t key, uint64_t flags) {
     if (key == log::kAnyMedium) return anything_[process];
     const auto known = media_.find(key);
     Medium& medium = known != media_.end() ? known->second : media_[media_.size() < kMostMedia ? key : log::kWorld];
-    medium.is_relayed = medium.is_relayed || is_relayed;
+    medium.is_relayed = medium.is_relayed || (flags & log::kRelayed) != 0;
+    medium.is_apart = medium.is_apart || (flags & log::kApart) != 0;
     return medium.uses[process];
 }
 
 void Media::note(uint32_t process, uint64_t key, uint64_t flags, Span when) {
     is_one_ = is_one_ || (flags & log::kOverflown) != 0;
-    Use& use = use_of(process, key, (flags & log::kRelayed) != 0);
+    Use& use = use_of(process, key, flags);
     if (flags & log::kSent) use.sent.add(when);
     if (flags & log::kReceived) use.received.add(when);
     if (flags & log::kMapped) {
@@ -112,7 +113,7 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
         };
         uint64_t anywhere_ns = told_ns(anything_), earliest_ns = anywhere_ns;
         for (const auto& [key, medium] : media_) {
-            const bool is_world = is_one_ || key == log::kWorld;
+            const bool is_world = key == log::kWorld || (is_one_ && !medium.is_apart);
             // What no other process with a log has the other end of goes to the world, and comes from it.
             bool has_sender = false, has_receiver = false;
             for (const auto& [process, use] : medium.uses) {

@@ -45,11 +45,11 @@ class Media {
     };
     struct Medium {
         std::unordered_map<uint32_t, Use> uses;   // by process
-        bool is_relayed = false;
+        bool is_relayed = false, is_apart = false;
     };
     static constexpr uint64_t kNever = UINT64_MAX;
 
-    Use& use_of(uint32_t process, uint64_t key, bool is_relayed);
+    Use& use_of(uint32_t process, uint64_t key, uint64_t flags);
 
     std::unordered_map<uint64_t, Medium> media_{{log::kWorld, {}}};
     std::unordered_map<uint32_t, Use> anything_;   // by process: by media that are not known, whose key is log::kAnyMedium

@@ -198,7 +198,8 @@ std::atomic<uint64_t> outputs[2];   // keys
 bool is_output(uint64_t key) { return std::any_of(std::begin(outputs), std::end(outputs), [&](const auto& each) { return each.load(std::memory_order_relaxed) == key; }); }
 
 // The memory of a process, which others may read and write.
-Medium memory_of(pid_t pid) { return {mixed(5, static_cast<uint64_t>(pid)), 0}; }
+uint64_t key_of_memory(pid_t pid) { return mixed(5, static_cast<uint64_t>(pid)); }
+Medium memory_of(pid_t pid) { return has_overflown.load(std::memory_order_relaxed) ? Medium{kAnyMedium, 0} : Medium{key_of_memory(pid), 0}; }
 
 // Whose memory a file of /proc is; 0: it is another file.
 pid_t owner_of_memory(int fd) {
@@ -1281,7 +1282,7 @@ void follow_outside() {
     write({.kind = Kind::outside, .a = hooks::ends_of_children(getppid()), .b = kSent, .site = 0});   // what it has used tells of its end, too
     struct sigaction of_children{};
     if (::sigaction(SIGCHLD, nullptr, &of_children) == 0 && of_children.sa_handler != SIG_DFL && of_children.sa_handler != SIG_IGN) hooks::note_handler(SIGCHLD);
-    write({.kind = Kind::outside, .a = memory_of(getpid()).key, .b = kMapped | kWrote, .site = 0});
+    write({.kind = Kind::outside, .a = key_of_memory(getpid()), .b = kMapped | kWrote | kApart, .site = 0});
 }
 
 }  // namespace peerlane::log

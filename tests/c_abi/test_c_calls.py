@@ -118,4 +118,4 @@ def test_each_call_with_right_arguments_succeeds(dialect: str) -> None:
         check=False,
         env={**os.environ, "PEERLANE_NODE": "devices=2", "PYTHONPATH": str(Path(__file__).parents[1])},
     )
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", ""), said.stderr
