@@ -310,14 +310,8 @@ class Analysis {
         uint32_t log, thread;
         uint64_t stream, channel, number;
     };
-    // Memory that a process reads without an event: any write there may be what one of its threads waits for.
-    struct Alias {
-        uint64_t low, high;
-        uint32_t log;
-    };
     struct Block {
         std::vector<Word> words; // the newest ones, oldest first
-        std::vector<Alias> aliases;
         Shadow shadow;
         std::map<uint64_t, Allocation> allocations;
         std::vector<Retraction> retractions;
@@ -532,9 +526,6 @@ class Analysis {
     static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
     static constexpr size_t kMostWords = 16;
     void note_word(Block& block, const Word& word);
-    static constexpr size_t kMostAliases = 64;
-    void note_aliases(uint32_t log, const Event& event);
-    void show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past);
     void look(Thread& thread, const Event& event);
     void look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high);
     bool is_known(const Word& word, const Thread& thread) const;

@@ -1,8 +1,5 @@
 // Which bytes are touched, and whether those that touched them before come before.
 #include "check/analysis.h"
-
-#include <set>
-
 #include "stream/operation.h"
 
 namespace peerlane::check {
@@ -244,15 +241,9 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 cell.write = state;
                 cell.read = 0;
             });
-            if (event.head.kind == log::Kind::access && !fetches) {
-                const Word word{low, high, event.b(), static_cast<uint8_t>(std::min<uint64_t>(event.c(), 8)), false, (event.head.flags & log::kLoose) != 0, log,
-                                event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)};
-                const bool is_word = !rows && (event.c() != 0 || high - low <= kWordBytes);
-                if (is_word) note_word(block, word);
-                if (!block.aliases.empty()) show(block, word, event, reader, owner, past);
-                // Who sees it does not see what its thread does next.
-                if ((is_word || !block.aliases.empty()) && actors_[reader].role == Role::thread) thread_of(log, event.head.thread).given = true;
-            }
+            if (event.head.kind == log::Kind::access && !fetches && !rows && (event.c() != 0 || high - low <= kWordBytes))
+                note_word(block, {low, high, event.b(), static_cast<uint8_t>(std::min<uint64_t>(event.c(), 8)), false, (event.head.flags & log::kLoose) != 0, log,
+                                  event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)});
             // A reduction reads what it writes.
             if (missing != 0 && is_op(event, OpKind::reduce)) report_unwritten(log, event, block, low, high, high - low, missing, passed_by);
             if (block.freed != 0 || !block.retractions.empty()) check_dead(write_access, block, low, high, true, past);
@@ -571,46 +562,6 @@ void Analysis::taken_back(uint32_t log, const Event& event, Actor by, const Past
 void Analysis::note_word(Block& block, const Word& word) {
     if (block.words.size() == kMostWords) block.words.erase(block.words.begin());
     block.words.push_back(word);
-}
-
-void Analysis::note_aliases(uint32_t log, const Event& event) {
-    const Place place = place_of(log, event, false);
-    for (uint32_t i = 0; i < event.head.spans; ++i) {
-        const uint64_t id = event.spans[i].block & ~Span::kWritten;
-        if (id == 0) continue;
-        Block& block = block_of(id);
-        each_range(event.spans[i], nullptr, [&](uint64_t low, uint64_t high) {
-            const bool is_known = std::any_of(block.aliases.begin(), block.aliases.end(), [&](const Alias& each) { return each.log == log && each.low <= low && high <= each.high; });
-            if (!is_known) {
-                if (block.aliases.size() == kMostAliases) block.aliases.erase(block.aliases.begin());
-                block.aliases.push_back({low, high, log});
-            }
-            // What was written before may be seen whole.
-            std::set<uint32_t> writers;
-            block.shadow.each(low, high, [&](const Cell& cell, uint64_t, uint64_t) {
-                if (const uint32_t writer = cell.write & Cell::kAccess; writer > kOld && writers.size() < kMostAliases) writers.insert(writer);
-            });
-            Past seen;
-            for (const uint32_t writer : writers) join_writer(writer, seen, place);
-            learn(anyone_of(log), seen, 0, event.head.time_ns);
-        });
-    }
-}
-
-// A write to memory of which processes have aliases: of a long one only a part may be seen, which tells what came before it.
-void Analysis::show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past) {
-    const bool is_whole = word.width != 0 || word.high - word.low <= kWordBytes;
-    for (const Alias& alias : block.aliases) {
-        if (alias.low >= word.high || word.low >= alias.high) continue;
-        Past seen;
-        if (word.is_loose) {
-            seen = past_of(word, place_of(word.log, event, true), word.number);
-        } else {
-            seen = past;
-            for (const Actor actor : {base, writer}) seen.set(actor, is_whole ? word.number : word.number - 1, 0);
-        }
-        learn(anyone_of(alias.log), seen, 0, event.head.time_ns);
-    }
 }
 
 // Whether a look comes after this write by an order that other events tell.

@@ -211,7 +211,6 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::view:
         note_unwatched(Unwatched::alias, log, 1, head.site);
-        note_aliases(log, event);
         return Step::taken;
     case Kind::unwatched:
         note_unwatched(head.flags & log::kShared ? Unwatched::destination : Unwatched::source, log, std::min(event.a(), uint64_t{1} << 32), head.site);
@@ -385,10 +384,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     case Kind::host_access:
         if (head.flags & log::kPolled)
             look(thread, event);
-        else if (head.flags & log::kUnknown)
-            note_aliases(log, event);
-        else
-            touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        else if (!(head.flags & log::kUnknown)) touch(log, event, thread.actor, epoch_of(thread), thread.past);
         return Step::taken;
     case Kind::access:
         if (head.flags & log::kLoose)

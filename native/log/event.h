@@ -115,8 +115,8 @@ constexpr uint64_t kNextPost = UINT64_MAX;   // c of a take
 // Head.flags
 constexpr uint64_t kWrote = 1, kSent = 4, kReceived = 8, kMapped = 16, kUnmapped = 32;   // by a medium; a mapping is writable with kWrote
 constexpr uint64_t kRelayed = 64;   // a process without a log may have the other end
-constexpr uint64_t kApart = 128;    // told apart from the others even when there are too many of them
 constexpr uint64_t kOverflown = 128;   // from now on no medium of the run can be told apart
+constexpr uint64_t kApart = 256;    // but this one
 constexpr uint64_t kWorld = 1;      // the medium of all that can not be told apart: sockets
 constexpr uint64_t kAnyMedium = 2;  // what was sent or received by one that is not known
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
