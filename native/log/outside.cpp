@@ -163,7 +163,8 @@ void received(Medium medium, uint64_t until_ns = 0) {
     if (!has_received.exchange(true, std::memory_order_acq_rel)) generation.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::string log_folder;   // with a slash behind it
+// With a slash behind it.  Never freed: a hook of another thread may read it.
+std::atomic<const std::string*> log_folder{nullptr};
 
 // By the names that peerlane gives, and by no folder's alone: the program's own may be called alike.
 bool is_own(std::string_view path) {
@@ -171,11 +172,15 @@ bool is_own(std::string_view path) {
     const bool is_deleted = name.ends_with(" (deleted)");
     if (is_deleted) name.remove_suffix(10);
     const auto is_numbered = [](std::string_view text, std::string_view end) {   // <number>-<number><end>
-        return text.ends_with(end) && text.find('-') != text.npos && text.substr(0, text.size() - end.size()).find_first_not_of("0123456789-") == text.npos;
+        if (!text.ends_with(end)) return false;
+        text.remove_suffix(end.size());
+        const size_t digits = text.find_first_not_of("0123456789");
+        return digits != text.npos && digits != 0 && text[digits] == '-' && digits + 1 < text.size() && text.find_first_not_of("0123456789", digits + 1) == text.npos;
     };
     if (name.starts_with("memfd:peerlane") || (name.starts_with("node-") && name.find(".node") != name.npos) || path.find("/__pycache__/") != path.npos) return true;
     if (name == "room" && path.find("/peerlane-") != path.npos) return true;
-    if (is_numbered(name, ".log") || is_numbered(name, ".names") || (!log_folder.empty() && path.starts_with(log_folder))) return true;
+    const std::string* const folder = log_folder.load(std::memory_order_acquire);
+    if (is_numbered(name, ".log") || is_numbered(name, ".names") || (folder && path.starts_with(*folder))) return true;
     if (name.starts_with("meet-") && name.size() == 37) return true;
     // The hooks of sem_open and of multiprocessing log these.
     return path.starts_with("/dev/shm/sem.") || (is_deleted && name.starts_with("pym-"));
@@ -1266,7 +1271,10 @@ void follow_outside() {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     if (begun_s == 0) begun_s = static_cast<uint64_t>(now.tv_sec) - 60;   // another process of the run may have begun before
-    if (const char* const folder = std::getenv("PEERLANE_LOG")) log_folder = std::string(folder) + "/";
+    if (const char* const name = std::getenv("PEERLANE_LOG")) {
+        const std::string* const before = log_folder.load(std::memory_order_relaxed);
+        if (std::string path = std::string(name) + "/"; !before || *before != path) log_folder.store(new std::string(std::move(path)), std::memory_order_release);
+    }
     is_silent_child.store(false, std::memory_order_relaxed);
     owner.store(getpid(), std::memory_order_relaxed);
     slot_of(kWorld);
