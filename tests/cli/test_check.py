@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from helpers.launched import until
+from helpers.launched import state, until
 from helpers.trace_format import flaws_of
 from peerlane.testing.procs import Completed, run_python
 
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 RACE = """\
 import sys
+import time
 import peerlane as pl
 device = pl.devices()[0]
 with device.allocate(64) as memory, device.create_stream() as stream:
@@ -257,6 +259,27 @@ def test_signals_reach_the_program_and_the_findings_are_told(check: Check, tmp_p
         _, told = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "race (certain): " in told
+
+
+def test_check_that_was_stopped_and_continued_goes_on(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("print('ready', flush=True)\nprint('read', input())\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "peerlane", "check", "waits.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(3):
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: state(process.pid) == "T")
+            time.sleep(0.1)  # longer than each of its waits
+            process.send_signal(signal.SIGCONT)
+        printed, told = process.communicate("a line\n", timeout=60)
+    assert (process.returncode, printed) == (0, "read a line\n"), told
 
 
 def test_end_of_check_ends_the_program(check: Check, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,10 +105,12 @@ class Wanted:
                 pid = _start(processes.python_command(words), environment, before)
                 checker = Checker(folder, give_back=not (self.keep or self.comes_last))
                 came: set[int] = set()
-                while (status := _ended(pid)) is None:
-                    if not self.comes_last:
-                        checker.poll()
-                    came.add(_pass_on(pid))
+                with _watched(pid) as its_end:
+                    while (status := _ended(pid)) is None:
+                        if not self.comes_last:
+                            checker.poll()
+                        select.select([its_end], [], [], _POLL_SECONDS)
+                        came |= _pass_on(pid)
             code = os.waitstatus_to_exitcode(status)
             with show_progress() as progress:
                 progress.add_task("peerlane check: reading the event logs", total=None)
@@ -124,8 +127,9 @@ class Wanted:
 @contextmanager
 def _signals_held() -> Iterator[set[signal.Signals]]:
     """Keep signals until :func:`_pass_on` takes them; give the mask that the program is to have."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
-    handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored signal does not end a wait
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    # Where this signal is ignored, nobody learns how a child ended.
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         yield {each for each in before if isinstance(each, signal.Signals)}
     finally:
@@ -158,13 +162,24 @@ def _ended(pid: int) -> int | None:
     return status if found else None
 
 
-def _pass_on(pid: int) -> int:
-    """Wait a moment for the program's end, and send it the signal that comes; return that one, or 0."""
-    seen = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], _POLL_SECONDS)
-    if seen is None or seen.si_signo == signal.SIGCHLD:
-        return 0
-    if seen.si_code != _SI_KERNEL:
-        os.kill(pid, seen.si_signo)
-    if seen.si_signo == signal.SIGTSTP:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return seen.si_signo
+@contextmanager
+def _watched(pid: int) -> Iterator[int]:
+    """Give a descriptor that is readable when a child has ended."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _pass_on(pid: int) -> set[int]:
+    """Send a child that was not waited for the signals that came for it; return them."""
+    came: set[int] = set()
+    # With a time to wait, CPython returns what lies on its stack when the process was stopped meanwhile.
+    while (seen := signal.sigtimedwait(_PASSED_ON, 0)) is not None:
+        came.add(seen.si_signo)
+        if seen.si_code != _SI_KERNEL:
+            os.kill(pid, seen.si_signo)
+        if seen.si_signo == signal.SIGTSTP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+    return came
