@@ -64,9 +64,9 @@ def test_run_python_without_input_child_reads_end_of_file() -> None:
 def test_run_python_past_deadline_kills_session_and_shows_output() -> None:
     program = START + REPORT + "print('bad', file=sys.stderr, flush=True); child.wait()"
     with pytest.raises(AssertionError) as caught:
-        run_python(["-c", program], timeout=2)
+        run_python(["-c", program], timeout=10)
     text = str(caught.value)
-    assert f"{sys.executable}" in text and "did not end within 2 s" in text and "bad" in text
+    assert f"{sys.executable}" in text and "did not end within 10 s" in text and "bad" in text
     assert state(child_in(text)) in ("gone", "Z")
 
 

@@ -20,10 +20,10 @@ from peerlane.diagnostics import allocations, live_objects
 from peerlane.diagnostics.live_objects import Living, in_bytes
 from peerlane.diagnostics.live_texts import WITHOUT_BYTES
 from peerlane.support.runtime_directory import runtime_directory
+from peerlane.testing.procs import SETTLE_SECONDS
 from peerlane.testing.started import LeftProcess, StartedProcesses
 
 _VARIABLE = "PEERLANE_NODE"
-_SETTLE_SECONDS = 2.0  # for shared memory that an ending process still holds
 _PAUSE = 0.005
 
 _numbers = itertools.count(1)
@@ -96,7 +96,7 @@ class FreshNode:
     def left(self, release: Callable[[], object]) -> Left:
         """Return the objects that still live and the processes that still run.
 
-        Queued operations that can run are run, and processes have two seconds to end.  If objects live, ``release``
+        Queued operations that can run are run, and processes have five seconds to end.  If objects live, ``release``
         is called, which should drop references that nobody needs any more.
         """
         if self._pid != os.getpid():
@@ -143,7 +143,7 @@ class FreshNode:
     def _held_by_nothing(self, things: tuple[Living, ...]) -> list[Living]:
         """Return the memory in use that belongs to no listed object."""
         known = {each.where for each in things if each.nbytes and each.kind not in WITHOUT_BYTES}
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + SETTLE_SECONDS  # an ending process may still hold shared memory
         held = {device: nbytes for device, nbytes in self._held().items() if device.name not in known}
         if held:
             allocations.settle()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-SETTLE_SECONDS = 2.0
+SETTLE_SECONDS = 5.0
 KILL_SECONDS = 5.0
 
 
@@ -52,7 +52,7 @@ def run_python(
     """Run ``sys.executable`` with ``args`` in its own session, and wait for its end.
 
     However this call ends, no process of that session is left: those that still run are killed first.  Children
-    that the program leaves behind have two seconds to end (those of ``multiprocessing`` need a moment).  A process
+    that the program leaves behind have five seconds to end (those of ``multiprocessing`` need a moment).  A process
     that moves to another session is not found.
 
     Parameters

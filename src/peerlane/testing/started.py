@@ -104,7 +104,7 @@ class StartedProcesses:
                 self._before |= {(pid, start_time(pid)) for pid in self._new_children() - known}
 
     def left(self) -> list[LeftProcess]:
-        """Return the processes that still run after two seconds in which they may end by themselves."""
+        """Return the processes that still run after five seconds in which they may end by themselves."""
         deadline = time.monotonic() + SETTLE_SECONDS
         running = _await_end(self._running(), SETTLE_SECONDS)
         while not running and self._pools.replace_workers() and time.monotonic() < deadline:
