@@ -19,6 +19,7 @@ import subprocess
 import sys
 import termios
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,10 +209,15 @@ def lmdb_store(meeting: Rendezvous, folder: Path) -> Means:
     return put, lambda: until(has)
 
 
+def new_name(meeting: Rendezvous) -> str:
+    """Return a name for an object of this machine that no other program uses."""
+    return agreed(meeting, lambda: f"/{uuid.uuid4().hex}".encode()).decode()
+
+
 def posix_semaphore(meeting: Rendezvous, folder: Path) -> Means:
     import posix_ipc
 
-    one = posix_ipc.Semaphore(f"/{folder.name}", posix_ipc.O_CREAT, initial_value=0)
+    one = posix_ipc.Semaphore(new_name(meeting), posix_ipc.O_CREAT, initial_value=0)
     meeting.barrier()
     one_end = (one.release, lambda: one.acquire(SECONDS))
     if meeting.rank == 0:
@@ -222,7 +228,7 @@ def posix_semaphore(meeting: Rendezvous, folder: Path) -> Means:
 def posix_queue(meeting: Rendezvous, folder: Path) -> Means:
     import posix_ipc
 
-    queue = posix_ipc.MessageQueue(f"/{folder.name}", posix_ipc.O_CREAT)
+    queue = posix_ipc.MessageQueue(new_name(meeting), posix_ipc.O_CREAT)
     meeting.barrier()
     if meeting.rank == 0:
         queue.unlink()
@@ -232,25 +238,34 @@ def posix_queue(meeting: Rendezvous, folder: Path) -> Means:
 def system_semaphore(meeting: Rendezvous, folder: Path) -> Means:
     import sysv_ipc
 
-    key = int(agreed(meeting, lambda: b"%d" % (os.getpid() << 8 | 1)))
-    one = sysv_ipc.Semaphore(key, sysv_ipc.IPC_CREAT, initial_value=0)
-    return one.release, lambda: one.acquire(SECONDS)
+    one = in_both(meeting, lambda **how: sysv_ipc.Semaphore(initial_value=0, **how))
+    return one.release, lambda: (one.acquire(SECONDS), one.remove())
 
 
 def system_queue(meeting: Rendezvous, folder: Path) -> Means:
     import sysv_ipc
 
-    key = int(agreed(meeting, lambda: b"%d" % (os.getpid() << 8 | 2)))
-    queue = sysv_ipc.MessageQueue(key, sysv_ipc.IPC_CREAT)
-    return lambda: queue.send(b"."), queue.receive
+    queue = in_both(meeting, sysv_ipc.MessageQueue)
+    return lambda: queue.send(b"."), lambda: (queue.receive(), queue.remove())
 
 
 def system_memory(meeting: Rendezvous, folder: Path) -> Means:
     import sysv_ipc
 
-    key = int(agreed(meeting, lambda: b"%d" % (os.getpid() << 8 | 3)))
-    memory = sysv_ipc.SharedMemory(key, sysv_ipc.IPC_CREAT, size=4096)
+    memory = in_both(meeting, lambda **how: sysv_ipc.SharedMemory(size=4096, **how))
+    meeting.barrier()
+    if meeting.rank == 0:
+        memory.remove()  # it lives until both have let it go
     return lambda: memory.write(b"1"), lambda: until(lambda: memory.read(1) == b"1")
+
+
+def in_both(meeting: Rendezvous, make: Callable[..., Any]) -> Any:
+    """Return an object of System V that rank 0 makes, with a key that nobody uses, and rank 1 opens."""
+    import sysv_ipc
+
+    made = make(key=None, flags=sysv_ipc.IPC_CREX) if meeting.rank == 0 else None
+    key = int(agreed(meeting, lambda: b"%d" % made.key))
+    return made or make(key=key)
 
 
 def sqlite_table(meeting: Rendezvous, folder: Path) -> Means:
@@ -361,7 +376,7 @@ def new_semaphore(meeting: Rendezvous, folder: Path) -> Means:
     """Let rank 1 try to open a semaphore until rank 0 makes it."""
     import posix_ipc
 
-    name = f"/{folder.name}"
+    name = new_name(meeting)
 
     def has() -> bool:
         try:
@@ -539,16 +554,18 @@ def main(means: str, mode: str, folder: Path) -> None:
     with Rendezvous.from_environment() as meeting, memory(meeting) as shared:
         tell, wait = ALL[means](meeting, folder) if mode != "none" else (None, None)
         meeting.barrier()
+        if meeting.rank == 0 and mode == "early":
+            tell()
+        elif meeting.rank == 1 and mode != "none":
+            wait()
+        if mode == "early":
+            meeting.barrier()  # a thread of the means may send late
         if meeting.rank == 0:
-            if mode == "early":
-                tell()
             shared.view()[:8] = 7
             if mode == "right":
                 tell()
             time.sleep(0.3)  # so that the accesses have an order in time, not by the program
         else:
-            if mode != "none":
-                wait()
             if mode != "right":
                 time.sleep(0.1)
             assert mode != "right" or bytes(shared.view()[:8].copy()) == bytes([7] * 8)
