@@ -9,9 +9,10 @@ from os import kill
 import pytest
 
 from helpers.peers import PeerError
+from helpers.promised import overdue
 from helpers.rank_peers import ask_all, ranks
 
-LOST_SECONDS = 2.5  # five times the promise: the machine may be busy
+LOST_SECONDS = 0.5
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
@@ -149,7 +150,7 @@ while True:
             with pytest.raises(PeerError) as told:
                 each.receive()
             assert told.value.kind == "PeerLost", str(told.value)
-        assert time.monotonic() - began < LOST_SECONDS
+        assert time.monotonic() - began < overdue(LOST_SECONDS)
 
 
 def test_ranks_with_different_processors_take_the_same_rounds() -> None:

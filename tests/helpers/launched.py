@@ -74,7 +74,7 @@ class Launched:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        left = self.left_after(0.0 if self.process.poll() is None else 5.0)
+        left = self.left_after(0.0 if self.process.poll() is None else END_SECONDS)
         for pid in [*left, self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ class Launched:
     def end(self, seconds: float = END_SECONDS) -> Completed:
         """Wait for its end, and check that no process is left."""
         rest, _ = self.process.communicate(timeout=seconds)
-        left = self.left_after(5.0)
+        left = self.left_after(END_SECONDS)
         assert not left, f"left behind: {left}\n{self.stderr}"
         stdout = (self.seen + (rest or b"")).decode(errors="backslashreplace")
         return Completed(self.process.returncode, stdout, self.stderr, time.monotonic() - self._started)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from helpers.prepared import run_python
+from helpers.promised import overdue
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
-ENDS_WITHIN = 5.0  # queued operations run after 1 s without a call
+ENDS_WITHIN = overdue(1.0)  # queued operations run after 1 s without a call
 
 #: Rank 0 queues operations and goes on with {then}; rank 1 polls its window and prints the seconds it took.
 _RANKS = """
@@ -48,9 +49,9 @@ _SUBMITS = {
     "blocks": "channel.write_blocks(source, [[0, 0, 64], [4096, 0, (1 << 22) - 4096]], stream=stream)",
 }
 _THENS = {
-    "sleeps": "time.sleep(6)",
+    "sleeps": "time.sleep(15)",
     "meets": "pass",
-    "waits for a thread": "thread = threading.Thread(target=time.sleep, args=(6,)); thread.start(); thread.join()",
+    "waits for a thread": "thread = threading.Thread(target=time.sleep, args=(15,)); thread.start(); thread.join()",
 }
 
 
@@ -170,9 +171,12 @@ with device.create_stream() as stream:
         memory.fill(7, stream=stream)
         stream.sync()
     time.sleep(1.4)
-    before = switches()
-    time.sleep(2)
-    print(switches() - before)
+    found = []
+    while min(found, default=2) > 1 and len(found) < 3:  # a loaded machine may wake them late
+        before = switches()
+        time.sleep(2)
+        found.append(switches() - before)
+    print(min(found))
 """
 
 

@@ -13,6 +13,7 @@ import pytest
 from helpers.absent import needs_engine
 from helpers.namespaces import OtherNetwork, other_network
 from helpers.prepared import run_python
+from helpers.promised import overdue
 from helpers.two_machines import TCP, by_address, ended, free_port, hear, on_two, run, started, tell
 
 FOLDER = Path(__file__).parents[1]
@@ -121,7 +122,7 @@ refused(lambda: channel.notify(0))
         assert "rank 2 (process" in first
         assert "on machine b) is lost: " in first
         assert second.startswith("PeerLost PEER_LOST "), second
-        assert float(told) - killed < 2.5, "promised are 0.5 s"
+        assert float(told) - killed < overdue(0.5)
 
 
 @pytest.mark.any_schedule
@@ -219,7 +220,7 @@ with joined(timeout=30, window=16 << 20) as group, over_tcp(group.channel(1 - gr
         while time.monotonic() < until: sum(range(1000))
         channel.wait(0, timeout=60)
         channel.notify(0)
-        for _ in range(3):
+        for _ in range(10):
             channel.wait(2, timeout=60)
             channel.notify(2)
         channel.wait(1, timeout=60)
@@ -240,8 +241,9 @@ with joined(timeout=30, window=16 << 20) as group, over_tcp(group.channel(1 - gr
             say(max(most, resident()) - before)
             channel.wait(0, timeout=60)
             spent = []
-            for _ in range(3):  # other tests use the cores too
-                for _ in range(30): channel.write(large, stream=stream)
+            for _ in range(10):  # other tests use the cores too
+                if min(spent, default=1) >= 0.025:
+                    for _ in range(30): channel.write(large, stream=stream)
                 begun = time.perf_counter()
                 channel.write(source, notify=2, stream=other)
                 other.sync()

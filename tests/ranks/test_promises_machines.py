@@ -111,7 +111,7 @@ def test_group_without_secret_over_machines_is_refused_in_each_rank() -> None:
 def test_group_with_another_secret_is_refused_and_rank_0_says_who_did_not_come(tell: Tell) -> None:
     environs = tell("ab", free_port())
     environs[1]["PEERLANE_SECRET"] = "what only this rank knows"
-    (_, first, _), (_, second, _) = run("refused(lambda: joined(timeout=3))", environs)
+    (_, first, _), (_, second, _) = run("refused(lambda: joined(timeout=10))", environs)
     assert second.startswith("AccessDenied PEER_UNREACHABLE Group: rank 0 cannot be reached: "), second
     assert "was started with another secret: set the same PEERLANE_SECRET on all machines" in second
     assert first.startswith("WaitTimeout WAIT_TIMEOUT Group: rank 1 "), first
@@ -123,7 +123,7 @@ def test_group_with_another_secret_is_refused_and_rank_0_says_who_did_not_come(t
 def test_group_names_rank_that_did_not_come(tell: Tell, absent: int) -> None:
     environs = tell("aab", free_port())
     del environs[absent]
-    ends = run("refused(lambda: joined(timeout=2))", environs)
+    ends = run("refused(lambda: joined(timeout=8))", environs)
     assert [(code, errors) for code, _, errors in ends] == [(0, "")] * 2
     first, second = (said for _, said, _ in ends)
     if absent:

@@ -60,7 +60,7 @@ from peerlane.backends.virtual.ranks import VirtualRanks
 offer = VirtualRanks.offer_bank
 VirtualRanks.offer_bank = lambda ranks, source, device, bank, count, *rest: offer(
     ranks, source, device, bank, count + 1, *rest)
-pl.Group(timeout=2)
+pl.Group(timeout=20)
 """
     node = "name=lying-bank,devices=2"
     with (
@@ -214,7 +214,7 @@ def test_group_over_tcp_with_stray_connections_meets(node: Node, port: int) -> N
     def noise() -> None:
         for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"PLgroup3"):
             try:
-                with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+                with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
                     line.sendall(content)
             except OSError:
                 pass
@@ -236,7 +236,7 @@ def test_group_over_tcp_same_rank_twice_is_refused_for_all(node: Node, port: int
 
     def first() -> None:
         try:
-            pl.Group(1, 3, rendezvous=address, timeout=2)
+            pl.Group(1, 3, rendezvous=address, timeout=20)
         except pl.Error as error:
             refused.append(error)
 

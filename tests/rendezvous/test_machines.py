@@ -19,6 +19,7 @@ import pytest
 import peerlane as pl
 from helpers.launched import until
 from helpers.namespaces import other_network
+from helpers.promised import overdue
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer, loop
 from peerlane.rendezvous.frames import MAX_VALUE
 from peerlane.rendezvous.link import BadLink, Kind, Link
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 SECRET = b"sixteen bytes..."
 PROMISED_SECONDS = 0.5
-UNREACHABLE = 2.0
+UNREACHABLE = 5.0
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_relay_without_a_thread_is_not_silent_while_it_serves_now(server: Rendez
     with RendezvousRelay(
         where(server), secret=SECRET, unreachable=UNREACHABLE, start=False, name="b"
     ) as relay:
-        until_time = time.monotonic() + 3 * UNREACHABLE
+        until_time = time.monotonic() + 2 * UNREACHABLE
         while time.monotonic() < until_time:
             relay.serve_now()
             time.sleep(UNREACHABLE / 20)  # as a fork would take
@@ -211,7 +212,7 @@ def test_rank_that_is_killed_on_another_machine_is_named_in_time(
             pl.PeerLost, match=rf"rank 1 \(pid {worker.pid} on .+\) ended without closing"
         ) as lost:
             waiting.result(20)
-        assert time.monotonic() - killed < 5 * PROMISED_SECONDS
+        assert time.monotonic() - killed < overdue(PROMISED_SECONDS)
         assert lost.value.rank == 1
     worker.communicate()
 
@@ -240,7 +241,7 @@ def test_silent_machine_is_lost_after_the_time_that_was_asked_for(
 
 def test_idle_machines_stay(ranks: list[Rendezvous], server: RendezvousServer) -> None:
     with pytest.raises(pl.WaitTimeout):
-        ranks[1].get("never", timeout=3 * UNREACHABLE)
+        ranks[1].get("never", timeout=2 * UNREACHABLE)
     assert len(server._loop.machines) == 2
 
 
@@ -381,7 +382,7 @@ def test_strangers_beyond_the_most_give_way_and_a_machine_joins_beside_them(serv
                 pass
         # The server closes the oldest connection before it keeps the newest.
         until(lambda: len(server._loop.machines) == 64)
-        RendezvousRelay(where(server), secret=SECRET, timeout=5).close()
+        RendezvousRelay(where(server), secret=SECRET, timeout=20).close()
     until(lambda: not server._loop.machines)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from helpers.interrupts import INTERRUPTS
 from helpers.prepared import run_python
+from helpers.promised import overdue
 
 pytestmark = pytest.mark.any_schedule
 
@@ -45,7 +46,7 @@ def test_meeting_over_tcp_ctrl_c_ends_it_in_time(how: str, call: str) -> None:
     done = run_python(["-c", code], timeout=40)
     assert done.returncode == 0, done.stderr
     print(f"seen after {float(done.stdout):.4f} s (promised: {CTRL_C_SECONDS} s)")
-    assert float(done.stdout) < 5 * CTRL_C_SECONDS
+    assert float(done.stdout) < overdue(CTRL_C_SECONDS)
 
 
 def test_meeting_over_tcp_tells_a_rank_of_another_version_at_once() -> None:

@@ -26,6 +26,7 @@ import peerlane as pl
 from helpers.interrupts import INTERRUPTS
 from helpers.launched import until
 from helpers.prepared import run_python
+from helpers.promised import overdue
 from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, loop
 from peerlane.rendezvous.frames import MAX_VALUE, Operation
 from peerlane.rendezvous.meeting import cost
@@ -98,7 +99,7 @@ def _rank(address: str, rank: int, size: int, end: str) -> None:
         start = time.monotonic()
         with pytest.raises(pl.PeerLost, match=r"rank 1 \(pid \d+\) ended without closing"):
             (r.barrier if rank else r.get)("never")
-        assert time.monotonic() - start < 5 * PROMISED_SECONDS
+        assert time.monotonic() - start < overdue(PROMISED_SECONDS)
         r.close()
 
 
@@ -148,7 +149,7 @@ def test_rendezvous_wait_rank_killed_its_child_alive_raises_peer_lost(server: Re
         child.stdin.close()
         child.stdout.close()
     print(f"told after {took:.4f} s (promised: {PROMISED_SECONDS} s)")
-    assert took < 5 * PROMISED_SECONDS
+    assert took < overdue(PROMISED_SECONDS)
     with pytest.raises(pl.PeerLost, match="rank 1"):
         first.gather("later", b"")
     first.put("still", b"served")
@@ -171,7 +172,7 @@ def test_rendezvous_wait_ctrl_c_ends_it_and_leaves_nothing(
     done = run_python(["-c", code], timeout=40)
     assert done.returncode == 0, done.stderr
     print(f"seen after {float(done.stdout):.4f} s (promised: {CTRL_C_SECONDS} s)")
-    assert float(done.stdout) < 5 * CTRL_C_SECONDS
+    assert float(done.stdout) < overdue(CTRL_C_SECONDS)
     until(lambda: not server._loop.connections)
     assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
     assert Rendezvous(server.address, 0, 3).get("after") == b"x"
@@ -196,7 +197,7 @@ def test_rendezvous_server_killed_waits_raise_peer_lost(tmp_path: Path) -> None:
         child.kill()  # the server's forked child still holds the socket
         with pytest.raises(pl.PeerLost, match="its process has ended"):
             wait.result(20)
-    assert time.monotonic() - started < 5 * PROMISED_SECONDS
+    assert time.monotonic() - started < overdue(PROMISED_SECONDS)
     for call in (lambda: r.put("k", b""), lambda: r.get("k"), lambda: Rendezvous(address, 1, 2)):
         with pytest.raises(pl.PeerLost):
             call()

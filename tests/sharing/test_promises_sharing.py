@@ -15,6 +15,7 @@ import pytest
 
 import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
+from helpers.promised import overdue
 from helpers.promises import Node, filled, parked, untouched
 from peerlane.backends.virtual.node import handles
 from peerlane.errors import Fault
@@ -240,7 +241,7 @@ def test_open_handle_of_dead_maker_raises_peer_lost(shared: Shared) -> None:
     )
     for form in (text, number, text):  # however it is found out, the words are the same
         assert says in _refused(pl.PeerLost, Fault.PEER_LOST, lambda form=form: pl.Physical.open(form))
-    assert time.monotonic() - began < 5 * LOST_SECONDS
+    assert time.monotonic() - began < overdue(LOST_SECONDS)
     assert bytes(rng[:4].view()) == b"here"
 
 
@@ -252,7 +253,7 @@ def test_open_handle_of_stopped_maker_raises_wait_timeout(shared: Shared) -> Non
             pass
         began = time.monotonic()
         _refused(pl.WaitTimeout, Fault.WAIT_TIMEOUT, lambda: pl.Physical.open(number, timeout=0.2))
-        assert 0.2 <= time.monotonic() - began < 1.0
+        assert 0.2 <= time.monotonic() - began < overdue(0.2)
     finally:
         os.kill(shared[2].pid, signal.SIGCONT)
     pl.Physical.open(number).close()

@@ -12,6 +12,7 @@ import pytest
 
 import peerlane as pl
 from helpers.peers import peer
+from helpers.promised import overdue
 
 G = 2 << 20
 INTERRUPT_SECONDS = 1.0
@@ -22,7 +23,7 @@ Node = Callable[..., tuple[pl.Device, ...]]
 
 # All threads use the same few objects; only peerlane's errors may be raised.
 THREADS = """
-import random, sys, threading, time
+import itertools, random, sys, threading, time
 sys.setswitchinterval(1e-5)
 numbers = {numbers}
 until = time.monotonic() + {seconds}
@@ -53,7 +54,8 @@ def step(draw):
 
 def work(seed):
     draw = random.Random(seed)
-    while time.monotonic() < until:
+    for number in itertools.count():
+        if number >= 300 and time.monotonic() >= until: break
         try: name = step(draw)
         except (pl.Closed, pl.BadHandle, pl.Busy, pl.BadAddress) as error: name = type(error).__name__
         except BaseException as error:
@@ -116,7 +118,7 @@ def test_ctrl_c_during_open_from_stopped_exporter_is_raised_soon(node: Node) -> 
                     pass
                 began = time.monotonic()
                 os.kill(importer.pid, signal.SIGINT)
-                assert importer.receive() - began < INTERRUPT_SECONDS
+                assert importer.receive() - began < overdue(INTERRUPT_SECONDS)
         finally:
             os.kill(exporter.pid, signal.SIGCONT)
         # The interrupted open leaves no trace.

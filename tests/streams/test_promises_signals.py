@@ -9,6 +9,7 @@ import pytest
 
 import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
+from helpers.promised import overdue
 from helpers.promises import Node, parked
 from peerlane.errors import Fault
 
@@ -105,7 +106,7 @@ def test_notify_wait_after_recorder_was_killed_raises_peer_lost(shared: Shared) 
             stream.sync(timeout=30)
     seconds = time.monotonic() - began
     print(f"told after {seconds:.3f} s")
-    assert seconds < 5 * LOST_SECONDS
+    assert seconds < overdue(LOST_SECONDS)
     assert mine.consumed == 1
     mine.record()
     first.wait(mine, timeout=10)  # this process can still record it
@@ -273,7 +274,7 @@ def test_event_sync_of_other_process_raises_timeout_or_peer_lost(shared: Shared)
     assert event.is_done
     with pytest.raises(pl.PeerLost, match=str(other.pid)):
         event.sync(timeout=30)
-    assert time.monotonic() - began < 5 * LOST_SECONDS
+    assert time.monotonic() - began < overdue(LOST_SECONDS)
     stream = d0.create_stream()
     stream.record(event)
     event.sync(timeout=10)
@@ -293,16 +294,16 @@ def test_event_wait_after_many_later_records_keeps_its_record(shared: Shared, re
     other.run("s=devices[0].create_stream(); s.wait(e); t.copy_from(b, stream=s)")
     for _ in range(records):
         free.record(event)
-    free.sync(timeout=5)
+    free.sync(timeout=30)
     assert event.is_done  # in this process the newest record counts
     with pytest.raises(PeerError) as early:
         other.run("s.sync(timeout=0.2)")
     assert early.value.kind == "WaitTimeout"
     go.record()
-    held_up.sync(timeout=5)
-    other.run("s.sync(timeout=5)")
+    held_up.sync(timeout=30)
+    other.run("s.sync(timeout=20)")
     assert other.run("result=bytes(t.view()) == bytes([7]) * 4096")
-    other.run("s.wait(e); s.sync(timeout=5)")  # all records are over now
+    other.run("s.wait(e); s.sync(timeout=20)")  # all records are over now
     other.run("s.close(); e.close(); b.close(); t.close(); del s, e, b, t")
 
 
@@ -327,8 +328,8 @@ def test_notify_wait_after_peer_left_raises_peer_lost(shared: Shared, how: str) 
         other.run(how)
     for waiting in (stream, back):
         with pytest.raises(pl.PeerLost, match=str(other.pid)):
-            waiting.sync(timeout=5)
-    assert time.monotonic() - began < 5 * LOST_SECONDS
+            waiting.sync(timeout=30)
+    assert time.monotonic() - began < overdue(LOST_SECONDS)
 
 
 def test_notify_wait_after_live_peer_let_go_is_not_peer_lost(shared: Shared) -> None:
@@ -340,7 +341,7 @@ def test_notify_wait_after_live_peer_let_go_is_not_peer_lost(shared: Shared) -> 
     with pytest.raises(pl.WaitTimeout):
         stream.sync(timeout=0.5)
     other.run(f"n=pl.Notify.open({number}); n.record(); n.close(); del n")
-    stream.sync(timeout=5)
+    stream.sync(timeout=30)
 
 
 def test_signal_opened_100_times_by_one_process_works(shared: Shared) -> None:
@@ -350,11 +351,11 @@ def test_signal_opened_100_times_by_one_process_works(shared: Shared) -> None:
     other.run(f"all = [pl.Event.open({numbers[0]}) for _ in range(100)]")
     other.run(f"all += [pl.Notify.open({numbers[1]}) for _ in range(100)]")
     d0.create_stream().record(event)
-    other.run("s=devices[0].create_stream(); [s.wait(each) for each in all[:100]]; s.sync(timeout=5)")
+    other.run("s=devices[0].create_stream(); [s.wait(each) for each in all[:100]]; s.sync(timeout=20)")
     other.run("all[150].record()")
     stream = d0.create_stream()
     stream.wait(notify)
-    stream.sync(timeout=5)
+    stream.sync(timeout=30)
     other.run("s.close(); all.clear()")
 
 

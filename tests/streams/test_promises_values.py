@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
+from helpers.promised import overdue
 from helpers.promises import Node
 from peerlane.errors import Fault
 
@@ -135,7 +136,7 @@ def test_wait_value_past_timeout_raises_wait_timeout(node: Node) -> None:
         pl.WaitTimeout, match=r"operation 1 \(wait for a value\) .* did not come within 0.1 s"
     ):
         stream.sync(timeout=PATIENCE)
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < overdue(0.1)
     assert (a.view() == 0).all()
     stream.close()
 

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import peerlane as pl
+from helpers.promised import overdue
 from helpers.promises import WILD, Node, filled, parked, untouched
 from peerlane.errors import Fault
 
 pytestmark = pytest.mark.timeout(60)
 
-NAMED_WITHIN = 5 * 0.25
+NAMED_WITHIN = overdue(0.25)
 LARGE = 3 << 20
 
 
@@ -349,14 +350,14 @@ def test_timeout_of_each_wait_ends_it_in_time(node: Node, seconds: float) -> Non
         with pytest.raises(pl.WaitTimeout):
             wait()
         took = time.monotonic() - start
-        assert took < 5 * seconds
+        assert took < overdue(seconds)
         if wait is not waits[-1]:  # its time runs from when the stream reached it
             assert took >= seconds
     start = time.monotonic()
     for none_left in (s, event):
         with pytest.raises(pl.WaitTimeout):
             none_left.sync(timeout=0)
-    assert time.monotonic() - start < 5 * 0.1
+    assert time.monotonic() - start < overdue(0.1)
     s.abort()
     with pytest.raises(pl.Cancelled):
         s.sync()
@@ -398,6 +399,13 @@ def test_streams_under_busy_main_thread_finish(node: Node) -> None:
     streams = [device.create_stream() for device in devices]
     nbytes = 8 << 20
     buffers = [filled(device, nbytes, number) for number, device in enumerate(devices)]
+    # The threads of streams need no GIL; on a loaded machine they may get no processor during one loop.
+    assert any(_done_before_a_loop_ends(streams, buffers) for _ in range(3))
+    assert all(untouched(buffer, 0) for buffer in buffers)
+
+
+def _done_before_a_loop_ends(streams: list[pl.Stream], buffers: list[pl.Buffer]) -> bool:
+    """Tell whether copies end while this thread keeps the GIL; the first buffer's bytes are in all at the end."""
     gate, rounds = parked(streams[0]), 5
     for _ in range(rounds):
         for number, stream in enumerate(streams):
@@ -419,8 +427,7 @@ def test_streams_under_busy_main_thread_finish(node: Node) -> None:
     print(
         f"done {(done.time_ns - begun) / 1e6:.1f} ms after the start of a loop of {(ended - begun) / 1e6:.0f} ms"
     )
-    assert done.time_ns < ended
-    assert all(untouched(buffer, 0) for buffer in buffers)
+    return done.time_ns < ended
 
 
 def test_event_fileno_wakes_asyncio(node: Node) -> None:

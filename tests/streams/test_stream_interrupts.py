@@ -26,7 +26,7 @@ def interrupted(wait):
             sent.append(time.monotonic())
             SENT
         timer = threading.Timer(0.15, interrupt)
-        try: timer.start(); wait()      # the busy machine may hear it in the first of the two
+        try: timer.start(); wait(); timer.join()      # the busy machine may hear it before or after the wait
         except KeyboardInterrupt: best = min(best, time.monotonic() - sent[0])
         timer.join()
         if best < 0.5: break

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.promised import overdue
 from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
@@ -168,24 +169,26 @@ except KeyboardInterrupt:
     done = run_python(["-c", code], timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     print(f"{work}: seen after {float(done.stdout):.3f} s (promised: 1 s)")
-    assert float(done.stdout) < 5
+    assert float(done.stdout) < overdue(1.0)
 
 
 def test_other_thread_runs_during_narrow_copy_2d() -> None:
     code = """
 import threading, time, numpy as np, peerlane as pl
 d0, _ = pl.devices(); a = d0.allocate(1 << 30)
-gaps, stop = [0.0], threading.Event()
-def tick():
-    last = time.monotonic()
-    while not stop.is_set():
-        now = time.monotonic(); gaps[0] = max(gaps[0], now - last); last = now
-thread = threading.Thread(target=tick); thread.start()
-started = time.monotonic()
-pl.copy_2d(a, 4096, a, 4096, 1, 262144)
-took = time.monotonic() - started
-stop.set(); thread.join()
-print(gaps[0] < max(0.5, took / 2))
+def runs():
+    gaps, stop = [0.0], threading.Event()
+    def tick():
+        last = time.monotonic()
+        while not stop.is_set():
+            now = time.monotonic(); gaps[0] = max(gaps[0], now - last); last = now
+    thread = threading.Thread(target=tick); thread.start()
+    started = time.monotonic()
+    pl.copy_2d(a, 4096, a, 4096, 1, 262144)
+    took = time.monotonic() - started
+    stop.set(); thread.join()
+    return gaps[0] < max(0.5, took / 2)
+print(any(runs() for _ in range(3)))  # a loaded machine may stop the process
 """
     done = run_python(["-c", code], timeout=SECONDS)
     assert done.stdout == "True\n", done.stderr

@@ -240,7 +240,7 @@ def test_bench_lookup_gives_two_figures_or_skips_without_memory(monkeypatch: pyt
     figures, skips = lookups.measure(quiet_plan(), NODE, many=2_000)
     assert not skips
     assert [figure.contender for figure in figures] == ["peerlane", "peerlane, without the call"]
-    assert all(0 < figure.seconds < 1e-3 for figure in figures)
+    assert all(0 < figure.seconds < 0.1 for figure in figures)
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 1000)
     figures, skips = lookups.measure(quiet_plan(), NODE)
     assert not figures

@@ -18,6 +18,7 @@ import pytest
 
 import peerlane as pl
 from helpers.prepared import run_python
+from helpers.promised import overdue
 from helpers.safetensors_files import model, packed, small_model
 from peerlane.cli import demo, main
 from peerlane.cli.demo import concurrent, source, transfer
@@ -295,7 +296,7 @@ def test_demo_ctrl_c_ends_it_in_time(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err == "peerlane demo: interrupted\n"
     assert out == ""
-    assert seconds < 2.0  # one second is promised, and the machine may be busy
+    assert seconds < overdue(1.0)
 
 
 def _wait_until_it_maps_memory(pid: int) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
+from helpers.promised import overdue
 from helpers.safetensors_files import model, packed, small_model
 from peerlane.cli import main
 from peerlane.cli.children import Child
@@ -289,7 +290,7 @@ def test_demo_ctrl_c_ends_its_workers(tmp_path: Path, start: Demo, holding: bool
     os.killpg(demo.pid, signal.SIGINT)
     out, err = demo.communicate(timeout=60)
     assert (demo.returncode, out, err) == (130, "", "peerlane demo: interrupted\n")
-    assert time.monotonic() - began < 5.0  # one second is promised, and the machine may be busy
+    assert time.monotonic() - began < overdue(1.0)
     assert_nothing_is_left(demo, tmp_path)
 
 

@@ -17,11 +17,12 @@ import pytest
 import peerlane
 from helpers.far_machine import like_ssh
 from helpers.launched import MARK, Launched, Run, Start, until
+from helpers.promised import overdue
 from peerlane.cli.launch.wire import MAGIC, Kind
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
-ASSERTED = 2.5
+PROMISED_SECONDS = 0.5
 READY = """\
 import json, os, signal, subprocess, sys, time
 from peerlane.rendezvous import Rendezvous
@@ -137,7 +138,7 @@ def test_hosts_rank_killed_on_another_machine_is_named_and_ends_waits_in_time(ss
     for rank in (0, 1):
         seconds, kind, *text = shown(done.stdout)[rank]
         assert kind == "PeerLost" and "on c) was killed by SIGKILL" in " ".join(text)
-        assert float(seconds) < ASSERTED
+        assert float(seconds) < overdue(PROMISED_SECONDS)
 
 
 def test_hosts_losses_are_told_apart_by_machine(ssh: str, run: Run) -> None:
@@ -206,14 +207,14 @@ def test_hosts_part_here_killed_is_said_and_its_ranks_die(ssh: str, start: Start
 
 def test_hosts_silent_machine_is_lost(ssh: str, start: Start) -> None:
     launched = start(
-        *("--ssh", ssh, "--unreachable", "0.6", "--hosts", "localhost:1,b:1", "-c", READY + "ready(); rest()")
+        *("--ssh", ssh, "--unreachable", "5", "--hosts", "localhost:1,b:1", "-c", READY + "ready(); rest()")
     )
     launched.expect("ready")
     began = time.monotonic()
     os.kill(parts(launched)[1], signal.SIGSTOP)
     done = launched.end()
     assert done.returncode == 2
-    assert "host b is lost: its machine has been silent for 0.6 s; ending the others" in done.stderr
+    assert "host b is lost: its machine has been silent for 5 s; ending the others" in done.stderr
     assert time.monotonic() - began < 20
 
 

@@ -13,7 +13,7 @@ from helpers.namespaces import OtherNetwork, other_network
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
-UNREACHABLE = 1.0
+UNREACHABLE = 5.0
 TALK = """\
 import os, signal, sys, time
 from peerlane.rendezvous import Rendezvous

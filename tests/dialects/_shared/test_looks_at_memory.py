@@ -12,12 +12,13 @@ import pytest
 
 from helpers.acl_calls import ok
 from helpers.hip_calls import Gate, done
+from helpers.promised import overdue
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 NBYTES = 1 << 20
-ENDS_WITHIN = 5.0  # seconds: five times the idle time after which queued operations run
+ENDS_WITHIN = overdue(1.0)  # queued operations run after 1 s without a call
 
 
 def _poll(is_done: Callable[[], bool]) -> float:

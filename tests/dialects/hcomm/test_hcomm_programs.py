@@ -90,7 +90,7 @@ else:
     ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, 60))
     ret = acl.rt.synchronize_stream(stream)
 text = acl.get_recent_err_msg() or ""
-print(ret, time.monotonic() - start < 5, "rank 1" in text, flush=True)
+print(ret, time.monotonic() - start < 20, "rank 1" in text, flush=True)
 """
 
 DIFFERENT = f"""{HEAD}
@@ -173,7 +173,7 @@ if rank == 1:
 ok(hcomm.HcclTeamWindowRegister(comm, world, hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096), 0))
 start = time.monotonic()
 ret = create_channels(world)
-print(ret, time.monotonic() - start < 5, "rank 1" in hcomm.explain(), flush=True)
+print(ret, time.monotonic() - start < 20, "rank 1" in hcomm.explain(), flush=True)
 """
 TEAMS = f"""{TEAMS_HEAD}
 import numpy as np
@@ -230,7 +230,7 @@ start = time.monotonic()
 ok(hcomm.HcclAllReduce(address, address, 1024, 4, 0, comm, stream))
 ret = acl.rt.synchronize_stream(stream)
 text = acl.get_recent_err_msg() or ""
-print(ret, time.monotonic() - start < 5, "rank 1" in text, flush=True)
+print(ret, time.monotonic() - start < 20, "rank 1" in text, flush=True)
 """
 
 
