@@ -251,7 +251,7 @@ def test_weights_closed_twice_or_refused_keep_no_descriptor(tmp_path: Path) -> N
     weights.close()
     assert weights.is_closed
     refusal(tmp_path / "bad.safetensors", b"")
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_weights_hostile_tensor_name_is_shown_short_and_printable(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 from helpers.launchers_told import without_launcher
 from helpers.namespaces import OtherNetwork
+from helpers.ports import free_port
 
 SECONDS = 60.0
 # Without these UCX takes shared memory on one machine, or a virtual cable that another test makes and cuts.
@@ -21,15 +21,6 @@ SECRET = "a secret of two machines"
 Environment: TypeAlias = "dict[str, str]"
 #: By rank: the exit code, what it printed, and its errors.
 Ends: TypeAlias = "list[tuple[int, str, str]]"
-
-
-def free_port() -> int:
-    """Return a port at which nobody listens, and nobody at the next one."""
-    while True:
-        with socket.create_server(("", 0)) as first:
-            port: int = first.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError), socket.create_server(("", port + 1)):
-                return port
 
 
 def torchrun(machines: str, port: int, **more: str) -> list[Environment]:

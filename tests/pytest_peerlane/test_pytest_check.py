@@ -243,13 +243,16 @@ def by_zmq(folder, is_child):
 
 def by_semaphore(folder, is_child):
     one = posix_ipc.Semaphore("/" + name(folder, is_child), posix_ipc.O_CREAT)
+    if is_child:  # both have it
+        one.unlink()
     return one.release, lambda: one.acquire(30)
 
-def write(handle, folder, means, mode):
+def write(handle, folder, means, mode, talk):
     tell, _ = means(folder, True)
     with pl.Buffer.open(handle) as memory:
         if mode == "early":
             tell()
+            talk.recv()  # a thread of ZeroMQ may send late
         memory.view()[:8] = 7
         if mode == "right":
             tell()
@@ -261,10 +264,13 @@ def test_edge(peerlane_node, tmp_path, means, mode):
     _, wait = means(tmp_path, False)
     with peerlane_node[0].allocate(64) as memory:
         handle = bytes(memory.export(allow="user"))
-        child = multiprocessing.get_context("spawn").Process(target=write, args=(handle, tmp_path, means, mode))
+        context = multiprocessing.get_context("spawn")
+        talk, other = context.Pipe()
+        child = context.Process(target=write, args=(handle, tmp_path, means, mode, other))
         child.start()
         wait()
         if mode == "early":
+            talk.send("go on")
             time.sleep(0.2)
         memory.view()[:8].sum()
         child.join(60)

@@ -12,9 +12,10 @@ import pytest
 
 from helpers.absent import needs_engine
 from helpers.namespaces import OtherNetwork, other_network
+from helpers.ports import free_port
 from helpers.prepared import run_python
 from helpers.promised import overdue
-from helpers.two_machines import TCP, by_address, ended, free_port, hear, on_two, run, started, tell
+from helpers.two_machines import TCP, by_address, ended, hear, on_two, run, started, tell
 
 FOLDER = Path(__file__).parents[1]
 

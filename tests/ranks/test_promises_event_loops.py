@@ -39,7 +39,7 @@ def test_notified_returns_when_the_peer_has_notified(alone: pl.Channel, run: Cal
             for index in range(4):
                 tasks.start_soon(waits, index)
             await anyio.sleep(0)
-            assert threading.active_count() == threads
+            assert threading.active_count() <= threads
             alone.notify(0)
         await alone.notified(0, timeout=SECONDS)
 

@@ -14,13 +14,13 @@ import pytest
 import peerlane as pl
 from helpers.launched import until
 from helpers.namespaces import other_network
+from helpers.ports import free_port
 from helpers.promises import Node
 from helpers.two_machines import (
     SECRET,
     Environment,
     by_address,
     ended,
-    free_port,
     hear,
     run,
     slurm,

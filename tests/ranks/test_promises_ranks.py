@@ -18,6 +18,7 @@ import peerlane as pl
 from helpers.launched import until
 from helpers.launchers_told import LAUNCHER_VARIABLES
 from helpers.peers import PeerError, peer
+from helpers.ports import free_port
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
@@ -83,8 +84,7 @@ def alone(value: bytes) -> list[bytes]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_port()
 
 
 @pytest.mark.parametrize(

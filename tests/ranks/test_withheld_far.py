@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers.absent import needs_engine
-from helpers.two_machines import by_address, free_port, run
+from helpers.ports import free_port
+from helpers.two_machines import by_address, run
 
 pytestmark = [
     pytest.mark.any_schedule,

@@ -19,6 +19,7 @@ import pytest
 import peerlane as pl
 from helpers.launched import until
 from helpers.namespaces import other_network
+from helpers.ports import free_port
 from helpers.promised import overdue
 from peerlane.rendezvous import Rendezvous, RendezvousRelay, RendezvousServer, loop
 from peerlane.rendezvous.frames import MAX_VALUE
@@ -316,10 +317,12 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def test_server_that_is_not_there_is_waited_for_and_then_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(pl.Busy, match=f"cannot listen at tcp://127.0.0.1:{port}"):
-            RendezvousServer(2, machines=f"127.0.0.1:{port}", secret=SECRET)
+    port = free_port()
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(pl.Busy, match=f"cannot listen at tcp://127.0.0.1:{port}"),
+    ):
+        RendezvousServer(2, machines=f"127.0.0.1:{port}", secret=SECRET)
     with pytest.raises(
         pl.WaitTimeout, match=f"no rendezvous answered at tcp://127.0.0.1:{port} within 0.3 s"
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers.interrupts import INTERRUPTS
+from helpers.ports import free_port
 from helpers.prepared import run_python
 from helpers.promised import overdue
 
@@ -12,14 +13,14 @@ pytestmark = pytest.mark.any_schedule
 
 CTRL_C_SECONDS = 1.0
 
-OVER_TCP = """
+OVER_TCP = f"""
 import os, resource, signal, socket, threading, time
 from peerlane.rendezvous import by_tcp
 from peerlane.rendezvous.whereabouts import Whereabouts
 said = Whereabouts("one", "/here")
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
 many = [os.dup(0) for _ in range(1100)]
-with socket.create_server(("127.0.0.1", 0)) as free: port = free.getsockname()[1]
+port = {free_port()}
 """
 
 
@@ -83,7 +84,7 @@ def test_meeting_over_tcp_is_not_held_up_by_strangers_and_believes_only_who_know
         "    print(len(asked), line.recv(44)[8:] == b'\\0\\0\\0\\x40')\n"
         "for rank in (1, 2):\n"
         "    print(by_tcp.ask('Group', '127.0.0.1', port, rank, 3, 'one', 20.0, secret) == said)\n"
-        "told.join(4); print(told.is_alive())"
+        "told.join(20); print(told.is_alive())"
     )
     done = run_python(["-c", code], timeout=40)
     assert (done.returncode, done.stderr) == (0, "")

@@ -181,6 +181,7 @@ int main(int count, char **words) {
     if (!strcmp(mode, "right") && bytes[0] != 7) return 1;
     OK(write(setup[1], ".", 1) - 1);
     OK(waitpid(child, NULL, 0) - child);
+    if (!strcmp(means, "system_semaphore")) OK(semctl(number, 0, IPC_RMID));
     puts("done");
     return 0;
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import socket
 from pathlib import Path
 
 import pytest
 
 from helpers.launched import Run
 from helpers.launching import also_far
+from helpers.ports import free_port
 from peerlane.cli.launch.losses import Losses
 from peerlane.testing.procs import Completed
 
@@ -101,9 +101,8 @@ def test_launch_chain_of_lost_ranks_names_its_origin(run: Run) -> None:
         "    with other:\n"
         "        other.channel(0); time.sleep(0.3); sys.exit(6)\n"
     )
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = one.getsockname()[1], other.getsockname()[1]
-    done = run("-n", "3", "-c", program.replace("{port}", str(ports[0])).replace("{next}", str(ports[1])))
+    port = free_port()
+    done = run("-n", "3", "-c", program.replace("{port}", str(port)).replace("{next}", str(port + 1)))
     assert culprit(done, 6)[0] == 2
 
 

@@ -422,7 +422,7 @@ def test_acl_create_stream_3000_streams_start_no_threads(acl: ModuleType) -> Non
         ok(acl.rt.memset_async(target + number, 1, number % 251, 1, stream))
     ok(acl.rt.synchronize_device())
     assert content(acl, target, 3000) == bytes(number % 251 for number in range(3000))
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     for stream in streams:
         ok(acl.rt.destroy_stream(stream))
 

@@ -15,7 +15,8 @@ from helpers.absent import needs_engine
 from helpers.hcomm_ranks import CPU_TS, UB_CTP, code, descs, in_threads, ok
 from helpers.hcomm_servers import HEAD, PROGRAM, rank_table
 from helpers.namespaces import OtherNetwork, other_network
-from helpers.two_machines import Environment, ended, free_port, run, started, torchrun
+from helpers.ports import free_port
+from helpers.two_machines import Environment, ended, run, started, torchrun
 from peerlane.dialects import acl, hcomm
 
 pytestmark = pytest.mark.timeout(180)

@@ -522,7 +522,7 @@ def test_hip_mem_pool_export_bad_arguments_return_codes_and_leak_nothing(hip: Mo
     ):
         assert code(hip.hipMemPoolExportToShareableHandle(*arguments)) == INVALID
     assert code(hip.hipMemPoolExportToShareableHandle(0x1000, pool, posix, 0)) == "hipErrorIllegalAddress"
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
     for pointer in (None, 0x1000, bytearray(4)):
         assert code(hip.hipMemPoolExportPointer(pointer)) == INVALID
 

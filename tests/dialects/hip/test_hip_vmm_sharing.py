@@ -263,7 +263,7 @@ def test_hip_mem_export_bad_arguments_return_codes_and_leak_nothing(hip: ModuleT
     )
     with pytest.raises(TypeError):
         hip.hipMemExportToShareableHandle(fd, handle, 1, 0)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_hip_mem_import_bad_arguments_return_invalid_value(hip: ModuleType) -> None:
