@@ -16,6 +16,7 @@ namespace peerlane {
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;   // where others may ring, or die before they do
 constexpr uint64_t kForever = 3'600'000'000'000;
+constexpr uint64_t kLateWake = 500'000'000;   // the machine stopped the process, or had no processor for it
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
 constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenLooks = 20'000'000;
 constexpr unsigned kStepsForOthers = 16;
@@ -230,6 +231,8 @@ void Scheduler::watch() {
         lock.unlock();
         bell.sleep(seen, span);
         lock.lock();
+        // A process that was stopped did not rest meanwhile.
+        if (const uint64_t woken = now_ns(); woken > watch_until_ + kLateWake) moved_at_ = woken;
         watch_until_ = UINT64_MAX;
     }
 }

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from helpers.launched import state, until
 from helpers.prepared import run_python
 from helpers.promised import overdue
 
@@ -187,6 +192,52 @@ def test_process_with_nothing_queued_is_not_woken(tmp_path: Path, schedule: str)
     done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 1
+
+
+#: Looks at memory after it was stopped, and prints what it saw and how long ago it queued the fill.
+_STOPPED = """
+import sys, time
+import peerlane as pl
+device = pl.devices()[0]
+with device.create_stream() as stream:
+    memory = device.allocate(64)
+    memory.fill(1)
+    view = memory.view()
+    memory.fill(7, stream=stream)
+    queued = time.monotonic()
+    print("queued", flush=True)
+    sys.stdin.readline()
+    continued = time.monotonic()
+    while time.monotonic() < continued + 0.3:
+        pass
+    print(view[0], time.monotonic() - queued, flush=True)
+    stream.sync(timeout=20)
+"""
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "seeded:5"])
+def test_process_that_was_stopped_did_not_rest_meanwhile(tmp_path: Path, schedule: str) -> None:
+    program = tmp_path / "stopped.py"
+    program.write_text(_STOPPED)
+    command, env = [sys.executable, str(program)], {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=env, text=True, **pipes) as process:
+        try:
+            assert process.stdin and process.stdout
+            assert process.stdout.readline() == "queued\n"
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: state(process.pid) == "T")
+            stopped = time.monotonic()
+            time.sleep(2)  # longer than a rest
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            stopped = time.monotonic() - stopped
+            process.send_signal(signal.SIGCONT)
+            seen, seconds = process.stdout.readline().split()
+        finally:
+            process.kill()
+    # On a loaded machine the rest of its time may be a second, too.
+    assert seen == "1" or float(seconds) - stopped > 0.9
 
 
 def test_process_exit_with_fills_queued_is_clean(tmp_path: Path) -> None:
