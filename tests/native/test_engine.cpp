@@ -477,7 +477,7 @@ void a_post_without_a_kick_is_seen_to() {
         worst = std::max(worst, seconds_since(start));
     }
     std::printf("    at most %.2f ms\n", worst * 1e3);
-    CHECK(worst < 2);
+    CHECK(worst < 20);
 }
 
 void threads_that_help_take_turns() {
@@ -504,7 +504,7 @@ void ticks_come_while_nothing_does() {
     const uint64_t before = host().ticks;
     const auto start = steady_clock::now();
     CHECK(comes_true([&] { return host().ticks >= before + 10; }));
-    CHECK(seconds_since(start) > 0.4 && seconds_since(start) < 5);
+    CHECK(seconds_since(start) > 0.4 && seconds_since(start) < 20);
 }
 
 void a_forked_child_has_no_engine() {

@@ -172,11 +172,11 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
         auto start = steady_clock::now();
         const auto refusal = refused([&] { open(*exporter, 0.3); });
         CHECK(refusal && refusal->why == Why::handle_timeout && std::string(refusal->role) == "handle");
-        CHECK(seconds_since(start) >= 0.3 && seconds_since(start) < 5 && refusal->pid == static_cast<uint64_t>(getpid()));
+        CHECK(seconds_since(start) >= 0.3 && seconds_since(start) < 20 && refusal->pid == static_cast<uint64_t>(getpid()));
         int asked = 0;
         start = steady_clock::now();
         CHECK(refuses(Why::interrupted, [&] { open(*exporter, kPatience, {stops, &asked}); }));
-        CHECK(asked == 3 && seconds_since(start) < 5);
+        CHECK(asked == 3 && seconds_since(start) < 20);
         // A thread that waits for its turn has a deadline too.
         std::thread first([&] { CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 1); })); });
         std::thread second([&] { CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.2); })); });

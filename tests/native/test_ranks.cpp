@@ -282,7 +282,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
         word.extent->block->is_read_elsewhere = false;   // the next schedule may get the same block
         goes_on([&] { callback(*other, queue, 1); }, [&] { make_call(*queue, *other); });
         Notify* const soon = Notify::local(NotifyKind::binary, device);
-        await(*other, soon, 1'000'000'000);   // ends by itself
+        await(*other, soon, 4'000'000'000);   // ends by itself
         CHECK(engine().no_progress(false).token == 0);
         sync(*other);
         CHECK(failed_with(*other, Why::wait_timeout));
@@ -292,7 +292,7 @@ void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     finish(*waits);
     {
         await(*waits, between);
-        const Waiter waiter(waits, 1.0);   // this one ends by itself, too
+        const Waiter waiter(waits, 4.0);   // this one ends by itself, too
         for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
     }
     {

@@ -6,6 +6,7 @@ using namespace streams;
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
+constexpr double kPromptly = 20;   // seconds; a loaded machine may stop a process for some
 uint32_t device, island;   // they have no route to each other
 
 struct Gate {
@@ -162,7 +163,7 @@ void close_with_queued_work() {
     order(*stuck, *hanging);
     order(*hanging, *holder);
     write(*hanging, cells.here.address + 8, 3);
-    CHECK(seconds([&] { close(*hanging); }) < 5);
+    CHECK(seconds([&] { close(*hanging); }) < kPromptly);
     CHECK(cells.here.word(1) == 2 && failed_with(*hanging, Why::cancelled));
     CHECK(!engine().query(*stuck));
     CHECK(engine().close(*stuck, false, {}) == Outcome::reached);
@@ -182,7 +183,7 @@ void close_behind_a_barrier() {
     await(*one, gate.notify);
     write(*standard, cells.here.address, 1);
     CHECK(engine().synchronize(*standard, Deadline::in(0.3), {}) == Outcome::timed_out);
-    CHECK(seconds([&] { close(*standard); }) < 5);
+    CHECK(seconds([&] { close(*standard); }) < kPromptly);
     CHECK(standard->closed && cells.here.word(0) == 0);
     gate.open();
     close(*one);
@@ -197,7 +198,7 @@ void hopeless_waits() {
         Gate mine;
         await(*self, mine.notify);
         notify(*self, mine.notify);
-        CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*self); })); }) < 2);
+        CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*self); })); }) < kPromptly);
         // A circle of three, and a stream that waits for them.
         const StreamPtr a = stream(device), b = stream(device), c = stream(device), outer = stream(device);
         Gate ab, bc, ca;
@@ -208,7 +209,7 @@ void hopeless_waits() {
         await(*c, bc.notify);
         notify(*c, ca.notify);
         order(*b, *outer);
-        CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*outer); })); }) < 2);
+        CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*outer); })); }) < kPromptly);
         // A record submitted meanwhile ends the circle.
         notify(*stream(device), bc.notify);
         for (const StreamPtr& each : {outer, a, b, c}) finish(*each);
@@ -226,7 +227,7 @@ void hopeless_barrier() {
     Gate gate;
     await(*one, gate.notify);
     notify(*standard, gate.notify);
-    CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*standard); })); }) < 2);
+    CHECK(seconds([&] { CHECK(refuses(Why::deadlock, [&] { sync(*standard); })); }) < kPromptly);
     CHECK(refuses(Why::deadlock, [&] { sync(*one); }));
     gate.open();
     finish(*standard);
@@ -251,7 +252,7 @@ void timeouts() {
         sync(*one);
         sync(*other);
     });
-    CHECK(took >= 0.19 && took < 5);
+    CHECK(took >= 0.19 && took < kPromptly);
     CHECK(failed_with(*one, Why::wait_timeout) && failed_with(*other, Why::wait_timeout));
     CHECK(cells.here.word(0) == 0 && cells.here.word(1) == 2 && cells.here.word(3) == 3);
     // Satisfied in time: no failure, and the deadline is forgotten.

@@ -340,7 +340,7 @@ def test_launch_sigint_with_unread_output_ends_it(start: Start, interrupts: int)
     launched.expect("ready")
     launched.send(signal.SIGINT)
     until(
-        lambda: len(launched.members()) == 2
+        lambda: len(launched.members()) <= 2
     )  # the ranks have ended; the front and the supervisor cannot write
     if interrupts == 2:
         launched.send(signal.SIGINT)
@@ -361,18 +361,18 @@ def test_launch_sigint_ends_ranks_blocked_by_unread_output(start: Start) -> None
 @also_far
 def test_launch_sigint_with_slow_reader_gives_it_all_output(start: Start) -> None:
     program = TIDIES_UP.format("os.write(1, (b'x' * 999 + b'\\n') * 1000)")
-    launched = start("-n", "1", "--grace", "1", "-c", program)
+    launched = start("-n", "1", "--grace", "5", "-c", program)
     launched.expect("ready")
     launched.send(signal.SIGINT)
-    until(lambda: len(launched.members()) == 2)
+    until(lambda: len(launched.members()) <= 2)
     assert launched.process.stdout is not None
     count, began = 0, time.monotonic()
     for line in launched.process.stdout:
         count += len(line) == 1004
         if count % 250 == 1:
-            time.sleep(0.6)
+            time.sleep(2)
     assert (count, launched.process.wait(20)) == (1000, 0)
-    assert time.monotonic() - began > 2
+    assert time.monotonic() - began > 5
 
 
 @also_far

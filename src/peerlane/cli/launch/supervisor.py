@@ -36,7 +36,7 @@ from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 from .ranks_here import QUIET_SECONDS, End, Machine, RanksHere
 
 TELL_SECONDS = 2.0  # a terminal is told for which machines launch waits
-SETTLE_SECONDS = 0.5  # for processes that end by themselves after their rank
+SETTLE_SECONDS = 3.0  # for processes that end by themselves after their rank
 FOLLOW_SECONDS = 8.0  # a lost rank has this long to end: it may serve the others' rendezvous for 5 s more
 LEAVE_SECONDS = 2.0  # for the commands of other machines, once nothing is left there
 MOST_HELD = 16  # reports that are kept for the end
