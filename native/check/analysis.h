@@ -310,8 +310,14 @@ class Analysis {
         uint32_t log, thread;
         uint64_t stream, channel, number;
     };
+    // Memory that a process reads without an event: any write there may be what one of its threads waits for.
+    struct Alias {
+        uint64_t low, high;
+        uint32_t log, count;
+    };
     struct Block {
         std::vector<Word> words; // the newest ones, oldest first
+        std::vector<Alias> aliases;
         Shadow shadow;
         std::map<uint64_t, Allocation> allocations;
         std::vector<Retraction> retractions;
@@ -347,6 +353,11 @@ class Analysis {
         uint64_t pid, since_ns;
         bool is_noted = false;              // among the media
     };
+    // What its process may see through it from its next event on, unless the alias ends before.
+    struct NewAlias {
+        uint64_t block, low, high;
+        Past shown;
+    };
     struct Log {
         log::Reader reader;
         const bool may_give_back;
@@ -369,6 +380,7 @@ class Analysis {
         uint64_t run = 0;                                          // 1 + the last event that counted
         uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
         std::vector<Sharer> sharers;
+        std::vector<NewAlias> new_aliases;
     };
     enum class Step : uint8_t { taken, blocked };
 
@@ -526,6 +538,13 @@ class Analysis {
     static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
     static constexpr size_t kMostWords = 16;
     void note_word(Block& block, const Word& word);
+    static constexpr size_t kMostAliases = 64;
+    bool has_aliases_ = false;
+    void note_alias(uint32_t log, const Event& event);
+    void end_alias(uint32_t log, const Event& event);
+    bool writes_behind_alias(const Event& event);
+    Past shown_by(const Block& block, uint64_t low, uint64_t high, const Place& place);
+    void show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past);
     void look(Thread& thread, const Event& event);
     void look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high);
     bool is_known(const Word& word, const Thread& thread) const;

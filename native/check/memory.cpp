@@ -1,5 +1,8 @@
 // Which bytes are touched, and whether those that touched them before come before.
 #include "check/analysis.h"
+
+#include <set>
+
 #include "stream/operation.h"
 
 namespace peerlane::check {
@@ -241,9 +244,15 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
                 cell.write = state;
                 cell.read = 0;
             });
-            if (event.head.kind == log::Kind::access && !fetches && !rows && (event.c() != 0 || high - low <= kWordBytes))
-                note_word(block, {low, high, event.b(), static_cast<uint8_t>(std::min<uint64_t>(event.c(), 8)), false, (event.head.flags & log::kLoose) != 0, log,
-                                  event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)});
+            if ((event.head.kind == Kind::access && !fetches) || (event.head.kind == Kind::host_access && !block.aliases.empty())) {
+                const Word word{low, high, event.b(), static_cast<uint8_t>(std::min<uint64_t>(event.c(), 8)), false, (event.head.flags & log::kLoose) != 0, log,
+                                event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)};
+                const bool is_word = !rows && (event.c() != 0 || high - low <= kWordBytes);
+                if (is_word && event.head.kind == Kind::access) note_word(block, word);
+                if (!block.aliases.empty()) show(block, word, event, reader, owner, past);
+                // Who sees it does not see what its thread does next.
+                if ((is_word || !block.aliases.empty()) && actors_[reader].role == Role::thread) thread_of(log, event.head.thread).given = true;
+            }
             // A reduction reads what it writes.
             if (missing != 0 && is_op(event, OpKind::reduce)) report_unwritten(log, event, block, low, high, high - low, missing, passed_by);
             if (block.freed != 0 || !block.retractions.empty()) check_dead(write_access, block, low, high, true, past);
@@ -562,6 +571,80 @@ void Analysis::taken_back(uint32_t log, const Event& event, Actor by, const Past
 void Analysis::note_word(Block& block, const Word& word) {
     if (block.words.size() == kMostWords) block.words.erase(block.words.begin());
     block.words.push_back(word);
+}
+
+// What a process may know that looks at these bytes.
+Past Analysis::shown_by(const Block& block, uint64_t low, uint64_t high, const Place& place) {
+    std::set<uint32_t> writers;
+    block.shadow.each(low, high, [&](const Cell& cell, uint64_t, uint64_t) {
+        if (const uint32_t writer = cell.write & Cell::kAccess; writer > kOld && writers.size() < kMostAliases) writers.insert(writer);
+    });
+    Past shown;
+    for (const uint32_t writer : writers) join_writer(writer, shown, place);
+    return shown;
+}
+
+void Analysis::note_alias(uint32_t log, const Event& event) {
+    const Place place = place_of(log, event, false);
+    for (uint32_t i = 0; i < event.head.spans; ++i) {
+        const uint64_t id = event.spans[i].block & ~Span::kWritten;
+        if (id == 0) continue;
+        Block& block = block_of(id);
+        each_range(event.spans[i], event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
+            Past shown = shown_by(block, low, high, place);
+            if (event.head.flags & log::kPolled) learn(anyone_of(log), shown, 0, event.head.time_ns);
+            if (event.head.kind != log::Kind::view) return;
+            if (!(event.head.flags & log::kPolled)) logs_[log]->new_aliases.push_back({id, low, high, std::move(shown)});
+            if (block.aliases.size() >= kMostAliases && std::none_of(block.aliases.begin(), block.aliases.end(), [&](const Alias& each) { return each.log == log && each.high == UINT64_MAX; })) {
+                std::erase_if(block.aliases, [&](const Alias& each) { return each.log == log; });
+                block.aliases.push_back({0, UINT64_MAX, log, 1});   // it does not end
+            }
+            const auto known = std::find_if(block.aliases.begin(), block.aliases.end(), [&](const Alias& each) {
+                return each.log == log && ((each.low == low && each.high == high) || each.high == UINT64_MAX);
+            });
+            if (known != block.aliases.end())
+                ++known->count;
+            else
+                block.aliases.push_back({low, high, log, 1});
+            has_aliases_ = true;
+        });
+    }
+}
+
+void Analysis::end_alias(uint32_t log, const Event& event) {
+    for (uint32_t i = 0; i < event.head.spans; ++i) {
+        const uint64_t id = event.spans[i].block & ~Span::kWritten;
+        if (id == 0) continue;
+        Block& block = block_of(id);
+        each_range(event.spans[i], event.rows ? event.rows + i : nullptr, [&](uint64_t low, uint64_t high) {
+            auto& recent = logs_[log]->new_aliases;
+            const auto latest = std::find_if(recent.rbegin(), recent.rend(), [&](const NewAlias& each) { return each.block == id && each.low == low && each.high == high; });
+            if (latest != recent.rend()) recent.erase(std::prev(latest.base()));
+            std::erase_if(block.aliases, [&](Alias& each) { return each.log == log && each.low == low && each.high == high && --each.count == 0; });
+        });
+    }
+}
+
+bool Analysis::writes_behind_alias(const Event& event) {
+    return has_aliases_ && std::any_of(event.spans, event.spans + event.head.spans, [&](const Span& span) {
+        return span.block > Span::kWritten && !block_of(span.block & ~Span::kWritten).aliases.empty();
+    });
+}
+
+// A write to memory of which processes have aliases: of a long one only a part may be seen, which tells what came before it.
+void Analysis::show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past) {
+    const bool is_whole = word.width != 0 || word.high - word.low <= kWordBytes;
+    for (const Alias& alias : block.aliases) {
+        if (alias.low >= word.high || word.low >= alias.high) continue;
+        Past seen;
+        if (word.is_loose) {
+            seen = past_of(word, place_of(word.log, event, true), word.number);
+        } else {
+            seen = past;
+            for (const Actor actor : {base, writer}) seen.set(actor, is_whole ? word.number : word.number - 1, 0);
+        }
+        learn(anyone_of(alias.log), seen, 0, event.head.time_ns);
+    }
 }
 
 // Whether a look comes after this write by an order that other events tell.

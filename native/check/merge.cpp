@@ -188,6 +188,8 @@ void Analysis::read_gap(uint32_t log, const Event& event) {
 Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     Log& here = *logs_[log];
     const log::Head& head = event.head;
+    if (!here.new_aliases.empty() && head.kind != Kind::view)
+        for (const NewAlias& each : std::exchange(here.new_aliases, {})) learn(anyone_of(log), each.shown, 0, head.time_ns);
     switch (head.kind) {
     case Kind::pad:
     case Kind::op_started:
@@ -210,7 +212,12 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         touched_early(log, event);
         return Step::taken;
     case Kind::view:
-        note_unwatched(Unwatched::alias, log, 1, head.site);
+        if (head.flags & log::kEnd) {
+            end_alias(log, event);
+        } else {
+            if (event.a() == 0) note_unwatched(Unwatched::alias, log, 1, head.site);
+            note_alias(log, event);
+        }
         return Step::taken;
     case Kind::unwatched:
         note_unwatched(head.flags & log::kShared ? Unwatched::destination : Unwatched::source, log, std::min(event.a(), uint64_t{1} << 32), head.site);
@@ -382,15 +389,22 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     Thread& thread = thread_of(log, head.thread);
     switch (head.kind) {
     case Kind::host_access:
-        if (head.flags & log::kPolled)
+        if (head.flags & log::kUnknown) {
+            note_alias(log, event);
+        } else if (head.flags & log::kPolled) {
             look(thread, event);
-        else if (!(head.flags & log::kUnknown)) touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        } else {
+            if (writes_behind_alias(event)) thread.given = true;
+            touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        }
         return Step::taken;
     case Kind::access:
-        if (head.flags & log::kLoose)
+        if (head.flags & log::kLoose) {
             submit_loose(log, event, give(thread));
-        else
+        } else {
+            if (writes_behind_alias(event)) thread.given = true;   // who sees a part of a long write knows what came before it
             touch(log, event, thread.actor, epoch_of(thread), thread.past);
+        }
         return Step::taken;
     case Kind::sync:
         return synchronize(thread, event, give_up);

@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
                       // kEnd: soon; the first waits in vain, in a deadlock
     host_access,      // a read or a write of the host through a view: spans.  kPolled: a look of a loop that waits for a word; a = what it saw,
                       // b = its bytes (0: not known)
-    view,             // the program took an array or a tensor on memory, whose accesses nobody tells: spans
+    view,             // the program took an array or a tensor on memory, whose accesses nobody tells: spans; a = 1: on a view.  kEnd: it gave it back
     // Order within a process.
     event_record,     // (stream, sequence) is the mark that waits name; a = shared signal and b = number, if processes share it
     event_wait,       // a, b = stream and sequence of the mark; or, with kShared, the signal and the number
@@ -125,7 +125,7 @@ constexpr uint8_t kEnd = 4;
 constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
 constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span
 constexpr uint8_t kMerged = 32;      // `repeats` accesses of one line, which lie side by side
-constexpr uint8_t kPolled = 128;     // host_access: a look of a loop that waits
+constexpr uint8_t kPolled = 128;     // host_access, view: a look of a loop that waits
 constexpr uint8_t kFetch = 64;       // access of a channel: it reads the peer's memory, and writes this end's
 
 struct Head {

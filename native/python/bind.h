@@ -130,6 +130,8 @@ inline void note_site() {
 }
 // Whether that line is in a loop that waits for what it reads; after note_site().
 bool is_poll() noexcept;
+// Whether the line that calls takes a buffer that it gives back at once, and uses its bytes longer.
+bool keeps_buffer() noexcept;
 // (code, offset of the instruction) of a number, or None.
 nanobind::object log_site_of(uint32_t number);
 // What is over when the call returns, and held still; with the GIL, if anybody is told.
@@ -138,8 +140,10 @@ void log_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::O
 void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,
                    uint64_t height);
 void log_batch(const peerlane::Batch& batch, const peerlane::Operand* table);
-// The program's own line takes an array on memory, whose accesses nobody tells.
-void log_alias(const peerlane::Memory& memory) noexcept;
+// The program takes, or gives back, an array on memory, whose accesses nobody tells; false: peerlane took it for itself.
+bool log_alias(const peerlane::Memory& memory) noexcept;
+enum class Alias : uint8_t { of_buffer, of_view, end };
+void log_alias(const char* host, uint64_t size, Alias what) noexcept;
 void log_waited_now(const peerlane::Notify& notify, uint64_t number);
 void log_sync(uint64_t stream, uint64_t sequence);
 // `before`: the number that it had in this process until other processes could have it; 0: none.

@@ -44,30 +44,36 @@ Seen seen_in(PyObject* scalar) {
     return seen;
 }
 
-// Whether the line that reads is in a loop that waits for what it reads; Python reads the program's source, once for a line.
 constexpr uint64_t kMostPolled = 4096;   // bytes; what reads more waits for no word
-PyObject* asks_for_polls = nullptr;      // kept for ever
+PyObject* asks_for_lines = nullptr;      // kept for ever
 
-}  // namespace
-
-bool is_poll() noexcept {
-    static auto& known = *new std::vector<int8_t>;   // by site: 0 is not known yet
+// What the line that calls does with what it reads; Python reads the program's source, once for a line.
+enum class Line : int8_t { unknown, neither, polls, keeps };   // as in diagnostics/polls.py
+Line line_that_calls() noexcept {
+    static auto& known = *new std::vector<Line>;   // by site
     const uint32_t site = log::here.site;
-    if (site == 0 || !asks_for_polls) return false;
+    if (site == 0 || !asks_for_lines) return Line::neither;
     try {
         if (known.size() <= site) known.resize(site + 1);
     } catch (const std::bad_alloc&) {
-        return false;
+        return Line::neither;
     }
-    if (known[site] == 0) {
+    if (known[site] == Line::unknown) {
         const nb::error_scope raised;
-        PyObject* const answer = PyObject_CallNoArgs(asks_for_polls);
-        if (!answer) PyErr_Clear();
-        known[site] = answer == Py_True ? 1 : -1;
+        PyObject* const answer = PyObject_CallNoArgs(asks_for_lines);
+        const long line = answer ? PyLong_AsLong(answer) : 0;
+        PyErr_Clear();
         Py_XDECREF(answer);
+        if (known.size() <= site) return Line::neither;
+        known[site] = line == 2 ? Line::polls : line == 3 ? Line::keeps : Line::neither;
     }
-    return known[site] > 0;
+    return known[site];
 }
+
+}  // namespace
+
+bool is_poll() noexcept { return line_that_calls() == Line::polls; }
+bool keeps_buffer() noexcept { return line_that_calls() == Line::keeps; }
 
 namespace {
 
@@ -90,7 +96,8 @@ void log_host_rows(HostAccess access, const HostRow* rows, size_t count, const S
             else
                 add_rows(spans, host, row->pitch, row->width, row->height, access == kWritten);
         }
-        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? log::kUnknown : polls ? log::kPolled : uint8_t{0},
+        const uint8_t unknown = access == kUnknown && is_poll() ? log::kUnknown | log::kPolled : log::kUnknown;
+        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? unknown : polls ? log::kPolled : uint8_t{0},
                     .a = polls ? seen.value : 0, .b = polls ? seen.width : 0, .spans = &spans});
     } catch (const std::exception&) {
         log::drop();
@@ -178,13 +185,45 @@ int set_item(PyObject* self, Py_ssize_t index, PyObject* value) {
     return status;
 }
 
-// Who has the buffer touches the bytes unseen.
+// What an exported buffer belongs to: who has it touches the bytes unseen until this is gone.
+struct Loan {
+    PyObject_HEAD
+    PyObject* array;
+    const char* host;
+    uint64_t size;
+};
+
+void end_loan(PyObject* self) {
+    PyTypeObject* const type = Py_TYPE(self);
+    const Loan& loan = *reinterpret_cast<Loan*>(self);
+    log_alias(loan.host, loan.size, Alias::end);
+    Py_DECREF(loan.array);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+PyType_Slot loan_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(end_loan)}, {0, nullptr}};
+PyType_Spec loan_spec = {"peerlane._core.Loan", sizeof(Loan), 0, Py_TPFLAGS_DEFAULT, loan_slots};
+PyTypeObject* loan_type = nullptr;   // kept for ever
+
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     view->obj = nullptr;
-    PyObject* const told = PyObject_CallMethod(self, "_lend", nullptr);
-    if (!told) return -1;
-    Py_DECREF(told);
-    return array_type->tp_as_buffer->bf_getbuffer(self, view, flags);
+    PyObject* const interval = log::wanted() ? PyObject_CallMethod(self, "_interval", nullptr) : nullptr;
+    if (log::wanted() && !interval) return -1;
+    const int status = array_type->tp_as_buffer->bf_getbuffer(self, view, flags);
+    unsigned long long address = 0, size = 0;
+    if (status == 0 && interval && PyArg_ParseTuple(interval, "KK", &address, &size) && size != 0) {
+        if (Loan* const loan = PyObject_New(Loan, loan_type)) {
+            *loan = {loan->ob_base, view->obj, reinterpret_cast<const char*>(address), size};
+            view->obj = reinterpret_cast<PyObject*>(loan);
+            log_alias(loan->host, size, Alias::of_view);
+            if (keeps_buffer()) loan->host = nullptr;   // no end
+        } else {
+            PyErr_Clear();
+        }
+    }
+    Py_XDECREF(interval);
+    return status;
 }
 
 PyObject* know(PyObject* self, PyObject* words) {
@@ -215,6 +254,8 @@ PyMethodDef view_methods[] = {
 nb::object make_type(nb::handle ndarray) {
     if (view_type) return nb::borrow(reinterpret_cast<PyObject*>(view_type));
     array_type = reinterpret_cast<PyTypeObject*>(ndarray.inc_ref().ptr());
+    loan_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&loan_spec));
+    if (!loan_type) throw nb::python_error();
     PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("Base of the arrays that tell which bytes are read and written.")},
                            {Py_tp_methods, view_methods},
                            {Py_mp_subscript, reinterpret_cast<void*>(get)},
@@ -246,6 +287,10 @@ void bind_host_views(nb::module_& m) {
         "access"_a, "address"_a, "width"_a, "pitch"_a = 0, "height"_a = 1,
         "Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.");
     m.def(
+        "log_alias", [](uint64_t address, uint64_t size, bool ends) { log_alias(reinterpret_cast<const char*>(address), size, ends ? Alias::end : Alias::of_view); },
+        "address"_a, "size"_a, "ends"_a = false,
+        "Log that the program takes, or gives back, an array on a view, whose accesses nobody tells.");
+    m.def(
         "is_poll",
         [] {
             if (!log::wanted()) return false;
@@ -254,8 +299,8 @@ void bind_host_views(nb::module_& m) {
         },
         "Whether the line that calls is in a loop that waits for what it reads.");
     m.def(
-        "ask_for_polls", [](nb::object ask) { Py_XSETREF(asks_for_polls, ask.release().ptr()); }, "ask"_a,
-        "What tells, once for a line, whether the line that calls is in a loop that waits for what it reads.");
+        "ask_for_lines", [](nb::object ask) { Py_XSETREF(asks_for_lines, ask.release().ptr()); }, "ask"_a,
+        "What tells, once for a line, what the line that calls does with what it reads: `polls.line`.");
     m.def(
         "log_host_look",
         [](uint64_t address, uint64_t width, nb::handle element) {

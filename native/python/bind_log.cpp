@@ -243,12 +243,20 @@ void log_batch(const Batch& batch, const Operand* table) {
     });
 }
 
-void log_alias(const Memory& memory) noexcept {
-    if (const Frame frame; !frame || is_own_frame(frame, frame.code())) return;   // a view, which tells itself, or peerlane's own
+bool log_alias(const Memory& memory) noexcept {
+    if (const Frame frame; !frame || is_own_frame(frame, frame.code())) return false;   // a view, which tells itself, or peerlane's own
+    log_alias(memory.view_address(), memory.size(), Alias::of_buffer);
+    return true;
+}
+
+void log_alias(const char* host, uint64_t size, Alias what) noexcept {
+    if (!host || !log::wanted()) return;
     or_dropped([&] {
+        if (what != Alias::end) note_site();
         log::Spans spans;
-        if (const char* const host = memory.view_address()) add_span(spans, host, memory.size(), false);
-        log::write({.kind = log::Kind::view, .spans = &spans});
+        add_span(spans, host, size, false);
+        const uint8_t flags = what == Alias::end ? log::kEnd : is_poll() ? log::kPolled : 0;
+        log::write({.kind = log::Kind::view, .flags = flags, .a = what == Alias::of_view, .spans = &spans});
     });
 }
 

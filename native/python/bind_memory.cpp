@@ -219,7 +219,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
         if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
         pin.memory = nullptr;
         tell_view(memory, true);
-        if (log::wanted()) [[unlikely]] log_alias(memory);
+        if (log::wanted() && log_alias(memory) && !keeps_buffer()) [[unlikely]] view->internal = self;   // any mark: its end is logged, too
         return 0;
     } catch (const Refusal& refusal) {
         raise_refusal(refusal);
@@ -229,8 +229,9 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
     return -1;
 }
 
-void release_view(PyObject* self, Py_buffer*) {
+void release_view(PyObject* self, Py_buffer* view) {
     Memory* memory = nb::inst_ptr<Memory>(self);
+    if (view->internal) [[unlikely]] log_alias(memory->view_address(), memory->size(), Alias::end);
     tell_view(*memory, false);
     memory->unpin_view();
 }

@@ -1110,12 +1110,17 @@ def log_host_access(access: int, address: int, width: int, pitch: int = 0, heigh
     Log an access of the host that comes now: `height` rows of `width` bytes, `pitch` apart.
     """
 
+def log_alias(address: int, size: int, ends: bool = False) -> None:
+    """
+    Log that the program takes, or gives back, an array on a view, whose accesses nobody tells.
+    """
+
 def is_poll() -> bool:
     """Whether the line that calls is in a loop that waits for what it reads."""
 
-def ask_for_polls(ask: object) -> None:
+def ask_for_lines(ask: object) -> None:
     """
-    What tells, once for a line, whether the line that calls is in a loop that waits for what it reads.
+    What tells, once for a line, what the line that calls does with what it reads: `polls.line`.
     """
 
 def log_host_look(address: int, width: int, element: object) -> None:

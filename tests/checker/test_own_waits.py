@@ -36,7 +36,9 @@ def test_wait_for_a_descriptor_that_another_thread_makes_is_never_a_certain_race
     assert done.code == 0, done.output
 
 
-@pytest.mark.parametrize("way", ["in_while", "in_helper", "in_lambda", "by_break", "when_it_is_there"])
+@pytest.mark.parametrize(
+    "way", ["in_while", "in_helper", "in_lambda", "in_nested_helpers", "by_break", "when_it_is_there"]
+)
 def test_poll_that_saw_the_value_orders_what_was_before_it(way: str) -> None:
     done = checked(way)
     assert (done.code, told(done.findings)) == (0, ""), done.output

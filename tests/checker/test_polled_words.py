@@ -1,4 +1,4 @@
-"""Words that a stream writes to memory of the host, and that a program polls by plain loads, which nobody sees."""
+"""Words that a stream or a peer writes, and that a program polls by plain loads, which nobody sees."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from checker.checking import TESTS, Checked, checked_program
+from checker.edge_programs.aliases import MEANS
 from helpers.c_programs import compiled
 
 pytestmark = [
@@ -70,3 +71,30 @@ def test_use_before_the_word_of_pinned_memory_is_written_is_a_certain_race(mode:
     done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
     assert done.code == 3, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+ALIASES = PROGRAMS / "aliases.py"
+#: Aliases that end with their arrays.
+ENDING = ["array", "memoryview", "memoryview of a view", "plain array", "plain slice"]
+
+
+@pytest.mark.parametrize("means", MEANS)
+def test_poll_of_a_window_through_an_alias_is_never_accused_with_certainty(means: str) -> None:
+    done = checked_program(ALIASES, means, "right", ranks=2)
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+
+
+@pytest.mark.parametrize(
+    ("means", "mode"),
+    [
+        ("array", "early"),
+        ("ctypes", "early"),
+        ("plain array", "early"),
+        *((each, "ended") for each in ENDING),
+    ],
+)
+def test_bytes_that_no_word_of_an_alias_tells_of_are_a_certain_race(means: str, mode: str) -> None:
+    done = checked_program(ALIASES, means, mode, ranks=2)
+    assert done.code == 3, done.output
+    assert [each["kind"] for each in done.findings if each["certain"]] == ["race"], done.output

@@ -41,7 +41,7 @@ class Told:
         """Count bytes from an address on."""
         self.clear()
         event_log.host_access(event_log.READ, address, 1)
-        ((_, ((block, offset, _, _),), _),) = self._take()
+        ((_, _, ((block, offset, _, _),), _),) = self._take()
         self._origin = block, offset
 
     def clear(self) -> None:
@@ -50,7 +50,7 @@ class Told:
     def accesses(self) -> list[Bytes]:
         """Return the accesses since the last call, of bytes in the same block."""
         found = []
-        for flags, spans, rows in self._take():
+        for is_alias, flags, spans, rows in self._take():
             touched = set()
             for at, (block, offset, size, _) in enumerate(spans):
                 assert self._origin is not None and block == self._origin[0]
@@ -58,15 +58,16 @@ class Told:
                 pitch, width, height = rows[at] if rows else (0, size, 1)
                 touched.update(first + pitch * row + each for row in range(height) for each in range(width))
             kind = "unknown" if flags & log_files.UNKNOWN else "written" if spans[0][3] else "read"
-            found.append((kind, frozenset(touched)))
+            alias = "given back" if flags & log_files.END else "lent"
+            found.append((alias if is_alias else kind, frozenset(touched)))
         return found
 
-    def _take(self) -> list[tuple[int, Any, Any]]:
+    def _take(self) -> list[tuple[bool, int, Any, Any]]:
         _core.log_settle()  # the newest event may not grow any more
         return [
-            (event[1], event[10], event[11])
+            (kind == "view", event[1], event[10], event[11])
             for event in self._reader.take(also_open=True)
-            if log_files.KINDS[event[0]] == "host_access"
+            if (kind := log_files.KINDS[event[0]]) in ("host_access", "view")
         ]
 
 
@@ -154,11 +155,11 @@ READS: dict[str, tuple[Callable[[Any, Any], Any], list[Bytes]]] = {
     "ravel": (lambda v, m: m.ravel(), []),
     "other type": (lambda v, m: v[:1].view("uint8")[2], [("read", some(2, 3))]),
     "facts": (lambda v, m: (len(v), v.shape, np.size(m), np.zeros_like(v)[0], v.dtype), []),
-    "memoryview": (lambda v, m: memoryview(v), [("unknown", ALL)]),
-    "base class": (lambda v, m: v[:1].view(np.ndarray), [("unknown", some(0, 4))]),
-    "ctypes": (lambda v, m: v.ctypes.data, [("unknown", ALL)]),
-    "DLPack": (lambda v, m: np.from_dlpack(v[:2]), [("unknown", some(0, 8))]),
-    "flat": (lambda v, m: v[:2].flat, [("unknown", some(0, 8))]),
+    "memoryview": (lambda v, m: memoryview(v), [("lent", ALL)]),
+    "base class": (lambda v, m: v[:1].view(np.ndarray), [("lent", some(0, 4))]),
+    "ctypes": (lambda v, m: v.ctypes.data, [("lent", ALL)]),
+    "DLPack": (lambda v, m: np.from_dlpack(v[:2]), [("lent", some(0, 8))]),
+    "flat": (lambda v, m: v[:2].flat, [("lent", some(0, 8))]),
 }
 
 
@@ -178,7 +179,7 @@ def test_view_read_tells_its_bytes_and_gives_the_plain_result(
     if isinstance(wanted, np.ndarray):
         assert np.array_equal(np.asarray(found), wanted) and found.dtype == wanted.dtype
         shares = np.shares_memory(np.asarray(found), plain)
-        is_lent = expected and expected[0][0] == "unknown"
+        is_lent = expected and expected[0][0] == "lent"
         assert type(found) is (host_views.CheckedView if shares and not is_lent else np.ndarray)
     elif not isinstance(wanted, (np.flatiter, memoryview, tuple)) and case != "ctypes":
         assert type(found) is type(wanted) and found == wanted
@@ -315,7 +316,7 @@ def test_view_of_structures_tells_fields_by_themselves(buffer: pl.Buffer, told: 
     told.clear()
     view["b"][1] = 7
     view[2]  # the result refers to the bytes
-    assert told.accesses() == [("written", some(12, 16)), ("unknown", some(16, 24))]
+    assert told.accesses() == [("written", some(12, 16)), ("lent", some(16, 24))]
 
 
 def test_view_refused_index_tells_nothing(buffer: pl.Buffer, told: Told) -> None:
@@ -384,3 +385,32 @@ def test_view_keeps_the_bytes_after_close_and_still_tells(buffer: pl.Buffer, tol
 def test_view_lent_to_ctypes_works(buffer: pl.Buffer, told: Told) -> None:
     view = buffer.view("int32")
     assert ctypes.cast(view.ctypes.data, ctypes.POINTER(ctypes.c_int32))[2] == 2
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        pytest.param(memoryview, id="memoryview"),
+        pytest.param(lambda view: view.view(np.ndarray), id="base class"),
+        pytest.param(lambda view: np.asarray(memoryview(view)), id="array"),
+    ],
+)
+def test_what_is_lent_is_given_back_when_the_last_array_on_it_is_gone(
+    buffer: pl.Buffer, told: Told, take: Callable[[Any], Any]
+) -> None:
+    watched = buffer.view()
+    told.clear()
+    lent = take(watched)
+    assert told.accesses() == [("lent", some(0, buffer.size))]
+    part = lent[:8]
+    del lent, watched
+    assert told.accesses() == []
+    del part
+    assert told.accesses() == [("given back", some(0, buffer.size))]
+
+
+def test_array_on_a_buffer_is_given_back_when_it_is_gone(buffer: pl.Buffer, told: Told) -> None:
+    told.clear()
+    assert np.array(buffer).size == buffer.size
+    lent, back = told.accesses()
+    assert (lent, back) == (("lent", some(0, buffer.size)), ("given back", some(0, buffer.size)))

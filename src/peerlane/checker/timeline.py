@@ -189,7 +189,7 @@ class _Builder:
                 self._writes[process, a, event.stream].append(mark)
         elif event.kind == "host_access":
             self._mark(process, log, event, *_host_words(event))
-        elif event.kind in _SHOWN:
+        elif event.kind in _SHOWN and (event.kind != "view" or not event.flags & log_files.END):
             label, group = _SHOWN[event.kind]
             if event.kind == "collective":
                 what = b >> 8 & 0xFF

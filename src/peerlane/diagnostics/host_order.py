@@ -213,7 +213,7 @@ def install() -> None:
     _follow_threads()
     _follow_loops()
     _follow_descriptors()
-    _core.ask_for_polls(polls.is_poll)
+    _core.ask_for_lines(polls.line)
     host_processes.follow()
 
 

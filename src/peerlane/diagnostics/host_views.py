@@ -5,17 +5,19 @@ each tells the log the exact bytes first.  Views of it tell too; results that do
 
 What NumPy and other libraries do without such a call stays unseen: ``numpy.array(view)`` copies the bytes, and
 ``numpy.asarray(view)`` gives a plain array.  What lends the memory by a call (``memoryview(view)``, ``view.ctypes``,
-``view.view(numpy.ndarray)``) tells of an unknown access.
+``view.view(numpy.ndarray)``) tells of that, and so does a view that the program's source gives to ``numpy.asarray``.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from peerlane import _core
+from peerlane.diagnostics import polls
 from peerlane.diagnostics.event_log import READ, UNKNOWN, WRITTEN
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -44,7 +46,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         if part.ndim or _has_ellipsis(key):
             return np.ndarray.view(part, CheckedView)
         if part.dtype.names is not None:  # the scalar refers to the bytes
-            _tell(UNKNOWN, part)
+            _lend(part)
             return part[()]
         self._know_elements(plain)
         if _core.is_poll():
@@ -71,9 +73,9 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
         if plain.dtype.names is None and plain.ndim:
             self._know(_address(plain), plain.itemsize, plain.shape, plain.strides)
 
-    def _lend(self) -> None:
-        """Tell that somebody has the memory, whose accesses are not seen."""
-        _tell(UNKNOWN, self)
+    def _interval(self) -> tuple[int, int]:
+        """Return the address and the number of bytes of what is lent to somebody, whose accesses are not seen."""
+        return _interval(_rows(_plain(self))) if _shares(self) else (0, 0)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._know()  # another shape, type or distance of elements
@@ -144,7 +146,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
     def view(self, *args: Any, **kwargs: Any) -> Any:
         found = super().view(*args, **kwargs)
         if not isinstance(found, CheckedView):
-            _tell(UNKNOWN, self)
+            _lend(self, found)
         return found
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: Any = "raise") -> Any:
@@ -204,7 +206,7 @@ class CheckedView(_Base):  # type: ignore[misc]  # mypy knows no class that is m
 
     @property
     def flat(self) -> Any:
-        _tell(UNKNOWN, self)
+        _lend(self)
         return _plain(self).flat
 
     @flat.setter
@@ -251,12 +253,25 @@ def _telling(name: str, *accesses: int) -> Callable[..., Any]:
     return method
 
 
+def _lending_method(name: str) -> Callable[..., Any]:
+    """Return a method of the array that returns what reaches the memory unseen."""
+    real = getattr(np.ndarray, name)
+
+    def method(self: CheckedView, *args: Any, **kwargs: Any) -> Any:
+        found = real(_plain(self), *args, **kwargs)
+        _lend(self, found)
+        return found
+
+    method.__name__, method.__doc__ = name, real.__doc__
+    return method
+
+
 def _lending(name: str) -> property:
     """Return a property of the array through which the memory can be reached unseen."""
     real = getattr(np.ndarray, name)
 
     def get(self: CheckedView) -> Any:
-        _tell(UNKNOWN, self)
+        _lend(self)
         return real.__get__(_plain(self))
 
     return property(get, doc=real.__doc__)
@@ -275,7 +290,7 @@ for _name in ("sort", "partition"):
     setattr(CheckedView, _name, _telling(_name, READ, WRITTEN))
 CheckedView.fill = _telling("fill", WRITTEN)
 for _name in ("__array__", "__dlpack__"):
-    setattr(CheckedView, _name, _telling(_name, UNKNOWN))
+    setattr(CheckedView, _name, _lending_method(_name))
 for _name in ("ctypes", "data", "__array_interface__", "__array_struct__"):
     setattr(CheckedView, _name, _lending(_name))
 
@@ -429,11 +444,36 @@ def _tell_rows(access: int, rows: list[Row]) -> None:
     if len(rows) == 1:
         _core.log_host_access(access, *rows[0])
     elif len(rows) > _MOST_ROWS:
-        first = min(address for address, *_ in rows)
-        end = max(address + pitch * (height - 1) + width for address, width, pitch, height in rows)
-        _core.log_host_access(UNKNOWN, first, end - first)
+        _core.log_host_access(UNKNOWN, *_interval(rows))
     elif rows:
         _core.log_host_rows(access, rows)
+
+
+def _interval(rows: list[Row]) -> tuple[int, int]:
+    """Return the address and the number of bytes of the interval that all rows lie in."""
+    first = min((address for address, *_ in rows), default=0)
+    end = max((address + pitch * (height - 1) + width for address, width, pitch, height in rows), default=0)
+    return first, end - first
+
+
+def checked(array: Array) -> CheckedView:
+    """Return an array on the same bytes that tells the event log what the program reads and writes."""
+    made: CheckedView = np.ndarray.view(array, CheckedView)  # type: ignore[assignment]
+    if polls.is_given_away():
+        _lend(made, array)
+    return made
+
+
+def _lend(array: Array, taker: Any = None) -> None:
+    """Tell that somebody has the bytes of an array unseen, as long as the arrays on them live or for ever."""
+    address, size = _interval(_rows(_plain(array))) if _shares(array) else (0, 0)
+    if not size:
+        return
+    _core.log_alias(address, size)
+    if isinstance(taker, np.ndarray):
+        while isinstance(taker.base, np.ndarray):  # all arrays that come of it keep this one
+            taker = taker.base
+        weakref.finalize(taker, _core.log_alias, address, size, True).atexit = False
 
 
 def _address(plain: Array) -> int:

@@ -13,16 +13,23 @@ import linecache
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TypeAlias
 
 from peerlane.diagnostics import call_site
 
 Path: TypeAlias = Sequence[ast.AST]  # a node behind all that contain it, outermost first
 
+NEITHER, POLLS, KEEPS = range(1, 4)  # as in native/python/bind_host_views.cpp
+_MOST_FRAMES = 4  # of functions that return what they read: as many as tell sites of the log apart
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+#: Calls of NumPy and torch that take the bytes of an array without a call that it could see.
+_TAKES = frozenset({"asarray", "ascontiguousarray", "asfortranarray", "require", "from_numpy", "as_tensor"})
+#: Calls of NumPy and torch that give a buffer back at once, and use its bytes as long as they keep what has it.
+_KEEPS = frozenset({"frombuffer"})
+_given_away: dict[tuple[CodeType, int], bool] = {}
 #: Calls that submit operations, in peerlane and in the dialects.
 _SUBMITS = re.compile(
     r"copy_(from|to)|fill|write(_blocks|_value)?|notify|(all_)?reduce|record\w*|launch"
@@ -30,18 +37,39 @@ _SUBMITS = re.compile(
 )
 
 
-def is_poll() -> bool:
-    """Tell it of the line of the program that reads now."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and call_site.is_own(frame):
+def line() -> int:
+    """Return POLLS, KEEPS, or NEITHER, of the line of the program that reads now."""
+    frame = _frame_of_program()
+    if frame is None:
+        return NEITHER
+    path = _path(frame)
+    calls = [node for node in path if isinstance(node, ast.Call)]
+    for _ in range(_MOST_FRAMES):
+        if _ends_loop(path):
+            return POLLS
         frame = frame.f_back
+        if frame is None or not _is_returned(path):
+            break
+        path = _path(frame)
+    return KEEPS if calls and _called(calls[-1]) in _KEEPS else NEITHER
+
+
+def is_given_away() -> bool:
+    """Tell whether the program makes a plain array or a tensor of the view that its line now asks for."""
+    frame = _frame_of_program()
     if frame is None:
         return False
-    path = _path(frame)
-    if _ends_loop(path):
-        return True
-    caller = frame.f_back
-    return caller is not None and _is_returned(path) and _ends_loop(_path(caller))
+    at = frame.f_code, frame.f_lasti
+    if at not in _given_away:
+        _given_away[at] = _is_given_to(_path(frame), _TAKES)
+    return _given_away[at]
+
+
+def _frame_of_program() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and call_site.is_own(frame):
+        frame = frame.f_back
+    return frame
 
 
 def _path(frame: FrameType) -> Path:
@@ -138,6 +166,30 @@ def _names_of(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+def _is_given_to(path: Path, calls: frozenset[str]) -> bool:
+    """Tell whether one of these calls takes the value of a path's last node, at once or by a name it has."""
+    if any(isinstance(node, ast.Call) and _called(node) in calls for node in path[:-1]):
+        return True
+    targets = [target for node in path if isinstance(node, ast.Assign) for target in node.targets]
+    fields = {target.attr for target in targets if isinstance(target, ast.Attribute)}
+    names = _names_of(path)
+    if not names and not fields:
+        return False
+    scope = path[0] if fields else [path[0], *(node for node in path if isinstance(node, _FUNCTIONS))][-1]
+    taken = [
+        part
+        for each in ast.walk(scope)
+        if isinstance(each, ast.Call) and _called(each) in calls
+        for argument in each.args
+        for part in ast.walk(argument)
+    ]
+    return any(
+        (isinstance(each, ast.Name) and each.id in names)
+        or (isinstance(each, ast.Attribute) and each.attr in fields)
+        for each in taken
+    )
+
+
 def _is_left_by(loop: ast.AST, names: frozenset[str]) -> bool:
     """Tell whether a loop ends by what a name holds."""
     if not names:
@@ -186,17 +238,16 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def _submits(loop: ast.AST) -> bool:
     for each in _own_nodes(loop):
         if isinstance(each, ast.Call):
-            func = each.func
-            name = (
-                func.attr
-                if isinstance(func, ast.Attribute)
-                else func.id
-                if isinstance(func, ast.Name)
-                else ""
-            )
+            func, name = each.func, _called(each)
             is_printed = isinstance(func, ast.Attribute) and ast.unparse(func.value).endswith(
                 ("stdout", "stderr")
             )
             if _SUBMITS.fullmatch(name) and not is_printed:
                 return True
     return False
+
+
+def _called(call: ast.Call) -> str:
+    """Return the last name of what is called; empty if it has none."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""

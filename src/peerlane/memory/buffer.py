@@ -208,9 +208,9 @@ class Buffer:
         array = self._array("Buffer.view", dtype, shape)
         if not event_log.active:
             return array
-        from peerlane.diagnostics.host_views import CheckedView
+        from peerlane.diagnostics.host_views import checked
 
-        return array.view(CheckedView)
+        return checked(array)
 
     def tensor(self, dtype: Any = None, shape: int | Sequence[int] | None = None) -> Any:
         """Return a tensor of PyTorch on these bytes, in host memory: no copy, writes are seen by the device.

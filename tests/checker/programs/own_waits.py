@@ -151,6 +151,25 @@ def poll_in_lambda(words: Words) -> None:
     words.read(1)
 
 
+def poll_in_nested_helpers(words: Words) -> None:
+    view = words.word.view()
+
+    def word() -> int:
+        return int(view[0])
+
+    def has_come(number: int) -> bool:
+        return word() == number
+
+    def wait_for(condition: Callable[[], bool]) -> None:
+        while not condition():
+            time.sleep(0)
+
+    assert word() == 0  # a look outside a loop, by the same line
+    words.submit(1)
+    wait_for(lambda: has_come(1))
+    words.read(1)
+
+
 def poll_by_break(words: Words) -> None:
     view = words.word.view(np.uint64)
     words.submit(1)
