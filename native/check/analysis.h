@@ -417,6 +417,12 @@ class Analysis {
         uint32_t race = Finding::kNoCause;
     };
     // Whether a record orders `first` before `second`, and a wait for it was left out.
+    // A record of a notify that processes share without a channel.  Who waits for it is known later.
+    struct SharedRecord {
+        Place place;
+        Pair key;
+        uint64_t number;
+    };
     struct Question {
         uint32_t finding;
         uint32_t from_log, to_log;
@@ -429,6 +435,7 @@ class Analysis {
         Place record;
         Pair record_key{};           // the record's line
         uint64_t record_number = 0;
+        std::vector<SharedRecord> shared;
         bool is_judged = false, is_skipped = false;
         uint32_t wait_site = 0;
     };
@@ -533,7 +540,7 @@ class Analysis {
     void touched_early(uint32_t log, const Event& event);
     void note_unwatched(Unwatched what, uint32_t log, uint64_t count, uint32_t site);
     void taken_back(uint32_t log, const Event& event, Actor by, const Past& past);
-    Missing missing_before_end(const Origin& use, const Place& end) const;
+    Missing missing_before_end(const Origin& use, const Place& used, const Place& end) const;
     void check_dead(uint32_t access, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
     static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
     static constexpr size_t kMostWords = 16;
@@ -573,6 +580,7 @@ class Analysis {
     int32_t rank_of(const Place& place) const;
     bool have_channel(const Place& one, const Place& other) const;
     void help(uint32_t number);
+    bool is_aside(const Finding& finding) const;
     void specify(Finding& finding);
     bool find_help(Finding& finding, Found& found, const Channel& channel) const;
     bool is_open(const Place& record, const Pair& key) const;
@@ -588,6 +596,7 @@ class Analysis {
     // causes.cpp
     void note_run(uint32_t log, const Event& event);
     const Runs* runs_of(uint32_t log, uint32_t site) const;
+    static bool counts_runs(const Runs& runs, const Place& place);
     uint64_t nth(const Place& place) const;
     uint64_t previous_run(const Place& place) const;
     Past known_at(Actor actor, uint64_t number) const;
@@ -598,8 +607,8 @@ class Analysis {
     void apply_repairs();
     void ask_of_race(uint32_t finding, uint32_t first, uint32_t second, bool first_wrote, bool second_wrote);
     void ask(Question question);
-    bool answers(const Question& question, const Record& record) const;
-    void take_record(Question& question, const Pair& key, const Record& record) const;
+    void take_answer(Question& question, const Pair& key, const Record& record) const;
+    void take_record(Question& question, const SharedRecord& record) const;
     void hear_record(const Pair& key, const Record& record);
     void hear_wait(const Record& record, const Place& wait);
     void judge_wait(Question& question) const;
@@ -611,6 +620,7 @@ class Analysis {
     void note_late_write(uint32_t race, const Block& block, uint64_t low, uint64_t high, const Place& read);
     bool fold_unwritten(uint32_t finding);
     void set_cause(uint32_t finding, uint32_t cause);
+    bool is_behind_skipped(uint32_t finding, const SkippedWait& skipped) const;
     void fold();
 
     // compact.cpp

@@ -25,7 +25,9 @@ void Analysis::note_run(uint32_t log, const Event& event) {
     const uint32_t bit = head.kind == Kind::access ? Runs::kFirstOp + std::min<uint32_t>(head.op, 15) : std::min(static_cast<uint32_t>(head.kind), Runs::kFirstOp - 1);
     found->verbs |= uint64_t{1} << bit;
     if (head.kind != found->kind) return;   // a write with a notify is one run of its line
-    found->events[found->count++ % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+    const uint32_t repeats = head.flags & log::kMerged ? std::max(head.repeats, 1u) : 1;
+    for (uint32_t i = 0; i < repeats; ++i) found->events[(found->count + i) % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+    found->count += repeats;
 }
 
 const Analysis::Runs* Analysis::runs_of(uint32_t log, uint32_t site) const {
@@ -41,10 +43,16 @@ std::vector<std::pair<uint32_t, uint64_t>> Analysis::verbs_of_lines(uint32_t log
     return all;
 }
 
+// Whether the events of a line count its runs: a call may synchronize more than one stream before it does what it is for.
+bool Analysis::counts_runs(const Runs& runs, const Place& place) { return runs.kind != Kind::sync || place.kind == Kind::sync; }
+
 uint64_t Analysis::nth(const Place& place) const {
     const Runs* const runs = runs_of(place.log, place.site);
-    for (uint64_t i = 0; runs && i < std::min(runs->count, Runs::kKept); ++i)
-        if (runs->events[(runs->count - 1 - i) % Runs::kKept] <= place.event) return runs->count - i;
+    if (!runs || !counts_runs(*runs, place)) return 0;
+    const uint64_t kept = std::min(runs->count, Runs::kKept);
+    const auto event = [&](uint64_t i) { return runs->events[(runs->count - 1 - i) % Runs::kKept]; };
+    for (uint64_t i = 0; i < kept; ++i)
+        if (event(i) <= place.event) return i + 1 < kept && event(i) == event(i + 1) ? 0 : runs->count - i;   // of merged ones it could be any
     return 0;
 }
 
@@ -61,7 +69,7 @@ bool Analysis::runs_again(const Finding& finding) const {
         break;
     }
     const Runs *const one = runs_of(first.log, first.site), *const other = runs_of(second.log, second.site);
-    if (!one || !other || second.event <= other->first) return false;
+    if (!one || !other || !counts_runs(*other, second) || other->count < 2 || second.event <= other->first) return false;
     if (first.log == second.log) return first.site == second.site ? first.event < second.event : other->first < one->first;
     return logs_[first.log]->reader.clock() == logs_[second.log]->reader.clock() && other->first_ns < one->first_ns;
 }
@@ -104,11 +112,11 @@ void Analysis::note_late_wait(Finding& finding, const Found& found) const {
 // 1 + the event of the same line's time before; 0: there was none.
 uint64_t Analysis::previous_run(const Place& place) const {
     const Runs* const runs = runs_of(place.log, place.site);
-    bool is_earlier = false;
+    uint64_t own = UINT64_MAX;
     for (uint64_t i = 0; runs && i < std::min(runs->count, Runs::kKept); ++i) {
         const uint32_t event = runs->events[(runs->count - 1 - i) % Runs::kKept];
-        if (is_earlier) return event + uint64_t{1};
-        is_earlier = event <= place.event;
+        if (event < own && own != UINT64_MAX) return event + uint64_t{1};
+        if (event <= place.event) own = event;
     }
     return 0;
 }
@@ -230,27 +238,33 @@ void Analysis::ask(Question question) {
     question.before = ranked(question.before);
     for (const auto& [key, line] : lines_)
         for (const Record& record : line.records)
-            if (answers(question, record) && (!question.has_record || record.place.time_ns < question.record.time_ns)) take_record(question, key, record);
+            if (!question.has_record || record.place.time_ns < question.record.time_ns) take_answer(question, key, record);
     questions_.push_back(std::move(question));
 }
 
-bool Analysis::answers(const Question& question, const Record& record) const {
-    return question.actor != 0 && record.place.log == question.from_log &&
-           (question.from_log == question.to_log || logs_[question.to_log]->incoming.contains(record.line.a)) &&
-           record.past.sure.of(question.actor) >= question.number;
+// Takes the record if it knows what the question asks for, and if the process that should have waited can wait for it.
+void Analysis::take_answer(Question& question, const Pair& key, const Record& record) const {
+    if (question.actor == 0 || record.place.log != question.from_log || record.past.sure.of(question.actor) < question.number) return;
+    const SharedRecord found{record.place, key, record.number};
+    if (question.from_log == question.to_log || logs_[question.to_log]->incoming.contains(record.line.a)) {
+        take_record(question, found);
+        return;
+    }
+    const bool is_known = std::any_of(question.shared.begin(), question.shared.end(), [&](const SharedRecord& each) { return each.place.site == record.place.site; });
+    if (record.line.a != 0 && record.place.channel == 0 && !is_known && question.shared.size() < Runs::kKept) question.shared.push_back(found);
 }
 
-void Analysis::take_record(Question& question, const Pair& key, const Record& record) const {
+void Analysis::take_record(Question& question, const SharedRecord& record) const {
     question.has_record = true;
     question.record = ranked(record.place);
-    question.record_key = key;
+    question.record_key = record.key;
     question.record_number = record.number;
     judge_wait(question);
 }
 
 void Analysis::hear_record(const Pair& key, const Record& record) {
     for (Question& question : questions_)
-        if (!question.has_record && answers(question, record)) take_record(question, key, record);
+        if (!question.has_record) take_answer(question, key, record);
 }
 
 // The wait consumed the record.
@@ -260,7 +274,13 @@ void Analysis::hear_wait(const Record& record, const Place& wait) {
 
 // A wait was skipped if its line did not run since the line of the access had run the time before.
 void Analysis::judge_wait(Question& question) const {
-    if (!question.has_record || question.is_judged) return;
+    if (question.is_judged) return;
+    if (!question.has_record) {
+        const auto taken = std::find_if(question.shared.begin(), question.shared.end(),
+                                        [&](const SharedRecord& each) { return waits_of_.contains({each.place.log, each.place.site, question.to_log}); });
+        if (taken != question.shared.end()) take_record(question, SharedRecord(*taken));
+        return;
+    }
     const auto wait = waits_of_.find({question.record.log, question.record.site, question.to_log});
     if (wait == waits_of_.end()) return;
     question.is_judged = true;
@@ -292,7 +312,7 @@ void Analysis::answer_questions() {
         Finding& finding = findings_[question.finding];
         // A deadlock cuts off records, but not those by which a notify was lost.
         if ((vain_.empty() || finding.kind == FindingKind::lost_notify) && found.records_made <= found.waits) continue;
-        if (finding.is_skipped) continue;
+        if (finding.is_skipped || finding.is_aside) continue;
         finding.is_skipped = true;
         finding.skipped = {.record = question.record, .before = question.before, .log = question.to_log, .site = question.wait_site,
                            .notify = found.index != 0 ? found.index - 1 : question.record_key.b, .records = found.records_made, .waits = found.waits};
@@ -309,7 +329,7 @@ void Analysis::add_elsewhere(Finding& unwritten, const Place& place, uint64_t fr
     if (unwritten.elsewhere.size() < Runs::kKept) unwritten.elsewhere.push_back({ranked(place), from, to});
 }
 
-// What channels wrote into the allocation and nobody read may have been meant for the bytes that nobody wrote.
+// What channels and other processes wrote into the allocation and nobody read may have been meant for the bytes that nobody wrote.
 void Analysis::find_elsewhere(Finding& unwritten, const Block& block) const {
     const auto at = std::find_if(block.allocations.begin(), block.allocations.end(),
                                  [&](const auto& each) { return each.second.log == unwritten.memory_log && each.second.id == unwritten.allocation; });
@@ -318,19 +338,21 @@ void Analysis::find_elsewhere(Finding& unwritten, const Block& block) const {
     block.shadow.each(at->first, at->first + at->second.size, [&](const Cell& cell, uint64_t, uint64_t) {
         if (cell.read != 0) read.insert(cell.write & Cell::kAccess);
     });
+    const auto is_of_others = [](const Origin& writer, uint32_t owner) { return writer.channel != 0 || writer.log != owner; };
     block.shadow.each(at->first, at->first + at->second.size, [&](const Cell& cell, uint64_t low, uint64_t high) {
         const uint32_t writer = cell.write & Cell::kAccess;
-        if (writer > kOld && !(cell.write & Cell::kUnwritten) && !read.contains(writer) && origins_[accesses_[writer].origin].channel != 0)
+        if (writer > kOld && !(cell.write & Cell::kUnwritten) && !read.contains(writer) && is_of_others(origins_[accesses_[writer].origin], unwritten.memory_log))
             add_elsewhere(unwritten, place_of(writer, true), low - at->first, high - at->first);
     });
     std::erase_if(unwritten.elsewhere, [&](const WrittenElsewhere& each) { return each.to - each.from < unwritten.to - unwritten.from; });
 }
 
-// Two channels that wrote the same bytes: the one of them, then.
+// Two channels or other processes that wrote the same bytes: the one of them, then.
 void Analysis::find_collision(Finding& unwritten) const {
+    const auto is_of_others = [&](const Place& each) { return each.channel != 0 || each.log != unwritten.memory_log; };
     const auto is_collision = [&](const Finding& each) {
         return each.kind == FindingKind::race && each.in_allocation && each.memory_log == unwritten.memory_log && each.allocation == unwritten.allocation &&
-               each.first.is_write && each.second.is_write && each.first.channel != 0 && each.second.channel != 0 &&
+               each.first.is_write && each.second.is_write && is_of_others(each.first) && is_of_others(each.second) &&
                (each.first.log != each.second.log || each.first.site != each.second.site);
     };
     if (std::none_of(findings_.begin(), findings_.end(), is_collision)) return;
@@ -368,6 +390,14 @@ void Analysis::set_cause(uint32_t finding, uint32_t cause) {
     findings_[finding].cause = cause;
 }
 
+// Whether an access of a finding lacks the records of the line for one of which its process had not waited before.
+bool Analysis::is_behind_skipped(uint32_t finding, const SkippedWait& skipped) const {
+    return std::any_of(questions_.begin(), questions_.end(), [&](const Question& each) {
+        return each.finding == finding && each.has_record && each.to_log == skipped.log && each.record.log == skipped.record.log && each.record.site == skipped.record.site &&
+               each.before.event > skipped.before.event;
+    });
+}
+
 // What is known only at the end.
 void Analysis::fold() {
     const auto have_logs = [](const Finding& one, const Finding& other) {
@@ -384,6 +414,9 @@ void Analysis::fold() {
             // One record that one wait did not take.
             if (k < i && finding.is_skipped && other.is_skipped)
                 is_consequence = is_of(finding.skipped.record, other.skipped.record) && finding.skipped.log == other.skipped.log && finding.skipped.notify == other.skipped.notify;
+            // Behind a skipped wait each other one takes a record that is too old.
+            else if (finding.kind == FindingKind::race && !finding.is_skipped && other.is_skipped && is_behind_skipped(i, other.skipped))
+                is_consequence = true;
             // One line whose records nobody waits for.
             else if (finding.is_unwaited && other.is_unwaited && finding.unwaited_log == other.unwaited_log && finding.unwaited_site == other.unwaited_site &&
                      finding.unwaited_by == other.unwaited_by && finding.kind != other.kind)
@@ -396,7 +429,7 @@ void Analysis::fold() {
                 is_consequence = (other.is_skipped && is_of(other.skipped.record, finding.first) && other.skipped.notify == finding.notify) ||
                                  (other.kind == FindingKind::use_after_free && other.first.log == finding.first.log && other.first.channel == finding.first.channel &&
                                   other.first.event < finding.first.event) ||
-                                 (other.missing == Missing::arrival && other.help_is_enough && is_of(other.help, finding.first) && other.notify == finding.notify);
+                                 (other.missing == Missing::arrival && (other.help_is_enough || other.is_aside) && is_of(other.help, finding.first) && other.notify == finding.notify);
             // Bytes that were written after all, too late.
             else if (finding.kind == FindingKind::unwritten_read) {
                 const bool overlaps = !is_partly_written && other.from < finding.to && finding.from < other.to;

@@ -253,11 +253,13 @@ bool Analysis::find_help(Finding& finding, Found& found, const Channel& channel)
     for (const Sent& sent : channel.sent) {
         const bool is_behind = sent.place.event > first.event;
         const bool is_enough = first.is_loose ? brings_loose(sent, first) : sent.actor == base && sent.epoch >= found.number;
-        if (finding.has_help && (finding.help_is_enough || !is_enough)) continue;
+        const bool is_aside = is_behind && !first.is_loose && !is_enough;   // better than a record that came before
+        if (finding.has_help && (finding.help_is_enough || (!is_enough && (!is_aside || finding.help.event > first.event)))) continue;
         if (!is_enough && finding.missing == Missing::answer) continue;
         if (finding.needs_fence && !is_behind) continue;
         finding.has_help = true;
         finding.help_is_enough = is_enough;
+        finding.is_aside = false;
         finding.help = ranked(sent.place);
         finding.notify = sent.notify;
         found.help_line = sent.line;
@@ -279,9 +281,20 @@ void Analysis::help(uint32_t number) {
     } else if (const Channel* const channel = channel_of(first.log, first.channel)) {
         finding.needs_fence = lacks_fence(first) && actors_[found.actor].id != LooseWrite::kOwn;
         is_new = find_help(finding, found, *channel);
+        finding.is_aside = finding.is_aside || is_aside(finding);
     }
     // A record that is older than the second access, and that somebody took, was taken in time, but by another thread.
     if (is_new) found.was_open = finding.help.time_ns > second.time_ns || is_open(finding.help, found.help_line);
+}
+
+// Whether the second's rank waited for the record that came behind the first on another stream: then that record is the mistake.
+bool Analysis::is_aside(const Finding& finding) const {
+    const Place &first = finding.first, &second = finding.second, &help = finding.help;
+    if (!finding.has_help || finding.help_is_enough || first.is_loose || first.log != help.log || first.stream == help.stream) return false;
+    const auto wait = waits_of_.find({help.log, help.site, second.log});
+    if (help.event <= first.event || wait == waits_of_.end()) return false;
+    const uint64_t waits = nth({.log = second.log, .site = wait->second, .event = second.event});
+    return waits != 0 && waits >= nth(help);
 }
 
 // What the missing order consists of, by the channels that there were.

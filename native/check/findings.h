@@ -93,6 +93,7 @@ struct Finding {
     // consumption: the wait.
     bool has_help = false, help_is_enough = false;
     bool is_untaken = false;     // no wait took that record
+    bool is_aside = false;       // arrival: the second's rank waited for that record, which came behind the first, but on another stream
     bool is_unwaited = false;    // nobody ever waits for the records of a line that would order the two, ...
     uint32_t unwaited_log = 0, unwaited_site = 0, unwaited_by = 0;   // which: the record's log and line, and the log that should wait
     bool has_late = false;       // the missing call is there, and comes too late: a wait for that record, or a synchronization

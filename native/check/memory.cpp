@@ -282,9 +282,10 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
 }
 
 // What orders a use before the end of its memory: a synchronization where one process does both.
-Missing Analysis::missing_before_end(const Origin& use, const Place& end) const {
+Missing Analysis::missing_before_end(const Origin& use, const Place& used, const Place& end) const {
     const Role role = actors_[use.actor].role;
-    if (use.log != end.log || use.channel != 0 || (role != Role::stream && role != Role::thread)) return Missing::answer;
+    // What a channel reads of its own rank's memory, a synchronization orders, too.
+    if (use.log != end.log || (use.channel != 0 && rank_of(used) != rank_of(end) && rank_of(end) != kNoRank) || (role != Role::stream && role != Role::thread)) return Missing::answer;
     if (role == Role::thread) return Missing::thread_order;
     return end.stream == 0 ? Missing::sync : Missing::event;
 }
@@ -322,7 +323,7 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
                 tell(each.freed, is_behind(each.freed), Missing::earlier_use);
             else if (each.is_gone)
                 tell(each.freed, used.time_ns >= each.freed.time_ns || !is_excusable(origin.actor, use.number, used, each.freed, true),
-                     missing_before_end(origin, each.freed));
+                     missing_before_end(origin, used, each.freed));
         }
     }
     if (!is_of_channel) return;
@@ -346,7 +347,7 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         const auto end = std::tuple{place.log, place.site, origin.log, origin.channel};
         const auto known = ends_.find(end);
         const uint32_t cause = via != 0 ? via & ~(kCause | kByChance) : known != ends_.end() ? known->second : Finding::kNoCause;
-        const auto [number, found] = report(FindingKind::use_after_free, used, place, certain, missing_before_end(origin, place), cause);
+        const auto [number, found] = report(FindingKind::use_after_free, used, place, certain, missing_before_end(origin, used, place), cause);
         if (cause == Finding::kNoCause) {
             if (ends_.size() < kMostFindings) ends_[end] = number;
             repair(number, origin.actor, use.number, by);

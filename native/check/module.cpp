@@ -68,6 +68,7 @@ nb::dict as_dict(const Finding& finding) {
     made["late"] = finding.has_late ? nb::object(nb::make_tuple(finding.late_log, finding.late_site)) : nb::object(nb::none());
     made["runs_again"] = finding.runs_again;
     made["needs_fence"] = finding.needs_fence;
+    made["is_aside"] = finding.is_aside;
     made["notify"] = finding.notify;
     made["owner"] = finding.owner;
     made["cause"] = finding.cause == Finding::kNoCause ? nb::object(nb::none()) : nb::object(nb::int_(finding.cause));

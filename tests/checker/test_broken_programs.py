@@ -28,6 +28,10 @@ class Broken:
 BROKEN = (
     Broken("s1_ring_of_slots", 2, ("race", "lost-notify"), 15, "The wait at line 15 did not run before"),
     Broken("s2_first_round", 3, ("race", "lost-notify"), 48, "The wait at line 48 did not run before"),
+    Broken("s3_shared_notify", 4, ("race", "lost-notify"), 47, "The wait at line 47 did not run before"),
+    Broken("w1_two_streams", 4, ("race",), 20, "The one at line 21, for which rank"),
+    Broken("w2_two_threads", 2, ("race",), 40, "is made on stream 2, and no bytes of line 40 come with it"),
+    Broken("o3_nixl_pages", 3, ("unwritten-read",), 36, "look at the offset of the write at"),
     Broken("n1_no_word_to_rank_2", 4, ("race",), 15, "of rank 2 for a notify that rank 0 records"),
     Broken("n2_event_is_not_waited_for", 2, ("race",), 27, "hipStreamWaitEvent"),
     Broken("o1_gather", 4, ("unwritten-read",), 20, "bytes 786,432 to 1,048,575"),
@@ -147,3 +151,68 @@ def test_last_words_of_a_rank_that_fails_otherwise_are_shown(tmp_path: Path) -> 
     program.write_text("import peerlane as pl\nwith pl.Group(): raise SystemExit('its own reason')\n")
     done = checked_program(program, ranks=2)
     assert done.code == 1 and "last words:\n  its own reason" in done.stderr, done.output
+
+
+RAISES = """
+import peerlane as pl
+
+SIZE = 1 << 12
+with pl.Group(window=SIZE) as group:
+    peers = sorted({(group.rank + 1) % group.size, (group.rank - 1) % group.size})
+    channels = dict(zip(peers, group.channels(peers, notifies=1)))
+    after, before = channels[(group.rank + 1) % group.size], channels[(group.rank - 1) % group.size]
+    with group.device.allocate(SIZE) as block, group.device.create_stream() as stream:
+        block.fill(1, stream=stream)
+        after.write(block, notify=0, stream=stream)
+        stream.sync()
+        if group.rank == 2:
+            raise KeyError("a mistake of the program")
+        before.wait(0, timeout=20)
+    group.barrier()
+"""
+
+
+def test_memory_that_an_exception_ends_is_no_certain_finding(tmp_path: Path) -> None:
+    program = tmp_path / "raises.py"
+    program.write_text(RAISES)
+    done = checked_program(program, ranks=4)
+    assert done.code == 1 and not [each for each in done.findings if each["certain"]], done.output
+    [ended] = [each for each in done.findings if each["kind"] == "use-after-free"]
+    assert ended["of_failure"] and "an exception left a `with` block" in ended["why"], done.output
+    assert "KeyError: 'a mistake of the program'" in done.stderr, done.output
+
+
+def test_memory_that_a_wished_exit_ends_too_early_is_a_certain_finding(tmp_path: Path) -> None:
+    program = tmp_path / "exits.py"
+    program.write_text(RAISES.replace('KeyError("a mistake of the program")', "SystemExit(0)"))
+    done = checked_program(program, ranks=4)
+    certain = [each["kind"] for each in done.findings if each["certain"]]
+    assert certain == ["use-after-free"], done.output
+
+
+FREED_SOURCE = """
+import peerlane as pl
+
+SIZE = 1 << 12
+with pl.Group(window=SIZE) as group:
+    channel = group.channel(1 - group.rank, notifies=1)
+    with group.device.create_stream() as stream:
+        block = group.device.allocate(SIZE)
+        block.fill(1, stream=stream)
+        channel.write(block, notify=0, stream=stream)
+        block.close()
+        channel.wait(0, timeout=20)
+    group.barrier()
+"""
+
+
+def test_own_source_that_is_freed_too_early_lacks_a_synchronization(tmp_path: Path) -> None:
+    program = tmp_path / "freed.py"
+    program.write_text(FREED_SOURCE)
+    done = checked_program(program, ranks=2)
+    assert [(each["kind"], each["certain"]) for each in done.findings] == [("use-after-free", True)], (
+        done.output
+    )
+    [finding] = done.findings
+    assert finding["missing"].startswith("a synchronization (Stream.sync) of rank"), done.output
+    assert "before line 11" in finding["missing"], done.output

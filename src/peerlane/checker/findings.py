@@ -47,7 +47,29 @@ def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: 
         merged[root]["consequences"].append(record)
     for record in top:
         _take_skipped_wait(record)
-    return _by_skipped_wait(sorted(top, key=lambda each: not each["certain"]))
+    return _by_skipped_wait(_by_failure(sorted(top, key=lambda each: not each["certain"])))
+
+
+def _by_failure(findings: Sequence[Record]) -> list[Record]:
+    """Fold what ended while an exception left a ``with`` under a finding that may have led there, or the first."""
+    left = [each for each in findings if not each["of_failure"]]
+    for record in findings:
+        if not record["of_failure"]:
+            continue
+        pids = {site["pid"] for site in record["sites"]}
+        may_cause = (
+            each for each in left if each["of_failure"] or (each["certain"] and pids & _pids_of(each))
+        )
+        cause = next(may_cause, None)
+        if cause is None:
+            left.append(record)
+        else:
+            cause["consequences"] += [{**record, "consequences": []}, *record["consequences"]]
+    return left
+
+
+def _pids_of(finding: Record) -> set[int]:
+    return {site["pid"] for each in (finding, *finding["consequences"]) for site in each["sites"]}
 
 
 def _by_skipped_wait(findings: Iterable[Record]) -> list[Record]:
@@ -107,6 +129,7 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
             each.is_alone = True
     tell_apart(first, second, help_place)
     second.runs_again = data["runs_again"]
+    second.repetition = data["second"]["nth"] if data["count"] == 1 and not second.runs_again else 0
     if second.runs_again and all(first.data[name] == second.data[name] for name in _OF_ONE_LINE):
         second.call = ""
     memory = None
@@ -123,11 +146,13 @@ def _finding(data: Data, logs: Mapping[int, ProcessLog], helpers: Helpers) -> Re
     order = data["last_order"]
     has_lines = order is not None and all(order[at + 1] in logs[order[at]].sites for at in (0, 3))
     skipped = _skipped(data["skipped"], logs, helpers) if data["skipped"] else None
+    is_of_failure = data["kind"] == "use-after-free" and data["second"]["site"] in second.log.failing
     elsewhere = [_elsewhere(each, logs, helpers) for each in _astray(data)]
     return {
         "kind": data["kind"],
-        "certain": data["certain"],
-        "why": _why(data),
+        "certain": data["certain"] and not is_of_failure,
+        "why": _WHY_FAILURE if is_of_failure else _why(data),
+        "of_failure": is_of_failure,
         "count": data["count"],
         "sites": [first.as_json(), second.as_json()],
         "memory": memory,
@@ -199,6 +224,9 @@ _WHY_ORDER = (
 _WHY_UNSEEN = (
     "a process that this check does not see shares memory or notifies with the program, and may have done what "
     "is missing"
+)
+_WHY_FAILURE = (
+    "an exception left a `with` block, which ended the memory before its time: look at why it was raised"
 )
 _WHY = {
     "unconsumed-notify": "a program may end without a wait for a notify that it does not need any more",

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from peerlane.checker.places import Data, Place
-from peerlane.checker.texts import place_of, span_text
+from peerlane.checker.texts import nth, place_of, span_text
 from peerlane.diagnostics.log_files import ProcessLog
 from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 
@@ -125,7 +125,7 @@ def missing_order(
     if _are_own_notifies(data, first, second):
         calls = calls.of_own_notifies
     index = data["notify"]
-    channel = f"this channel and {f'on {first.actor}' if first.data['stream'] else 'without a stream'}"
+    channel = f"this channel and {_where(first)}"
     match data["missing"]:
         case "arrival" if help_place and (waiter := _earlier_wait(data, help_place, logs)):
             return (
@@ -137,11 +137,18 @@ def missing_order(
             return (
                 f"{_wait_for_record(data, second, help_place, logs, calls)}{_too_late(data, first, second)}"
             )
+        case "arrival" if help_place and data["is_aside"]:
+            return (
+                f"a record ({calls.record}) of notify {index} {_where(first)}, as {first.point}. The one at "
+                f"{help_place.line}, for which {second.owner} waits, is made {_where(help_place)}, and no bytes of "
+                f"{first.point} come with it"
+            )
         case "arrival":
             wrong = ""
             if help_place:
                 record = f"the record of notify {index} at {help_place.line}"
-                wrong = f" ({record} is made before the write, or on another stream)"
+                is_late = help_place.data["event"] > first.data["event"]
+                wrong = f" ({record} is made {_where(help_place) if is_late else 'before the write'})"
             return (
                 f"a wait ({calls.wait}) of {second.owner} for a notify that {first.owner} records "
                 f"({calls.record}){_behind_fence(data, calls)} on {channel}, after {first.point}, before "
@@ -149,8 +156,15 @@ def missing_order(
             )
         case "relay":
             owner = f"rank {data['owner']}"
+            apart = ""
+            if all(each.data["access"] == "write" for each in (first, second)):
+                lines = " or ".join(dict.fromkeys((first.line, second.line)))
+                apart = (
+                    f"if the two are to write different bytes, another offset at {lines}. If they are to write the "
+                    "same: "
+                )
             return (
-                f"{first.owner}'s bytes come to {owner}, which must tell {second.owner}: after {first.point} "
+                f"{apart}{first.owner}'s bytes come to {owner}, which must tell {second.owner}: after {first.point} "
                 f"{first.owner} records a notify{_behind_fence(data, calls)} on {channel} ({calls.record}), {owner} "
                 f"waits for it ({calls.wait}) and then records one for {second.owner}, and {second.owner} waits for "
                 f"that before {second.point}; or {owner} and {second.owner} meet in a barrier ({calls.barrier}) in "
@@ -259,14 +273,17 @@ def _skipped_wait(skipped: Mapping[str, Any], calls: _Calls) -> str:
         counted = f": {records:,} record{'s' * (records != 1)}, {waits:,} wait{'s' * (waits != 1)}"
     return (
         f"a wait ({skipped['call'] or calls.wait}) of {waiter} for notify {skipped['notify']}{counted}. The wait at "
-        f"{line(*skipped['wait'])} did not run before {named(before)} ran the {_nth(skipped['before_nth'])} time, "
-        f"for the record that {recorder} made at {named(record)} the {_nth(skipped['record_nth'])} time"
+        f"{line(*skipped['wait'])} did not run before {named(before)}{_time(' ran', skipped['before_nth'])}, "
+        f"for the record that {recorder} made at {named(record)}{_time('', skipped['record_nth'])}"
     )
 
 
-def _nth(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"
+def _time(ran: str, number: int) -> str:
+    return f"{ran} the {nth(number)} time" if number else ""
+
+
+def _where(place: Place) -> str:
+    return f"on {place.actor}" if place.data["stream"] else "without a stream"
 
 
 def _right_offset(data: Data, second: Place, elsewhere: Sequence[Mapping[str, Any]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from peerlane.checker.texts import place_of
+from peerlane.checker.texts import nth, place_of
 from peerlane.diagnostics.event_log import COLLECTIVES
 from peerlane.diagnostics.log_files import ProcessLog
 
@@ -85,6 +85,8 @@ class Place:
         Words before the line in ``point``, where the line alone names two events.
     runs_again : bool
         Whether it is the line's next time that matters, as in the next pass of a loop.
+    repetition : int
+        Which time of the line it is, if only that one is in the finding; else 0.
     is_with_end : bool
         Whether the end of a ``with`` block made the call; the line is that of the ``with``.
     is_alone : bool
@@ -103,6 +105,7 @@ class Place:
         self.has_file = False
         self.call = ""
         self.runs_again = False
+        self.repetition = 0
         self.is_with_end = data["site"] in self.log.with_ends and not self.helpers
         self.is_alone = False
 
@@ -155,7 +158,11 @@ class Place:
         """What another event must come before."""
         if self.is_with_end:
             return f"the `with` of {self.line} ends"
-        return f"{self.point} runs again" if self.runs_again and not self.call else self.point
+        if self.call:
+            return self.point
+        if self.repetition > 1:
+            return f"{self.point} runs the {nth(self.repetition)} time"
+        return f"{self.point} runs again" if self.runs_again else self.point
 
     @property
     def actor(self) -> str:

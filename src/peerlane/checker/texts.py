@@ -256,6 +256,12 @@ def _wrapped(text: str, width: int) -> list[str]:
     )
 
 
+def nth(number: int) -> str:
+    """Return ``3rd`` for 3."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def place_of(file: str, line: int) -> str:
     """Return a line as ``p.py:12``; a place of C without one has its function or file and an offset instead."""
     if not file:

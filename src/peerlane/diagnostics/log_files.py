@@ -69,6 +69,8 @@ class ProcessLog:
         of pytest and of peerlane are left out.
     with_ends : set of int
         The sites at which the end of a ``with`` block called peerlane: their line is that of the ``with``.
+    failing : set of int
+        The sites within the end of a ``with`` block that an exception left.
     dialects : dict
         For the number of a site the dialect that was called there, if one was.
     calls : dict
@@ -93,6 +95,7 @@ class ProcessLog:
     argv: list[str] = field(default_factory=list)
     sites: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
     with_ends: set[int] = field(default_factory=set)
+    failing: set[int] = field(default_factory=set)
     dialects: dict[int, str] = field(default_factory=dict)
     calls: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
@@ -183,6 +186,8 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.sites[int(told["site"])] = of_program or frames[:1]
         if "with_end" in told and of_program[:1] == frames[:1]:
             log.with_ends.add(int(told["site"]))
+        if "failing" in told:
+            log.failing.add(int(told["site"]))
         if "dialect" in told:
             log.dialects[int(told["site"])] = str(told["dialect"])
             log.calls[int(told["site"])] = str(told["call"])
