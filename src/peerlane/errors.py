@@ -201,7 +201,7 @@ class RankWait:
     submitted_at : str
         The program's line that submitted the wait; empty if it was not noted.
     call : str
-        The call that waits at the rendezvous; else empty.
+        The call that waits at the rendezvous, or that queued the collective on the stream; else empty.
     kind : str
         What is waited for: ``"notify"``, a peer's part of a ``"collective"``, a peer's end of a ``"channel"``, a peer
         that joins a ``"group"``, a ``"barrier"``, a ``"gather"`` or the value of a ``"key"`` of the rendezvous, or

@@ -137,3 +137,76 @@ def test_deadlock_of_launched_ranks_has_tracebacks_if_the_variable_asks_for_them
     done = _run(tmp_path, program, "-m", "peerlane", "launch", "-n", "2", PEERLANE_TRACEBACK="full")
     assert done.stderr.count("Traceback (most recent call last)") >= 1
     assert "peerlane/ranks/" in done.stderr
+
+
+ON_STREAM = """
+    import peerlane as pl
+    def step(group, block, stream):
+        group.all_reduce(block, dtype="float32", stream=stream)
+        stream.sync()
+    with pl.Group() as group, group.device.create_stream() as stream:
+        block = group.device.allocate(4096)
+        block.fill(0)
+        channel = group.channel(group.rank ^ 1, notifies=1)
+        step(group, block, stream)
+        if group.rank != 3:
+            step(group, block, stream)
+        channel.wait(0)
+"""
+
+BY_HCOMM = """
+    import acl, hcomm
+    from peerlane.rendezvous import Rendezvous
+    def ok(result):
+        *outputs, code = result if isinstance(result, tuple) else (result,)
+        if code:
+            raise SystemExit(code)
+        return outputs[0] if len(outputs) == 1 else outputs
+    def step():
+        ok(hcomm.HcclAllReduce(source, target, 64, hcomm.HCCL_DATA_TYPE_FP32, hcomm.HCCL_REDUCE_SUM, comm, stream))
+        ok(acl.rt.synchronize_stream(stream))
+    line = Rendezvous.from_environment()
+    ok(acl.rt.set_device(line.rank))
+    info = line.gather("info", ok(hcomm.HcclGetRootInfo()) if line.rank == 0 else b"")[0]
+    comm = ok(hcomm.HcclCommInitRootInfo(line.size, info, line.rank))
+    stream = ok(acl.rt.create_stream())
+    source, target = (ok(acl.rt.malloc(256, 0)) for _ in range(2))
+    step()
+    if line.rank != 3:
+        step()
+    line.barrier("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "wait"),
+    [
+        (ON_STREAM, "program.py:5 waits in Group.all_reduce for rank 3, submitted at program.py:4"),
+        (BY_HCOMM, "program.py:11 waits in HcclAllReduce for rank 3, submitted at program.py:10"),
+    ],
+)
+def test_report_of_a_deadlock_names_the_collective_that_a_stream_runs(
+    tmp_path: Path, program: str, wait: str
+) -> None:
+    done = _run(tmp_path, program, "-m", "peerlane", "launch", "-n", "4", "--devices", "4")
+    report = [line for line in done.stderr.splitlines() if line.startswith("  rank ")]
+    assert len(report) == 4, done.stderr
+    for rank in (0, 1, 2):
+        assert wait in report[rank] and "called at program.py:" in report[rank], done.stderr
+
+
+NIXL_REFUSES = """
+    from nixl._api import nixl_agent
+    def main():
+        agent = nixl_agent("alone")
+        agent.initialize_xfer("READ", agent.get_xfer_descs([(4096, 64, 0)], "VRAM"),
+                              agent.get_xfer_descs([(4096, 64, 0)], "VRAM"), "nobody")
+    main()
+"""
+
+
+def test_traceback_of_an_error_of_a_dialect_shows_the_frames_of_the_program_alone(tmp_path: Path) -> None:
+    done = _run(tmp_path, NIXL_REFUSES, "-m", "peerlane", "run")
+    assert done.returncode == 1
+    assert _frames(done.stderr) == ["<module>", "main"], done.stderr
+    assert "nixlNotFoundError" in done.stderr.splitlines()[-1]

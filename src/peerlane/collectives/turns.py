@@ -16,6 +16,7 @@ from peerlane.collectives.workspace import Workspace
 from peerlane.diagnostics import event_log, turns
 from peerlane.diagnostics.called import of_word
 from peerlane.errors import Cancelled, Closed, Error, Refused
+from peerlane.ranks.deadlock import wait_state
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Mails, Rounds
@@ -172,14 +173,14 @@ class Turns:
                 if lane is None:
                     work.sends_aside = stream is None
                 if stream is not None:
-                    last = self._queue(work, stream, lane, before, algorithm, what)
+                    last = self._queue(call, work, stream, lane, before, algorithm, what)
                 elif nbytes < _LONG and not isinstance(algorithm, InRounds | ByMail):
                     for event in before:
                         event.sync()
                     algorithm(work, *what, None)
                 else:
                     own = self._own_stream(lane)
-                    self._queue(work, own, lane, before, algorithm, what)
+                    self._queue(call, work, own, lane, before, algorithm, what)
                     own.sync()
             except BaseException as error:
                 cause = work.failure_of_sending() if isinstance(error, Cancelled) else None
@@ -351,6 +352,7 @@ class Turns:
 
     def _queue(
         self,
+        call: str,
         work: Workspace,
         stream: Stream,
         lane: Lane | None,
@@ -365,9 +367,12 @@ class Turns:
             stops.wait(stream)
         for event in before:
             stops.wait(event)
+        first = stops.submitted + 1
         algorithm(work, *what, stops)
         if not isinstance(algorithm, InRounds | ByMail):  # which do so themselves
             work.end_with(stops, None if lane is None else lane[1])
+        name = getattr(wait_state.calling, "call", call)
+        wait_state.queued.append(wait_state.QueuedCollective(stops.id, first, stops.submitted, name))
         last = stops.record()
         if stops is not stream:
             stream.wait(last)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from peerlane.diagnostics import wait_texts
-from peerlane.errors import Deadlock, Error, WaitState
+from peerlane.errors import Deadlock, WaitState
 
 VARIABLE, FULL = "PEERLANE_TRACEBACK", "full"
 
@@ -46,11 +46,12 @@ def install() -> None:
 
 
 def trim(error: BaseException | None) -> None:
-    """Take the frames of peerlane out of the traceback of an `Error`, and out of those of its causes.
+    """Take the frames of peerlane out of the traceback of an error of its own, or of a dialect, and of its causes.
 
     The first frame stays: whoever holds the traceback holds that one.
     """
-    if os.environ.get(VARIABLE) == FULL or not isinstance(error, Error):
+    is_own = type(error).__module__.partition(".")[0] == _PACKAGE
+    if os.environ.get(VARIABLE) == FULL or not is_own:
         return
     seen: set[int] = set()
     left: list[BaseException | None] = [error]

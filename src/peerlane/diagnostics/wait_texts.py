@@ -144,8 +144,8 @@ def _rank_wait(wait: RankWait) -> str:
     waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
     match wait.kind:
         case "collective":
-            calls = " and ".join(dict.fromkeys(each.call for each in wait.threads if each.call))
-            return f"{waits} in {calls or 'a collective'} for rank {wait.peer}"
+            calls = " and ".join(dict.fromkeys(each.call for each in wait.threads if each.call)) or wait.call
+            return f"{waits} in {calls or 'a collective'} for rank {wait.peer}{_submitted(wait)}"
         case "channel":
             return f"{waits} for rank {wait.peer}, which should make its end of a channel ({wait.call})"
         case "group":
@@ -158,9 +158,13 @@ def _rank_wait(wait: RankWait) -> str:
             return f"{waits} for {who} to put {wait.what!r} at the rendezvous ({wait.call})"
     of = f" of group {wait.group!r}" if wait.group else ""
     duty = f", which rank {wait.peer} should record{of}" if wait.peer >= 0 else ""
-    is_news = wait.submitted_at and wait.submitted_at not in [each.place for each in wait.threads]
-    submitted = f", submitted at {wait.submitted_at}" if is_news else ""
+    submitted = _submitted(wait)
     return f"{waits} for {wait.what}{duty} (stream {wait.stream}, operation {wait.operation}{submitted})"
+
+
+def _submitted(wait: RankWait) -> str:
+    is_news = wait.submitted_at and wait.submitted_at not in [each.place for each in wait.threads]
+    return f", submitted at {wait.submitted_at}" if is_news else ""
 
 
 def ranks(numbers: Sequence[int], word: str = "and") -> str:

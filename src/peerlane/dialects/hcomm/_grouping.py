@@ -13,6 +13,7 @@ from peerlane.diagnostics import event_log
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._state import hcomm
+from peerlane.ranks.deadlock.wait_state import calling
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
 Run = Callable[[], None]
@@ -80,7 +81,7 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
     def declare(body: _Body) -> Callable[..., Any]:
         @functools.wraps(body)
         def checked(*values: Any) -> None:
-            run = body(*values)
+            run = functools.partial(_named, name, body(*values))
             group = kept(name, "collectives")
             if group is None:
                 run()
@@ -90,6 +91,15 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
         return hcomm.call(f"hcomm.{name}")(checked)
 
     return declare
+
+
+def _named(name: str, run: Run) -> None:
+    """Run a collective, whose waits name it as the program does."""
+    calling.call = name
+    try:
+        run()
+    finally:
+        del calling.call
 
 
 def forget() -> None:

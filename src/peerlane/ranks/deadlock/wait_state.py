@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +35,22 @@ class Awaited(NamedTuple):
 
 #: The notifies of this process's channels that it can wait for, by id.
 awaited: dict[int, Awaited] = {}
+
+
+class QueuedCollective(NamedTuple):
+    """A collective on a stream: its first and last operation, and the call."""
+
+    stream: int
+    first: int
+    last: int
+    call: str
+
+
+#: The last collectives that this process queued.
+queued: deque[QueuedCollective] = deque(maxlen=256)
+
+#: ``call``: the name by which a dialect's program calls the collective that this thread makes.
+calling = threading.local()
 
 
 class PeerHasLeft(Exception):
@@ -233,6 +251,7 @@ class Waits:
         _is_local: bool,
     ) -> RankWait:
         who = awaited.get(notify)
+        is_in_collective = who is not None and who.is_in_collective
         return RankWait(
             rank,
             os.getpid(),
@@ -243,7 +262,8 @@ class Waits:
             stream,
             operation,
             str(call_site.at(place) or ""),
-            kind="collective" if who is not None and who.is_in_collective else "notify",
+            call=_collective_of(stream, operation) if is_in_collective else "",
+            kind="collective" if is_in_collective else "notify",
         )
 
     def _of_word(self, rank: int, wait: StreamWait) -> RankWait:
@@ -260,6 +280,14 @@ class Waits:
 
     def _threads_behind(self, stream: int) -> tuple[ThreadWait, ...]:
         return tuple(each for each in self._found.threads() if self._found.root(each.stream) == stream)
+
+
+def _collective_of(stream: int, operation: int) -> str:
+    """Return the call that queued an operation on a stream, empty if it is not known."""
+    made = (
+        each for each in reversed(queued) if each.stream == stream and each.first <= operation <= each.last
+    )
+    return next((each.call for each in made), "")
 
 
 def _ends(wait: StoreWait, now: float) -> bool:
