@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from importlib.resources import files
+from pathlib import Path
 
 from peerlane.dialects.hip._results import text
 from peerlane.dialects.hip._state import calls
@@ -11,7 +11,7 @@ from peerlane.dialects.hip._state import calls
 
 @functools.cache
 def _names() -> dict[int, str]:
-    lines = files(__package__).joinpath("api_names.txt").read_text().splitlines()
+    lines = Path(__file__).with_name("api_names.txt").read_text(encoding="utf-8").splitlines()
     return {int(number): name for number, _, name in (line.partition(" ") for line in lines)}
 
 

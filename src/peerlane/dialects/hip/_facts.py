@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 
@@ -19,7 +19,7 @@ def facts() -> dict[str, Any]:
         ``constants``, ``byte constants``, ``aliases``, ``older`` (what hip-python 7.2 has otherwise) and ``version``.
         A field is [name, C type, settable, offset, bytes].  Callers do not change it.
     """
-    table: dict[str, Any] = json.loads(files(__package__).joinpath("facts.json").read_text())
+    table: dict[str, Any] = json.loads(Path(__file__).with_name("facts.json").read_text(encoding="utf-8"))
     return table
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 import struct as layout
 from typing import Any, NamedTuple
@@ -63,7 +62,12 @@ def _file_of(pool: Pool) -> int:
         ) from None
     flags = sum(pool.settings[each] << each for each in REUSE)
     said = _SAYS.pack(
-        _MAGIC, pool.device.uuid, os.getpid(), secrets.randbits(64), flags, len(pool.access)
+        _MAGIC,
+        pool.device.uuid,
+        os.getpid(),
+        int.from_bytes(os.urandom(8), "little"),
+        flags,
+        len(pool.access),
     ) + b"".join(_RIGHT.pack(device.uuid, _RIGHTS.index(rights)) for device, rights in pool.access.items())
     os.write(fd, said)
     fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
