@@ -85,7 +85,8 @@ def test_two_ranks_that_write_the_window_of_a_third_need_its_answer(tmp_path: Pa
         assert found == []
         return
     assert [each["missing"] for each in found] == [
-        "rank 0's bytes come to rank 2, which must tell rank 1: after line 10 rank 0 records a "
+        "if the two are to write different bytes, another offset at line 10 or line 20. If they are to write the "
+        "same: rank 0's bytes come to rank 2, which must tell rank 1: after line 10 rank 0 records a "
         "notify on this channel "
         "and on stream 4 (Channel.notify), rank 2 waits for it (Channel.wait) and then records one for rank 1, and "
         "rank 1 waits for that before line 20; or rank 2 and rank 1 meet in a barrier "

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import random
+import socket
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 import peerlane as pl
 from helpers.nixl_calls import OTHER, address_of, finish, heard, rows
 from helpers.peers import Peer
+from helpers.promises import Node
 from peerlane.dialects.nixl import _bindings, _status
 from peerlane.dialects.nixl._api import nixl_agent
 from peerlane.dialects.nixl._board import LINES, OtherBoard
@@ -344,6 +348,34 @@ def test_nixl_metadata_by_sockets_is_loaded_fetched_and_forgotten(shared: Shared
     assert not client.check_remote_metadata("another name")
     with pytest.raises(RuntimeError, match=f"to port {port}"):
         nixl_agent("second", _config(port))
+
+
+def test_nixl_agent_whose_port_is_taken_is_refused_and_leaves_nothing(node: Node) -> None:
+    node("devices=1")
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        before = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            with pytest.raises(RuntimeError, match=f"to port {port}: .*; choose a free port"):
+                nixl_agent("target", _config(port))
+        assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before
+    assert nixl_agent("target", _config(0)).agent.port != port
+
+
+def test_nixl_agent_that_asks_where_nobody_listens_is_warned(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the initiator of two peers does whose target had no port: it would wait for ever without a word."""
+    node("devices=1")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # a port that nobody gets, and where nobody listens
+        port = nobody.getsockname()[1]
+        client = nixl_agent("initiator", _config(0))
+        client.fetch_remote_metadata("target", "127.0.0.1", port)
+        client.send_local_metadata("127.0.0.1", port)
+        warning = f"metadata was not exchanged with 127.0.0.1 port {port}: "
+        _until(lambda: [each.getMessage().startswith(warning) for each in caplog.records] == [True, True])
+        assert not client.check_remote_metadata("target")
 
 
 def _config(port: int) -> Any:
