@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
+from helpers.launched import until
 from helpers.peers import Peer, PeerError, peer
 from helpers.prepared import run_python
 from peerlane.backends.virtual.node.census import take_census
@@ -208,7 +209,9 @@ def importers_of_one(node: Node, count: int) -> None:
     rng.close()
     handle.close()
     block.close()
-    assert device.free_bytes == device.total_bytes
+    until(
+        lambda: device.free_bytes == device.total_bytes
+    )  # this process may not have heard yet that they ended
 
 
 def test_block_with_16_importers_is_shared_and_charged_once(node: Node) -> None:
