@@ -266,6 +266,9 @@ class Loop(ABC):
         ready = self._selector.select(seconds)
         for key, _ in ready:
             key.data()
+        if self._next_deadline() == 0:  # this thread may have been stopped: what has come was not late
+            for key, _ in self._selector.select(0):
+                key.data()
         self._expire()
         return bool(ready)
 
