@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 RACE = """\
 import sys
-import time
 import peerlane as pl
 device = pl.devices()[0]
 with device.allocate(64) as memory, device.create_stream() as stream:
