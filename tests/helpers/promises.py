@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 import peerlane as pl
 
 Node = Callable[..., tuple[pl.Device, ...]]
@@ -30,6 +32,15 @@ def parked(*streams: pl.Stream) -> pl.Notify:
     for stream in streams:
         stream.wait(gate)
     return gate
+
+
+def timed_out(wait: Callable[[], object]) -> str:
+    """Return the text of a wait's time-out; wait again if it came before the engine had looked at the streams."""
+    while True:
+        with pytest.raises(pl.WaitTimeout) as late:
+            wait()
+        if "can run" not in str(late.value):
+            return str(late.value)
 
 
 def fails(stream: pl.Stream) -> None:
