@@ -129,7 +129,7 @@ def test_wait_that_has_a_timeout_or_ends_soon_says_nothing() -> None:
         + """\
 pl.raw.wait_value(words.address, 1, stream=stream)
 pl.raw.wait_value(words.address + 8, 1, stream=other, timeout=30)
-threading.Timer(2, lambda: words[0:8].fill(1)).start()
+threading.Timer(0.5, lambda: words[0:8].fill(1)).start()
 stream.sync()
 threading.Timer(7, lambda: words.fill(1)).start()
 other.sync()
