@@ -46,6 +46,7 @@ uint64_t Media::Times::first_since(uint64_t time_ns) const {
 // What does not fit any more is the world.
 Media::Use& Media::use_of(uint32_t process, uint64_t key, uint64_t flags) {
     if (key == log::kAnyMedium) return anything_[process];
+    if (key == log::kAnyDescriptor) return descriptors_[process];
     const auto known = media_.find(key);
     Medium& medium = known != media_.end() ? known->second : media_[media_.size() < kMostMedia ? key : log::kWorld];
     medium.is_relayed = medium.is_relayed || (flags & log::kRelayed) != 0;
@@ -60,17 +61,17 @@ void Media::note(uint32_t process, uint64_t key, uint64_t flags, Span when) {
     if (flags & log::kReceived) use.received.add(when);
     if (flags & log::kMapped) {
         use.received.begin(when.begin_ns);
-        if (flags & log::kWrote) use.sent.begin(when.begin_ns);
+        if (flags & log::kWrote) use.written.begin(when.begin_ns);
     }
     if (flags & log::kUnmapped) {
         use.received.end(when.end_ns);
-        if (flags & log::kWrote) use.sent.end(when.end_ns);
+        if (flags & log::kWrote) use.written.end(when.end_ns);
     }
 }
 
 void Media::note_end(uint32_t process, uint64_t time_ns) {
     const auto end = [&](std::unordered_map<uint32_t, Use>& uses) {
-        if (const auto use = uses.find(process); use != uses.end() && !use->second.sent.is_empty()) use->second.sent.add({time_ns, time_ns});
+        if (const auto use = uses.find(process); use != uses.end() && use->second.is_sender()) use->second.sent.add({time_ns, time_ns});
     };
     for (auto& [key, medium] : media_) end(medium.uses);
     end(anything_);
@@ -84,7 +85,7 @@ bool Media::has_received(uint32_t process) const {
         const auto use = uses.find(process);
         return use != uses.end() && !use->second.received.is_empty();
     };
-    return has(anything_) || std::any_of(media_.begin(), media_.end(), [&](const auto& each) { return has(each.second.uses); });
+    return has(anything_) || has(descriptors_) || std::any_of(media_.begin(), media_.end(), [&](const auto& each) { return has(each.second.uses); });
 }
 
 bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t until_ns) const {
@@ -92,11 +93,11 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
     uint64_t world_ns = kNever;
     for (bool is_new = true; is_new;) {
         is_new = false;
-        const auto told_ns = [&](const std::unordered_map<uint32_t, Use>& uses) {   // when one that knows it sends first
-            uint64_t first_ns = kNever;
+        const auto first_ns = [&](const std::unordered_map<uint32_t, Use>& uses, Times Use::*times) {   // when one that knows it sends, or can write, first
+            uint64_t least_ns = kNever;
             for (const auto& [process, use] : uses)
-                if (const auto one = known.find(process); one != known.end()) first_ns = std::min(first_ns, use.sent.first_since(one->second));
-            return first_ns;
+                if (const auto one = known.find(process); one != known.end()) least_ns = std::min(least_ns, (use.*times).first_since(one->second));
+            return least_ns;
         };
         const auto hear = [&](const std::unordered_map<uint32_t, Use>& uses, uint64_t there_ns) {   // true: `to` does
             for (const auto& [process, use] : uses) {
@@ -111,27 +112,30 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
             }
             return false;
         };
-        uint64_t anywhere_ns = told_ns(anything_), earliest_ns = anywhere_ns;
+        const uint64_t anywhere_ns = std::min(first_ns(anything_, &Use::sent), first_ns(anything_, &Use::written));
+        uint64_t earliest_ns = anywhere_ns, by_descriptor_ns = anywhere_ns;
         for (const auto& [key, medium] : media_) {
             const bool is_world = key == log::kWorld || (is_one_ && !medium.is_apart);
             // What no other process with a log has the other end of goes to the world, and comes from it.
             bool has_sender = false, has_receiver = false;
             for (const auto& [process, use] : medium.uses) {
-                has_sender = has_sender || !use.sent.is_empty();
+                has_sender = has_sender || use.is_sender();
                 has_receiver = has_receiver || !use.received.is_empty();
             }
             const bool is_alone = medium.uses.size() == 1;
-            uint64_t there_ns = std::min(anywhere_ns, told_ns(medium.uses));
+            const uint64_t sent_ns = std::min(anywhere_ns, first_ns(medium.uses, &Use::sent));
+            uint64_t there_ns = std::min(sent_ns, first_ns(medium.uses, &Use::written));
             if (is_world || (medium.is_relayed && (is_alone || !has_sender))) there_ns = std::min(there_ns, world_ns);
             if (there_ns > until_ns) continue;
             earliest_ns = std::min(earliest_ns, there_ns);
+            by_descriptor_ns = std::min(by_descriptor_ns, is_world ? there_ns : sent_ns);
             if ((is_world || (medium.is_relayed && (is_alone || !has_receiver))) && there_ns < world_ns) {
                 world_ns = there_ns;
                 is_new = true;
             }
             if (hear(medium.uses, there_ns)) return true;
         }
-        if (earliest_ns <= until_ns && hear(anything_, earliest_ns)) return true;
+        if ((earliest_ns <= until_ns && hear(anything_, earliest_ns)) || (by_descriptor_ns <= until_ns && hear(descriptors_, by_descriptor_ns))) return true;
     }
     return false;
 }

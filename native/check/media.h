@@ -41,7 +41,8 @@ class Media {
         std::vector<std::pair<uint64_t, uint64_t>> ranges_;
     };
     struct Use {
-        Times sent, received;
+        bool is_sender() const { return !sent.is_empty() || !written.is_empty(); }
+        Times sent, written, received;   // written: memory, which no descriptor tells of
     };
     struct Medium {
         std::unordered_map<uint32_t, Use> uses;   // by process
@@ -52,7 +53,7 @@ class Media {
     Use& use_of(uint32_t process, uint64_t key, uint64_t flags);
 
     std::unordered_map<uint64_t, Medium> media_{{log::kWorld, {}}};
-    std::unordered_map<uint32_t, Use> anything_;   // by process: by media that are not known, whose key is log::kAnyMedium
+    std::unordered_map<uint32_t, Use> anything_, descriptors_;   // by process: by media that are not known, whose keys are log::kAnyMedium and log::kAnyDescriptor
     bool is_one_ = false;   // no medium can be told apart
 };
 

@@ -119,6 +119,7 @@ constexpr uint64_t kOverflown = 128;   // from now on no medium of the run can b
 constexpr uint64_t kApart = 256;    // but this one
 constexpr uint64_t kWorld = 1;      // the medium of all that can not be told apart: sockets
 constexpr uint64_t kAnyMedium = 2;  // what was sent or received by one that is not known
+constexpr uint64_t kAnyDescriptor = 3;   // what was received by such a one, but by no memory
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
 constexpr uint8_t kShared = 2;
 constexpr uint8_t kEnd = 4;

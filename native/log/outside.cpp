@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
@@ -22,6 +23,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/msg.h>
 #include <sys/select.h>
 #include <sys/sem.h>
@@ -34,6 +36,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -88,6 +91,7 @@ std::atomic<uint64_t> generation{1};   // of what this process could tell others
 std::atomic<uint64_t> logged{1};       // events of other kinds
 uint64_t begun_s = 0;
 std::atomic<pid_t> owner{0};           // of the log
+std::atomic<bool> has_shared_descriptors{false};
 
 uint64_t now_ns() {
     timespec now{};
@@ -100,7 +104,7 @@ uint64_t mixed(uint64_t one, uint64_t other) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     x ^= x >> 31;
-    return x <= kAnyMedium ? x + kAnyMedium + 1 : x;
+    return x <= kAnyDescriptor ? x + kAnyDescriptor + 1 : x;
 }
 
 // Null: there is no slot left.
@@ -233,7 +237,7 @@ Medium medium_of(int fd, const struct stat& about, bool is_read) {
         return {is_terminal ? kWorld : 0, 0};
     }
     default:
-        return {is_read ? kAnyMedium : kWorld, 0};   // one inode for all: eventfd, signalfd; inotify and io_uring tell of any medium
+        return {is_read ? kAnyDescriptor : kWorld, 0};   // one inode for all: eventfd, signalfd, inotify
     }
 }
 
@@ -330,7 +334,7 @@ template <class Call>
 auto both_by(Medium medium, const Call& call) { return sending_by(medium, [&] { return receiving_by(medium, call); }); }
 
 constexpr Medium kEverybody{kWorld, 0};
-constexpr Medium kAny{kAnyMedium, 0};   // which one is not known
+constexpr Medium kAny{kAnyMedium, 0}, kDescriptor{kAnyDescriptor, 0};   // which one is not known
 
 // Shared mappings.
 struct Mapping {
@@ -496,7 +500,7 @@ struct Calls<kCall, Result (*)(Words...)> {
     }
     static Result waits(Words... words) {   // 0: nothing is there yet
         const Result result = kCall(words...);
-        return result == 0 ? result : receiving_by(kAny, [&] { return result; });
+        return result == 0 ? result : receiving_by(kDescriptor, [&] { return result; });
     }
     static Result looks(Words... words) {   // that it fails tells something, too
         const Result result = kCall(words...);
@@ -524,6 +528,14 @@ struct Calls<kCall, Result (*)(Words...) noexcept> : Calls<kCall, Result (*)(Wor
 // The hooks that need a body of their own: each has the name of the function that it replaces.
 namespace hooks {
 
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+    if (message && message->msg_controllen != 0) has_shared_descriptors.store(true, std::memory_order_relaxed);
+    return Calls<&::sendmsg>::sends(fd, message, flags);
+}
+int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+    has_shared_descriptors.store(true, std::memory_order_relaxed);
+    return Calls<&::sendmmsg>::sends(fd, messages, count, flags);
+}
 ssize_t sendfile(int to, int from, off_t* at, size_t size) {
     return sending(to, [&] { return receiving(from, [&] { return ::sendfile(to, from, at, size); }); });
 }
@@ -695,6 +707,31 @@ int kill(pid_t pid, int number) {
     if (number == SIGKILL) return Calls<&::kill>::tells(pid, number);   // others see that it is gone
     return number == 0 || pid <= 0 ? Calls<&::kill>::talks(pid, number) : sending_by(signals_of(pid), [&] { return ::kill(pid, number); });
 }
+// What a process is known to be: who asks for another one's may wait until that changes it.
+template <class Call>
+auto asking_for(id_t process, const Call& call) { return process == 0 || static_cast<pid_t>(process) == getpid() ? call() : receiving_by(kEverybody, call); }
+pid_t getpgid(pid_t pid) { return asking_for(static_cast<id_t>(pid), [&] { return ::getpgid(pid); }); }
+pid_t getsid(pid_t pid) { return asking_for(static_cast<id_t>(pid), [&] { return ::getsid(pid); }); }
+int getpriority(__priority_which_t which, id_t who) { return asking_for(who, [&] { return ::getpriority(which, who); }); }
+int sched_getaffinity(pid_t pid, size_t size, cpu_set_t* set) { return asking_for(static_cast<id_t>(pid), [&] { return ::sched_getaffinity(pid, size, set); }); }
+int sched_getscheduler(pid_t pid) { return asking_for(static_cast<id_t>(pid), [&] { return ::sched_getscheduler(pid); }); }
+int sched_getparam(pid_t pid, sched_param* about) { return asking_for(static_cast<id_t>(pid), [&] { return ::sched_getparam(pid, about); }); }
+std::atomic<pid_t> parent{0};   // when the log began
+pid_t getppid() {
+    const pid_t pid = ::getppid();
+    if (pid != parent.load(std::memory_order_relaxed) && is_noted()) received(kEverybody);   // the one before has ended
+    return pid;
+}
+int sigpending(sigset_t* set) { return receiving_by(signals_of(getpid()), [&] { return ::sigpending(set); }); }
+int prctl(int what, ...) {
+    unsigned long words[4];
+    va_list more;
+    va_start(more, what);
+    for (unsigned long& each : words) each = va_arg(more, unsigned long);
+    va_end(more);
+    const auto call = [&] { return ::prctl(what, words[0], words[1], words[2], words[3]); };
+    return what == PR_SET_NAME ? sending_by(kEverybody, call) : call();
+}
 int getsockopt(int fd, int level, int what, void* value, socklen_t* size) {
     const int code = ::getsockopt(fd, level, what, value, size);
     return level == IPPROTO_TCP && what == TCP_INFO ? receiving_by(kEverybody, [&] { return code; }) : code;
@@ -836,7 +873,7 @@ int aio_error(const aiocb* operation) {
 }
 ssize_t aio_return(aiocb* operation) { return ending(operation, [&] { return ::aio_return(operation); }); }
 int aio_suspend(const aiocb* const operations[], int count, const timespec* limit) {
-    return receiving_by(kAny, [&] { return ::aio_suspend(operations, count, limit); });
+    return receiving_by(kDescriptor, [&] { return ::aio_suspend(operations, count, limit); });
 }
 int lio_listio(int mode, aiocb* const operations[], int count, sigevent* event) {
     return both_by(kAny, [&] { return ::lio_listio(mode, operations, count, event); });
@@ -959,7 +996,7 @@ const Hook kHooks[] = {
     PEERLANE_CALL_AS(sends, "pwritev64", pwritev), PEERLANE_CALL(sends, pwritev2), PEERLANE_CALL_AS(sends, "pwritev64v2", pwritev2), PEERLANE_CALL(sends, ftruncate),
     PEERLANE_CALL_AS(sends, "ftruncate64", ftruncate), PEERLANE_CALL(sends, fallocate), PEERLANE_CALL_AS(sends, "fallocate64", fallocate), PEERLANE_CALL(sends, posix_fallocate),
     PEERLANE_CALL_AS(sends, "posix_fallocate64", posix_fallocate), PEERLANE_CALL(sends, futimens), PEERLANE_CALL(sends, fchmod), PEERLANE_CALL(sends, send),
-    PEERLANE_CALL(sends, sendto), PEERLANE_CALL(sends, sendmsg), PEERLANE_CALL(sends, sendmmsg), PEERLANE_HOOK(sendfile), PEERLANE_AS("sendfile64", sendfile),
+    PEERLANE_CALL(sends, sendto), PEERLANE_HOOK(sendmsg), PEERLANE_HOOK(sendmmsg), PEERLANE_HOOK(sendfile), PEERLANE_AS("sendfile64", sendfile),
     PEERLANE_HOOK(splice), PEERLANE_HOOK(copy_file_range), PEERLANE_CALL(exchanges, vmsplice), PEERLANE_CALL(exchanges, tee), PEERLANE_CALL(exchanges, connect),
     PEERLANE_CALL(sends, bind), PEERLANE_CALL(sends, listen), PEERLANE_CALL(sends, shutdown), PEERLANE_HOOK(close), PEERLANE_HOOK(dup2), PEERLANE_HOOK(dup3),
     PEERLANE_CALL(sends, eventfd_write), PEERLANE_CALL(receives, read), PEERLANE_CALL(receives, readv), PEERLANE_CALL(receives, pread),
@@ -1005,7 +1042,13 @@ const Hook kHooks[] = {
     PEERLANE_HOOK(kill), PEERLANE_HOOK(sigqueue), PEERLANE_CALL(talks, killpg), PEERLANE_CALL(hears, sigwait), PEERLANE_CALL(hears, sigwaitinfo),
     PEERLANE_CALL(hears, sigtimedwait), PEERLANE_HOOK(sigaction), PEERLANE_HOOK(signal), PEERLANE_HOOK(process_vm_readv), PEERLANE_HOOK(process_vm_writev), PEERLANE_HOOK(_exit), PEERLANE_AS("_Exit", _exit),
     PEERLANE_CALL(tells, fork), PEERLANE_CALL(tells, posix_spawn), PEERLANE_CALL(tells, posix_spawnp), PEERLANE_CALL(talks, system), PEERLANE_CALL(waits, wait),
-    PEERLANE_CALL(waits, waitpid), PEERLANE_CALL(waits, wait4), PEERLANE_CALL(hears, waitid),
+    PEERLANE_CALL(waits, waitpid), PEERLANE_CALL(waits, wait3), PEERLANE_CALL(waits, wait4), PEERLANE_CALL(hears, waitid),
+    PEERLANE_CALL(tells, nice), PEERLANE_CALL(tells, setpriority), PEERLANE_CALL(tells, setpgid), PEERLANE_CALL(tells, setpgrp), PEERLANE_CALL(tells, setsid),
+    PEERLANE_CALL(tells, sched_setaffinity), PEERLANE_CALL(tells, sched_setscheduler), PEERLANE_CALL(tells, sched_setparam), PEERLANE_CALL(tells, setrlimit),
+    PEERLANE_CALL_AS(tells, "setrlimit64", setrlimit), PEERLANE_CALL(talks, prlimit), PEERLANE_CALL_AS(talks, "prlimit64", prlimit), PEERLANE_CALL(tells, tcsetpgrp),
+    PEERLANE_CALL(hears, tcgetpgrp), PEERLANE_CALL(tells, pthread_setname_np), PEERLANE_CALL(sends, timerfd_settime), PEERLANE_HOOK(getpgid), PEERLANE_HOOK(getsid),
+    PEERLANE_HOOK(getpriority), PEERLANE_HOOK(sched_getaffinity), PEERLANE_HOOK(sched_getscheduler), PEERLANE_HOOK(sched_getparam), PEERLANE_HOOK(getppid),
+    PEERLANE_HOOK(sigpending), PEERLANE_HOOK(prctl),
     // mappings
     PEERLANE_HOOK(mmap), PEERLANE_AS("mmap64", mmap), PEERLANE_HOOK(munmap), PEERLANE_HOOK(mprotect), PEERLANE_HOOK(mremap), PEERLANE_HOOK(shmat), PEERLANE_HOOK(shmdt),
     PEERLANE_HOOK(syscall), PEERLANE_HOOK(dlsym),
@@ -1266,7 +1309,10 @@ void forget_outside() noexcept {
 void follow_outside() {
     see_forks();   // the log's lock is the innermost: a fork takes it after these
     static const int is_registered [[maybe_unused]] = pthread_atfork([] { modules_mutex.lock(), mappings_mutex.lock(); },
-                                                                    [] { mappings_mutex.unlock(), modules_mutex.unlock(); },
+                                                                    [] {
+                                                                        mappings_mutex.unlock(), modules_mutex.unlock();
+                                                                        has_shared_descriptors.store(true, std::memory_order_relaxed);
+                                                                    },
                                                                     [] { mappings_mutex.unlock(), modules_mutex.unlock(); });
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -1277,6 +1323,7 @@ void follow_outside() {
     }
     is_silent_child.store(false, std::memory_order_relaxed);
     owner.store(getpid(), std::memory_order_relaxed);
+    hooks::parent.store(::getppid(), std::memory_order_relaxed);
     slot_of(kWorld);
     if (has_overflown.load(std::memory_order_relaxed)) write({.kind = Kind::outside, .a = kWorld, .b = kOverflown, .site = 0});   // a child's log
     patch_modules();
@@ -1291,6 +1338,10 @@ void follow_outside() {
     struct sigaction of_children{};
     if (::sigaction(SIGCHLD, nullptr, &of_children) == 0 && of_children.sa_handler != SIG_DFL && of_children.sa_handler != SIG_IGN) hooks::note_handler(SIGCHLD);
     write({.kind = Kind::outside, .a = key_of_memory(getpid()), .b = kMapped | kWrote | kApart, .site = 0});
+}
+
+void note_readable() noexcept {
+    if (has_shared_descriptors.load(std::memory_order_relaxed)) write({.kind = Kind::outside, .a = kWorld, .b = kSent, .site = 0});
 }
 
 }  // namespace peerlane::log

@@ -23,6 +23,9 @@ void set_outputs(const std::vector<uint64_t>& files);
 void note_changed_file();
 void note_looked_at(const char* path);
 
+// A descriptor of peerlane's becomes readable: another process may have it, by a message or by a fork.
+void note_readable() noexcept;
+
 // The log calls these, under its lock: what was received since the last event must be logged before the next one.
 void take_received(const std::function<void(const Received&)>& log);
 void note_logged() noexcept;

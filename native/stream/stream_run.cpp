@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "copy/kernels.h"
+#include "log/outside.h"
 #include "memory/fault_guard.h"
 #include "stream/descriptor.h"
 #include "stream/far_operation.h"
@@ -349,6 +350,7 @@ void Scheduler::settle(Mark& mark, FailurePtr failure) {
     wake_all(mark.parked);
     if (mark.fd >= 0) {
         log_evident(mark.stream_id, mark.sequence);
+        if (log::is_read(log::kChecker)) log::note_readable();
         const uint64_t one = 1;
         (void)!write(mark.fd, &one, sizeof one);
     }

@@ -29,6 +29,24 @@ def test_race_of_ranks_that_used_the_means_before_is_certain(means: str, tmp_pat
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
 
 
+@pytest.mark.parametrize(
+    "means", ["polled_pipe", "event_descriptor", "watched_folder", "loop_thread", "signal_descriptor"]
+)
+def test_race_is_certain_though_a_message_sent_before_it_is_taken_behind_it(
+    means: str, tmp_path: Path
+) -> None:
+    done = checked_program(PROGRAM, means, "late", str(tmp_path), ranks=2)
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+@pytest.mark.parametrize("mode", ["right", "early"])
+def test_descriptor_of_an_event_may_be_handed_to_another_rank(mode: str) -> None:
+    done = checked_program(TESTS / "checker" / "edge_programs" / "handed_event.py", mode, ranks=2)
+    assert done.code == (3 if mode == "early" else 0), done.output
+    assert {each["certain"] for each in done.findings} == {mode == "early"}, done.output
+
+
 def test_race_of_ranks_without_any_means_is_certain(tmp_path: Path) -> None:
     done = checked_program(PROGRAM, "tcp", "none", str(tmp_path), ranks=2)
     assert done.code == 3, done.output

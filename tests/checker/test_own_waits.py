@@ -37,7 +37,11 @@ def test_wait_for_a_descriptor_that_another_thread_makes_is_never_a_certain_race
 
 
 @pytest.mark.parametrize(
-    "way", ["in_while", "in_helper", "in_lambda", "in_nested_helpers", "by_break", "when_it_is_there"]
+    "way",
+    [
+        *("in_while", "in_helper", "in_lambda", "by_break", "when_it_is_there", "in_nested_helpers"),
+        *("in_generator", "in_recursion", "by_assertion", "by_condition", "many_in_turn"),
+    ],
 )
 def test_poll_that_saw_the_value_orders_what_was_before_it(way: str) -> None:
     done = checked(way)
@@ -52,6 +56,12 @@ def test_poll_whose_value_is_not_seen_is_never_a_certain_race(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["once", "word_before_data", "for_old_value", "other_stream"])
 def test_look_that_orders_nothing_leaves_a_certain_race(way: str) -> None:
+    done = checked(way)
+    assert (done.code, kinds(done)) == (3, {("race", True)}), done.output
+
+
+@pytest.mark.parametrize("way", ["each_element_in_for", "each_element_in_while"])
+def test_loop_that_reads_other_bytes_each_time_is_no_poll(way: str) -> None:
     done = checked(way)
     assert (done.code, kinds(done)) == (3, {("race", True)}), done.output
 

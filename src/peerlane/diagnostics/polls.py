@@ -1,8 +1,9 @@
 """Whether a line that reads memory is in a loop that waits for what it reads: a poll, by the program's source.
 
 A poll is a read whose value decides whether a loop ends: it is in the test of a ``while``, or of an ``if`` that
-leaves the loop, or in what such a test names.  It may be in a function that the loop calls and that returns it.
-A loop that also submits operations does not wait.
+leaves the loop, or in what such a test names.  It may be in a function, or in a generator, that hands it to such a
+loop, directly or through a few others.  A function that returns by it and else calls itself is a loop, too.
+A loop that also submits operations does not wait, and one that reads other bytes each time does not either.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ def line() -> int:
         return NEITHER
     path = _path(frame)
     calls = [node for node in path if isinstance(node, ast.Call)]
-    for _ in range(_MOST_FRAMES):
-        if _ends_loop(path):
+    for depth in range(_MOST_FRAMES):
+        if _ends_loop(path, is_call=depth != 0) or _ends_recursion(path, frame.f_code.co_name):
             return POLLS
-        frame = frame.f_back
-        if frame is None or not _is_returned(path):
+        if frame.f_back is None or not _is_returned(path):
             break
+        frame = frame.f_back
         path = _path(frame)
     return KEEPS if calls and _called(calls[-1]) in _KEEPS else NEITHER
 
@@ -110,18 +111,32 @@ def _child_at(node: ast.AST, line: int, column: int) -> ast.AST | None:
     return None
 
 
-def _ends_loop(path: Path) -> bool:
-    """Tell whether the value of a path's last node decides whether a loop around it ends."""
+def _ends_loop(path: Path, *, is_call: bool = False) -> bool:
+    """Tell whether the value of a path's last node, which may be a call, decides whether a loop around it ends."""
     names = _names_of(path)
+    if is_call and path and isinstance(path[-1], ast.For):  # of a generator, or of `iter`
+        loop = path[-1]
+        return (_is_iter_of_call(loop.iter) or _is_left_by(loop, _names_in(loop.target))) and not _submits(
+            loop
+        )
     tests = False  # in the test of an `if` that leaves a loop
+    changed: frozenset[str] = frozenset()  # what an `if` by it changes
     for place in range(len(path) - 1, 0, -1):
         node, inner = path[place - 1], path[place]
         if isinstance(node, _FUNCTIONS):
             return False
         if isinstance(node, ast.If) and inner is node.test:
-            tests = _leaves(node)
+            tests, changed = _leaves(node), _changed_by(node)
+        if isinstance(node, ast.Try) and inner in node.body and isinstance(inner, ast.Assert):
+            tests = True
+        if isinstance(inner, ast.stmt) and names and _is_before_loop(node, inner, names):
+            return True
         if isinstance(node, ast.While) and inner is node.test:
+            return not _submits(node) and not _uses_within(path[place:], _changed_by(node))
+        if isinstance(node, ast.While) and _uses(node.test, changed):
             return not _submits(node)
+        if isinstance(node, (ast.For, ast.AsyncFor)) and _uses_within(path[place:], _names_in(node.target)):
+            tests, names = False, frozenset()  # each time it reads, or waits for, something else
         if isinstance(node, ast.For) and inner is node.iter and _is_iter_of_call(node.iter):
             return not _submits(node)
         if isinstance(node, _LOOPS) and inner in node.body and (tests or _is_left_by(node, names)):
@@ -134,7 +149,7 @@ def _is_returned(path: Path) -> bool:
     names = _names_of(path)
     for place in range(len(path) - 1, 0, -1):
         node, inner = path[place - 1], path[place]
-        if isinstance(node, ast.Return) or (
+        if isinstance(node, (ast.Return, ast.Yield)) or (
             isinstance(node, ast.If) and inner is node.test and _returns(node)
         ):
             return True
@@ -144,9 +159,63 @@ def _is_returned(path: Path) -> bool:
             return any(
                 _uses(each, names)
                 for each in _own_nodes(node)
-                if isinstance(each, ast.Return) or (isinstance(each, ast.If) and _returns(each))
+                if isinstance(each, (ast.Return, ast.Yield)) or (isinstance(each, ast.If) and _returns(each))
             )
     return False
+
+
+def _ends_recursion(path: Path, function: str) -> bool:
+    """Tell whether a path's last node decides whether its function returns or calls itself."""
+    for place in range(len(path) - 1, 0, -1):
+        node, inner = path[place - 1], path[place]
+        if isinstance(node, ast.If) and inner is node.test:
+            own = next((each for each in reversed(path[:place]) if isinstance(each, _FUNCTIONS)), None)
+            return (
+                own is not None
+                and any(isinstance(each, ast.Call) and _called(each) == function for each in _own_nodes(own))
+                and not _submits(own)
+            )
+    return False
+
+
+def _uses_within(path: Path, names: frozenset[str]) -> bool:
+    """Tell whether the expression of a path's last node, as far as that goes, uses one of the names."""
+    outermost = next((each for each in path if isinstance(each, ast.expr)), None)
+    return outermost is not None and _uses(outermost, names)
+
+
+def _changed_by(branch: ast.If | ast.While) -> frozenset[str]:
+    """Return the names of what a branch sets, sets elements of, or calls methods of."""
+    names: frozenset[str] = frozenset()
+    for statement in branch.body:
+        for each in (statement, *_own_nodes(statement)):
+            names |= _names_of([each])
+            if (
+                isinstance(each, ast.Call)
+                and isinstance(each.func, ast.Attribute)
+                and isinstance(branch, ast.If)
+            ):
+                names |= _names_in(each.func.value)
+    return names
+
+
+def _is_before_loop(block: ast.AST, statement: ast.stmt, names: frozenset[str]) -> bool:
+    """Tell whether a statement sets what the test of a `while` behind it uses, which sets it too."""
+    body = getattr(block, "body", None)
+    if not isinstance(body, list) or statement not in body:
+        return False
+    behind = body[body.index(statement) + 1 :]  # nodes compare by identity
+    return any(
+        isinstance(each, ast.While)
+        and _uses(each.test, names)
+        and any(names & _names_of([inner]) for inner in _own_nodes(each))
+        and not _submits(each)
+        for each in behind
+    )
+
+
+def _names_in(target: ast.AST) -> frozenset[str]:
+    return frozenset(each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
 def _names_of(path: Path) -> frozenset[str]:
@@ -162,7 +231,8 @@ def _names_of(path: Path) -> frozenset[str]:
             node is path[-1] or any(item in path for item in node.items)
         ):
             targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
-        names |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        for target in targets:
+            names |= _names_in(target)
     return frozenset(names)
 
 

@@ -1,15 +1,17 @@
 """Two ranks use one memory: rank 0 writes it, then rank 1 reads it; a means that peerlane does not order is between.
 
 ``two_ranks.py MEANS MODE``: in ``right`` the means carries the order, in ``none`` it is not used, and in ``early`` it
-is used, but before rank 0 writes.
+is used, but before rank 0 writes; in ``late`` rank 0 uses it before, and rank 1 behind that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import fcntl
 import mmap
 import os
+import resource
 import select
 import signal
 import socket
@@ -18,6 +20,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -303,6 +306,59 @@ def listening_socket(meeting: Rendezvous, folder: Path) -> Means:
     return own.listen, lambda: until(listens)
 
 
+def loop_thread(meeting: Rendezvous, folder: Path) -> Means:
+    """Let loops of asyncio, in threads of their own, send and receive: they wait in ``epoll_wait``."""
+    end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+    end.setblocking(False)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def run(call: Any) -> None:
+        asyncio.run_coroutine_threadsafe(call, loop).result(SECONDS)
+
+    return lambda: run(loop.sock_sendall(end, b".")), lambda: run(loop.sock_recv(end, 1))
+
+
+def signal_descriptor(meeting: Rendezvous, folder: Path) -> Means:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    fd = ctypes.CDLL(None).signalfd(-1, (ctypes.c_uint64 * 16)(1 << signal.SIGUSR2 - 1), 0)
+    processes = meeting.gather("pids", b"%d" % os.getpid())
+    return lambda: os.kill(int(processes[1]), signal.SIGUSR2), lambda: os.read(fd, 128)
+
+
+def timer_descriptor(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 0 start a timer for which rank 1 waits."""
+    library = ctypes.CDLL(None)
+    fd = sent_descriptor(meeting, folder, lambda: library.timerfd_create(time.CLOCK_MONOTONIC, 0))
+    when = (ctypes.c_long * 4)(0, 0, 0, 1000)
+    return lambda: library.timerfd_settime(fd, 0, when, None), lambda: os.read(fd, 8)
+
+
+def known_of_process(
+    meeting: Rendezvous, ask: Callable[[int], object], change: Callable[[], object]
+) -> Means:
+    """Let rank 1 ask what rank 0 is until that changes."""
+    process = int(meeting.gather("pids", b"%d" % os.getpid())[0])
+    before = ask(process)
+    return change, lambda: until(lambda: ask(process) != before)
+
+
+def priority(meeting: Rendezvous, folder: Path) -> Means:
+    return known_of_process(
+        meeting, lambda process: os.getpriority(os.PRIO_PROCESS, process), lambda: os.nice(1)
+    )
+
+
+def limit(meeting: Rendezvous, folder: Path) -> Means:
+    kind = resource.RLIMIT_NOFILE
+    most = resource.getrlimit(kind)[1]
+    return known_of_process(
+        meeting,
+        lambda process: resource.prlimit(process, kind),
+        lambda: resource.setrlimit(kind, (777, most)),
+    )
+
+
 def sent_descriptor(meeting: Rendezvous, folder: Path, make: Callable[[], int]) -> int:
     end = sockets(meeting, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
     if meeting.rank == 1:
@@ -526,6 +582,7 @@ ALL = {
         *(watched_folder, touched_file, waited_signal, handled_signal, new_semaphore),
         *(full_pipe, taken_bytes, process_memory, folder_with_own_prefix, c_file_time, c_new_folder),
         *(c_asynchronous_write, shell_that_reads, shell_that_reads_output, shell_that_looks),
+        *(loop_thread, signal_descriptor, timer_descriptor, priority, limit),
     )
 }
 #: Memory that both can read can carry an order at any time from then on.
@@ -554,11 +611,11 @@ def main(means: str, mode: str, folder: Path) -> None:
     with Rendezvous.from_environment() as meeting, memory(meeting) as shared:
         tell, wait = ALL[means](meeting, folder) if mode != "none" else (None, None)
         meeting.barrier()
-        if meeting.rank == 0 and mode == "early":
+        if meeting.rank == 0 and mode in ("early", "late"):
             tell()
-        elif meeting.rank == 1 and mode != "none":
+        elif meeting.rank == 1 and mode not in ("none", "late"):
             wait()
-        if mode == "early":
+        if mode in ("early", "late"):
             meeting.barrier()  # a thread of the means may send late
         if meeting.rank == 0:
             shared.view()[:8] = 7
@@ -568,6 +625,8 @@ def main(means: str, mode: str, folder: Path) -> None:
         else:
             if mode != "right":
                 time.sleep(0.1)
+            if mode == "late":
+                wait()
             assert mode != "right" or bytes(shared.view()[:8].copy()) == bytes([7] * 8)
             shared.view()[:8].sum()
         meeting.barrier()

@@ -12,7 +12,7 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -170,6 +170,68 @@ def poll_in_nested_helpers(words: Words) -> None:
     words.read(1)
 
 
+def poll_in_generator(words: Words) -> None:
+    view = words.word.view()
+
+    def values() -> Iterator[int]:
+        while True:
+            yield int(view[0])
+
+    words.submit(1)
+    for value in values():
+        if value == 1:
+            break
+    words.read(1)
+
+
+def poll_in_recursion(words: Words) -> None:
+    view = words.word.view()
+
+    def wait(left: int) -> None:
+        if view[0] == 1:
+            return
+        time.sleep(0.01)
+        wait(left - 1)
+
+    words.submit(1)
+    wait(500)
+    words.read(1)
+
+
+def poll_by_assertion(words: Words) -> None:
+    view = words.word.view()
+    words.submit(1)
+    while True:
+        try:
+            assert view[0] == 1
+        except AssertionError:
+            continue
+        break
+    words.read(1)
+
+
+def poll_by_condition(words: Words) -> None:
+    """Let a function of the standard library call what looks, once before its loop."""
+    view = words.word.view()
+    condition = threading.Condition()
+    words.submit(1)
+    with condition:
+        while not condition.wait_for(lambda: view[0] == 1, 0.01):
+            pass
+    words.read(1)
+
+
+def poll_many_in_turn(words: Words) -> None:
+    views = [words.word[at : at + 1].view() for at in range(4)]
+    left = set(range(4))
+    words.submit(1)
+    while left:
+        for number in sorted(left):
+            if views[number][0] == 1:
+                left.discard(number)
+    words.read(1)
+
+
 def poll_by_break(words: Words) -> None:
     view = words.word.view(np.uint64)
     words.submit(1)
@@ -210,6 +272,22 @@ def poll_once(words: Words) -> None:
     words.submit(1)
     words.word.view()[0]
     words.data.view().sum()
+
+
+def poll_each_element_in_for(words: Words) -> None:
+    """Compare the bytes, and stop at the first that is wrong."""
+    view = words.word.view()
+    words.submit(1)
+    for at in range(8):
+        if view[at] != 1:
+            break
+
+
+def poll_each_element_in_while(words: Words) -> None:
+    view, at = words.word.view(), 0
+    words.submit(1)
+    while at < 8 and view[at] == 1:
+        at += 1
 
 
 def poll_word_before_data(words: Words) -> None:
