@@ -150,6 +150,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         const auto now = Clock::now();
         if (now >= deadline.at) return Outcome::timed_out;
         if (now >= next_poll) {
+            if (now >= next_look) refuse_if_hopeless(*stream());   // a circle says more than what the poll finds, where this thread was stopped
             next_poll = now + kPollPeriod;
             listed.add();
             lock.unlock();
