@@ -443,6 +443,12 @@ void Analysis::fold() {
                 is_consequence = std::any_of(other.elsewhere.begin(), other.elsewhere.end(), [&](const WrittenElsewhere& each) {
                     return is_of(each.place, finding.first) || is_of(each.place, finding.second);
                 });
+            // What the owner reads of bytes that two others wrote, one of them at a wrong offset.
+            else if (finding.kind == FindingKind::race && other.kind == FindingKind::race && other.certain && finding.first.is_write != finding.second.is_write) {
+                const Place& write = finding.first.is_write ? finding.first : finding.second;
+                const bool is_collision = other.first.is_write && other.second.is_write && other.first.channel != 0 && other.second.channel != 0 && other.first.log != other.second.log;
+                is_consequence = is_collision && write.channel != 0 && (is_of(write, other.first) || is_of(write, other.second)) && other.from < finding.to && finding.from < other.to;
+            }
             if (is_consequence) set_cause(i, k);
         }
     }

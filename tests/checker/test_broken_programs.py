@@ -32,6 +32,13 @@ BROKEN = (
     Broken("w1_two_streams", 4, ("race",), 20, "The one at line 21, for which rank"),
     Broken("w2_two_threads", 2, ("race",), 40, "is made on stream 2, and no bytes of line 40 come with it"),
     Broken("o3_nixl_pages", 3, ("unwritten-read",), 36, "look at the offset of the write at"),
+    Broken(
+        "o4_all_gather",
+        4,
+        ("race",),
+        44,
+        "if the two are to write different bytes, another offset at line 44",
+    ),
     Broken("n1_no_word_to_rank_2", 4, ("race",), 15, "of rank 2 for a notify that rank 0 records"),
     Broken("n2_event_is_not_waited_for", 2, ("race",), 27, "hipStreamWaitEvent"),
     Broken("o1_gather", 4, ("unwritten-read",), 20, "bytes 786,432 to 1,048,575"),
