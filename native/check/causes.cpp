@@ -429,7 +429,8 @@ void Analysis::fold() {
                 is_consequence = (other.is_skipped && is_of(other.skipped.record, finding.first) && other.skipped.notify == finding.notify) ||
                                  (other.kind == FindingKind::use_after_free && other.first.log == finding.first.log && other.first.channel == finding.first.channel &&
                                   other.first.event < finding.first.event) ||
-                                 (other.missing == Missing::arrival && (other.help_is_enough || other.is_aside) && is_of(other.help, finding.first) && other.notify == finding.notify);
+                                 (other.missing == Missing::arrival && (other.help_is_enough || other.is_aside) && is_of(other.help, finding.first) && other.notify == finding.notify) ||
+                                 (other.is_aside && finding.has_help && finding.first.log == other.second.log && finding.help.log == other.first.log);   // the answer to that record
             // Bytes that were written after all, too late.
             else if (finding.kind == FindingKind::unwritten_read) {
                 const bool overlaps = !is_partly_written && other.from < finding.to && finding.from < other.to;
