@@ -37,7 +37,7 @@ def torchrun(machines: str, port: int, **more: str) -> list[Environment]:
             "LOCAL_WORLD_SIZE": str(machines.count(machine)),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
-            "TORCHELASTIC_RUN_ID": f"job {os.getpid()}",
+            "TORCHELASTIC_RUN_ID": f"job {os.getpid()} {port}",
             **more,
         }
         for rank, machine in enumerate(machines)
@@ -56,7 +56,7 @@ def slurm(machines: str, port: int, **more: str) -> list[Environment]:
             "SLURM_NTASKS": str(len(machines)),
             "SLURM_LOCALID": str(machines[:rank].count(machine)),
             "SLURM_STEP_NUM_NODES": str(len(set(machines))),
-            "SLURM_JOB_ID": str(os.getpid()),
+            "SLURM_JOB_ID": f"{os.getpid()}{port}",
             "MASTER_ADDR": "localhost",
             "PEERLANE_PORT": str(port),
             **more,
