@@ -489,7 +489,7 @@ class nixlAgent:
             return self._self
         found = self._peers.get(name)
         if found is None:
-            known = ", ".join(map(repr, self._peers)) or "none"
+            known = ", ".join(map(repr, list(self._peers))) or "none"  # the listener adds some
             raise nixlNotFoundError(
                 f"agent {self.name!r} does not know agent {name!r}; known are {known}",
                 "call add_remote_agent with its metadata first",
