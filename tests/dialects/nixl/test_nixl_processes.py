@@ -7,7 +7,6 @@ import os
 import random
 import socket
 import struct
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -361,36 +360,6 @@ def test_nixl_agent_whose_port_is_taken_is_refused_and_leaves_nothing(node: Node
                 nixl_agent("target", _config(port))
         assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before
     assert nixl_agent("target", _config(0)).agent.port != port
-
-
-def test_nixl_agent_may_be_asked_for_an_unknown_one_while_others_come(node: Node) -> None:
-    node("devices=1")
-    target = nixl_agent("target", _config(0))
-    others = [nixl_agent(f"peer {number}") for number in range(40)]
-    metadata = [each.get_agent_metadata() for each in others]
-    failures: list[BaseException] = []
-
-    def come_and_go() -> None:
-        try:
-            for _ in range(20):
-                for each in metadata:
-                    target.add_remote_agent(each)
-                for number in range(len(others)):
-                    target.remove_remote_agent(f"peer {number}")
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
-            failures.append(error)
-
-    switch = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        thread = threading.Thread(target=come_and_go)
-        thread.start()
-        while thread.is_alive():
-            assert not target.check_remote_metadata("initiator")
-    finally:
-        sys.setswitchinterval(switch)
-        thread.join()
-    assert failures == []
 
 
 def test_nixl_agent_that_asks_where_nobody_listens_is_warned(
