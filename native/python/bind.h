@@ -130,6 +130,7 @@ inline void note_site() {
 }
 // Whether that line is in a loop that waits for what it reads; after note_site().
 bool is_poll() noexcept;
+constexpr uint64_t kMostPolled = 4096;   // bytes; what reads more waits for no word
 // Whether the line that calls takes a buffer that it gives back at once, and uses its bytes longer.
 bool keeps_buffer() noexcept;
 // (code, offset of the instruction) of a number, or None.

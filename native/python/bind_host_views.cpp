@@ -44,7 +44,6 @@ Seen seen_in(PyObject* scalar) {
     return seen;
 }
 
-constexpr uint64_t kMostPolled = 4096;   // bytes; what reads more waits for no word
 PyObject* asks_for_lines = nullptr;      // kept for ever
 
 // What the line that calls does with what it reads; Python reads the program's source, once for a line.

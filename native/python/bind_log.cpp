@@ -241,11 +241,29 @@ nb::object log_site_of(uint32_t number) {
     return nb::make_tuple(nb::borrow(key.codes[0]), key.offsets[0]);
 }
 
+// What a loop that waits copies to memory of the host it looks at, as at a word of a view.
+bool log_look(const Operand& to, const Operand& from) noexcept {
+    if (!log::wanted() || from.size == 0 || from.size > kMostPolled || to.range().device != kHost || !is_poll()) return false;
+    or_dropped([&] {
+        log::Spans spans;
+        add_operand(spans, from, false);
+        uint64_t value = 0;
+        // Another thread may unmap pageable bytes that no object holds.
+        const bool has_value = from.size <= sizeof value && (to.is_mapped || !to.is_pageable());
+        if (has_value) memcpy(&value, to.host(), from.size);
+        log::write({.kind = log::Kind::host_access, .flags = log::kPolled, .a = value, .b = has_value ? from.size : 0, .spans = &spans});
+    });
+    return true;
+}
+
 void log_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
+    note_site();
+    const bool is_look = kind == OpKind::copy && log_look(**written.begin(), **read.begin());
     write_complete(kind, [&](log::Spans& spans, uint8_t by) {
         for (const Operand* operand : written) add_operand(spans, *operand, true);
         if (kind == OpKind::reduce && by == log::kObserver)
             for (const Operand* operand : written) add_operand(spans, *operand, false);
+        if (is_look && by == log::kChecker) return;
         for (const Operand* operand : read) add_operand(spans, *operand, false);
     });
 }

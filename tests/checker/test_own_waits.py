@@ -48,19 +48,21 @@ def test_poll_that_saw_the_value_orders_what_was_before_it(way: str) -> None:
     assert (done.code, told(done.findings)) == (0, ""), done.output
 
 
-@pytest.mark.parametrize("way", ["slice", "declared"])
+@pytest.mark.parametrize(
+    "way", ["slice", "declared", "by_copies", "by_copies_in_helper", "by_memcpy_of_hip", "by_memcpy_of_acl"]
+)
 def test_poll_whose_value_is_not_seen_is_never_a_certain_race(way: str) -> None:
     done = checked(way)
     assert done.code == 0, done.output
 
 
-@pytest.mark.parametrize("way", ["once", "word_before_data", "for_old_value", "other_stream"])
+@pytest.mark.parametrize("way", ["once", "once_by_copy", "word_before_data", "for_old_value", "other_stream"])
 def test_look_that_orders_nothing_leaves_a_certain_race(way: str) -> None:
     done = checked(way)
     assert (done.code, kinds(done)) == (3, {("race", True)}), done.output
 
 
-@pytest.mark.parametrize("way", ["each_element_in_for", "each_element_in_while"])
+@pytest.mark.parametrize("way", ["each_element_in_for", "each_element_in_while", "copies_of_data"])
 def test_loop_that_reads_other_bytes_each_time_is_no_poll(way: str) -> None:
     done = checked(way)
     assert (done.code, kinds(done)) == (3, {("race", True)}), done.output

@@ -3,7 +3,8 @@
 A poll is a read whose value decides whether a loop ends: it is in the test of a ``while``, or of an ``if`` that
 leaves the loop, or in what such a test names.  It may be in a function, or in a generator, that hands it to such a
 loop, directly or through a few others.  A function that returns by it and else calls itself is a loop, too.
-A loop that also submits operations does not wait, and one that reads other bytes each time does not either.
+What a copy brings counts as read by it.  A loop that also submits operations does not wait, and one that reads other
+bytes each time does not either.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _SUBMITS = re.compile(
     r"copy_(from|to)|fill|write(_blocks|_value)?|notify|(all_)?reduce|record\w*|launch"
     r"|(hip|acl|Hcomm|Hccl)?\w*(Memcpy|Memset|memcpy|memset|WriteValue|Launch)\w*"
 )
+
+#: Those that may copy to the host what a loop looks at.
+_COPIES = re.compile(r"copy(_from|_to)?|\w*[mM]emcpy\w*")
 
 
 def line() -> int:
@@ -117,7 +121,7 @@ def _ends_loop(path: Path, *, is_call: bool = False) -> bool:
     if is_call and path and isinstance(path[-1], ast.For):  # of a generator, or of `iter`
         loop = path[-1]
         return (_is_iter_of_call(loop.iter) or _is_left_by(loop, _names_in(loop.target))) and not _submits(
-            loop
+            loop, names
         )
     tests = False  # in the test of an `if` that leaves a loop
     changed: frozenset[str] = frozenset()  # what an `if` by it changes
@@ -132,15 +136,15 @@ def _ends_loop(path: Path, *, is_call: bool = False) -> bool:
         if isinstance(inner, ast.stmt) and names and _is_before_loop(node, inner, names):
             return True
         if isinstance(node, ast.While) and inner is node.test:
-            return not _submits(node) and not _uses_within(path[place:], _changed_by(node))
+            return not _submits(node, names) and not _uses_within(path[place:], _changed_by(node))
         if isinstance(node, ast.While) and _uses(node.test, changed):
-            return not _submits(node)
+            return not _submits(node, names)
         if isinstance(node, (ast.For, ast.AsyncFor)) and _uses_within(path[place:], _names_in(node.target)):
             tests, names = False, frozenset()  # each time it reads, or waits for, something else
         if isinstance(node, ast.For) and inner is node.iter and _is_iter_of_call(node.iter):
-            return not _submits(node)
+            return not _submits(node, names)
         if isinstance(node, _LOOPS) and inner in node.body and (tests or _is_left_by(node, names)):
-            return not _submits(node)
+            return not _submits(node, names)
     return False
 
 
@@ -233,7 +237,28 @@ def _names_of(path: Path) -> frozenset[str]:
             targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
         for target in targets:
             names |= _names_in(target)
-    return frozenset(names)
+    return frozenset(names) | _filled_by(path)
+
+
+def _filled_by(path: Path) -> frozenset[str]:
+    """Return the names of what the innermost call of a path copies to, and of what that was made of."""
+    call = next((node for node in reversed(path) if isinstance(node, ast.Call)), None)
+    if call is None or not _COPIES.fullmatch(_called(call)):
+        return frozenset()
+    if _called(call) == "copy_from" and isinstance(call.func, ast.Attribute):
+        names = _names_in(call.func.value)
+    else:
+        names = _names_in(call.args[0]) if call.args else frozenset()
+    scope = [path[0], *(node for node in path if isinstance(node, _FUNCTIONS))][-1]
+    for each in ast.walk(scope):
+        if isinstance(each, ast.Assign) and any(_names_in(target) & names for target in each.targets):
+            names |= _names_in(each.value) - {
+                name
+                for call in ast.walk(each.value)
+                if isinstance(call, ast.Call)
+                for name in _names_in(call.func)
+            }
+    return names
 
 
 def _is_given_to(path: Path, calls: frozenset[str]) -> bool:
@@ -305,14 +330,17 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own_nodes(child)
 
 
-def _submits(loop: ast.AST) -> bool:
+def _submits(loop: ast.AST, looks: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a loop submits operations, other than copies to what these names, or its own end, look at."""
     for each in _own_nodes(loop):
         if isinstance(each, ast.Call):
             func, name = each.func, _called(each)
             is_printed = isinstance(func, ast.Attribute) and ast.unparse(func.value).endswith(
                 ("stdout", "stderr")
             )
-            if _SUBMITS.fullmatch(name) and not is_printed:
+            filled = _filled_by([loop, each])
+            is_look = bool(filled & looks) or _is_left_by(loop, filled)
+            if _SUBMITS.fullmatch(name) and not is_printed and not is_look:
                 return True
     return False
 

@@ -268,6 +268,69 @@ def poll_declared(words: Words) -> None:
     words.read(1)
 
 
+def poll_by_copies(words: Words) -> None:
+    seen = np.zeros(1, np.uint64)
+    words.submit(1)
+    while seen[0] != 0x0101010101010101:
+        words.word.copy_to(seen)
+    words.read(1)
+
+
+def poll_by_copies_in_helper(words: Words) -> None:
+    seen = np.zeros(8, np.uint8)
+
+    def word() -> int:
+        pl.copy(seen, words.word)
+        return int(seen[0])
+
+    words.submit(1)
+    while word() != 1:
+        time.sleep(0)
+    words.read(1)
+
+
+def poll_by_memcpy_of_hip(words: Words) -> None:
+    from peerlane.dialects.hip import hip
+
+    seen = bytearray(8)
+    words.submit(1)
+    while True:
+        (status,) = hip.hipMemcpy(seen, words.word.address, 8, hip.hipMemcpyKind.hipMemcpyDeviceToHost)
+        assert status == hip.hipError_t.hipSuccess
+        if seen[0] == 1:
+            break
+    words.read(1)
+
+
+def poll_by_memcpy_of_acl(words: Words) -> None:
+    from peerlane.dialects import acl
+
+    seen = bytes(8)
+    pointer = acl.util.bytes_to_ptr(seen)
+    assert acl.rt.set_device(0) == 0
+    words.submit(1)
+    while seen[0] != 1:
+        assert acl.rt.memcpy(pointer, 8, words.word.address, 8, 2) == 0
+    words.read(1)
+
+
+def poll_once_by_copy(words: Words) -> None:
+    seen = np.zeros(8, np.uint8)
+    words.submit(1)
+    words.word.copy_to(seen)
+    if seen[0] == 1:
+        words.data.view().sum()
+
+
+def poll_copies_of_data(words: Words) -> None:
+    part = np.zeros(1024, np.uint8)
+    words.submit(1)
+    at = 0
+    while at < BIG:
+        words.data[at : at + 1024].copy_to(part)
+        at += 1024
+
+
 def poll_once(words: Words) -> None:
     words.submit(1)
     words.word.view()[0]
