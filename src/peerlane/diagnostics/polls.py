@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import TypeAlias
 
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import call_site, event_log
 
 Path: TypeAlias = Sequence[ast.AST]  # a node behind all that contain it, outermost first
 
@@ -94,8 +94,10 @@ def _path(frame: FrameType) -> Path:
 
 @functools.lru_cache(maxsize=64)
 def _tree(file: str) -> ast.Module | None:
+    with event_log.quiet():  # peerlane reads the file, and not the program
+        lines = linecache.getlines(file)
     try:
-        return ast.parse("".join(linecache.getlines(file)))
+        return ast.parse("".join(lines))
     except (SyntaxError, ValueError):
         return None
 
