@@ -26,7 +26,8 @@ void Analysis::note_run(uint32_t log, const Event& event) {
     found->verbs |= uint64_t{1} << bit;
     if (head.kind != found->kind) return;   // a write with a notify is one run of its line
     const uint32_t repeats = head.flags & log::kMerged ? std::max(head.repeats, 1u) : 1;
-    for (uint32_t i = 0; i < repeats; ++i) found->events[(found->count + i) % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
+    // A log may name any number of repeats: only the last ones are kept.
+    for (uint64_t i = repeats - std::min<uint64_t>(repeats, Runs::kKept); i < repeats; ++i) found->events[(found->count + i) % Runs::kKept] = static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX));
     found->count += repeats;
 }
 

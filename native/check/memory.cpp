@@ -635,17 +635,18 @@ bool Analysis::writes_behind_alias(const Event& event) {
 // A write to memory of which processes have aliases: of a long one only a part may be seen, which tells what came before it.
 void Analysis::show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past) {
     const bool is_whole = word.width != 0 || word.high - word.low <= kWordBytes;
-    for (const Alias& alias : block.aliases) {
-        if (alias.low >= word.high || word.low >= alias.high) continue;
-        Past seen;
-        if (word.is_loose) {
-            seen = past_of(word, place_of(word.log, event, true), word.number);
-        } else {
-            seen = past;
-            for (const Actor actor : {base, writer}) seen.set(actor, is_whole ? word.number : word.number - 1, 0);
-        }
-        learn(anyone_of(alias.log), seen, 0, event.head.time_ns);
+    std::set<uint32_t> watchers;
+    for (const Alias& alias : block.aliases)
+        if (alias.low < word.high && word.low < alias.high) watchers.insert(alias.log);
+    if (watchers.empty()) return;
+    Past seen;
+    if (word.is_loose) {
+        seen = past_of(word, place_of(word.log, event, true), word.number);
+    } else {
+        seen = past;
+        for (const Actor actor : {base, writer}) seen.set(actor, is_whole ? word.number : word.number - 1, 0);
     }
+    for (const uint32_t watcher : watchers) learn(anyone_of(watcher), seen, 0, event.head.time_ns);
 }
 
 // Whether a look comes after this write by an order that other events tell.
