@@ -2,7 +2,7 @@
 
 import peerlane as pl
 
-SIZE, ROUNDS, FULL, FREE = 1 << 15, 3, 0, 1
+SIZE, ROUNDS, FULL, FREE = 1 << 15, 2, 0, 1
 
 with pl.Group(window=SIZE) as group:
     after, before = (group.rank + 1) % group.size, (group.rank - 1) % group.size
