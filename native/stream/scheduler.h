@@ -343,6 +343,7 @@ class Scheduler {
     std::unique_ptr<SignalPage> bell_page_;              // from the first stream on
     bool watching_ = false;
     uint64_t watch_until_ = UINT64_MAX;                  // the watching thread sleeps until then; the largest: it is awake
+    uint64_t watch_due_ = 0;                             // when it should go on at the latest: later, the process was stopped
 
     HostSources sources_;
     uint64_t logged_in_vain_ = 0;                        // the token with which that was logged last

@@ -139,6 +139,7 @@ void Scheduler::wake_notify(SignalLine& line) {
 void Scheduler::ensure_watch() {
     if (watching_) return;
     try {
+        watch_due_ = now_ns();
         log::own_thread([this] { watch(); }).detach();
         watching_ = true;
     } catch (const std::exception&) {
@@ -190,6 +191,9 @@ void Scheduler::watch() {
         }
         Doorbell& bell = doorbell();
         const uint64_t now = now_ns();
+        // A process that was stopped did not rest meanwhile.
+        if (now > watch_due_ + kLateWake) moved_at_ = now;
+        watch_due_ = now;
         const bool in_turns = Turns::is_on() && Turns::is_here();   // then its ranks look, each in its turn
         if (std::exchange(heard, seen) != seen || now >= next_look) {
             next_look = now + kLongestSleep;
@@ -227,12 +231,11 @@ void Scheduler::watch() {
             }
             expire(lock, *stream);
         }
-        watch_until_ = now + span;
+        watch_until_ = watch_due_ = now + span;
         lock.unlock();
         bell.sleep(seen, span);
         lock.lock();
-        // A process that was stopped did not rest meanwhile.
-        if (const uint64_t woken = now_ns(); woken > watch_until_ + kLateWake) moved_at_ = woken;
+        if (const uint64_t woken = now_ns(); woken < watch_due_) watch_due_ = woken;
         watch_until_ = UINT64_MAX;
     }
 }
@@ -344,6 +347,7 @@ bool Scheduler::is_any_queued() const {
 uint64_t Scheduler::look_at_rest(Lock& lock) {
     if (schedule() == Schedule::eager || at_rest_) return kForever;
     const uint64_t now = now_ns();
+    if (now > watch_due_ + kLateWake) moved_at_ = now;
     if (now < moved_at_ + kRest) return moved_at_ + kRest - now;
     if (!is_any_queued()) return kForever;
     bool runs = std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second->active != 0; });
