@@ -161,6 +161,12 @@ def test_decode_of_handle_of_other_node_raises_node_mismatch() -> None:
     assert f"{there.number:#018x}" in str(refusal(encode_text(fields), there))
 
 
+def test_small_number_is_not_a_handle_of_any_node() -> None:
+    for node in (7, 7 | 1 << 56, 7 | 255 << 56):
+        for number in (1, 12345, (1 << 28) - 1):
+            assert refusal(number, Home("mine", node)).fault is Fault.NODE_MISMATCH
+
+
 @pytest.mark.parametrize("other", [None, 1.0, True, [1], object()])
 def test_decode_of_other_type_raises_type_error(other: object) -> None:
     with pytest.raises(TypeError, match="a handle is an int, 64 bytes or a str"):

@@ -220,7 +220,7 @@ def test_acl_mem_import_unknown_handle_returns_107017(acl: ModuleType, peer: Acl
 def test_acl_mem_import_number_that_is_not_a_handle_message_says_so(
     enter: Callable[[str], ModuleType], number: int
 ) -> None:
-    acl = enter("name=acl-tagged,devices=1,memory=64MiB")  # the tag of its handles is not 0
+    acl = enter("name=acl-tagged,devices=1,memory=64MiB")
     ok(acl.rt.set_device(0))
     for result in (
         acl.rt.mem_import_from_shareable_handle(number, 0),

@@ -1,6 +1,6 @@
 """The two forms of a handle: a 63-bit int, or 64 characters of text.
 
-The int, from the top: node tag 8 bits, slot 10, index 17, low bits of the nonce 28 (never 0).
+The int, from the top: node tag 8 bits (never 0), slot 10, index 17, low bits of the nonce 28 (never 0).
 
 The text is 48 bytes in URL-safe base64 (ASCII, no NUL), little-endian::
 
@@ -66,8 +66,8 @@ def is_elsewhere(home: int, ours: int) -> bool:
 
 
 def node_tag(home: int) -> int:
-    """Return the 8 bits of a node's home that the int form has."""
-    return home >> 56
+    """Return the 8 bits that the int form has of a node's home: never 0, so that no small number is a handle."""
+    return home >> 56 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HandleFields:
     Parameters
     ----------
     tag : int
-        The highest 8 bits of the node's home.
+        The node's tag, see `node_tag`.
     slot : int
         The exporter's slot in the node's file, 0 to 1023.
     index : int
