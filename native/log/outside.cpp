@@ -10,8 +10,6 @@
 #include <link.h>
 #include <linux/futex.h>
 #include <mqueue.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <pthread.h>
@@ -464,8 +462,15 @@ bool is_recent(int from, const char* path) {
     const std::string folder(slash == text.npos ? "." : slash == 0 ? "/" : text.substr(0, slash));
     return has_changed(folder.c_str()) != 0;
 }
+// What a process is known to be in /proc, it can change at any time by calls that no hook has, as it can its memory.
+void look_at_process(const char* path, uint64_t until_ns = 0) {
+    int pid = 0;
+    if (std::sscanf(path, "/proc/%d", &pid) == 1 && pid != getpid()) received(memory_of(pid), until_ns);
+}
 void look_at(int from, const char* path) {
-    if (tells_others(path) && (std::string_view(path).starts_with("/proc/") || is_recent(from, path))) received(kEverybody);
+    if (!tells_others(path) || !(std::string_view(path).starts_with("/proc/") || is_recent(from, path))) return;
+    received(kEverybody);
+    look_at_process(path);
 }
 
 // Hooks for a function, by what a call of it does: by the medium that it names, by a file's name, or by what may reach anyone.
@@ -732,10 +737,6 @@ int prctl(int what, ...) {
     const auto call = [&] { return ::prctl(what, words[0], words[1], words[2], words[3]); };
     return what == PR_SET_NAME ? sending_by(kEverybody, call) : call();
 }
-int getsockopt(int fd, int level, int what, void* value, socklen_t* size) {
-    const int code = ::getsockopt(fd, level, what, value, size);
-    return level == IPPROTO_TCP && what == TCP_INFO ? receiving_by(kEverybody, [&] { return code; }) : code;
-}
 [[noreturn]] void _exit(int code) {   // without the end of the log: others see that it is gone, and that its descriptors are closed
     if (is_noted() && !is_silent_child.load(std::memory_order_relaxed) && getpid() == owner.load(std::memory_order_relaxed)) write({.kind = Kind::ended, .site = 0});
     ::_exit(code);
@@ -998,7 +999,7 @@ const Hook kHooks[] = {
     PEERLANE_CALL_AS(sends, "posix_fallocate64", posix_fallocate), PEERLANE_CALL(sends, futimens), PEERLANE_CALL(sends, fchmod), PEERLANE_CALL(sends, send),
     PEERLANE_CALL(sends, sendto), PEERLANE_HOOK(sendmsg), PEERLANE_HOOK(sendmmsg), PEERLANE_HOOK(sendfile), PEERLANE_AS("sendfile64", sendfile),
     PEERLANE_HOOK(splice), PEERLANE_HOOK(copy_file_range), PEERLANE_CALL(exchanges, vmsplice), PEERLANE_CALL(exchanges, tee), PEERLANE_CALL(exchanges, connect),
-    PEERLANE_CALL(sends, bind), PEERLANE_CALL(sends, listen), PEERLANE_CALL(sends, shutdown), PEERLANE_HOOK(close), PEERLANE_HOOK(dup2), PEERLANE_HOOK(dup3),
+    PEERLANE_CALL(exchanges, bind), PEERLANE_CALL(sends, listen), PEERLANE_CALL(sends, shutdown), PEERLANE_HOOK(close), PEERLANE_HOOK(dup2), PEERLANE_HOOK(dup3),
     PEERLANE_CALL(sends, eventfd_write), PEERLANE_CALL(receives, read), PEERLANE_CALL(receives, readv), PEERLANE_CALL(receives, pread),
     PEERLANE_CALL_AS(receives, "pread64", pread), PEERLANE_CALL(receives, preadv), PEERLANE_CALL_AS(receives, "preadv64", preadv), PEERLANE_CALL(receives, preadv2),
     PEERLANE_CALL_AS(receives, "preadv64v2", preadv2), PEERLANE_CALL(receives, recv), PEERLANE_CALL(receives, recvfrom), PEERLANE_CALL(receives, recvmsg),
@@ -1018,7 +1019,7 @@ const Hook kHooks[] = {
     PEERLANE_HOOK(vprintf), PEERLANE_AS("__vprintf_chk", vprintf_chk), PEERLANE_HOOK(puts), PEERLANE_HOOK(putchar), PEERLANE_HOOK(fflush),
     PEERLANE_CALL(sends, fclose), PEERLANE_CALL(receives, fread), PEERLANE_CALL_AS(receives, "fread_unlocked", fread), PEERLANE_CALL(receives, __fread_chk),
     PEERLANE_CALL(receives, fgets), PEERLANE_CALL_AS(receives, "fgets_unlocked", fgets), PEERLANE_CALL(receives, __fgets_chk), PEERLANE_CALL(receives, fgetc),
-    PEERLANE_CALL_AS(receives, "getc", fgetc), PEERLANE_CALL_AS(receives, "_IO_getc", fgetc), PEERLANE_CALL(receives, getline),
+    PEERLANE_CALL_AS(receives, "getc", fgetc), PEERLANE_CALL_AS(receives, "_IO_getc", fgetc), PEERLANE_CALL(receives, getw), PEERLANE_CALL(sends, putw), PEERLANE_CALL(receives, getline),
     PEERLANE_CALL_AS(receives, "__getdelim", getdelim), PEERLANE_CALL(receives, getdelim), PEERLANE_CALL(receives, vfscanf), PEERLANE_HOOK(fscanf),
     PEERLANE_AS("__isoc99_fscanf", fscanf), PEERLANE_AS("__isoc23_fscanf", fscanf),
     // semaphores, queues and memory of System V and of POSIX
@@ -1029,7 +1030,7 @@ const Hook kHooks[] = {
     PEERLANE_CALL(receives, sem_getvalue),
     // of descriptors, what is known of their files; asynchronous input and output, whose end is asked for
     PEERLANE_CALL(sends, fsetxattr), PEERLANE_CALL(sends, fremovexattr), PEERLANE_CALL(sends, fchown), PEERLANE_CALL(sends, futimes), PEERLANE_CALL(receives, fgetxattr),
-    PEERLANE_CALL(receives, flistxattr), PEERLANE_HOOK(getsockopt), PEERLANE_CALL(receives, fgetwc),
+    PEERLANE_CALL(receives, flistxattr), PEERLANE_CALL(receives, getsockopt), PEERLANE_CALL(receives, getpeername), PEERLANE_CALL(receives, fgetwc),
     PEERLANE_CALL_AS(receives, "getwc", fgetwc), PEERLANE_CALL(receives, fgetws), PEERLANE_CALL_AS(receives, "getc_unlocked", getc_unlocked),
     PEERLANE_CALL_AS(receives, "fgetc_unlocked", getc_unlocked), PEERLANE_CALL(receives, ftell), PEERLANE_CALL(receives, ftello), PEERLANE_CALL_AS(receives, "ftello64", ftello),
     PEERLANE_HOOK(getchar), PEERLANE_AS("getchar_unlocked", getchar), PEERLANE_HOOK(scanf), PEERLANE_AS("__isoc99_scanf", scanf), PEERLANE_AS("__isoc23_scanf", scanf),
@@ -1046,7 +1047,7 @@ const Hook kHooks[] = {
     PEERLANE_CALL(tells, nice), PEERLANE_CALL(tells, setpriority), PEERLANE_CALL(tells, setpgid), PEERLANE_CALL(tells, setpgrp), PEERLANE_CALL(tells, setsid),
     PEERLANE_CALL(tells, sched_setaffinity), PEERLANE_CALL(tells, sched_setscheduler), PEERLANE_CALL(tells, sched_setparam), PEERLANE_CALL(tells, setrlimit),
     PEERLANE_CALL_AS(tells, "setrlimit64", setrlimit), PEERLANE_CALL(talks, prlimit), PEERLANE_CALL_AS(talks, "prlimit64", prlimit), PEERLANE_CALL(tells, tcsetpgrp),
-    PEERLANE_CALL(hears, tcgetpgrp), PEERLANE_CALL(tells, pthread_setname_np), PEERLANE_CALL(sends, timerfd_settime), PEERLANE_HOOK(getpgid), PEERLANE_HOOK(getsid),
+    PEERLANE_CALL(hears, tcgetpgrp), PEERLANE_CALL(tells, pthread_setname_np), PEERLANE_CALL(sends, timerfd_settime), PEERLANE_CALL(receives, timerfd_gettime), PEERLANE_HOOK(getpgid), PEERLANE_HOOK(getsid),
     PEERLANE_HOOK(getpriority), PEERLANE_HOOK(sched_getaffinity), PEERLANE_HOOK(sched_getscheduler), PEERLANE_HOOK(sched_getparam), PEERLANE_HOOK(getppid),
     PEERLANE_HOOK(sigpending), PEERLANE_HOOK(prctl),
     // mappings
@@ -1286,7 +1287,9 @@ void note_changed_file() {
 // The call goes on, and what it looks at may still change.
 void note_looked_at(const char* path) {
     struct stat about;
-    if (is_noted() && tells_others(path) && (::stat(path, &about) != 0 || static_cast<uint64_t>(about.st_ctim.tv_sec) >= begun_s)) received(kEverybody, UINT64_MAX);
+    if (!is_noted() || !tells_others(path) || (::stat(path, &about) == 0 && static_cast<uint64_t>(about.st_ctim.tv_sec) < begun_s)) return;
+    received(kEverybody, UINT64_MAX);
+    look_at_process(path, UINT64_MAX);
 }
 
 void note_logged() noexcept {
@@ -1335,8 +1338,10 @@ void follow_outside() {
     scan_mappings(0, UINTPTR_MAX);
     write({.kind = Kind::outside, .a = hooks::signals_of(getpid()).key, .b = kMapped, .site = 0});
     write({.kind = Kind::outside, .a = hooks::ends_of_children(getppid()), .b = kSent, .site = 0});   // what it has used tells of its end, too
-    struct sigaction of_children{};
-    if (::sigaction(SIGCHLD, nullptr, &of_children) == 0 && of_children.sa_handler != SIG_DFL && of_children.sa_handler != SIG_IGN) hooks::note_handler(SIGCHLD);
+    for (int number = 1; number < NSIG; ++number) {
+        struct sigaction known{};
+        if (::sigaction(number, nullptr, &known) == 0 && known.sa_handler != SIG_DFL && known.sa_handler != SIG_IGN) hooks::note_handler(number);
+    }
     write({.kind = Kind::outside, .a = key_of_memory(getpid()), .b = kMapped | kWrote | kApart, .site = 0});
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from helpers.c_programs import compiled
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 SOURCE = TESTS / "checker" / "edge_programs" / "two_processes.c"
-SENT = ("socket", "poll", "pipe", "stream", "event", "system_semaphore", "named_semaphore", "signal")
-#: Memory that both have mapped can carry an order at any time.
-MAPPED = ("semaphore", "barrier", "condition", "word", "futex")
+SENT = (
+    *("socket", "poll", "pipe", "stream", "event", "system_semaphore", "named_semaphore", "signal"),
+    *("group", "session", "priority", "scheduler", "timer", "pending", "asynchronous"),
+)
+#: Memory that both have mapped can carry an order at any time, and so can what ``/proc`` has of a process.
+OPEN = ("semaphore", "barrier", "condition", "word", "futex", "process_name", "mask")
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +37,7 @@ def run(program: Path, *words: str) -> Checked:
     return done
 
 
-@pytest.mark.parametrize("means", [*SENT, *MAPPED])
+@pytest.mark.parametrize("means", [*SENT, *OPEN])
 def test_order_by_means_of_the_system_is_never_accused_with_certainty(program: Path, means: str) -> None:
     done = run(program, means, "right")
     assert done.code == 0, done.output
@@ -49,5 +53,13 @@ def test_race_of_processes_that_used_the_means_before_is_certain(program: Path, 
 
 def test_race_of_processes_without_any_means_is_certain(program: Path) -> None:
     done = run(program, "socket", "none")
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+def test_race_is_certain_though_the_second_process_reads_its_new_program_for_a_line(
+    program: Path, tmp_path: Path
+) -> None:
+    done = run(Path(shutil.copy(program, tmp_path / "new")), "socket", "unheard")
     assert done.code == 3, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output

@@ -89,7 +89,8 @@ def place_of(address: int) -> CPlace:
     if not dladdr(called, ctypes.byref(found)) or not found.file:
         return CPlace("?", 0, "", address)
     file, offset = found.file.decode(errors="backslashreplace"), called - (found.base or 0)
-    path, line, function = _looked_up(file, called if _is_fixed(file) else offset)
+    with event_log.quiet():  # what is read of the program, nobody told it
+        path, line, function = _looked_up(file, called if _is_fixed(file) else offset)
     if line:
         return CPlace(path, line, function, offset)
     if found.symbol and found.address:
@@ -113,15 +114,14 @@ def _looked_up(file: str, address: int) -> tuple[str, int, str]:
 
     words = ["addr2line", "-f", "-C", "-e", file, hex(address)]
     try:
-        with event_log.quiet():
-            said = subprocess.run(
-                words,
-                capture_output=True,
-                text=True,
-                errors="backslashreplace",
-                timeout=_SECONDS,
-                check=False,
-            ).stdout.splitlines()
+        said = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            timeout=_SECONDS,
+            check=False,
+        ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return file, 0, ""
     if len(said) < 2:

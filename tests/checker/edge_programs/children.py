@@ -1,6 +1,7 @@
 """A child writes memory that its parent reads; ``children.py MEANS MODE``, with the modes of ``two_ranks.py``.
 
 Nobody waits for the child's end, which is told by other means: a handler of a signal, or the end of a pipe.
+With ``new_parent`` a child of the child reads, when its parent has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,47 @@ def write(means: str, mode: str, talk: Any, taken: Any) -> None:
         os._exit(0)
 
 
+def read_orphaned(parent: int, talk: Any) -> None:
+    with pl.Buffer.open(talk.recv()) as lent:
+        talk.send(".")
+        until(lambda: os.getppid() != parent)
+        assert int(lent.view()[:8].sum()) == 56
+
+
+def write_and_end(talk: Any) -> None:
+    context = multiprocessing.get_context("fork")
+    own, its = context.Pipe()
+    reader = context.Process(target=read_orphaned, args=(os.getpid(), its))
+    reader.start()
+    talk.send((os.getpid(), reader.pid))
+    handle = talk.recv()
+    own.send(handle)
+    own.recv()
+    with pl.Buffer.open(handle) as lent:
+        lent.view()[:8] = 7
+        os._exit(0)
+
+
+def main_of_orphan() -> None:
+    context = multiprocessing.get_context("fork")
+    talk, other = context.Pipe()
+    child = context.Process(target=write_and_end, args=(other,))
+    child.start()
+    other.close()
+    with pl.devices()[0].allocate(4096) as own:
+        own.fill(0)
+        talk.send(bytes(own.export(allow=list(talk.recv()))))
+        try:
+            talk.recv()
+        except EOFError:  # the reader has ended, too
+            pass
+        child.join()
+
+
 def main(means: str, mode: str) -> None:
+    if means == "new_parent":
+        main_of_orphan()
+        return
     ended: list[int] = []
     context = multiprocessing.get_context("fork")
     taken = context.Semaphore(1)

@@ -1,10 +1,12 @@
 /* Two processes use one memory: the child writes it, then its parent reads it; a means of the system is between.
  *
- * `two_processes MEANS MODE`: in `right` the means carries the order, in `early` the child uses it before it writes, and
- * in `none` it is not used. */
+ * `two_processes MEANS MODE`: in `right` the means carries the order, in `early` the child uses it before it writes, in
+ * `unheard` the parent does not take what the child says, and in `none` it is not used. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <hip.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,9 +16,13 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <fcntl.h>
@@ -41,6 +47,56 @@ static struct Shared {
     volatile int word;
 } *shared;
 
+/* What its parent can ask about the child, until the child changes it. */
+static int group(void) { return setpgid(0, 0); }
+static int has_group(void) { return getpgid(child) == child; }
+static int session(void) { return setsid() < 0; }
+static int has_session(void) { return getsid(child) == child; }
+static int priority(void) { return setpriority(PRIO_PROCESS, 0, 3); }
+static int has_priority(void) { return getpriority(PRIO_PROCESS, child) == 3; }
+static int scheduler(void) { return sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}); }
+static int has_scheduler(void) { return sched_getscheduler(child) == SCHED_BATCH; }
+static int timer(void) { return timerfd_settime(event, 0, &(struct itimerspec){.it_value.tv_sec = 100}, NULL); }
+static int has_timer(void) {
+    struct itimerspec left;
+    return timerfd_gettime(event, &left) == 0 && left.it_value.tv_sec != 0;
+}
+static int pending(void) { return kill(getppid(), SIGUSR1); }
+static int is_pending(void) {
+    sigset_t set;
+    return sigpending(&set) == 0 && sigismember(&set, SIGUSR1);
+}
+static volatile sig_atomic_t came;
+static void handle(int number) { came = number; }
+static int asynchronous(void) { return write(pipes[1], ".", 1) != 1; }
+static int has_come(void) { return came; }
+static int process_name(void) { return prctl(PR_SET_NAME, "ready"); }
+static int word_of_process(const char *file, const char *word) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/%s", child, file);
+    FILE *opened = fopen(path, "r");
+    text[fread(text, 1, sizeof text - 1, opened)] = 0;
+    return fclose(opened) == 0 && strstr(text, word);
+}
+static int has_process_name(void) { return word_of_process("comm", "ready"); }
+static int mask(void) { return umask(0123) == 0123; }
+static int has_mask(void) { return word_of_process("status", "Umask:\t0123"); }
+
+static const struct Known {
+    const char *name;
+    int (*change)(void), (*has)(void);
+} knowns[] = {
+    {"group", group, has_group}, {"session", session, has_session}, {"priority", priority, has_priority}, {"scheduler", scheduler, has_scheduler},
+    {"timer", timer, has_timer}, {"pending", pending, is_pending}, {"asynchronous", asynchronous, has_come},
+    {"process_name", process_name, has_process_name}, {"mask", mask, has_mask},
+};
+
+static const struct Known *known_by(const char *means) {
+    for (size_t i = 0; i < sizeof knowns / sizeof *knowns; ++i)
+        if (!strcmp(knowns[i].name, means)) return &knowns[i];
+    return NULL;
+}
+
 static int is_shared(const char *means) {
     return !strcmp(means, "semaphore") || !strcmp(means, "barrier") || !strcmp(means, "condition") || !strcmp(means, "word") || !strcmp(means, "futex");
 }
@@ -49,7 +105,13 @@ static void make(const char *means) {
     snprintf(name, sizeof name, "/peerlane-edge-%d", (int)getpid());
     OK(socketpair(AF_UNIX, SOCK_STREAM, 0, setup));
     if (!strcmp(means, "socket") || !strcmp(means, "poll")) OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-    if (!strcmp(means, "pipe") || !strcmp(means, "stream")) OK(pipe(pipes));
+    if (!strcmp(means, "pipe") || !strcmp(means, "stream") || !strcmp(means, "asynchronous")) OK(pipe(pipes));
+    if (!strcmp(means, "asynchronous")) {
+        signal(SIGIO, handle); /* before the log begins */
+        OK(fcntl(pipes[0], F_SETOWN, getpid()));
+        OK(fcntl(pipes[0], F_SETFL, O_ASYNC));
+    }
+    if (!strcmp(means, "timer")) event = timerfd_create(CLOCK_MONOTONIC, 0);
     if (!strcmp(means, "event")) event = eventfd(0, 0);
     if (!strcmp(means, "system_semaphore")) number = semget(IPC_PRIVATE, 1, 0600);
     if (!strcmp(means, "named_semaphore")) {
@@ -72,7 +134,7 @@ static void make(const char *means) {
         OK(pthread_condattr_setpshared(&condition, PTHREAD_PROCESS_SHARED));
         OK(pthread_cond_init(&shared->condition, &condition));
     }
-    if (!strcmp(means, "signal")) {
+    if (!strcmp(means, "signal") || !strcmp(means, "pending")) {
         sigset_t set;
         sigemptyset(&set);
         sigaddset(&set, SIGUSR1);
@@ -81,6 +143,7 @@ static void make(const char *means) {
 }
 
 static void tell(const char *means) {
+    if (known_by(means)) OK(known_by(means)->change());
     if (!strcmp(means, "socket") || !strcmp(means, "poll")) OK(send(pair[0], ".", 1, 0) - 1);
     if (!strcmp(means, "pipe")) OK(write(pipes[1], ".", 1) - 1);
     if (!strcmp(means, "stream")) {
@@ -112,6 +175,7 @@ static void tell(const char *means) {
 
 static void await(const char *means) {
     char byte[4];
+    while (known_by(means) && !known_by(means)->has()) usleep(100);
     if (!strcmp(means, "socket")) OK(recv(pair[1], byte, 1, 0) - 1);
     if (!strcmp(means, "poll")) {
         struct pollfd one = {pair[1], POLLIN, 0};
@@ -167,7 +231,7 @@ int main(int count, char **words) {
         if (!strcmp(mode, "early")) tell(means);
         memset(bytes, 7, sizeof bytes);
         OK(hipMemcpy(memory, bytes, sizeof bytes, kDefault));
-        if (!strcmp(mode, "right")) tell(means);
+        if (!strcmp(mode, "right") || !strcmp(mode, "unheard")) tell(means);
         usleep(400000); /* the accesses have an order in time, not by the program */
         OK(read(setup[0], bytes, 1) - 1);
         return 0;
@@ -175,7 +239,7 @@ int main(int count, char **words) {
     OK(read(setup[1], &handle, sizeof handle) - (long)sizeof handle);
     OK(hipIpcOpenMemHandle(&memory, handle, 1));
     OK(write(setup[1], ".", 1) - 1);
-    if (strcmp(mode, "none")) await(means);
+    if (!strcmp(mode, "right") || !strcmp(mode, "early")) await(means);
     if (strcmp(mode, "right")) usleep(200000);
     OK(hipMemcpy(bytes, memory, sizeof bytes, kDefault));
     if (!strcmp(mode, "right") && bytes[0] != 7) return 1;

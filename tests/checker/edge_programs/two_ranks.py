@@ -368,6 +368,69 @@ def sent_descriptor(meeting: Rendezvous, folder: Path, make: Callable[[], int]) 
     return made
 
 
+def open_port(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 try to connect until rank 0 listens, with a limit: then ``connect`` itself tells nothing."""
+    own, port = bound_port(meeting)
+
+    def listens() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+    return own.listen, lambda: until(listens)
+
+
+def named_peer(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 begin to connect, and ask for its peer, until rank 0 listens."""
+    own, port = bound_port(meeting)
+
+    def listens() -> bool:
+        with socket.socket() as end:
+            end.setblocking(False)
+            end.connect_ex(("127.0.0.1", port))
+            try:
+                end.getpeername()
+            except OSError:
+                return False
+            return True
+
+    return own.listen, lambda: until(listens)
+
+
+def free_port(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 try to take a port until rank 0 gives it back."""
+    own, port = bound_port(meeting)
+
+    def is_free() -> bool:
+        with socket.socket() as end:
+            try:
+                end.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+            return True
+
+    return own.close, lambda: until(is_free)
+
+
+def bound_port(meeting: Rendezvous) -> tuple[Any, int]:
+    own = socket.socket()
+
+    def bound() -> bytes:
+        own.bind(("127.0.0.1", 0))
+        return b"%d" % own.getsockname()[1]
+
+    return own, int(agreed(meeting, bound))
+
+
+def working_folder(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 ask in which folder rank 0 is until that changes."""
+    return known_of_process(
+        meeting, lambda process: os.readlink(f"/proc/{process}/cwd"), lambda: os.chdir(folder)
+    )
+
+
 def event_descriptor(meeting: Rendezvous, folder: Path) -> Means:
     fd = sent_descriptor(meeting, folder, lambda: os.eventfd(0))
     return lambda: os.write(fd, (1).to_bytes(8, "little")), lambda: os.read(fd, 8)
@@ -583,13 +646,14 @@ ALL = {
         *(full_pipe, taken_bytes, process_memory, folder_with_own_prefix, c_file_time, c_new_folder),
         *(c_asynchronous_write, shell_that_reads, shell_that_reads_output, shell_that_looks),
         *(loop_thread, signal_descriptor, timer_descriptor, priority, limit),
+        *(open_port, named_peer, free_port, working_folder),
     )
 }
 #: Memory that both can read can carry an order at any time from then on.
 ALWAYS_OPEN = frozenset(
     {
         *("mapped_file", "lmdb_store", "sqlite_table", "system_memory"),
-        *("process_memory", "folder_with_own_prefix"),
+        *("process_memory", "folder_with_own_prefix", "working_folder"),
     }
 )
 
