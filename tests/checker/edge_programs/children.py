@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import peerlane as pl
@@ -61,10 +62,8 @@ def main_of_orphan() -> None:
     with pl.devices()[0].allocate(4096) as own:
         own.fill(0)
         talk.send(bytes(own.export(allow=list(talk.recv()))))
-        try:
+        with suppress(EOFError):  # the reader has ended, too
             talk.recv()
-        except EOFError:  # the reader has ended, too
-            pass
         child.join()
 
 

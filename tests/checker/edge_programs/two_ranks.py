@@ -427,7 +427,7 @@ def bound_port(meeting: Rendezvous) -> tuple[Any, int]:
 def working_folder(meeting: Rendezvous, folder: Path) -> Means:
     """Let rank 1 ask in which folder rank 0 is until that changes."""
     return known_of_process(
-        meeting, lambda process: os.readlink(f"/proc/{process}/cwd"), lambda: os.chdir(folder)
+        meeting, lambda process: Path(f"/proc/{process}/cwd").readlink(), lambda: os.chdir(folder)
     )
 
 
