@@ -120,8 +120,9 @@ std::string call_here() {
     return with_end + ", \"dialect\": " + log::quoted(std::string(dialect)) + ", \"call\": " + log::quoted(text_of(called.ptr()));
 }
 
-// Whether a `with` block calls that an exception leaves, other than one that ends the program as it wishes.
-bool is_failing(const SiteKey& key) {
+// Whether an exception is handled, other than one that ends the program as it wishes, and whether a `with` block calls that it leaves: as
+// members of a JSON object.
+std::string failure_here(const SiteKey& key) {
 #if PY_VERSION_HEX >= 0x030B0000
     const nb::object raised = nb::steal(PyErr_GetHandledException());
 #else
@@ -129,7 +130,7 @@ bool is_failing(const SiteKey& key) {
     PyErr_GetExcInfo(&kind, &value, &trace);
     const nb::object raised = nb::steal(value), of_kind = nb::steal(kind), of_trace = nb::steal(trace);
 #endif
-    if (!raised || raised.is_none() || PyErr_GivenExceptionMatches(raised.ptr(), PyExc_SystemExit)) return false;
+    if (!raised || raised.is_none() || PyErr_GivenExceptionMatches(raised.ptr(), PyExc_SystemExit)) return "";
     for (size_t i = 0; i < kFrames && key.codes[i]; ++i) {
 #if PY_VERSION_HEX >= 0x030B0000
         const nb::object code = nb::steal(PyCode_GetCode(reinterpret_cast<PyCodeObject*>(key.codes[i])));
@@ -138,16 +139,16 @@ bool is_failing(const SiteKey& key) {
 #endif
         if (code && PyBytes_Check(code.ptr()) && key.offsets[i] >= 0 && key.offsets[i] < PyBytes_GET_SIZE(code.ptr()) &&
             static_cast<uint8_t>(PyBytes_AS_STRING(code.ptr())[key.offsets[i]]) == WITH_EXCEPT_START)
-            return true;
+            return ", \"handled\": true, \"failing\": true";
     }
     PyErr_Clear();
-    return false;
+    return ", \"handled\": true";
 }
 
 void write_site(const SiteKey& key, uint32_t number) {
     std::string line = "{\"site\": " + std::to_string(number) + ", \"frames\": [";
     for (size_t i = 0; i < kFrames && key.codes[i]; ++i) line += (i ? ", " : "") + frame_text(key.codes[i], key.offsets[i]);
-    log::write_name(line + "]" + call_here() + (is_failing(key) ? ", \"failing\": true}" : "}"));
+    log::write_name(line + "]" + call_here() + failure_here(key) + "}");
 }
 
 uint32_t find_new_site(const SiteKey& key) {

@@ -185,8 +185,50 @@ def test_memory_that_an_exception_ends_is_no_certain_finding(tmp_path: Path) -> 
     done = checked_program(program, ranks=4)
     assert done.code == 1 and not [each for each in done.findings if each["certain"]], done.output
     [ended] = [each for each in done.findings if each["kind"] == "use-after-free"]
-    assert ended["of_failure"] and "an exception left a `with` block" in ended["why"], done.output
+    assert ended["of_failure"] and "cleans up after an exception" in ended["why"], done.output
     assert "KeyError: 'a mistake of the program'" in done.stderr, done.output
+
+
+CLEANS_UP = """
+import acl
+
+SIZE = 1 << 16
+acl.init(), acl.rt.set_device(0)
+(memory, _), (stream, _) = acl.rt.malloc(SIZE, 0), acl.rt.create_stream()
+
+
+def free():
+    acl.rt.free(memory)
+
+
+try:
+    acl.rt.memset_async(memory, SIZE, 1, SIZE, stream)
+    {last}
+{clause}:
+    free()
+    {end}
+"""
+MISTAKE = "raise KeyError('a mistake of the program')"
+
+
+@pytest.mark.parametrize(
+    ("last", "clause", "end", "is_certain"),
+    [
+        (MISTAKE, "finally", "pass", False),
+        (MISTAKE, "except KeyError", "raise", False),
+        (MISTAKE, "except KeyError", "pass", True),
+        ("pass", "finally", "pass", True),
+    ],
+)
+def test_memory_that_is_freed_too_early_is_certain_but_for_a_clean_up_after_an_exception(
+    tmp_path: Path, last: str, clause: str, end: str, is_certain: bool
+) -> None:
+    program = tmp_path / "cleans_up.py"
+    program.write_text(CLEANS_UP.format(last=last, clause=clause, end=end))
+    done = checked_program(program)
+    assert done.code == (3 if is_certain else 1), done.output
+    [ended] = done.findings
+    assert (ended["kind"], ended["certain"]) == ("use-after-free", is_certain), done.output
 
 
 def test_memory_that_a_wished_exit_ends_too_early_is_a_certain_finding(tmp_path: Path) -> None:

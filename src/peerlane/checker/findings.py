@@ -51,7 +51,7 @@ def findings_of(found: Iterable[Data], logs: Mapping[int, ProcessLog], helpers: 
 
 
 def _by_failure(findings: Sequence[Record]) -> list[Record]:
-    """Fold what ended while an exception left a ``with`` under a finding that may have led there, or the first."""
+    """Fold what cleans up after an exception under a finding that may have led to that, or the first."""
     left = [each for each in findings if not each["of_failure"]]
     for record in findings:
         if not record["of_failure"]:
@@ -225,9 +225,7 @@ _WHY_UNSEEN = (
     "a process that this check does not see shares memory or notifies with the program, and may have done what "
     "is missing"
 )
-_WHY_FAILURE = (
-    "an exception left a `with` block, which ended the memory before its time: look at why it was raised"
-)
+_WHY_FAILURE = "what cleans up after an exception ended the memory before its time: look at why it was raised"
 _WHY = {
     "unconsumed-notify": "a program may end without a wait for a notify that it does not need any more",
     "unwritten-read": "a part of the bytes was written, and the program may use only that part",

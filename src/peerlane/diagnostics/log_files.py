@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from peerlane import _core
+from peerlane.diagnostics.cleanups import is_cleanup
 
 KINDS: tuple[str, ...] = tuple(_core.LOG_KINDS)  #: the names of the kinds of events, by number
 OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an access, by number
@@ -70,7 +71,7 @@ class ProcessLog:
     with_ends : set of int
         The sites at which the end of a ``with`` block called peerlane: their line is that of the ``with``.
     failing : set of int
-        The sites within the end of a ``with`` block that an exception left.
+        The sites within the end of a ``with`` block that an exception left, and in clean-ups after one.
     dialects : dict
         For the number of a site the dialect that was called there, if one was.
     calls : dict
@@ -186,7 +187,7 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.sites[int(told["site"])] = of_program or frames[:1]
         if "with_end" in told and of_program[:1] == frames[:1]:
             log.with_ends.add(int(told["site"]))
-        if "failing" in told:
+        if "failing" in told or ("handled" in told and any(is_cleanup(*each[:2]) for each in of_program)):
             log.failing.add(int(told["site"]))
         if "dialect" in told:
             log.dialects[int(told["site"])] = str(told["dialect"])
