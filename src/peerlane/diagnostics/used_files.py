@@ -55,7 +55,20 @@ def audited(event: str, about: tuple[Any, ...]) -> None:
     elif event in _CHANGING:
         _note_change()
     elif event in _LOOKING:
-        _note_look("." if about[0] is None else about[0])
+        _note_look("." if about[0] is None else _path_of(about[0]))
+
+
+_readlink = os.readlink
+
+
+def _path_of(path: Any) -> Any:
+    """Return the path of a folder's descriptor: native code does not see what a program lists by it."""
+    if not isinstance(path, int) or not event_log.active:
+        return path
+    try:
+        return _readlink(f"/proc/self/fd/{path}")
+    except OSError:  # the call fails, too
+        return path
 
 
 def _looked(plain: Any, /, *args: Any, **kwargs: Any) -> Any:

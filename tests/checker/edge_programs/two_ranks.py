@@ -478,6 +478,12 @@ def touched_file(meeting: Rendezvous, folder: Path) -> Means:
     return (folder / "t").touch, lambda: until((folder / "t").exists)
 
 
+def opened_folder(meeting: Rendezvous, folder: Path) -> Means:
+    """Let rank 1 list a folder by its descriptor."""
+    fd = os.open(folder, os.O_RDONLY)
+    return (folder / "t").touch, lambda: until(lambda: "t" in os.listdir(fd))  # noqa: PTH208 - a path has no descriptor
+
+
 def waited_signal(meeting: Rendezvous, folder: Path) -> Means:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     processes = meeting.gather("pids", b"%d" % os.getpid())
@@ -646,7 +652,7 @@ ALL = {
         *(full_pipe, taken_bytes, process_memory, folder_with_own_prefix, c_file_time, c_new_folder),
         *(c_asynchronous_write, shell_that_reads, shell_that_reads_output, shell_that_looks),
         *(loop_thread, signal_descriptor, timer_descriptor, priority, limit),
-        *(open_port, named_peer, free_port, working_folder),
+        *(open_port, named_peer, free_port, working_folder, opened_folder),
     )
 }
 #: Memory that both can read can carry an order at any time from then on.
