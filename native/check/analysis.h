@@ -240,7 +240,7 @@ class Analysis {
     };
     struct Fence {
         Actor actor;
-        uint64_t epoch;
+        uint64_t epoch, time_ns;
         Past past;
         Past of, joined;             // the last past that was asked for behind it, and what that is with its own
     };
@@ -381,6 +381,8 @@ class Analysis {
         uint64_t vain_ns = UINT64_MAX;                             // since when one of its waits was in vain
         std::vector<Sharer> sharers;
         std::vector<NewAlias> new_aliases;
+        Clock heard;                        // as a Past's, of the process: what one of its threads heard another one may tell
+        uint64_t sent = 0;                  // as `Media::may_hear` notes it
     };
     enum class Step : uint8_t { taken, blocked };
 
@@ -459,12 +461,14 @@ class Analysis {
     const Past& give(Thread& thread);
     const Past& give_for(Thread& thread);
     void learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns);
+    void hear(uint32_t log, const Clock& heard, uint64_t time_ns);
     Past everything_of(uint32_t log) const;
     Past everything() const;
     struct Came {
         Past past;
         uint32_t via;
     };
+    static const Past* version_at(const Stream& stream, uint64_t sequence);
     Came past_at(const Stream& stream, uint64_t sequence, const Place& to);
     uint32_t edge(const Place& from, const Place& to);
     void submit(uint32_t log, const Event& event);
@@ -507,7 +511,7 @@ class Analysis {
     void reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, const Place& place);
     Channel* channel_of(uint32_t log, uint64_t number);
     Past recorder_of(uint32_t log, uint64_t bank) const;
-    void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch);
+    void fence(Channel& channel, Past& past, Actor actor, uint64_t epoch, uint64_t time_ns);
     static Fence* fence_before(Channel& channel, Actor actor, const Past& past);
     static const Past& behind_fence(Channel& channel, Actor actor, const Past& past);
     void note_vain(uint32_t log, const Event& event);
@@ -572,7 +576,9 @@ class Analysis {
     Reported report(FindingKind kind, const Place& first, const Place& second, bool certain, Missing missing, uint32_t cause);
     bool is_allocated_by(const Block& block, uint64_t at, uint32_t log) const;
     void locate(Finding& finding, const Block& block, uint64_t low, uint64_t high) const;
-    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, bool is_end = false);
+    bool is_excusable(Actor actor, uint64_t number, const Place& first, const Place& second, const Clock& heard, bool is_end = false);
+    Clock heard_by(const Place& place) const;
+    bool has_log_of(uint32_t log, uint64_t pid) const;
     bool shares_with_unseen(uint32_t log);
     bool was_cancelled(const ActorState& actor, uint64_t number) const;
     Missing missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const;

@@ -136,12 +136,8 @@ Past Analysis::known_at(Actor actor, uint64_t number) const {
                 }
         past = known_at(static_cast<Actor>(state.id), number);
     } else if (state.role == Role::stream) {
-        if (const auto found = log.streams.find(state.id); found != log.streams.end()) {
-            const auto& versions = found->second->versions;
-            const auto after = std::upper_bound(versions.begin(), versions.end(), number,
-                                                [](uint64_t wanted, const Version& version) { return wanted < version.sequence; });
-            if (after != versions.begin()) past = std::prev(after)->past;
-        }
+        if (const auto found = log.streams.find(state.id); found != log.streams.end())
+            if (const Past* const version = version_at(*found->second, number)) past = *version;
     } else if (state.role == Role::thread) {
         if (const auto found = log.threads.find(static_cast<uint32_t>(state.id)); found != log.threads.end()) {
             const auto& versions = found->second->versions;

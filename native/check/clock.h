@@ -128,6 +128,7 @@ struct Past {
     Clock sure;
     Clock wide;              // all of it, if `has_more`
     bool has_more = false;
+    Clock heard;             // by log: until when what its process may know came along, by whatever means that process had it.  It orders nothing
 
     const Clock& all() const { return has_more ? wide : sure; }
 
@@ -142,6 +143,7 @@ struct Past {
             wide.join(other.all(), via);
         }
         sure.join(other.sure, via);
+        heard.join(other.heard, 0);
         if (has_more && sure.knows(wide)) {
             wide = Clock();
             has_more = false;
@@ -156,7 +158,8 @@ struct Past {
         wide = Clock();
         has_more = false;
     }
-    bool is_same(const Past& other) const {
+    bool is_same(const Past& other) const { return is_same_order(other) && heard.is_same(other.heard); }
+    bool is_same_order(const Past& other) const {
         return sure.is_same(other.sure) && has_more == other.has_more && (!has_more || wide.is_same(other.wide));
     }
 };

@@ -47,51 +47,74 @@ bool Analysis::was_cancelled(const ActorState& actor, uint64_t number) const {
     return std::any_of(base.cancelled.begin(), base.cancelled.end(), [&](const auto& range) { return range.first <= number && number <= range.second; });
 }
 
+// Whether a process of a log's machine has a log.
+bool Analysis::has_log_of(uint32_t log, uint64_t pid) const {
+    return std::any_of(logs_.begin(), logs_.end(), [&](const auto& other) {
+        return other->reader.pid() >= 0 && static_cast<uint64_t>(other->reader.pid()) == pid && other->reader.machine() == logs_[log]->reader.machine();
+    });
+}
+
 // Whether a process without a log may use memory and notifies of this one.  What such a process knows it can tell anybody.
 bool Analysis::shares_with_unseen(uint32_t log) {
     bool is_any = false;
     for (Sharer& sharer : logs_[log]->sharers) {
-        const bool is_seen = !sharer.is_noted && std::any_of(logs_.begin(), logs_.end(), [&](const auto& other) {
-            return other->reader.pid() >= 0 && static_cast<uint64_t>(other->reader.pid()) == sharer.pid && other->reader.machine() == logs_[log]->reader.machine();
-        });
-        if (is_seen) continue;
+        if (!sharer.is_noted && has_log_of(log, sharer.pid)) continue;
         is_any = true;
         if (!std::exchange(sharer.is_noted, true)) media_.note(log, log::kWorld, log::kMapped | log::kWrote, {sharer.since_ns, sharer.since_ns});
     }
     return is_any;
 }
 
-// Whether an order that no log tells could excuse that the second came although the first is not ordered before it.
-bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, bool is_end) {
+// What had come to an operation of a stream by then; of a thread the times tell.
+Clock Analysis::heard_by(const Place& place) const {
+    const auto found = logs_[place.log]->streams.find(place.stream);
+    const Past* const past = place.stream == 0 || place.is_loose || found == logs_[place.log]->streams.end() ? nullptr : version_at(*found->second, place.sequence);
+    return past ? past->heard : Clock();
+}
+
+// Whether an order that no log tells could excuse that the second, to which came what was `heard`, came although the first is not ordered before it.
+bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first, const Place& second, const Clock& heard, bool is_end) {
+    // A stream may hear of the first after the second was submitted.
+    const bool is_behind = first.time_ns > second.time_ns;
+    if (is_behind && heard.begin() == heard.end()) return false;
     for (uint32_t i = 0; i < logs_.size(); ++i) (void)shares_with_unseen(i);
     const ActorState& by = actors_[number_of];
     const bool is_delivery = by.role == Role::delivery || by.role == Role::loose_delivery;
     const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;
+    std::vector<Media::End> ends{{second.log, second.time_ns}};
+    for (const Known& each : heard) ends.push_back({each.actor, each.number});
     const auto can_tell = [&](uint32_t log, uint32_t thread, uint64_t since_ns) {
-        if (log == second.log) return thread != second.thread;
+        if (log == second.log) return thread != second.thread && since_ns <= second.time_ns;
+        if (thread == kAnyone && heard.of(log) >= since_ns) return true;
         // The times of two clocks are not compared exactly.
-        if (logs_[log]->reader.clock() != logs_[second.log]->reader.clock()) return media_.has_received(second.log);
-        return media_.reaches(log, since_ns, second.log, second.time_ns);
+        if (logs_[log]->reader.clock() != logs_[second.log]->reader.clock())
+            return std::any_of(ends.begin() + (since_ns > second.time_ns), ends.end(), [&](const Media::End& end) { return media_.has_received(end.process); });
+        return media_.reaches(log, since_ns, ends);
     };
-    const auto was_learned = [&](const ActorState& of) {
+    const auto was_learned = [&](const ActorState& of, uint64_t least) {
         for (const Learned& each : of.learned)
-            if (each.number >= number && each.time_ns <= second.time_ns && can_tell(each.log, each.thread, each.time_ns)) return true;
+            if (each.number >= least && can_tell(each.log, each.thread, each.time_ns)) return true;
         // What was forgotten was known before the oldest that is left.
-        return of.has_forgotten_learned && !of.learned.empty() && of.learned.front().number >= number && of.learned.front().time_ns > second.time_ns;
+        return !is_behind && of.has_forgotten_learned && !of.learned.empty() && of.learned.front().number >= least && of.learned.front().time_ns > second.time_ns;
     };
     // A notify alone brings what a channel wrote, and who waited for it, or looked at a word behind it, may tell that.  The end of memory only
     // asks whether its writer knew that it was over.
-    if (is_delivery && !is_end) return was_learned(by);
-    const bool could_tell = first.time_ns <= second.time_ns && can_tell(first.log, first.thread, first.time_ns);
+    if (is_delivery && !is_end) return was_learned(by, number);
     if (actor.role == Role::loose || actor.role == Role::loose_delivery || (by.role == Role::delivery && actor.role == Role::thread && first.log != second.log)) {
         // A fence, or a drain, tells that they are over.
         const auto found = logs_[actor.log]->channels.find(by.channel);
-        if (!could_tell || found == logs_[actor.log]->channels.end()) return false;
-        if (by.role != Role::delivery) return found->second.fences >= number;
-        const auto& fenced = found->second.fenced;
-        return std::any_of(fenced.begin(), fenced.end(), [&](const Fence& fence) { return fence.past.sure.of(number_of) >= number; });
+        if (found == logs_[actor.log]->channels.end()) return false;
+        const Channel& channel = found->second;
+        const Actor fenced = by.role == Role::delivery ? number_of : channel.loose_delivery;
+        const auto fence = std::find_if(channel.fenced.begin(), channel.fenced.end(), [&](const Fence& each) { return each.past.sure.of(fenced) >= number; });
+        if (fence == channel.fenced.end()) return false;
+        // An earlier one may be forgotten.
+        const bool is_first = fence != channel.fenced.begin() || channel.fences == channel.fenced.size();
+        if (can_tell(first.log, first.thread, is_first ? fence->time_ns : first.time_ns)) return true;
+        if (by.role != Role::delivery) return was_learned(actors_[channel.loose], number);
+        return is_first ? was_learned(actors_[fence->actor], fence->epoch) : was_learned(actor, number);
     }
-    return (actor.role == Role::thread && could_tell) || was_learned(actor);
+    return (actor.role == Role::thread && can_tell(first.log, first.thread, first.time_ns)) || was_learned(actor, number);
 }
 
 Missing Analysis::missing_between(const Origin& first, const Origin& second, const Place& before, const Place& after) const {
@@ -198,8 +221,9 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];
     if (was_cancelled(actors_[from.actor], one.number) || was_cancelled(actors_[to.actor], other.number)) return;
     const Place before = place_of(first.access, first.is_write), after = place_of(second.access, second.is_write);
-    const bool certain = before.time_ns <= after.time_ns ? !is_excusable(from.actor, one.number, before, after)
-                                                         : !is_excusable(to.actor, other.number, after, before);
+    const Clock done_heard = heard_by(place_of(done.access, done.is_write));
+    const Clock &heard = is_late || is_early ? past.heard : done_heard, &heard_after = is_late || is_early ? done_heard : past.heard;
+    const bool certain = !is_excusable(from.actor, one.number, before, after, heard_after) && !is_excusable(to.actor, other.number, after, before, heard);
     const auto [number, found] = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
                                         by_chance ? Missing::promise : missing_between(from, to, before, after), via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
     if (is_first_write && number != Finding::kNoCause) note_late_write(number, block, low, high, place_of(done.access, false));

@@ -43,20 +43,30 @@ uint64_t Media::Times::first_since(uint64_t time_ns) const {
     return first;
 }
 
-// What does not fit any more is the world.
-Media::Use& Media::use_of(uint32_t process, uint64_t key, uint64_t flags) {
-    if (key == log::kAnyMedium) return anything_[process];
-    if (key == log::kAnyDescriptor) return descriptors_[process];
-    const auto known = media_.find(key);
-    Medium& medium = known != media_.end() ? known->second : media_[media_.size() < kMostMedia ? key : log::kWorld];
-    medium.is_relayed = medium.is_relayed || (flags & log::kRelayed) != 0;
-    medium.is_apart = medium.is_apart || (flags & log::kApart) != 0;
-    return medium.uses[process];
-}
-
 void Media::note(uint32_t process, uint64_t key, uint64_t flags, Span when) {
     is_one_ = is_one_ || (flags & log::kOverflown) != 0;
-    Use& use = use_of(process, key, flags);
+    is_written_ = is_written_ || ((flags & log::kMapped) != 0 && (flags & log::kWrote) != 0 && (flags & log::kApart) == 0);
+    sent_ += (flags & log::kSent) != 0;
+    if (key == log::kAnyMedium || key == log::kAnyDescriptor) {
+        note_use((key == log::kAnyMedium ? anything_ : descriptors_)[process], flags, when);
+        if (flags & log::kMapped) note_listener(process);
+        return;
+    }
+    const auto known = media_.find(key);
+    // What does not fit any more is the world.
+    Medium& medium = known != media_.end() ? known->second : media_[media_.size() < kMostMedia ? key : log::kWorld];
+    Use& used = medium.uses[process];
+    const bool was_relayed = medium.is_relayed, was_sender = used.is_sender();
+    medium.is_relayed = medium.is_relayed || (flags & log::kRelayed) != 0;
+    medium.is_apart = medium.is_apart || (flags & log::kApart) != 0;
+    note_use(used, flags, when);
+    if ((flags & log::kMapped) == 0 && medium.is_relayed == was_relayed && used.is_sender() == was_sender) return;
+    const auto senders = std::count_if(medium.uses.begin(), medium.uses.end(), [](const auto& each) { return each.second.is_sender(); });
+    for (const auto& [each, use] : medium.uses)
+        if (use.received.is_open() && (medium.is_relayed || senders > use.is_sender())) note_listener(each);
+}
+
+void Media::note_use(Use& use, uint64_t flags, Span when) {
     if (flags & log::kSent) use.sent.add(when);
     if (flags & log::kReceived) use.received.add(when);
     if (flags & log::kMapped) {
@@ -67,6 +77,12 @@ void Media::note(uint32_t process, uint64_t key, uint64_t flags, Span when) {
         use.received.end(when.end_ns);
         if (flags & log::kWrote) use.written.end(when.end_ns);
     }
+}
+
+void Media::note_listener(uint32_t process, bool always) {
+    is_written_ = is_written_ || always;
+    if (process >= listeners_.size()) listeners_.resize(process + size_t{1});
+    listeners_[process] = true;
 }
 
 void Media::note_end(uint32_t process, uint64_t time_ns) {
@@ -88,9 +104,18 @@ bool Media::has_received(uint32_t process) const {
     return has(anything_) || has(descriptors_) || std::any_of(media_.begin(), media_.end(), [&](const auto& each) { return has(each.second.uses); });
 }
 
-bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t until_ns) const {
-    std::unordered_map<uint32_t, uint64_t> known{{from, since_ns}};   // by process: since when
-    uint64_t world_ns = kNever;
+// A range of `carried_` begins with when it came, which is later than its end.
+void Media::carry(uint32_t from, uint64_t until_ns, uint32_t to, uint64_t time_ns) { carried_[from][to].add({time_ns, until_ns}); }
+
+bool Media::reaches(uint32_t from, uint64_t since_ns, const std::vector<End>& ends) const {
+    std::unordered_map<uint32_t, uint64_t> known{{from, since_ns}}, until;   // by process: since when; the ends
+    uint64_t world_ns = kNever, until_ns = 0;
+    for (const End& end : ends) {
+        if (end.process == from) continue;   // which of its threads told, the log knows
+        uint64_t& latest_ns = until[end.process];
+        latest_ns = std::max(latest_ns, end.until_ns);
+        until_ns = std::max(until_ns, end.until_ns);
+    }
     for (bool is_new = true; is_new;) {
         is_new = false;
         const auto first_ns = [&](const std::unordered_map<uint32_t, Use>& uses, Times Use::*times) {   // when one that knows it sends, or can write, first
@@ -99,18 +124,18 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
                 if (const auto one = known.find(process); one != known.end()) least_ns = std::min(least_ns, (use.*times).first_since(one->second));
             return least_ns;
         };
-        const auto hear = [&](const std::unordered_map<uint32_t, Use>& uses, uint64_t there_ns) {   // true: `to` does
-            for (const auto& [process, use] : uses) {
-                const uint64_t came_ns = use.received.first_since(there_ns);
-                if (came_ns > until_ns) continue;
-                if (process == to) return true;
-                const auto [one, is_first] = known.emplace(process, came_ns);
-                if (is_first || came_ns < one->second) {
-                    one->second = came_ns;
-                    is_new = true;
-                }
+        const auto come = [&](uint32_t process, uint64_t came_ns) {   // true: to an end
+            if (came_ns > until_ns) return false;
+            if (const auto end = until.find(process); end != until.end() && came_ns <= end->second) return true;
+            const auto [one, is_first] = known.emplace(process, came_ns);
+            if (is_first || came_ns < one->second) {
+                one->second = came_ns;
+                is_new = true;
             }
             return false;
+        };
+        const auto hear = [&](const std::unordered_map<uint32_t, Use>& uses, uint64_t there_ns) {
+            return std::any_of(uses.begin(), uses.end(), [&](const auto& each) { return come(each.first, each.second.received.first_since(there_ns)); });
         };
         const uint64_t anywhere_ns = std::min(first_ns(anything_, &Use::sent), first_ns(anything_, &Use::written));
         uint64_t earliest_ns = anywhere_ns, by_descriptor_ns = anywhere_ns;
@@ -136,6 +161,12 @@ bool Media::reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t unti
             if (hear(medium.uses, there_ns)) return true;
         }
         if ((earliest_ns <= until_ns && hear(anything_, earliest_ns)) || (by_descriptor_ns <= until_ns && hear(descriptors_, by_descriptor_ns))) return true;
+        for (const auto& [process, receivers] : carried_) {
+            const auto one = known.find(process);
+            if (process == from || one == known.end()) continue;
+            const uint64_t known_ns = one->second;
+            if (std::any_of(receivers.begin(), receivers.end(), [&](const auto& each) { return come(each.first, each.second.first_since(known_ns)); })) return true;
+        }
     }
     return false;
 }

@@ -20,11 +20,24 @@ class Media {
     void note_end(uint32_t process, uint64_t time_ns);
     // It can talk to any other one from now on, unseen.
     void note_open(uint32_t process, uint64_t time_ns);
-    // Whether what a process knew at a time may have come to another one by a later time: directly, through others, or through a process
-    // without a log.
-    bool reaches(uint32_t from, uint64_t since_ns, uint32_t to, uint64_t until_ns) const;
+    // What a process may have known until `until_ns` came to another one at `time_ns`, by an order that the log has.
+    void carry(uint32_t from, uint64_t until_ns, uint32_t to, uint64_t time_ns);
+    struct End {
+        uint32_t process;
+        uint64_t until_ns;
+    };
+    // Whether what a process knew at a time may have come to one of these ends in another process: directly, through others, or through a process without a log.
+    bool reaches(uint32_t from, uint64_t since_ns, const std::vector<End>& ends) const;
 
     bool has_received(uint32_t process) const;   // anything so far
+    // No event of it tells when it receives something; `always`: nor an event of another process when that is sent.
+    void note_listener(uint32_t process, bool always = false);
+    // Whether such a process may have received something since as much was sent as is noted there.
+    bool may_hear(uint32_t process, uint64_t& sent) const {
+        if (!is_one_ && (process >= listeners_.size() || !listeners_[process] || (!is_written_ && sent == sent_))) return false;
+        sent = sent_;
+        return true;
+    }
 
   private:
     // Times in order; beyond the most, neighbours are one: then it may have been at any time between.
@@ -33,6 +46,7 @@ class Media {
         void add(Span when);
         void begin(uint64_t time_ns);   // at any time from now on
         void end(uint64_t time_ns);
+        bool is_open() const { return !ranges_.empty() && ranges_.back().second == kNever; }
         uint64_t first_since(uint64_t time_ns) const;   // kNever: none
         bool is_empty() const { return ranges_.empty(); }
 
@@ -50,10 +64,14 @@ class Media {
     };
     static constexpr uint64_t kNever = UINT64_MAX;
 
-    Use& use_of(uint32_t process, uint64_t key, uint64_t flags);
+    static void note_use(Use& use, uint64_t flags, Span when);
 
-    std::unordered_map<uint64_t, Medium> media_{{log::kWorld, {}}};
+    std::unordered_map<uint64_t, Medium> media_{{log::kWorld, {.uses = {}, .is_relayed = true}}};
     std::unordered_map<uint32_t, Use> anything_, descriptors_;   // by process: by media that are not known, whose keys are log::kAnyMedium and log::kAnyDescriptor
+    std::unordered_map<uint32_t, std::unordered_map<uint32_t, Times>> carried_;   // by sender, then receiver: from when it came to until when it was known
+    std::vector<bool> listeners_;
+    uint64_t sent_ = 0;         // events of what was sent
+    bool is_written_ = false;   // some process can write memory that others, or processes without a log, can read
     bool is_one_ = false;   // no medium can be told apart
 };
 

@@ -322,7 +322,7 @@ void Analysis::check_dead(uint32_t access, const Block& block, uint64_t low, uin
             else if (origin.kind == Kind::host_access && each.freed.log == origin.log)
                 tell(each.freed, is_behind(each.freed), Missing::earlier_use);
             else if (each.is_gone)
-                tell(each.freed, used.time_ns >= each.freed.time_ns || !is_excusable(origin.actor, use.number, used, each.freed, true),
+                tell(each.freed, !is_excusable(origin.actor, use.number, used, each.freed, heard_by(each.freed), true),
                      missing_before_end(origin, used, each.freed));
         }
     }
@@ -341,7 +341,7 @@ void Analysis::check_end(const Block& block, uint64_t low, uint64_t high, const 
         if ((origin.channel == 0 && !is_gone) || (own_only && origin.log != place.log)) return;   // as in check_dead
         if (was_cancelled(actors_[origin.actor], use.number)) return;
         const Place used = place_of(access, wrote);
-        const bool certain = !is_excusable(origin.actor, use.number, used, place, true);
+        const bool certain = !is_excusable(origin.actor, use.number, used, place, past.heard, true);
         uint32_t via = via_of(origin.actor, use.number, past, by, 0);
         if (via == 0 && actors_[origin.actor].role == Role::delivery) via = via_of(static_cast<Actor>(actors_[origin.actor].id), use.number, past, by, 0);
         const auto end = std::tuple{place.log, place.site, origin.log, origin.channel};

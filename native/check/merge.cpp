@@ -164,6 +164,7 @@ void Analysis::note_outside(uint32_t log, const Event& event) {
         const auto ago = [&](uint64_t span_ns) { return time_ns - std::min(span_ns, time_ns); };
         const bool is_sent = (event.b() & log::kSent) != 0;
         const uint64_t later_ns = time_ns + std::min(event.d(), UINT64_MAX - 1 - time_ns);
+        if (event.b() & log::kReceived) logs_[log]->heard.set(log, time_ns, 0);
         media_.note(log, event.a(), event.b(), is_sent ? Media::Span{time_ns, later_ns} : Media::Span{ago(std::max(event.c(), event.d())), ago(event.c())});
     }
 }
@@ -190,6 +191,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     const log::Head& head = event.head;
     if (!here.new_aliases.empty() && head.kind != Kind::view)
         for (const NewAlias& each : std::exchange(here.new_aliases, {})) learn(anyone_of(log), each.shown, 0, head.time_ns);
+    if (media_.may_hear(log, here.sent)) here.heard.set(log, head.time_ns, 0);
     switch (head.kind) {
     case Kind::pad:
     case Kind::op_started:
@@ -233,6 +235,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::shared_with:
         if (here.sharers.size() < kMostRecords) here.sharers.push_back({event.a(), head.time_ns});
+        if (!has_log_of(log, event.a())) media_.note_listener(log, true);
         return Step::taken;
     case Kind::stream_made: {
         Stream& stream = stream_of(log, head.stream);
@@ -450,7 +453,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
                 if (delivery.stream && !advance(*delivery.stream, delivery.submitted, give_up)) return Step::blocked;
             thread.given = true;
             thread.has_snapshot = false;
-            fence(*channel, thread.past, thread.actor, epoch_of(thread));
+            fence(*channel, thread.past, thread.actor, epoch_of(thread), head.time_ns);
         }
         return Step::taken;
     case Kind::freed:

@@ -132,7 +132,7 @@ void Analysis::put(Line& line, Record&& record, uint64_t number, uint64_t bank, 
         } else if (line.was_consumed && record.past.sure.of(line.consumer) < line.consumer_epoch &&
                    !was_cancelled(actors_[line.consumer], line.consumer_epoch)) {
             doubled = &line.last_record;
-            certain = !is_excusable(line.consumer, line.consumer_epoch, line.consumption, record.place);
+            certain = !is_excusable(line.consumer, line.consumer_epoch, line.consumption, record.place, record.past.heard);
         }
         if (doubled) {
             const bool was_consumed = at == line.records.begin();
@@ -203,6 +203,7 @@ Past Analysis::consume(uint32_t log, uint64_t bank, Line& line, uint64_t number,
                 past.join(records.front().past, via);
             else
                 past.join_by_chance(records.front().past, line.lost == Finding::kNoCause ? via : kCause | kByChance | line.lost);
+            past.heard.join(records.front().past.heard, 0);
             hear_wait(records.front(), place);
             is_first = false;
             line.last_record = records.front().place;
@@ -240,8 +241,8 @@ void Analysis::reset(Line& line, uint64_t number, Actor actor, uint64_t epoch, c
     line.consumption = place;
 }
 
-void Analysis::fence(Channel& channel, Past& past, Actor actor, uint64_t epoch) {
-    Fence made{actor, epoch, {}, {}, {}};
+void Analysis::fence(Channel& channel, Past& past, Actor actor, uint64_t epoch, uint64_t time_ns) {
+    Fence made{actor, epoch, time_ns, {}, {}, {}};
     for (const auto& [base, delivery] : channel.deliveries)
         if (delivery.newest != 0) made.past.set(delivery.actor, delivery.newest, 0);
     ++channel.fences;

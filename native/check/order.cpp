@@ -51,8 +51,18 @@ Analysis::Thread& Analysis::thread_of(uint32_t log, uint32_t id) {
         actors_[found->actor].newest = 1;
         if (logs_[log]->has_lost_threads) found->past = everything();
     }
+    found->past.heard = logs_[log]->heard;
     found->used = events_;
     return *found;
+}
+
+// What came along with an order is known to a process from now on.
+void Analysis::hear(uint32_t log, const Clock& heard, uint64_t time_ns) {
+    Clock& own = logs_[log]->heard;
+    if (own.knows(heard)) return;
+    for (const Known& each : heard)
+        if (each.actor != log && own.of(each.actor) < each.number) media_.carry(each.actor, each.number, log, time_ns);
+    own.join(heard, 0);
 }
 
 Analysis::Thread& Analysis::anyone_of(uint32_t log) {
@@ -89,6 +99,7 @@ const Past& Analysis::give_for(Thread& thread) {
         thread.snapshot.set(thread.actor, thread.number, 0);
         thread.has_snapshot = true;
     }
+    thread.snapshot.heard = logs_[thread.log]->heard;
     return thread.snapshot;
 }
 
@@ -98,7 +109,8 @@ const Past& Analysis::give(Thread& thread) {
 }
 
 void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns) {
-    if (past.is_same(thread.past)) return;
+    hear(thread.log, past.heard, time_ns);
+    if (past.is_same_order(thread.past)) return;
     bool is_news = past.has_more && !thread.past.all().knows(past.wide);
     const Known* mine = thread.past.sure.begin();   // both go by actor
     const Known* const end = thread.past.sure.end();
@@ -114,6 +126,7 @@ void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t ti
         }
     }
     if (!is_news) return;
+    if (thread.id == kAnyone) logs_[thread.log]->heard.set(thread.log, time_ns, 0);   // any other thread may tell it
     thread.past.join(past, via);
     thread.has_snapshot = false;
 }
@@ -128,6 +141,7 @@ Past Analysis::everything() const {
     Past all;
     for (Actor actor = 1; actor < actors_.size(); ++actor)
         if (actors_[actor].newest != 0) all.set(actor, actors_[actor].newest, 0);
+    for (const auto& log : logs_) all.heard.join(log->heard, 0);
     return all;
 }
 
@@ -135,6 +149,7 @@ Past Analysis::everything_of(uint32_t log) const {
     Past all;
     for (Actor actor = 1; actor < actors_.size(); ++actor)
         if (actors_[actor].log == log && actors_[actor].newest != 0) all.set(actor, actors_[actor].newest, 0);
+    all.heard = logs_[log]->heard;
     for (const auto& [id, thread] : logs_[log]->threads) all.join(thread->past, 0);
     for (const auto& [id, stream] : logs_[log]->streams) all.join(stream->past, 0);
     return all;
@@ -154,11 +169,16 @@ uint32_t Analysis::edge(const Place& from, const Place& to) {
     return edge_numbers_[made] = static_cast<uint32_t>(edges_.size() - 1);
 }
 
-Analysis::Came Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to) {
-    Past past;
+// Null: it had no past then.
+const Past* Analysis::version_at(const Stream& stream, uint64_t sequence) {
     const auto after = std::upper_bound(stream.versions.begin(), stream.versions.end(), sequence,
                                         [](uint64_t wanted, const Version& version) { return wanted < version.sequence; });
-    if (after != stream.versions.begin()) past = std::prev(after)->past;
+    return after != stream.versions.begin() ? &std::prev(after)->past : nullptr;
+}
+
+Analysis::Came Analysis::past_at(const Stream& stream, uint64_t sequence, const Place& to) {
+    Past past;
+    if (const Past* const version = version_at(stream, sequence)) past = *version;
     Place from{.log = stream.log, .kind = Kind::sync};
     const auto recorded = std::lower_bound(stream.recorded.begin(), stream.recorded.end(), std::pair<uint64_t, uint32_t>(sequence, 0));
     if (recorded != stream.recorded.end() && recorded->first == sequence) {
@@ -172,7 +192,10 @@ Analysis::Came Analysis::past_at(const Stream& stream, uint64_t sequence, const 
 
 void Analysis::note_version(Stream& stream, uint64_t sequence) {
     auto& versions = stream.versions;
-    if (!versions.empty() && versions.back().past.is_same(stream.past)) return;
+    if (!versions.empty() && versions.back().past.is_same_order(stream.past)) {
+        versions.back().past.heard = stream.past.heard;
+        return;
+    }
     versions.push_back({sequence, stream.past});
     if (versions.size() <= kMostVersions) return;
     // Of two neighbours the older one goes: who asks for it later is told a little more than is true.
@@ -452,7 +475,7 @@ void Analysis::perform(Stream& stream, const Event& event, const Item* item, con
         break;
     case Kind::fence:
     case Kind::drain:
-        if (Channel* const channel = channel_of(log, event.a())) fence(*channel, stream.past, stream.actor, head.sequence);
+        if (Channel* const channel = channel_of(log, event.a())) fence(*channel, stream.past, stream.actor, head.sequence, head.time_ns);
         break;
     case Kind::freed:
         freed(log, event, stream.actor, with_own());

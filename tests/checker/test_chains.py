@@ -1,0 +1,47 @@
+"""Orders of which peerlane sees one part only: a right program is never accused with certainty, and a racy one is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checker.checking import TESTS, Checked, checked_program
+from checker.edge_programs.three_ranks import LOGGED
+
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
+
+#: The order of the hops, the one that peerlane sees, and what ranks 0 and 1 do.
+RACY = [
+    *(("socket-seen", hop, "Deregistered") for hop in LOGGED),
+    *(("seen-socket", hop, "Deregistered") for hop in LOGGED),
+    *(("socket-seen", "notify", "Read"), ("socket-seen", "notify", "StreamedRead")),
+]
+#: Memory can carry an order at any time.
+OPEN = [("mapped-seen", "barrier", "Deregistered"), ("mapped-seen", "notify", "StreamedRead")]
+
+
+def run(order: str, hop: str, use: str, mode: str, folder: Path) -> Checked:
+    program = TESTS / "checker" / "edge_programs" / "three_ranks.py"
+    return checked_program(program, order, hop, use, mode, str(folder), ranks=3)
+
+
+@pytest.mark.parametrize(("order", "hop", "use"), [*RACY, *OPEN])
+def test_order_by_hops_is_never_accused_with_certainty(
+    order: str, hop: str, use: str, tmp_path: Path
+) -> None:
+    done = run(order, hop, use, "right", tmp_path)
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+    assert "not complete" not in done.output
+
+
+@pytest.mark.parametrize("mode", ["early", "late"])
+@pytest.mark.parametrize(("order", "hop", "use"), RACY)
+def test_race_of_ranks_whose_hops_came_too_early_is_certain(
+    order: str, hop: str, use: str, mode: str, tmp_path: Path
+) -> None:
+    done = run(order, hop, use, mode, tmp_path)
+    kind = "use-after-free" if use == "Deregistered" else "race"
+    assert done.code == 3, done.output
+    assert {(each["kind"], each["certain"]) for each in done.findings} == {(kind, True)}, done.output
