@@ -358,6 +358,10 @@ class Analysis {
         uint64_t block, low, high;
         Past shown;
     };
+    // A copy of a stream whose bytes the program looks at, perhaps, once it is over.
+    struct Look {
+        uint64_t block, low, high, stream, number;
+    };
     struct Log {
         log::Reader reader;
         const bool may_give_back;
@@ -383,6 +387,7 @@ class Analysis {
         std::vector<NewAlias> new_aliases;
         Clock heard;                        // as a Past's, of the process: what one of its threads heard another one may tell
         uint64_t sent = 0;                  // as `Media::may_hear` notes it
+        std::vector<Look> looks;
     };
     enum class Step : uint8_t { taken, blocked };
 
@@ -546,7 +551,6 @@ class Analysis {
     void taken_back(uint32_t log, const Event& event, Actor by, const Past& past);
     Missing missing_before_end(const Origin& use, const Place& used, const Place& end) const;
     void check_dead(uint32_t access, const Block& block, uint64_t low, uint64_t high, bool is_write, const Past& past);
-    static constexpr uint64_t kWordBytes = 64;   // what is written at once, for who polls a part of it
     static constexpr size_t kMostWords = 16;
     void note_word(Block& block, const Word& word);
     static constexpr size_t kMostAliases = 64;
@@ -556,6 +560,8 @@ class Analysis {
     bool writes_behind_alias(const Event& event);
     Past shown_by(const Block& block, uint64_t low, uint64_t high, const Place& place);
     void show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past);
+    void see(uint32_t log, const Event& event, const Block& block, const log::Span& span, uint64_t number);
+    void see_what_came(const Thread& thread, const Event& event);
     void look(Thread& thread, const Event& event);
     void look_in(Thread& thread, const Event& event, Block& block, uint64_t low, uint64_t high);
     bool is_known(const Word& word, const Thread& thread) const;

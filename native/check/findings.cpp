@@ -221,9 +221,10 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     const Origin &from = origins_[one.origin], &to = origins_[other.origin];
     if (was_cancelled(actors_[from.actor], one.number) || was_cancelled(actors_[to.actor], other.number)) return;
     const Place before = place_of(first.access, first.is_write), after = place_of(second.access, second.is_write);
+    const bool is_doubtful = ((from.flags | to.flags) & log::kDoubtful) != 0;
     const Clock done_heard = heard_by(place_of(done.access, done.is_write));
     const Clock &heard = is_late || is_early ? past.heard : done_heard, &heard_after = is_late || is_early ? done_heard : past.heard;
-    const bool certain = !is_excusable(from.actor, one.number, before, after, heard_after) && !is_excusable(to.actor, other.number, after, before, heard);
+    const bool certain = !is_doubtful && !is_excusable(from.actor, one.number, before, after, heard_after) && !is_excusable(to.actor, other.number, after, before, heard);
     const auto [number, found] = report(by_chance ? FindingKind::relied_on_schedule : FindingKind::race, before, after, certain,
                                         by_chance ? Missing::promise : missing_between(from, to, before, after), via != 0 ? via & ~(kCause | kByChance) : Finding::kNoCause);
     if (is_first_write && number != Finding::kNoCause) note_late_write(number, block, low, high, place_of(done.access, false));
@@ -232,6 +233,7 @@ void Analysis::race(Touch first, Touch second, Block& block, uint64_t low, uint6
     else if (via == 0)
         repair(number, last_known, accesses_[done.access].number, judged);
     if (!found) return;
+    found->is_of_look = is_doubtful;
     ask_of_race(number, first.access, second.access, first.is_write, second.is_write);
     locate(*found, block, low, high);
     if (!is_late && !is_early) note_last_order(*found, last_known, past);

@@ -85,6 +85,7 @@ struct Finding {
     Place first, second;
     // The allocation in which it lies, if one is known, and the bytes of it; else bytes of a block.
     bool in_allocation = false, is_of_unseen = false;   // a process without a log may have done what is missed
+    bool is_of_look = false;     // what was read decides perhaps whether a loop ends
     uint32_t memory_log = 0, memory_site = 0;
     int32_t memory_rank = -1;
     uint64_t allocation = 0, size = 0, from = 0, to = 0;

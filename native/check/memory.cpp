@@ -15,6 +15,11 @@ namespace {
 
 bool is_op(const Event& event, OpKind op) { return event.head.kind == Kind::access && event.head.op == static_cast<uint8_t>(op); }
 
+// A read that is perhaps a look of a loop that waits.
+bool is_doubtful(const Event& event) {
+    return (event.head.kind == Kind::access || event.head.kind == Kind::host_access) && (event.head.flags & log::kDoubtful) != 0;
+}
+
 // A copy takes 'unwritten' along.
 bool passes_on(const Event& event) {
     return event.head.kind == Kind::access && event.head.op != static_cast<uint8_t>(OpKind::reduce) && event.head.op != static_cast<uint8_t>(OpKind::fill) &&
@@ -84,7 +89,7 @@ uint32_t Analysis::new_access(uint32_t log, const Event& event, Actor actor, uin
     const bool has_channel = head.kind == Kind::access;
     const Origin origin{actor, log, head.site, head.thread, head.stream, has_channel ? event.a() : 0, head.kind,
                         head.kind == Kind::collective ? static_cast<uint8_t>(event.b() >> 8) : head.op,
-                        static_cast<uint8_t>(head.flags & (log::kLoose | log::kFetch))};
+                        static_cast<uint8_t>((head.flags & (log::kLoose | log::kFetch)) | (is_doubtful(event) ? log::kDoubtful : 0))};
     accesses_.push_back({origin_of(log, origin), static_cast<uint32_t>(std::min<uint64_t>(event.number, UINT32_MAX)), number, head.time_ns});
     return static_cast<uint32_t>(accesses_.size() - 1);
 }
@@ -164,6 +169,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
     const Actor also_reader = fetches ? writer : reader, also_writer = reader;
     const Actor owner = fetches ? reader : writer;
     const bool takes_along = passes_on(event), uses = uses_values(event);
+    const bool is_look = event.head.kind == Kind::access && (event.head.flags & log::kPolled) != 0;
     uint32_t read_access = 0, write_access = 0;
     bool all_unwritten = true, any_unwritten = false;
     struct Unwritten {
@@ -189,6 +195,11 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
             continue;
         }
         Block& block = block_of(span.block);
+        if (is_look || is_doubtful(event)) see(log, event, block, span, number);
+        if (is_look) {
+            all_unwritten = false;
+            continue;
+        }
         if (read_access == 0) read_access = new_access(log, event, reader, number);
         uint64_t bytes = 0, missing = 0, first_missing = UINT64_MAX, end_of_missing = 0;
         uint32_t passed_by = 0;
@@ -247,7 +258,7 @@ void Analysis::touch_spans(uint32_t log, const Event& event, const Span* spans, 
             if ((event.head.kind == Kind::access && !fetches) || (event.head.kind == Kind::host_access && !block.aliases.empty())) {
                 const Word word{low, high, event.b(), static_cast<uint8_t>(std::min<uint64_t>(event.c(), 8)), false, (event.head.flags & log::kLoose) != 0, log,
                                 event.head.thread, event.head.flags & log::kLoose ? 0 : event.head.stream, event.a(), std::max(number, event.head.sequence)};
-                const bool is_word = !rows && (event.c() != 0 || high - low <= kWordBytes);
+                const bool is_word = !rows && (event.c() != 0 || high - low <= log::kWordBytes);
                 if (is_word && event.head.kind == Kind::access) note_word(block, word);
                 if (!block.aliases.empty()) show(block, word, event, reader, owner, past);
                 // Who sees it does not see what its thread does next.
@@ -271,12 +282,13 @@ void Analysis::report_unwritten(uint32_t log, const Event& event, Block& block, 
     const Place made{.log = place.memory_log, .site = place.memory_site, .kind = Kind::allocated, .is_write = true};
     const bool is_of_unseen = shares_with_unseen(place.memory_log) || shares_with_unseen(log);   // it may have written them
     const Reported reported = report(FindingKind::unwritten_read, writer > kOld ? place_of(writer, true) : made, place_of(log, event, false),
-                                     unwritten == bytes && !is_of_unseen, Missing::write, Finding::kNoCause);
+                                     unwritten == bytes && !is_of_unseen && !is_doubtful(event), Missing::write, Finding::kNoCause);
     Finding* const found = reported.fresh;
     if (reported.number != Finding::kNoCause && unwritten_reads_.size() < kMostRecords)
         unwritten_reads_.push_back({.finding = reported.number, .block = &block, .low = low, .high = high, .log = log, .site = event.head.site});
     if (!found) return;
     found->is_of_unseen = is_of_unseen;
+    found->is_of_look = is_doubtful(event);
     locate(*found, block, low, high);
     find_elsewhere(*found, block);
 }
@@ -634,7 +646,7 @@ bool Analysis::writes_behind_alias(const Event& event) {
 
 // A write to memory of which processes have aliases: of a long one only a part may be seen, which tells what came before it.
 void Analysis::show(const Block& block, const Word& word, const Event& event, Actor base, Actor writer, const Past& past) {
-    const bool is_whole = word.width != 0 || word.high - word.low <= kWordBytes;
+    const bool is_whole = word.width != 0 || word.high - word.low <= log::kWordBytes;
     std::set<uint32_t> watchers;
     for (const Alias& alias : block.aliases)
         if (alias.low < word.high && word.low < alias.high) watchers.insert(alias.log);
@@ -743,7 +755,7 @@ void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_
     }
     const auto order = [&](Thread& who, const Word& word) {
         // Of a long write only a part was seen.
-        const bool is_whole = word.high - word.low <= kWordBytes;
+        const bool is_whole = word.high - word.low <= log::kWordBytes;
         learn(who, past_of(word, place, is_whole ? word.number : word.number - 1), 0, event.head.time_ns);
         if (!is_whole) learn(anyone_of(who.log), past_of(word, place, word.number), 0, event.head.time_ns);
     };
@@ -766,9 +778,32 @@ void Analysis::look_in(Thread& thread, const Event& event, Block& block, uint64_
         note_word(block, {low, high, event.a(), static_cast<uint8_t>(width), true, false, thread.log, thread.id, 0, 0, 0});
 }
 
+// What a copy brings, or code whose source nobody can read, decides perhaps whether a loop ends.  A stream has read it only when
+// somebody knows that the copy is over.
+void Analysis::see(uint32_t log, const Event& event, const Block& block, const Span& span, uint64_t number) {
+    each_range(span, nullptr, [&](uint64_t low, uint64_t high) {
+        learn(anyone_of(log), shown_by(block, low, high, place_of(log, event, false)), 0, event.head.time_ns);
+        if (event.head.stream == 0) return;
+        auto& looks = logs_[log]->looks;
+        if (looks.size() == kMostAliases) looks.erase(looks.begin());
+        looks.push_back({span.block, low, high, event.head.stream, number});
+    });
+}
+
+void Analysis::see_what_came(const Thread& thread, const Event& event) {
+    const auto& streams = logs_[thread.log]->streams;
+    std::erase_if(logs_[thread.log]->looks, [&](const Look& each) {
+        const auto stream = streams.find(each.stream);
+        if (stream == streams.end()) return true;
+        if (thread.past.sure.of(stream->second->actor) < each.number) return false;
+        learn(anyone_of(thread.log), shown_by(block_of(each.block), each.low, each.high, place_of(thread.log, event, false)), 0, event.head.time_ns);
+        return true;
+    });
+}
+
 std::vector<uint32_t> Analysis::writers_of(const Block& block, uint64_t low, uint64_t high) {
     std::vector<uint32_t> writers;
-    block.shadow.each(low, std::min(high, low + kWordBytes), [&](const Cell& cell, uint64_t, uint64_t) {
+    block.shadow.each(low, std::min(high, low + log::kWordBytes), [&](const Cell& cell, uint64_t, uint64_t) {
         if ((cell.write & Cell::kAccess) > kOld) writers.push_back(cell.write & Cell::kAccess);
     });
     return writers;

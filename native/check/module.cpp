@@ -46,6 +46,7 @@ nb::dict as_dict(const Finding& finding) {
     made["kind"] = kKinds[static_cast<size_t>(finding.kind)];
     made["certain"] = finding.certain;
     made["is_of_unseen"] = finding.is_of_unseen;
+    made["is_of_look"] = finding.is_of_look;
     made["count"] = finding.count;
     made["first"] = as_dict(finding.first);
     made["second"] = as_dict(finding.second);

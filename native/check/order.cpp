@@ -508,6 +508,7 @@ Analysis::Step Analysis::synchronize(Thread& thread, const Event& event, bool gi
     const Place place = place_of(thread.log, event, false);
     const auto [past, via] = past_at(stream, sequence, place);
     learn(thread, past, via, head.time_ns);
+    see_what_came(thread, event);
     if (!unsynchronized_.empty()) note_late_sync(place, head.stream, sequence);
     // Older versions are not asked for any more but by other threads, which are then told a little more than is true.
     while (stream.versions.size() > kSoonest && stream.versions[1].sequence <= sequence) stream.versions.pop_front();

@@ -123,11 +123,14 @@ constexpr uint64_t kAnyDescriptor = 3;   // what was received by such a one, but
 constexpr uint8_t kLoose = 1;        // nonblocking: in no order with others of its channel until a fence
 constexpr uint8_t kShared = 2;
 constexpr uint8_t kEnd = 4;
+constexpr uint8_t kDoubtful = 4;     // access, host_access: perhaps what it reads decides whether a loop ends
 constexpr uint8_t kUnknown = 8;      // host_access: the interval, and whether it was read or written, is not known
 constexpr uint8_t kRows = 16;        // the spans are followed by one Rows for each span
 constexpr uint8_t kMerged = 32;      // `repeats` accesses of one line, which lie side by side
-constexpr uint8_t kPolled = 128;     // host_access, view: a look of a loop that waits
+constexpr uint8_t kPolled = 128;     // host_access, view, access of a stream: a look of a loop that waits
 constexpr uint8_t kFetch = 64;       // access of a channel: it reads the peer's memory, and writes this end's
+
+constexpr uint64_t kWordBytes = 64;  // what is written at once, for who polls a part of it
 
 struct Head {
     uint32_t units;          // of the whole record
@@ -168,6 +171,7 @@ struct Header {
     std::atomic<uint64_t> reserved;       // as `head`: the bytes that have pages, but for those that the reader gave back
     uint64_t machine, clock;              // which they are, as numbers of any kind; 0: not known
     uint64_t since_epoch_ns;              // CLOCK_REALTIME when CLOCK_MONOTONIC was 0
+    std::atomic<uint64_t> closed;         // the reader's: the record that ends there grows no more
 };
 
 }  // namespace peerlane::log

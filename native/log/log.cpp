@@ -340,7 +340,8 @@ class Log {
     bool grow(const Head& head, uint64_t a, const Span* more) {
         Head& last = open_.head;
         if (head.spans != last.spans || (head.flags & kRows) != 0 || head.site != last.site || head.thread != last.thread || head.stream != last.stream ||
-            head.op != last.op || (last.flags & ~kMerged) != head.flags || open_.a != a || (head.stream != 0 && head.sequence != last.sequence + 1))
+            head.op != last.op || (last.flags & ~kMerged) != head.flags || open_.a != a || (head.stream != 0 && head.sequence != last.sequence + 1) ||
+            header_->closed.load(std::memory_order_relaxed) == head_)
             return false;
         std::array<Span, kMostMerged> grown = open_.spans;
         for (uint32_t i = 0; i < last.spans; ++i) {

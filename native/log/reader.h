@@ -43,9 +43,9 @@ struct Record {
 
 class Reader {
   public:
-    // With `may_give_back` the file must be writable: give_back() frees what was read.
+    // With `may_give_back` the file must be writable: give_back() frees what was read, and look() ends the growth of records.
     explicit Reader(const std::string& path, bool may_give_back = false)
-        : fd_(open(path.c_str(), (may_give_back ? O_RDWR : O_RDONLY) | O_CLOEXEC)) {
+        : fd_(open(path.c_str(), (may_give_back ? O_RDWR : O_RDONLY) | O_CLOEXEC)), may_write_(may_give_back) {
         if (fd_ < 0) throw BadLog(path + ": " + strerror(errno));
         try {
             static_assert(sizeof(Header) <= kHeaderBytes && offsetof(Header, head) == 32);
@@ -99,6 +99,10 @@ class Reader {
     void look() {
         if (!refresh()) throw BadLog("the log's header is gone");
         check_counts();
+        if (!may_write_) return;
+        // What the writer adds to the newest record just now is there at the next look.
+        final_ = std::exchange(closed_, counts_.head);
+        if (counts_.open != closed_ && final_ != closed_) write_header(closed_, offsetof(Header, closed));
     }
     // As of the last look.
     bool has_ended() const { return counts_.ended != 0; }
@@ -108,40 +112,15 @@ class Reader {
     uint64_t kept() const { return at_ - tail_; }            // bytes that were read and not given back
 
     // The next record that was there at the last look; null: there is none.  The newest one may still grow while its process
-    // lives, and is read only with `also_open`: then it must not be, and grows unseen.
-    const Record* next(bool also_open) {
-        const uint64_t end = also_open ? counts_.head : counts_.open;
-        while (at_ < end) {
-            const uint64_t in_ring = at_ % capacity_;
-            const uint64_t most = std::min(capacity_ - in_ring, end - at_);   // no record goes around the ring's end
-            Head head;
-            if (most < kUnit) throw bad("a record begins in the last bytes");
-            const char* bytes = peek(in_ring, std::min<uint64_t>(most, sizeof head), most);
-            uint32_t units;
-            Kind kind;
-            memcpy(&units, bytes + offsetof(Head, units), sizeof units);
-            memcpy(&kind, bytes + offsetof(Head, kind), sizeof kind);
-            const uint64_t length = uint64_t{units & ~kShort} * kUnit;
-            if (length == 0 || length > most) throw bad("a record of " + std::to_string(length) + " bytes");
-            if (kind == Kind::pad) {
-                at_ += length;
-                continue;
-            }
-            bytes = peek(in_ring, length, most);
-            if (units & kShort) return decode_short(bytes, length);
-            if (length < sizeof head) throw bad("a record is shorter than its head");
-            memcpy(&head, bytes, sizeof head);
-            return decode(head, bytes, length);
-        }
-        return nullptr;
-    }
+    // lives, until a reader that may write has looked twice; with `also_open` it is read, and grows unseen.
+    const Record* next(bool also_open) { return next_before(also_open ? counts_.head : std::max(counts_.open, final_)); }
 
     // Free what was read: the writer may use its room again.
     void give_back() {
         if (at_ == tail_) return;
         free_to(at_ / kPage * kPage);
         tail_ = at_;
-        if (pwrite(fd_, &tail_, sizeof tail_, offsetof(Header, tail)) != sizeof tail_) throw BadLog(std::string("the log's tail: ") + strerror(errno));
+        write_header(tail_, offsetof(Header, tail));
     }
     // All was read of a process that writes no more: its file needs no room, and this no file.
     void release(bool may_give_back) {
@@ -174,6 +153,36 @@ class Reader {
         uint32_t ended;
     };
 
+    const Record* next_before(uint64_t end) {
+        while (at_ < end) {
+            const uint64_t in_ring = at_ % capacity_;
+            const uint64_t most = std::min(capacity_ - in_ring, end - at_);   // no record goes around the ring's end
+            Head head;
+            if (most < kUnit) throw bad("a record begins in the last bytes");
+            const char* bytes = peek(in_ring, std::min<uint64_t>(most, sizeof head), most);
+            uint32_t units;
+            Kind kind;
+            memcpy(&units, bytes + offsetof(Head, units), sizeof units);
+            memcpy(&kind, bytes + offsetof(Head, kind), sizeof kind);
+            const uint64_t length = uint64_t{units & ~kShort} * kUnit;
+            if (length == 0 || length > most) throw bad("a record of " + std::to_string(length) + " bytes");
+            if (kind == Kind::pad) {
+                at_ += length;
+                continue;
+            }
+            bytes = peek(in_ring, length, most);
+            if (units & kShort) return decode_short(bytes, length);
+            if (length < sizeof head) throw bad("a record is shorter than its head");
+            memcpy(&head, bytes, sizeof head);
+            return decode(head, bytes, length);
+        }
+        return nullptr;
+    }
+
+    void write_header(uint64_t value, uint64_t at) {
+        if (pwrite(fd_, &value, sizeof value, static_cast<off_t>(at)) != sizeof value) throw BadLog(std::string("the log's header: ") + strerror(errno));
+    }
+
     void free_to(uint64_t to) {
         if (to <= freed_) return;
         free_pages(fd_, kHeaderBytes, capacity_, freed_, to);
@@ -196,6 +205,9 @@ class Reader {
         std::swap(tail_, other.tail_);
         std::swap(at_, other.at_);
         std::swap(freed_, other.freed_);
+        std::swap(closed_, other.closed_);
+        std::swap(final_, other.final_);
+        std::swap(may_write_, other.may_write_);
         std::swap(room_, other.room_);
         buffer_.swap(other.buffer_);
         std::swap(have_from_, other.have_from_);
@@ -310,6 +322,8 @@ class Reader {
     Place place_{};
     Counts counts_{};
     uint64_t first_ = 0, tail_ = 0, at_ = 0, freed_ = 0;
+    uint64_t closed_ = 0, final_ = 0;   // what the writer was told at this look, and at the one before
+    bool may_write_ = false;
     Room room_;
     std::vector<char> buffer_;
     uint64_t have_from_ = 0, have_ = 0;

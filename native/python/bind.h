@@ -128,16 +128,40 @@ uint32_t log_site_of_program();
 inline void note_site() {
     if (peerlane::log::is_told()) [[unlikely]] peerlane::log::here.site = peerlane::log::here.fixed ? peerlane::log::here.fixed : log_site();
 }
-// Whether that line is in a loop that waits for what it reads; after note_site().
-bool is_poll() noexcept;
-constexpr uint64_t kMostPolled = 4096;   // bytes; what reads more waits for no word
-// Whether the line that calls takes a buffer that it gives back at once, and uses its bytes longer.
-bool keeps_buffer() noexcept;
+// What that line does with what it reads; after note_site().  polls: it is in a loop that waits for it.  keeps: it gives a buffer back at
+// once, and uses its bytes longer.  hidden: nobody can read its source, as in C.
+enum class Line : int8_t { unknown, neither, polls, keeps, hidden };   // as in diagnostics/polls.py
+Line line_that_calls() noexcept;
+inline bool is_poll() noexcept { return line_that_calls() == Line::polls; }
+inline bool keeps_buffer() noexcept { return line_that_calls() == Line::keeps; }
+// How the log marks that it reads so many bytes.
+uint8_t flags_of_look(uint64_t size) noexcept;
+// What is logged meanwhile has these marks.
+class Marked {
+  public:
+    explicit Marked(uint8_t flags) { peerlane::log::here.flags |= flags; }
+    ~Marked() { peerlane::log::here.flags = before_; }
+    Marked(const Marked&) = delete;
+
+  private:
+    const uint8_t before_ = peerlane::log::here.flags;
+};
 // (code, offset of the instruction) of a number, or None.
 nanobind::object log_site_of(uint32_t number);
 // What is over when the call returns, and held still; with the GIL, if anybody is told.
-void log_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
-                  std::initializer_list<const peerlane::Operand*> read);
+void log_complete(peerlane::OpKind kind, const peerlane::Operand& to, const peerlane::Operand* from, uint8_t readers = peerlane::log::kAnyone) noexcept;
+// Moves bytes and logs it.  The log has a word before anybody can see it: looks of loops that wait are logged when they have seen it.
+template <class Move>
+void move_logged(peerlane::OpKind kind, const peerlane::Operand& to, const peerlane::Operand* from, const Move& move) {
+    const bool is_word = peerlane::log::wanted() && to.size <= peerlane::log::kWordBytes && to.range().device != peerlane::kHost;
+    if (is_word) [[unlikely]] {
+        peerlane::Heap::get().check_access(to.range(), from ? from->range() : peerlane::Range{}, peerlane::kHost);   // what is refused is not logged
+        log_complete(kind, to, from, peerlane::log::kChecker);
+    }
+    move();
+    if (is_word ? peerlane::log::is_read(peerlane::log::kObserver) : peerlane::log::is_told()) [[unlikely]]
+        log_complete(kind, to, from, is_word ? peerlane::log::kObserver : peerlane::log::kAnyone);
+}
 void log_rectangle(const peerlane::Operand& dst, uint64_t dst_pitch, const peerlane::Operand& src, uint64_t src_pitch, uint64_t width,
                    uint64_t height);
 void log_batch(const peerlane::Batch& batch, const peerlane::Operand* table);

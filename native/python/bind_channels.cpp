@@ -64,11 +64,12 @@ void move_memory(const StreamHandle* stream, const Memory& dst, const Memory& sr
         submit_move(*stream, {.kind = OpKind::copy, .size = size}, target, source, kept(dst_object, src_object));
     } else {
         if (Turns::is_on()) [[unlikely]] Turns::point();
-        if (size <= kBrief)
-            copy(target, source, size);
-        else
-            interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
-        if (log::is_told()) [[unlikely]] log_complete(OpKind::copy, {&target}, {&source});
+        move_logged(OpKind::copy, target, &source, [&] {
+            if (size <= kBrief)
+                copy(target, source, size);
+            else
+                interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
+        });
     }
 }
 

@@ -49,8 +49,7 @@ class Place {
 
 void reduce_now(const Operand& to, const Operand& from, const Reduction& reduction, bool direct) {
     check_reduced(to, from, reduction);
-    released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); });
-    if (log::is_told()) [[unlikely]] log_complete(OpKind::reduce, {&to}, {&from});
+    move_logged(OpKind::reduce, to, &from, [&] { released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); }); });
 }
 
 }  // namespace
@@ -62,8 +61,7 @@ void bind_copies(nb::module_& m) {
             if (log::is_told() && size != 0) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size), from("src", src, size);
-                released(size, [&](Poll poll) { copy(to, from, size, direct, poll); });
-                return log_complete(OpKind::copy, {&to}, {&from});
+                return move_logged(OpKind::copy, to, &from, [&] { released(size, [&](Poll poll) { copy(to, from, size, direct, poll); }); });
             }
             released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
         },
@@ -79,8 +77,7 @@ void bind_copies(nb::module_& m) {
             const Operand from("src", here.address(), size, here.is_buffer());
             const bool is_to = to.range().device == stream.device, is_from = from.range().device == stream.device;
             if (within ? !(is_to && is_from) : !(is_to || is_from)) return false;
-            released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
-            if (log::is_told()) [[unlikely]] log_complete(OpKind::copy, {&to}, {&from});
+            move_logged(OpKind::copy, to, &from, [&] { released(size, [&](Poll poll) { copy(to, from, size, false, poll); }); });
             return true;
         },
         "stream"_a, "dst"_a, "src"_a, "size"_a, "within"_a,
@@ -97,8 +94,7 @@ void bind_copies(nb::module_& m) {
             const uint64_t size = src.size();
             const Operand to = writable(dst), from = readable(src);
             if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .other_size = dst.size()};
-            released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
-            if (log::is_told()) [[unlikely]] log_complete(OpKind::copy, {&to}, {&from});
+            move_logged(OpKind::copy, to, &from, [&] { released(size, [&](Poll poll) { copy(to, from, size, false, poll); }); });
             return true;
         },
         "dst"_a.none(), "src"_a.none(), nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
@@ -120,8 +116,7 @@ void bind_copies(nb::module_& m) {
         "fill_memory",
         [](const Memory& dst, uint64_t value, unsigned width) {
             const Operand to = writable(dst);
-            released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); });
-            if (log::is_told()) [[unlikely]] log_complete(OpKind::fill, {&to}, {});
+            move_logged(OpKind::fill, to, nullptr, [&] { released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); }); });
         },
         "dst"_a, "value"_a, "width"_a, "Fill all of `dst`, a multiple of `width` bytes.");
     m.def(
@@ -151,8 +146,7 @@ void bind_copies(nb::module_& m) {
             if (log::is_told() && size != 0 && size != UINT64_MAX) [[unlikely]] {
                 Heap::get().check_usable();
                 const Operand to("dst", dst, size);
-                released(size, [&](Poll poll) { fill(to, value, width, count, poll); });
-                return log_complete(OpKind::fill, {&to}, {});
+                return move_logged(OpKind::fill, to, nullptr, [&] { released(size, [&](Poll poll) { fill(to, value, width, count, poll); }); });
             }
             released(size, [=](Poll poll) { fill(dst, value, width, count, poll); });
         },

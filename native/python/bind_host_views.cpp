@@ -46,8 +46,9 @@ Seen seen_in(PyObject* scalar) {
 
 PyObject* asks_for_lines = nullptr;      // kept for ever
 
-// What the line that calls does with what it reads; Python reads the program's source, once for a line.
-enum class Line : int8_t { unknown, neither, polls, keeps };   // as in diagnostics/polls.py
+}  // namespace
+
+// Python reads the program's source, once for a line.
 Line line_that_calls() noexcept {
     static auto& known = *new std::vector<Line>;   // by site
     const uint32_t site = log::here.site;
@@ -64,15 +65,17 @@ Line line_that_calls() noexcept {
         PyErr_Clear();
         Py_XDECREF(answer);
         if (known.size() <= site) return Line::neither;
-        known[site] = line == 2 ? Line::polls : line == 3 ? Line::keeps : Line::neither;
+        known[site] = line > 0 && line <= static_cast<long>(Line::hidden) ? static_cast<Line>(line) : Line::neither;
     }
     return known[site];
 }
 
-}  // namespace
-
-bool is_poll() noexcept { return line_that_calls() == Line::polls; }
-bool keeps_buffer() noexcept { return line_that_calls() == Line::keeps; }
+uint8_t flags_of_look(uint64_t size) noexcept {
+    constexpr uint64_t most = 4096, most_hidden = 8;   // bytes; what reads more waits for no word
+    if (size == 0 || size > most) return 0;
+    const Line line = line_that_calls();
+    return line == Line::polls ? log::kPolled : line == Line::hidden && size <= most_hidden ? log::kDoubtful : 0;
+}
 
 namespace {
 
@@ -80,7 +83,7 @@ void log_host_rows(HostAccess access, const HostRow* rows, size_t count, const S
     if (!log::wanted()) return;
     try {
         note_site();
-        const bool polls = access == kRead && count == 1 && rows->height == 1 && rows->width <= kMostPolled && is_poll();
+        const uint8_t look = access == kRead && count == 1 && rows->height == 1 ? flags_of_look(rows->width) : uint8_t{0};
         told_by_view = {UINTPTR_MAX, 0};
         for (const HostRow* row = rows; row != rows + count; ++row) {
             told_by_view.low = std::min<uintptr_t>(told_by_view.low, row->address);
@@ -95,9 +98,9 @@ void log_host_rows(HostAccess access, const HostRow* rows, size_t count, const S
             else
                 add_rows(spans, host, row->pitch, row->width, row->height, access == kWritten);
         }
+        const bool polls = look == log::kPolled;
         const uint8_t unknown = access == kUnknown && is_poll() ? log::kUnknown | log::kPolled : log::kUnknown;
-        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? unknown : polls ? log::kPolled : uint8_t{0},
-                    .a = polls ? seen.value : 0, .b = polls ? seen.width : 0, .spans = &spans});
+        log::write({.kind = log::Kind::host_access, .flags = access == kUnknown ? unknown : look, .a = polls ? seen.value : 0, .b = polls ? seen.width : 0, .spans = &spans});
     } catch (const std::exception&) {
         log::drop();
     }

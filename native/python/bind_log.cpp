@@ -181,11 +181,12 @@ void or_dropped(const Work& work) noexcept {
     }
 }
 
-// What is over when the call returns.  `add` adds its spans, for one of the readers.
+// What is over when the call returns.  `add` adds its spans, for one of these readers.
 template <class Add>
-void write_complete(OpKind kind, const Add& add) noexcept {
+void write_complete(OpKind kind, const Add& add, uint8_t readers = log::kAnyone) noexcept {
     note_site();
     for (const uint8_t by : {log::kChecker, log::kObserver}) {
+        if (!(readers & by)) continue;
         if (by == log::kChecker ? !log::wanted() : !log::is_read(by)) continue;
         try {
             log::Spans spans;
@@ -243,8 +244,7 @@ nb::object log_site_of(uint32_t number) {
 }
 
 // What a loop that waits copies to memory of the host it looks at, as at a word of a view.
-bool log_look(const Operand& to, const Operand& from) noexcept {
-    if (!log::wanted() || from.size == 0 || from.size > kMostPolled || to.range().device != kHost || !is_poll()) return false;
+void log_look(const Operand& to, const Operand& from) noexcept {
     or_dropped([&] {
         log::Spans spans;
         add_operand(spans, from, false);
@@ -254,19 +254,23 @@ bool log_look(const Operand& to, const Operand& from) noexcept {
         if (has_value) memcpy(&value, to.host(), from.size);
         log::write({.kind = log::Kind::host_access, .flags = log::kPolled, .a = value, .b = has_value ? from.size : 0, .spans = &spans});
     });
-    return true;
 }
 
-void log_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
+void log_complete(OpKind kind, const Operand& to, const Operand* from, uint8_t readers) noexcept {
     note_site();
-    const bool is_look = kind == OpKind::copy && log_look(**written.begin(), **read.begin());
-    write_complete(kind, [&](log::Spans& spans, uint8_t by) {
-        for (const Operand* operand : written) add_operand(spans, *operand, true);
-        if (kind == OpKind::reduce && by == log::kObserver)
-            for (const Operand* operand : written) add_operand(spans, *operand, false);
-        if (is_look && by == log::kChecker) return;
-        for (const Operand* operand : read) add_operand(spans, *operand, false);
-    });
+    const bool may_look = kind == OpKind::copy && log::wanted() && to.range().device == kHost;
+    const uint8_t look = may_look ? flags_of_look(to.size) : uint8_t{0};
+    const bool is_look = look == log::kPolled;
+    if (is_look) log_look(to, *from);
+    const Marked marked(is_look ? uint8_t{0} : look);
+    write_complete(
+        kind,
+        [&](log::Spans& spans, uint8_t by) {
+            add_operand(spans, to, true);
+            if (kind == OpKind::reduce && by == log::kObserver) add_operand(spans, to, false);
+            if (from && !(is_look && by == log::kChecker)) add_operand(spans, *from, false);
+        },
+        readers);
 }
 
 void log_rectangle(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width, uint64_t height) {

@@ -44,6 +44,8 @@ void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
     if (Scheduler::get().has_released()) [[unlikely]] release_kept();
     op.keep = keep.ptr();
     note_site();
+    const bool may_look = log::wanted() && op.kind == OpKind::copy && (!op.dst_extent || op.dst_extent->device == kHost);
+    const Marked marked(may_look ? flags_of_look(op.size) : uint8_t{0});
     const uint64_t site = may_fail(op, keep) ? call_site() : 0;
     const Submitted done = Scheduler::get().submit(*stream.stream, op, site);
     // Nobody gives it back without the GIL, so it is in time here.

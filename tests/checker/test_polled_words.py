@@ -9,6 +9,7 @@ import pytest
 
 from checker.checking import TESTS, Checked, checked_program
 from checker.edge_programs.aliases import MEANS
+from checker.edge_programs.copied_words import MEANS as COPIES
 from helpers.c_programs import compiled
 
 pytestmark = [
@@ -71,6 +72,23 @@ def test_use_before_the_word_of_pinned_memory_is_written_is_a_certain_race(mode:
     done = checked_program(PROGRAMS / "polled_alias.py", mode, ranks=2)
     assert done.code == 3, done.output
     assert {(each["kind"], each["certain"]) for each in done.findings} == {("race", True)}, done.output
+
+
+@pytest.mark.parametrize("means", COPIES)
+def test_poll_by_copies_or_without_source_is_never_accused_with_certainty(means: str) -> None:
+    done = checked_program(PROGRAMS / "copied_words.py", means, "right", ranks=2)
+    assert done.code == 0, done.output
+    assert [each for each in done.findings if each["certain"]] == [], done.output
+    # What a loop of Python reads by a view is known exactly, also while its writer logs nothing more.
+    assert means != "view" or not done.findings, done.output
+
+
+@pytest.mark.parametrize("means", COPIES)
+def test_data_that_come_behind_the_polled_word_are_a_certain_race(means: str) -> None:
+    done = checked_program(PROGRAMS / "copied_words.py", means, "early", ranks=2)
+    assert done.code == 3, done.output
+    certain = [each for each in done.findings if each["certain"]]
+    assert [(each["kind"], each["bytes"]) for each in certain] == [("race", [0, 4096])], done.output
 
 
 ALIASES = PROGRAMS / "aliases.py"

@@ -164,6 +164,26 @@ void the_newest_record_is_not_read_while_it_may_grow() {
     log::end();
 }
 
+void the_newest_record_grows_no_more_once_a_look_has_seen_it() {
+    CHECK(log::begin(folder, 1 << 20, -1));
+    log::Reader reader(log::facts().path, true);
+    write_access(0);
+    write_access(8);
+    reader.look();
+    CHECK(!reader.next(false));
+    reader.look();
+    const log::Record* at = reader.next(false);
+    CHECK(at && at->head.repeats == 2 && !reader.next(false));
+    write_access(16);
+    reader.look();
+    CHECK(!reader.next(false));
+    write_access(24);   // a record of its own: that of the one before was seen
+    reader.look();
+    at = reader.next(false);
+    CHECK(at && at->head.repeats == 1 && at->spans[0].offset == 16 && !reader.next(false));
+    log::end();
+}
+
 void a_full_log_drops_events_and_says_so_once_there_is_room() {
     CHECK(log::begin(folder, 1 << 20, -1));
     log::Reader reader(log::facts().path, true);
@@ -348,6 +368,7 @@ NATIVE_TEST(test_log) {
     RUN(a_record_that_would_outgrow_the_short_form_ends());
     RUN(neighbours_of_one_line_are_one_record());
     RUN(the_newest_record_is_not_read_while_it_may_grow());
+    RUN(the_newest_record_grows_no_more_once_a_look_has_seen_it());
     RUN(a_full_log_drops_events_and_says_so_once_there_is_room());
     RUN(logs_of_a_folder_share_their_room());
     RUN(a_killed_process_leaves_all_that_it_published());

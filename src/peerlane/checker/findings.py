@@ -209,6 +209,8 @@ def _astray(data: Data) -> list[Mapping[str, Any]]:
 def _why(data: Mapping[str, Any]) -> str:
     if data["certain"]:
         return ""
+    if data["is_of_look"]:
+        return _WHY_LOOK
     return _WHY_UNSEEN if data["is_of_unseen"] else _WHY.get(data["kind"], _WHY_ORDER)
 
 
@@ -225,6 +227,7 @@ _WHY_UNSEEN = (
     "a process that this check does not see shares memory or notifies with the program, and may have done what "
     "is missing"
 )
+_WHY_LOOK = "a loop may wait until these bytes have a value; peerlane cannot read the source of the line that reads them"
 _WHY_FAILURE = "what cleans up after an exception ended the memory before its time: look at why it was raised"
 _WHY = {
     "unconsumed-notify": "a program may end without a wait for a notify that it does not need any more",

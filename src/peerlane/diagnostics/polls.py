@@ -22,7 +22,7 @@ from peerlane.diagnostics import call_site, event_log
 
 Path: TypeAlias = Sequence[ast.AST]  # a node behind all that contain it, outermost first
 
-NEITHER, POLLS, KEEPS = range(1, 4)  # as in native/python/bind_host_views.cpp
+NEITHER, POLLS, KEEPS, HIDDEN = range(1, 5)  # as in native/python/bind.h
 _MOST_FRAMES = 4  # of functions that return what they read: as many as tell sites of the log apart
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -43,13 +43,15 @@ _COPIES = re.compile(r"copy(_from|_to)?|\w*[mM]emcpy\w*")
 
 
 def line() -> int:
-    """Return POLLS, KEEPS, or NEITHER, of the line of the program that reads now."""
+    """Return POLLS, KEEPS, HIDDEN (its source is not there) or NEITHER, of the line of the program that reads now."""
     frame = _frame_of_program()
     if frame is None:
         return NEITHER
     path = _path(frame)
     calls = [node for node in path if isinstance(node, ast.Call)]
     for depth in range(_MOST_FRAMES):
+        if not path:
+            return HIDDEN
         if _ends_loop(path, is_call=depth != 0) or _ends_recursion(path, frame.f_code.co_name):
             return POLLS
         if frame.f_back is None or not _is_returned(path):
@@ -79,6 +81,7 @@ def _frame_of_program() -> FrameType | None:
 
 def _path(frame: FrameType) -> Path:
     """Return the expression that a frame evaluates, behind all that contain it; empty if its source is not there."""
+    linecache.lazycache(frame.f_code.co_filename, frame.f_globals)
     tree = _tree(frame.f_code.co_filename)
     if tree is None:
         return ()
@@ -97,7 +100,7 @@ def _tree(file: str) -> ast.Module | None:
     with event_log.quiet():  # peerlane reads the file, and not the program
         lines = linecache.getlines(file)
     try:
-        return ast.parse("".join(lines))
+        return ast.parse("".join(lines)) if lines else None
     except (SyntaxError, ValueError):
         return None
 

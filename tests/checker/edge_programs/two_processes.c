@@ -1,7 +1,8 @@
 /* Two processes use one memory: the child writes it, then its parent reads it; a means of the system is between.
  *
  * `two_processes MEANS MODE`: in `right` the means carries the order, in `early` the child uses it before it writes, in
- * `unheard` the parent does not take what the child says, and in `none` it is not used. */
+ * `unheard` the parent does not take what the child says, and in `none` it is not used.
+ * `copied` and `streamed` are a word of the memory itself, which the parent copies until it is set. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <hip.h>
@@ -37,6 +38,7 @@
 enum { kBytes = 4096, kDefault = 4 /* hipMemcpyDefault */ };
 
 static int setup[2], pair[2], pipes[2], event, number, child;
+static char *memory; /* the data, and a word behind it */
 static char name[64];
 static sem_t *named;
 static struct Shared {
@@ -100,6 +102,8 @@ static const struct Known *known_by(const char *means) {
 static int is_shared(const char *means) {
     return !strcmp(means, "semaphore") || !strcmp(means, "barrier") || !strcmp(means, "condition") || !strcmp(means, "word") || !strcmp(means, "futex");
 }
+
+static int is_copied(const char *means) { return !strcmp(means, "copied") || !strcmp(means, "streamed"); }
 
 static void make(const char *means) {
     snprintf(name, sizeof name, "/peerlane-edge-%d", (int)getpid());
@@ -171,6 +175,10 @@ static void tell(const char *means) {
         syscall(SYS_futex, &shared->word, FUTEX_WAKE, 1, NULL, NULL, 0);
     }
     if (!strcmp(means, "signal")) OK(kill(getppid(), SIGUSR1));
+    if (is_copied(means)) {
+        int one = 1;
+        OK(hipMemcpy(memory + kBytes, &one, sizeof one, kDefault));
+    }
 }
 
 static void await(const char *means) {
@@ -213,18 +221,30 @@ static void await(const char *means) {
         sigaddset(&set, SIGUSR1);
         OK(sigwait(&set, &got));
     }
+    if (!strcmp(means, "copied"))
+        for (int word = 0; word == 0; sched_yield()) OK(hipMemcpy(&word, memory + kBytes, sizeof word, kDefault));
+    if (!strcmp(means, "streamed")) {
+        hipStream_t stream;
+        OK(hipStreamCreateWithFlags(&stream, 1));
+        for (int word = 0; word == 0; sched_yield()) {
+            OK(hipMemcpyAsync(&word, memory + kBytes, sizeof word, kDefault, stream));
+            OK(hipStreamSynchronize(stream));
+        }
+        OK(hipStreamDestroy(stream));
+    }
 }
 
 int main(int count, char **words) {
     if (count < 3) return 2;
     const char *means = words[1], *mode = words[2];
     char bytes[kBytes];
-    void *memory;
     hipIpcMemHandle_st handle;
     make(means);
     child = fork();
     if (child == 0) {
-        OK(hipMalloc(&memory, kBytes));
+        OK(hipMalloc((void **)&memory, 2 * kBytes));
+        OK(hipMemset(memory + kBytes, 0, kBytes));
+        OK(hipDeviceSynchronize());
         OK(hipIpcGetMemHandle(&handle, memory));
         OK(write(setup[0], &handle, sizeof handle) - (long)sizeof handle);
         OK(read(setup[0], bytes, 1) - 1);
@@ -237,7 +257,7 @@ int main(int count, char **words) {
         return 0;
     }
     OK(read(setup[1], &handle, sizeof handle) - (long)sizeof handle);
-    OK(hipIpcOpenMemHandle(&memory, handle, 1));
+    OK(hipIpcOpenMemHandle((void **)&memory, handle, 1));
     OK(write(setup[1], ".", 1) - 1);
     if (!strcmp(mode, "right") || !strcmp(mode, "early")) await(means);
     if (strcmp(mode, "right")) usleep(200000);

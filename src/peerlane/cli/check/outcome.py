@@ -103,11 +103,12 @@ class Wanted:
             words = [*self.words[:_COMMAND], *held, *self.words[_COMMAND:]]
             with _signals_held() as before:
                 pid = _start(processes.python_command(words), environment, before)
-                checker = Checker(folder, give_back=not (self.keep or self.comes_last))
+                is_read_live = not (self.keep or self.comes_last)
+                checker = Checker(folder, give_back=is_read_live)
                 came: set[int] = set()
                 with _watched(pid) as its_end:
                     while (status := _ended(pid)) is None:
-                        if not self.comes_last:
+                        if is_read_live:
                             checker.poll()
                         select.select([its_end], [], [], _POLL_SECONDS)
                         came |= _pass_on(pid)
