@@ -83,6 +83,8 @@ class Analysis {
     uint32_t add(const std::string& path, bool may_give_back, int64_t shift_ns = 0);
     // The process is dead, or done: nothing will be added to its log.
     void close(uint32_t log);
+    // Ends the growth of each log's newest record, which the next poll can read.
+    void end_growth();
     // Reads what is there.  Events after `horizon_ns` are left: another process may still publish an earlier one.
     void poll(uint64_t horizon_ns);
     // All logs are over: reads their rest, and judges what is left.

@@ -44,18 +44,21 @@ void Analysis::refill(Log& log) {
     }
 }
 
-void Analysis::poll(uint64_t horizon_ns) {
+void Analysis::end_growth() {
     for (const uint32_t number : unread_) {
         Log* const log = logs_[number].get();
         if (!log->problem.empty()) continue;
         try {
-            // A log that was over before this look is whole now.
             log->reader.look();
         } catch (const std::exception& error) {
             log->problem = error.what();
             log->is_over = true;
         }
     }
+}
+
+void Analysis::poll(uint64_t horizon_ns) {
+    end_growth();   // a log that was over before this is whole now
     run(horizon_ns);
     std::erase_if(unread_, [&](uint32_t number) {
         Log& log = *logs_[number];

@@ -118,6 +118,7 @@ NB_MODULE(_check, m) {
         .def("add", &Analysis::add, "path"_a, "may_give_back"_a = false, "shift_ns"_a = 0,
              "Return the number of the log at `path`, which may still grow.  With `may_give_back` what was read is freed in the file.  Its times are `shift_ns` later on the clock of the other logs.  ValueError: not a log.")
         .def("close", &Analysis::close, "log"_a, "The process of this log has ended: nothing will be added.")
+        .def("end_growth", &Analysis::end_growth, nb::call_guard<nb::gil_scoped_release>(), "End the growth of each log's newest record, which the next poll can read.")
         .def("poll", &Analysis::poll, "horizon_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
              "Read what the logs have, but for events after `horizon_ns` (CLOCK_MONOTONIC): another process may still publish an earlier one.")
         .def("finish", &Analysis::finish, nb::call_guard<nb::gil_scoped_release>(), "Read the rest of all logs, whose processes have ended.")

@@ -21,6 +21,9 @@ class Analysis:
     def close(self, log: int) -> None:
         """The process of this log has ended: nothing will be added."""
 
+    def end_growth(self) -> None:
+        """End the growth of each log's newest record, which the next poll can read."""
+
     def poll(self, horizon_ns: int) -> None:
         """
         Read what the logs have, but for events after `horizon_ns` (CLOCK_MONOTONIC): another process may still publish an earlier one.

@@ -150,6 +150,24 @@ void neighbours_of_one_line_are_one_record() {
     for (int i = 0; i < 3; ++i) CHECK((at = reader.next(true)) && at->head.repeats == 1);
 }
 
+void looks_that_see_the_same_are_one_record() {
+    const std::string path = logged(1 << 20, [] {
+        log::Spans spans;
+        spans.add(kBlock | 1, 64, 4, false);
+        const auto look = [&](uint64_t value) { log::write({.kind = Kind::host_access, .flags = log::kPolled, .a = value, .b = 4, .spans = &spans, .site = 7}); };
+        for (int i = 0; i < 1000; ++i) look(0);
+        look(1);
+        write_access(0);
+        look(1);
+    });
+    log::Reader reader(path);
+    for (const int value : {0, 1}) {
+        const log::Record* const at = reader.next(true);
+        CHECK(at && at->head.kind == Kind::host_access && at->a() == static_cast<uint64_t>(value));
+    }
+    CHECK(reader.next(true)->head.kind == Kind::access && reader.next(true)->head.kind == Kind::host_access && reader.next(true)->head.kind == Kind::ended);
+}
+
 void the_newest_record_is_not_read_while_it_may_grow() {
     CHECK(log::begin(folder, 1 << 20, -1));
     log::Reader reader(log::facts().path);
@@ -367,6 +385,7 @@ NATIVE_TEST(test_log) {
     RUN(numbers_of_any_width_come_back());
     RUN(a_record_that_would_outgrow_the_short_form_ends());
     RUN(neighbours_of_one_line_are_one_record());
+    RUN(looks_that_see_the_same_are_one_record());
     RUN(the_newest_record_is_not_read_while_it_may_grow());
     RUN(the_newest_record_grows_no_more_once_a_look_has_seen_it());
     RUN(a_full_log_drops_events_and_says_so_once_there_is_room());

@@ -35,19 +35,20 @@ class Checker:
         self._open: dict[str, int] = {}  # names and processes of logs that may still grow
         self._refused: dict[str, str] = {}
         self._shifts: dict[str, int] = {}
-        self._polled_ns = 0
+        self._looked_ns = 0
 
     def poll(self) -> None:
         """Read what the logs have by now; to be called now and then, by one thread at a time."""
-        # The newest record of a log can be read at the second poll that sees it: no other log is read beyond it.
-        horizon = max(0, min(time.monotonic_ns() - _MARGIN_NS, self._polled_ns - _MARGIN_NS // 10))
-        self._polled_ns = time.monotonic_ns()
+        # The newest record of a log can be read once a look has seen it: no other log is read beyond it before that.
+        horizon = max(0, min(time.monotonic_ns() - _MARGIN_NS, self._looked_ns - _MARGIN_NS // 10))
         self._find()
         for name, pid in list(self._open.items()):
             if not _lives(pid):
                 self._analysis.close(self._logs[name])
                 del self._open[name]
         self._analysis.poll(horizon)
+        self._looked_ns = time.monotonic_ns()
+        self._analysis.end_growth()
 
     def finish(self) -> dict[str, Any]:
         """Read the rest of all logs, whose processes have ended.
