@@ -227,7 +227,9 @@ _WHY_UNSEEN = (
     "a process that this check does not see shares memory or notifies with the program, and may have done what "
     "is missing"
 )
-_WHY_LOOK = "a loop may wait until these bytes have a value: peerlane cannot read the source of the line that reads"
+_WHY_LOOK = (
+    "a loop may wait until these bytes have a value: peerlane cannot read the source of the line that reads"
+)
 _WHY_FAILURE = "what cleans up after an exception ended the memory before its time: look at why it was raised"
 _WHY = {
     "unconsumed-notify": "a program may end without a wait for a notify that it does not need any more",
