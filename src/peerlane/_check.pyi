@@ -22,7 +22,9 @@ class Analysis:
         """The process of this log has ended: nothing will be added."""
 
     def end_growth(self) -> None:
-        """End the growth of each log's newest record, which the next poll can read."""
+        """
+        End the growth of each log's newest record, which the next poll can read.
+        """
 
     def poll(self, horizon_ns: int) -> None:
         """

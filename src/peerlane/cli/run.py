@@ -183,7 +183,14 @@ def _text(main: ModuleType) -> CodeType:
         import linecache
 
         linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
-    return compile(source, "<string>", "exec", dont_inherit=True)
+    code = compile(source, "<string>", "exec", dont_inherit=True)
+    from peerlane.diagnostics import event_log
+
+    if event_log.VARIABLE in os.environ:
+        from peerlane.diagnostics import polls
+
+        polls.know_source(code, source)
+    return code
 
 
 def _become(main: ModuleType, _name: str, spec: ModuleSpec, code: CodeType) -> CodeType:

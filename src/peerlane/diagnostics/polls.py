@@ -31,6 +31,7 @@ _LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _TAKES = frozenset({"asarray", "ascontiguousarray", "asfortranarray", "require", "from_numpy", "as_tensor"})
 #: Calls of NumPy and torch that give a buffer back at once, and use its bytes as long as they keep what has it.
 _KEEPS = frozenset({"frombuffer"})
+_texts: dict[CodeType, str] = {}
 _given_away: dict[tuple[CodeType, int], bool] = {}
 #: Calls that submit operations, in peerlane and in the dialects.
 _SUBMITS = re.compile(
@@ -40,6 +41,14 @@ _SUBMITS = re.compile(
 
 #: Those that may copy to the host what a loop looks at.
 _COPIES = re.compile(r"copy(_from|_to)?|\w*[mM]emcpy\w*")
+
+
+def know_source(code: CodeType, source: str) -> None:
+    """Keep the source of a module that no file has, such as that of ``-c``."""
+    _texts[code] = source
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            know_source(constant, source)
 
 
 def line() -> int:
@@ -82,7 +91,7 @@ def _frame_of_program() -> FrameType | None:
 def _path(frame: FrameType) -> Path:
     """Return the expression that a frame evaluates, behind all that contain it; empty if its source is not there."""
     linecache.lazycache(frame.f_code.co_filename, frame.f_globals)
-    tree = _tree(frame.f_code.co_filename)
+    tree = _tree(frame.f_code.co_filename, _texts.get(frame.f_code, ""))
     if tree is None:
         return ()
     line, column = frame.f_lineno, -1
@@ -96,11 +105,11 @@ def _path(frame: FrameType) -> Path:
 
 
 @functools.lru_cache(maxsize=64)
-def _tree(file: str) -> ast.Module | None:
+def _tree(file: str, text: str) -> ast.Module | None:
     with event_log.quiet():  # peerlane reads the file, and not the program
-        lines = linecache.getlines(file)
+        source = text or "".join(linecache.getlines(file))
     try:
-        return ast.parse("".join(lines)) if lines else None
+        return ast.parse(source) if source else None
     except (SyntaxError, ValueError):
         return None
 
