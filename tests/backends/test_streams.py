@@ -449,7 +449,7 @@ class Streams(RuleBasedStateMachine):
             stream.sync(timeout=SECONDS)
         assert all(target.tobytes() == expected for event, target, expected in self.targets if event.is_done)
         for held in self.live:
-            if held.writer:  # its stream may have been left to end by itself, which `lazy` does not do meanwhile
+            if held.writer:  # on a stream that the program let go, which `lazy` does not run
                 held.writer[1].sync(timeout=SECONDS)
             assert bytes(held.buffer.view()) == bytes(held.model.view())
             held.buffer.close()
