@@ -186,7 +186,7 @@ def _text(main: ModuleType) -> CodeType:
     code = compile(source, "<string>", "exec", dont_inherit=True)
     from peerlane.diagnostics import event_log
 
-    if event_log.VARIABLE in os.environ:
+    if os.environ.get(event_log.VARIABLE):
         from peerlane.diagnostics import polls
 
         polls.know_source(code, source)
