@@ -184,9 +184,7 @@ def _text(main: ModuleType) -> CodeType:
 
         linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
     code = compile(source, "<string>", "exec", dont_inherit=True)
-    from peerlane.diagnostics import event_log
-
-    if os.environ.get(event_log.VARIABLE):
+    if os.environ.get("PEERLANE_LOG"):  # event_log.VARIABLE: its import is dear
         from peerlane.diagnostics import polls
 
         polls.know_source(code, source)
