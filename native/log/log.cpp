@@ -133,7 +133,7 @@ class Log {
                   .words = static_cast<uint8_t>(event.d ? 4 : event.c ? 3 : event.b ? 2 : event.a ? 1 : 0), .spans = spans, .site = event.site,
                   .thread = logging_thread(), .repeats = 1, .time_ns = clock_ns(), .stream = event.stream, .sequence = event.sequence};
         if (may_grow_ && event.kind == Kind::access && grow(head, event.a, where)) return;
-        if (is_seen_again(head, event, where)) return;
+        if ((event.kind == Kind::host_access || seen_.site != 0) && is_seen_again(head, event, where)) return;
         may_grow_ = false;
         std::array<uint64_t, kMostShortWords> packed;
         const uint64_t bytes = sizeof head + head.words * sizeof(uint64_t) + uint64_t{spans} * (sizeof(Span) + (rows ? sizeof(Rows) : 0));
@@ -352,14 +352,14 @@ class Log {
     bool grow(const Head& head, uint64_t a, const Span* more) {
         Head& last = open_.head;
         if (head.spans != last.spans || (head.flags & kRows) != 0 || head.site != last.site || head.thread != last.thread || head.stream != last.stream ||
-            head.op != last.op || (last.flags & ~kMerged) != head.flags || open_.a != a || (head.stream != 0 && head.sequence != last.sequence + 1) ||
-            header_->closed.load(std::memory_order_relaxed) == head_)
+            head.op != last.op || (last.flags & ~kMerged) != head.flags || open_.a != a || (head.stream != 0 && head.sequence != last.sequence + 1))
             return false;
         std::array<Span, kMostMerged> grown = open_.spans;
         for (uint32_t i = 0; i < last.spans; ++i) {
             if (more[i].block != grown[i].block || more[i].offset != grown[i].offset + grown[i].size) return false;
             grown[i].size += more[i].size;
         }
+        if (header_->closed.load(std::memory_order_relaxed) == head_) return false;
         Head merged = last;
         merged.flags |= kMerged;
         merged.sequence = head.sequence;

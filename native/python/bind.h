@@ -139,12 +139,17 @@ uint8_t flags_of_look(uint64_t size) noexcept;
 // What is logged meanwhile has these marks.
 class Marked {
   public:
-    explicit Marked(uint8_t flags) { peerlane::log::here.flags |= flags; }
-    ~Marked() { peerlane::log::here.flags = before_; }
+    explicit Marked(uint8_t flags) : flags_(flags) {
+        if (flags_ != 0) [[unlikely]] before_ = std::exchange(peerlane::log::here.flags, peerlane::log::here.flags | flags_);
+    }
+    ~Marked() {
+        if (flags_ != 0) [[unlikely]] peerlane::log::here.flags = before_;
+    }
     Marked(const Marked&) = delete;
 
   private:
-    const uint8_t before_ = peerlane::log::here.flags;
+    const uint8_t flags_;
+    uint8_t before_ = 0;
 };
 // (code, offset of the instruction) of a number, or None.
 nanobind::object log_site_of(uint32_t number);
