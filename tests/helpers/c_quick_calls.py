@@ -94,7 +94,13 @@ class Program:
         found = self.draw.choice(self.draw.choices(kinds, [40, 20, 20, 1])[0])
         return found and found + self.draw.choice((0, 0, 0, 0, 8, 8, _ROOM - 8))
 
-    def copied(self, what: str) -> object:
+    def queued(self) -> object:
+        """Queue some copies on one stream, and wait for them: a copy that still runs makes what follows a race."""
+        stream = ctypes.c_void_p(self.draw.choice(self.streams[-5:]))
+        codes = [self.copied("queue", stream) for _ in range(self.draw.randint(1, 3))]
+        return codes, self.call("wait", stream)
+
+    def copied(self, what: str, *stream: ctypes.c_void_p) -> object:
         """Make a copy."""
         dst, src, size = self.place(), self.place(), self.draw.choice((0, 8, 8, 16, _ROOM))
         if ctypes.addressof(self.pageable) <= dst < ctypes.addressof(self.pageable) + _ROOM:
@@ -104,9 +110,7 @@ class Program:
             words.insert(1, ctypes.c_size_t(self.draw.choice((*[size] * 8, _ROOM, 4))))
         kinds = _KINDS[self.dialect]
         words.append(ctypes.c_int32(self.draw.choices(kinds, [1, 4, 4, 8, 4, *[1] * (len(kinds) - 5)])[0]))
-        if what == "queue":
-            words.append(ctypes.c_void_p(self.draw.choice(self.streams[-5:])))
-        return self.call(what, *words)
+        return self.call(what, *words, *stream)
 
     def got(self) -> object:
         """Ask for the device, sometimes without a place for it."""
@@ -134,8 +138,10 @@ class Program:
 
     def one(self, what: str, device: int) -> object:
         """Make a call of a kind."""
-        if what in ("copy", "queue"):
+        if what == "copy":
             return self.copied(what)
+        if what == "queue":
+            return self.queued()
         if what == "get":
             return self.got()
         if what == "launch":
