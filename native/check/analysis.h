@@ -465,7 +465,7 @@ class Analysis {
     Thread& anyone_of(uint32_t log);
     Stream& stream_of(uint32_t log, uint64_t id);
     uint64_t epoch_of(Thread& thread);
-    const Past& give(Thread& thread);
+    const Past& give(Thread& thread, uint64_t time_ns);
     const Past& give_for(Thread& thread);
     void learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns);
     void hear(uint32_t log, const Clock& heard, uint64_t time_ns);

@@ -85,7 +85,7 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     for (const Known& each : heard) ends.push_back({each.actor, each.number});
     const auto can_tell = [&](uint32_t log, uint32_t thread, uint64_t since_ns) {
         if (log == second.log) return thread != second.thread && since_ns <= second.time_ns;
-        if (thread == kAnyone && heard.of(log) >= since_ns) return true;
+        if (heard.of(log) >= since_ns) return true;   // one of its threads may have told another one, which told this
         // The times of two clocks are not compared exactly.
         if (logs_[log]->reader.clock() != logs_[second.log]->reader.clock())
             return std::any_of(ends.begin() + (since_ns > second.time_ns), ends.end(), [&](const Media::End& end) { return media_.has_received(end.process); });

@@ -345,7 +345,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         body.has_ended = true;   // until the next one
         if (Item* const item = item_at(stream, head.sequence)) {
             item->done = true;
-            item->ended = give(body);
+            item->ended = give(body, head.time_ns);
             advance(stream, 0, false);
         }
         return Step::taken;
@@ -406,7 +406,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::access:
         if (head.flags & log::kLoose) {
-            submit_loose(log, event, give(thread));
+            submit_loose(log, event, give(thread, head.time_ns));
         } else {
             if (writes_behind_alias(event)) thread.given = true;   // who sees a part of a long write knows what came before it
             touch(log, event, thread.actor, epoch_of(thread), thread.past);
@@ -428,7 +428,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
     }
     case Kind::notify: {
         const uint64_t epoch = epoch_of(thread);
-        Record record = record_by(log, event, thread.actor, epoch, give(thread));
+        Record record = record_by(log, event, thread.actor, epoch, give(thread, head.time_ns));
         if (event.c() == 0 && head.sequence != 0) {   // the other machine tells its number
             here.unnumbered.insert_or_assign(head.sequence, std::move(record));
             if (here.unnumbered.size() > kMostKeys) here.unnumbered.erase(here.unnumbered.begin());
@@ -460,14 +460,14 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         }
         return Step::taken;
     case Kind::freed:
-        freed(log, event, thread.actor, give(thread));
+        freed(log, event, thread.actor, give(thread, head.time_ns));
         return Step::taken;
     case Kind::taken_back:
-        taken_back(log, event, thread.actor, give(thread));
+        taken_back(log, event, thread.actor, give(thread, head.time_ns));
         return Step::taken;
     case Kind::post:
         thread.has_ended = thread.has_ended || event.a() == log::kEndOfThread;
-        post(log, event, event.c() != 0 ? thread.past : give(thread));
+        post(log, event, event.c() != 0 ? thread.past : give(thread, head.time_ns));
         return Step::taken;
     case Kind::take:
         return take(thread, event, give_up);

@@ -103,9 +103,14 @@ const Past& Analysis::give_for(Thread& thread) {
     return thread.snapshot;
 }
 
-const Past& Analysis::give(Thread& thread) {
+const Past& Analysis::give(Thread& thread, uint64_t time_ns) {
     thread.given = true;
-    return give_for(thread);
+    (void)give_for(thread);
+    // Another thread may have told it, by a variable, what it knew.
+    const auto& threads = logs_[thread.log]->threads;
+    if (std::any_of(threads.begin(), threads.end(), [&](const auto& each) { return each.first != thread.id && each.first != kAnyone; }))
+        thread.snapshot.heard.set(thread.log, time_ns, 0);
+    return thread.snapshot;
 }
 
 void Analysis::learn(Thread& thread, const Past& past, uint32_t via, uint64_t time_ns) {
@@ -267,13 +272,13 @@ void Analysis::submit(uint32_t log, const Event& event) {
     const log::Head& head = event.head;
     Thread& thread = thread_of(log, head.thread);
     if (head.kind == Kind::access && head.flags & log::kLoose) {
-        submit_loose(log, event, give(thread));
+        submit_loose(log, event, give(thread, head.time_ns));
         return;
     }
     Stream& stream = stream_of(log, head.stream);
     if (head.sequence <= stream.submitted) return;   // no order of a log: each number is given once
     if (head.kind == Kind::notify) bring_loose(log, event);
-    const Past& giver = give(thread);
+    const Past& giver = give(thread, head.time_ns);
     std::vector<Dependency> after;
     switch (head.kind) {
     case Kind::event_wait:
@@ -715,9 +720,9 @@ Analysis::Step Analysis::begin_collective_of(Thread& thread, const Event& over, 
         const auto [past, via] = past_at(*stream, sequence, place);
         learn(thread, past, via, event.head.time_ns);
     }
-    Past before = give(thread);
+    Past before = give(thread, event.head.time_ns);
     touch(thread.log, event, thread.actor, epoch_of(thread), thread.past);
-    thread.gate = begin_collective(thread.log, event, is_send(event) ? give(thread) : std::move(before));
+    thread.gate = begin_collective(thread.log, event, is_send(event) ? give(thread, event.head.time_ns) : std::move(before));
     thread.gate_event = over.number + 1;
     return Step::taken;
 }
