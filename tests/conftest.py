@@ -22,8 +22,12 @@ from peerlane.diagnostics import allocations
 pytest_plugins = ["helpers.again"]
 _numbers = itertools.count()
 
-# A shell starts what it runs in the background with these ignored, and every process of a test would inherit that.
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A shell and nohup start what they run in the background with these ignored, and every test inherits that.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 

@@ -184,6 +184,7 @@ async def main():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, about: traceback.print_exception(about["exception"], file=sys.stdout))
     loop.set_debug(True)
+    loop.slow_callback_duration = 60  # else a busy machine prints how long a callback took
     show(loop.call_soon_threadsafe, work)
     show(loop.call_soon_threadsafe, None)
     loop.call_soon_threadsafe(stack)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,15 @@ def ok(result: Any) -> Any:
     *outputs, ret = result if isinstance(result, tuple) else (result,)
     assert ret == 0, ret
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def timed_out(acl: ModuleType, wait: Callable[[], int]) -> str:
+    """Return the message of a wait's time-out; wait again if it came before the engine had looked at the streams."""
+    while True:
+        assert wait() in (507046, 507047)
+        text = str(acl.get_recent_err_msg())
+        if "can run" not in text:
+            return text
 
 
 def filled(acl: ModuleType, size: int, value: int) -> int:

@@ -23,6 +23,7 @@ from peerlane.c_abi import directory
 
 _ROOM = 256
 _CALLS = 1200
+_DEVICES = 3
 _KINDS = {"acl": (0, 1, 2, 3, 4, 5, 6, -1), "hip": (0, 1, 2, 3, 4, 5)}
 _HOT = ("get", "copy", "queue", "launch")
 _NAMES = {
@@ -182,8 +183,10 @@ class Program:
             print(number, *map(str, (self.step(), bytes(self.pageable)[:8].hex())))
             if number % 10 == 0:
                 self.pageable[number % 8] = number % 256
-        for each in self.streams:
-            print("end", self.call("wait", ctypes.c_void_p(each)))
+        for device in range(_DEVICES):  # a stream is waited for while its device is set
+            self.call("set", device)
+            for each in self.streams:
+                print("end", self.call("wait", ctypes.c_void_p(each)))
         for each in self.pinned:
             print("pinned", self.call("copy", *self._into_pageable(each)), bytes(self.pageable)[:16].hex())
         for each in self.buffers:

@@ -120,6 +120,9 @@ def test_group_rank_0_interrupted_while_made_ends_process_in_time(tmp_path: Path
 import os, signal, time
 import peerlane as pl
 from peerlane.collectives import group
+from peerlane.rendezvous import by_machines
+
+by_machines.LINGER_SECONDS = 50.0  # so that a slow machine does not look as if the process lingered
 
 def interrupted(*_):
     raise KeyboardInterrupt
@@ -129,6 +132,6 @@ print(time.monotonic(), flush=True)
 pl.Group(0, 2, rendezvous=lambda mine: [mine, mine])
 """
     )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=100, check=False)
     assert "KeyboardInterrupt" in done.stderr
-    assert time.monotonic() - float(done.stdout) < 4.5, done.stderr
+    assert time.monotonic() - float(done.stdout) < 40, done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,8 @@ def _uses(channel: pl.Channel, own: pl.Buffer, stream: pl.Stream | None) -> None
 @pytest.mark.parametrize("how", ["deregister", "close", "group"])
 @pytest.mark.timeout(90)
 def test_channel_write_to_memory_taken_back_raises_closed(how: str) -> None:
+    is_closed = threading.Event()
+
     def work(group: pl.Group) -> None:
         memory = group.device.allocate(4096)
         group.register(memory, "kv")
@@ -52,11 +56,13 @@ def test_channel_write_to_memory_taken_back_raises_closed(how: str) -> None:
             channel.notify(1)
             if how == "group":
                 group.close()
+                is_closed.set()
             return
         channel.wait(1, timeout=30)
         if how == "group":
             with pytest.raises(pl.PeerLost):
                 channel.wait(2, timeout=30)
+            assert is_closed.wait(30)  # the channel ends before the memory is taken back
         _uses(channel, own, None)
         with group.device.create_stream() as stream:
             _uses(channel, own, stream)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -242,11 +243,13 @@ def test_withheld_memory_taken_back_has_what_was_given_before(monkeypatch: pytes
 
 def test_withheld_beyond_the_area_the_last_page_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with lazy(monkeypatch, "window=80 << 20") as (writer, reader):
-        writer.run(
-            "src = grp.device.allocate(80 << 20); src.fill(1); ch[1].write(src, notify=0, stream=s); s.sync()"
-        )
+        writer.run("src = grp.device.allocate(80 << 20); src.fill(1)")
+        began = time.monotonic()
+        writer.run("ch[1].write(src, notify=0, stream=s); s.sync()")
         last = (80 << 20) - 1
-        assert (_arrived(reader), _arrived(reader, last - 4096), _arrived(reader, last)) == (1, 1, 0)
+        arrived = _arrived(reader), _arrived(reader, last - 4096), _arrived(reader, last)
+        # After 1 s without a call the reader brings all of them.
+        assert arrived == (1, 1, 0) or time.monotonic() - began > 0.9
         reader.run("ch[0].wait(0, timeout=20)")
         assert _arrived(reader, last) == 1
         writer.run("src.fill(2); ch[1].write(src[: 60 << 20], notify=0, stream=s); s.sync()")

@@ -185,8 +185,7 @@ def test_interrupted_wait_on_another_machine_is_withdrawn(server: RendezvousServ
         machine.tell("rank.barrier('b')")
         until(lambda: bool(server._loop.meeting._rounds))
         machine.process.send_signal(signal.SIGINT)
-        until(lambda: not server._loop.meeting._rounds)
-        assert not server._loop.relayed
+        until(lambda: not server._loop.meeting._rounds and not server._loop.relayed)
 
 
 def test_rank_that_is_killed_on_another_machine_is_named_in_time(
@@ -287,10 +286,8 @@ def test_other_secret_is_refused_and_said(server: RendezvousServer, caplog: pyte
         ):
             RendezvousRelay(where(server), secret=b"another secret of theirs", timeout=20)
         until(lambda: not server._loop.machines)
-    assert (
-        "refused a connection from 127.0.0.1: it closed the connection before it proved anything"
-        in caplog.text
-    )
+        refusal = "refused a connection from 127.0.0.1: it closed the connection before it proved anything"
+        until(lambda: refusal in caplog.text)  # the server logs it after it has forgotten the connection
 
 
 @pytest.mark.parametrize("secret", [None, b"", b"fifteen bytes.."])

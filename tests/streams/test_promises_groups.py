@@ -149,9 +149,10 @@ def test_group_close_without_wait_raises_failure_at_next_close(node: Node) -> No
 def test_group_close_in_own_callback_raises_deadlock_and_closes(node: Node) -> None:
     d0, _ = node()
     group, a, raised = pl.StreamGroup(d0), filled(d0, 8, 1), list[BaseException]()
-    stream = group.create_stream()
+    stream, is_queued = group.create_stream(), threading.Event()
 
     def close() -> None:
+        assert is_queued.wait(20)  # else it may close the group before all is queued
         try:
             group.close()
         except pl.Error as error:
@@ -159,6 +160,7 @@ def test_group_close_in_own_callback_raises_deadlock_and_closes(node: Node) -> N
 
     stream.launch_callback(close)
     a.fill(2, stream=group.default)  # the group's barrier: behind the callback
+    is_queued.set()
     group.default.sync(timeout=20)
     stream.sync(timeout=20)
     assert [type(error) for error in raised] == [pl.Deadlock]  # it would have waited for its own callback

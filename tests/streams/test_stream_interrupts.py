@@ -43,9 +43,11 @@ WAITS = {
     "Stream.close": PARKED + "best = interrupted(s.close); gate.set(); s.close(); assert s.is_closed",
     "leaving a with block": PARKED
     + """
-def leave():
-    with s: pass
-best = interrupted(leave); gate.set(); s.close()""",
+left = []
+def leave():                            # each time a stream of its own: an interrupted one is closed
+    left.append(d.create_stream()); left[-1].wait(event)
+    with left[-1]: pass
+best = interrupted(leave); gate.set(); s.sync(20); [each.close() for each in left]""",
     "a sync that runs a large copy": """
 big = d.allocate(256 << 20)
 for i in range(60): big.fill(i & 255, stream=s)

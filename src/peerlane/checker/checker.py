@@ -12,6 +12,7 @@ from peerlane.checker.clocks import align
 from peerlane.checker.findings import findings_of
 from peerlane.checker.places import Frame, Helpers
 from peerlane.diagnostics.log_files import ProcessLog, logs_in, read_names
+from peerlane.support.processes import lives
 
 #: How much later an event may be published than it is dated.
 _MARGIN_NS = 100_000_000
@@ -43,7 +44,7 @@ class Checker:
         horizon = max(0, min(time.monotonic_ns() - _MARGIN_NS, self._looked_ns - _MARGIN_NS // 10))
         self._find()
         for name, pid in list(self._open.items()):
-            if not _lives(pid):
+            if not lives(pid):
                 self._analysis.close(self._logs[name])
                 del self._open[name]
         self._analysis.poll(horizon)
@@ -104,7 +105,7 @@ class Checker:
                 number = self._analysis.add(str(path), self._give_back, self._shifts.get(path.stem, 0))
             except ValueError as error:
                 # A process makes the file before its header; one that died in between has no log.
-                if not _lives(_pid_of(path.stem)):
+                if not lives(_pid_of(path.stem)):
                     self._refused[path.stem] = str(error)
                 continue
             self._logs[path.stem] = number
@@ -132,13 +133,3 @@ def _unseen(logs: Iterable[ProcessLog]) -> list[dict[str, Any]]:
 def _pid_of(stem: str) -> int:
     pid = stem.partition("-")[0]
     return int(pid) if pid.isdecimal() else 0
-
-
-def _lives(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return bool(state) and state[0] != "Z"

@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from peerlane.diagnostics.progress import STEADY_NS
 from peerlane.diagnostics.store_waits import Standing
 from peerlane.rendezvous.frames import Operation
 from peerlane.rendezvous.meeting import Meeting, Waiter
 from peerlane.rendezvous.stuck import MAX_PROCESSES, Party, Reply, Report, Wait
-from peerlane.support.processes import parent_of
+from peerlane.support.processes import lives, parent_of
 
 _INTERVAL_NS = 300_000_000
 _UNHURRIED = 64  # ranks that may report at this interval; more report less often
 _FRESH = 5  # intervals that a report counts; in sum less than the 2 s before a time-out in which a process sends none
 _PATIENCE_NS = 800_000_000  # until all processes have asked again; one of them may have died
+_LONG_PATIENCE_NS = 5_000_000_000  # with one that lives, and gets no processor
 _MOST_TEXTS = 16
 _MANY = 64  # processes of one rank; with more, those that have ended are forgotten
 
@@ -80,7 +80,7 @@ class Hangs:
         pids = self._seen.setdefault(rank, set())
         if pid not in pids:
             if len(pids) >= _MANY:
-                pids.intersection_update([each for each in pids if _lives(each)])
+                pids.intersection_update([each for each in pids if lives(each)])
             pids.add(pid)
 
     def hear(self, rank: int, pid: int, report: Report, now: int) -> Reply:
@@ -117,12 +117,12 @@ class Hangs:
         if waiter is None:
             return None
         if wait.rank >= 0:
-            ranks, is_known = [wait.rank], _lives
+            ranks, is_known = [wait.rank], lives
         else:
             ranks, is_known = self._meeting.awaited(waiter), self._is_a_rank
         found: list[tuple[int, int]] = []
         for rank in ranks:
-            pids = [pid for pid in self._seen.get(rank, ()) if _lives(pid)]
+            pids = [pid for pid in self._seen.get(rank, ()) if lives(pid)]
             if not pids or not all(is_known(pid) for pid in (*pids, asking)):
                 return None  # the rank may still come, or another process may act as it
             found += ((rank, pid) for pid in pids)
@@ -173,7 +173,7 @@ class Hangs:
         return told is not None and told.since_ns == self._stuck[key].report.since_ns
 
     def _condemn(self, now: int) -> None:
-        self._condemned = {key: each for key, each in self._condemned.items() if _lives(key[0])}
+        self._condemned = {key: each for key, each in self._condemned.items() if lives(key[0])}
         keys = sorted(
             (rank, pid)
             for pid, rank in self._stuck
@@ -191,8 +191,9 @@ class Hangs:
     def _all_know(self, verdict: _Verdict, pid: int, now: int) -> bool:
         verdict.told.add(pid)
         missing = {each.pid for each in verdict.parties} - verdict.told
-        return not missing or now > verdict.since_ns + _PATIENCE_NS
-
-
-def _lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+        waited = now - verdict.since_ns
+        return (
+            waited > _LONG_PATIENCE_NS
+            or not missing
+            or (waited > _PATIENCE_NS and not any(map(lives, missing)))
+        )

@@ -1,4 +1,7 @@
-"""The start time of a process: it tells the process from a later one that gets the same pid."""
+"""What the system has of a process: whether it lives, when it started, and its parent.
+
+The start time tells a process from a later one that gets the same pid.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,14 @@ def start_time(pid: int) -> int:
         if state not in (b"Z", b"X"):
             return int(fields[18])
     return 0
+
+
+def lives(pid: int) -> bool:
+    """Tell whether a process runs; True if no file descriptor is left to see that."""
+    try:
+        return start_time(pid) != 0
+    except OSError:
+        return True
 
 
 def parent_of(pid: int) -> int:

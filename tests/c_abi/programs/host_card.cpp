@@ -34,6 +34,8 @@ void write_and_fence(const Rank& rank) {
     OK(HcommChannelNotifyRecord(channel, kAck));
     OK(HcommChannelNotifyWait(channel, kAck, kSeconds));
     IS(HcommChannelNotifyWait(channel, kData, 1) == 9);   // nobody records it
+    OK(HcommChannelNotifyRecord(channel, kAck));   // this rank ends only when the other one has waited in vain, too
+    OK(HcommChannelNotifyWait(channel, kAck, kSeconds));
 }
 
 }  // namespace

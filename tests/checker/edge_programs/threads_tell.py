@@ -1,7 +1,7 @@
 """A thread tells another one of its rank by a variable, and that one tells rank 1 by an order of peerlane.
 
-``threads_tell.py TELLER HOP USE MODE FOLDER``: the threads are those of rank 0 (``writer``), or of rank 2, which hears
-from rank 0 (``relay``).  In ``right`` they tell that rank 0's access is over; in ``early`` rank 1 is told before it.
+``threads_tell.py TELLER HOP USE MODE FOLDER``: the threads are those of rank 0 (``writer``), or of rank 2, which
+hears from rank 0 (``relay``).  In ``right`` they tell that rank 0's access is over, in ``early`` they tell before it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import peerlane as pl
-from checker.edge_programs.three_ranks import RELAY, SIZE, USER, USES, WRITER, Hop, Hops, Read
+from checker.edge_programs.three_ranks import RELAY, SECONDS, SIZE, USER, USES, WRITER, Hop, Hops, Read
 from checker.edge_programs.two_ranks import memory, until
 from peerlane.rendezvous import Rendezvous
 
@@ -37,13 +38,20 @@ def by_ranks(rank: int, used: Read, teller: str, mode: str, hops: list[Hop]) -> 
     """Let the ranks act, each its part."""
     (tell, hear), (tell_user, hear_of) = hops[0], hops[-1]
     if rank == WRITER:
-        first, then = (tell, used.write) if mode == "early" else (used.write, tell)
+
+        def write() -> None:
+            with suppress(*() if mode == "right" else (pl.Error,)):  # of a write whose memory has ended
+                used.write()
+
+        first, then = (tell, write) if mode == "early" else (write, tell)
         in_threads(first, then) if teller == "writer" else (first(), then())
     elif rank == USER:
         hear_of(used.stream)
         if mode != "right":
             time.sleep(0.3)  # so that the accesses have an order in time, not by the program
         used.use()
+        if used.stream:
+            used.stream.sync(SECONDS)
     elif teller == "relay":
         in_threads(lambda: hear(None), tell_user)
 

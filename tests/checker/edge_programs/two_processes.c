@@ -1,6 +1,6 @@
 /* Two processes use one memory: the child writes it, then its parent reads it; a means of the system is between.
  *
- * `two_processes MEANS MODE`: in `right` the means carries the order, in `early` the child uses it before it writes, in
+ * `two_processes MEANS MODE`: in `right` the means carries the order, in `early` the child uses it while it may still write, in
  * `unheard` the parent does not take what the child says, and in `none` it is not used.
  * `copied` and `streamed` are a word of the memory itself, which the parent copies until it is set. */
 #define _GNU_SOURCE
@@ -239,6 +239,7 @@ int main(int count, char **words) {
     const char *means = words[1], *mode = words[2];
     char bytes[kBytes];
     hipIpcMemHandle_st handle;
+    hipStream_t stream;
     make(means);
     child = fork();
     if (child == 0) {
@@ -248,9 +249,10 @@ int main(int count, char **words) {
         OK(hipIpcGetMemHandle(&handle, memory));
         OK(write(setup[0], &handle, sizeof handle) - (long)sizeof handle);
         OK(read(setup[0], bytes, 1) - 1);
-        if (!strcmp(mode, "early")) tell(means);
-        memset(bytes, 7, sizeof bytes);
-        OK(hipMemcpy(memory, bytes, sizeof bytes, kDefault));
+        OK(hipStreamCreateWithFlags(&stream, 1));
+        OK(hipMemsetAsync(memory, 7, kBytes, stream));
+        if (!strcmp(mode, "early")) tell(means); /* the fill is submitted, and may still run */
+        OK(hipStreamSynchronize(stream));
         if (!strcmp(mode, "right") || !strcmp(mode, "unheard")) tell(means);
         usleep(400000); /* the accesses have an order in time, not by the program */
         OK(read(setup[0], bytes, 1) - 1);

@@ -153,8 +153,9 @@ def main(way: str, method: str = "spawn") -> None:
             open(folder + "/end", "w").close()
         elif way == "own_files":
             barrier = workers.Barrier(2, timeout=SECONDS)
-            child(in_own_folder, barrier)
+            other = child(in_own_folder, barrier)
             ended = child(in_own_folder, barrier)
+            other.join(SECONDS)
         elif way in ("flock", "lockf"):
             ended = child(by_lock, getattr(fcntl, way), folder)
             while ended.is_alive():

@@ -18,6 +18,7 @@ import peerlane as pl
 from helpers.hcomm_ranks import CPU_TS, WAIT, Rank, code, descs, in_threads, ok, run_ranks
 from helpers.launched import until
 from helpers.peers import peer as process
+from helpers.promised import overdue
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 
@@ -80,7 +81,7 @@ def test_hcomm_comm_init_root_info_ignores_rank_variables_of_launcher(
 def test_hcomm_comm_init_root_info_ranks_disagree_return_1_or_9(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "5")
     on(0)
     info = ok(hcomm.HcclGetRootInfo())
 
@@ -90,7 +91,8 @@ def test_hcomm_comm_init_root_info_ranks_disagree_return_1_or_9(
 
     start = time.monotonic()
     assert sorted(in_threads([lambda: rank(2, 0), lambda: rank(3, 1)])) == [1, 9]
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < overdue(5)
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
     info = ok(hcomm.HcclGetRootInfo())
     assert rank(2, 0) == 9  # no other rank calls
     assert rank(2, 0) == 9  # the rank number is free again
@@ -338,7 +340,7 @@ def test_hcomm_channel_acquire_any_order_of_peers_does_not_deadlock(hcomm: Modul
 def test_hcomm_channel_acquire_absent_peer_returns_9(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "5")
     done = threading.Barrier(2)
 
     def body(rank: Rank) -> None:

@@ -308,7 +308,7 @@ def test_hcomm_team_channels_create_unequal_or_missing_window_returns_1_or_9(
     monkeypatch: pytest.MonkeyPatch, registers: bool
 ) -> None:
     """Another size gives 1, no window within HCCL_CONNECT_TIMEOUT gives 9; the channels are made in both cases."""
-    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "20" if registers else "2")
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "20" if registers else "5")
 
     def body(rank: Rank) -> int:
         rank.threads()

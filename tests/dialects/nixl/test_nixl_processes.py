@@ -352,6 +352,8 @@ def test_nixl_metadata_by_sockets_is_loaded_fetched_and_forgotten(shared: Shared
 
 def test_nixl_agent_whose_port_is_taken_is_refused_and_leaves_nothing(node: Node) -> None:
     node("devices=1")
+    gc.collect()  # agents of earlier tests, whose threads end soon
+    _until(lambda: all(each.name != "peerlane nixl listener" for each in threading.enumerate()))
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         before = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))

@@ -25,6 +25,7 @@ from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, Known, end, head, lines, state
 from peerlane.ranks.deadlock.said import Said, decode, encode
+from peerlane.support.processes import lives
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import WaitBoard
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _BOARD_BYTES = 1700  # of a rank's report; the board cuts a longer one
 _PATIENCE_NS = 800_000_000  # until all ranks know; one of them may have died
+_LONG_PATIENCE_NS = 5_000_000_000  # with one that lives, and gets no processor
 
 _groups: weakref.WeakSet[Session] = weakref.WeakSet()
 _tokens: weakref.WeakKeyDictionary[Session, int] = (
@@ -130,8 +132,12 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
         waits.warn(known.text, known.state)
         progress.put_off_losses()
         board.acknowledge()
-    is_time = board.have_acknowledged(known.ranks) or now > known.since_ns + _PATIENCE_NS
-    return known if is_time else None
+    if board.have_acknowledged(known.ranks) or now > known.since_ns + _LONG_PATIENCE_NS:
+        return known
+    if now <= known.since_ns + _PATIENCE_NS:
+        return None
+    living = [rank for rank in known.ranks if lives(group.members[rank].pid)]
+    return known if board.have_acknowledged(living) else None
 
 
 def _graph(group: Session, board: WaitBoard) -> Graph:
