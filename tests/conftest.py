@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import peerlane
@@ -20,6 +21,9 @@ from helpers.promises import Node
 from peerlane.diagnostics import allocations
 
 pytest_plugins = ["helpers.again"]
+# A loaded machine may keep a test from running for seconds, in the middle of an example.
+hypothesis.settings.register_profile("peerlane", deadline=None)
+hypothesis.settings.load_profile("peerlane")
 _numbers = itertools.count()
 
 # A shell and nohup start what they run in the background with these ignored, and every test inherits that.

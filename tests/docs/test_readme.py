@@ -80,7 +80,7 @@ print(failed)
 
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:17"])
 def test_readme_streams_program_without_wait_shows_wrong_bytes(tmp_path: Path, schedule: str) -> None:
-    wait = "    t.sync(timeout=5)\n"
+    wait = "    t.sync(timeout=30)\n"
     [streams] = [each for each in PROGRAMS if wait in each.code]
     program = tmp_path / streams.name
     # Who makes no call for 1 s is taken to poll, and on a loaded machine a look at 64 MiB takes so long.

@@ -47,7 +47,7 @@ void join_as_dead(SharedSignal& signal) {
 
 // A ring is for the process: it wakes all its waits.
 void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
-    constexpr uint64_t kWaits = 10;
+    constexpr uint64_t kWaits = 40;
     const auto event = SharedSignal::create(ledger);
     std::vector<StreamPtr> waiting;
     for (uint64_t number = 1; number <= kWaits; ++number) {

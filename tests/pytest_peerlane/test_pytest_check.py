@@ -256,7 +256,7 @@ def write(handle, folder, means, mode, talk):
         memory.view()[:8] = 7
         if mode == "right":
             tell()
-        time.sleep(0.5)
+        talk.recv()  # the end of this process would tell that its write is over
 
 @pytest.mark.parametrize("mode", ["right", "early"])
 @pytest.mark.parametrize("means", [by_zmq, by_semaphore])
@@ -273,6 +273,7 @@ def test_edge(peerlane_node, tmp_path, means, mode):
             talk.send("go on")
             time.sleep(0.2)
         memory.view()[:8].sum()
+        talk.send("looked")
         child.join(60)
         assert child.exitcode == 0
 """

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from peerlane.rendezvous import hangs
 from peerlane.rendezvous.frames import BadFrame, Operation, Status
 from peerlane.rendezvous.hangs import Hangs, interval_ns
 from peerlane.rendezvous.meeting import Meeting, Waiter
@@ -104,6 +105,16 @@ def test_hear_other_rank_never_asks_says_all_know_after_patience() -> None:
         for rank in range(2):
             found = ranks.say(rank, waits[rank], 100, now)
     assert found.in_vain and not found.all_know
+    assert not ranks.say(1, waits[1], 100, 5600).all_know
+    assert ranks.say(1, waits[1], 100, 5800).all_know
+
+
+def test_hear_other_rank_has_died_says_all_know_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, waits = stuck_pair()
+    for now in (100, 700):
+        for rank in range(2):
+            ranks.say(rank, waits[rank], 100, now)
+    monkeypatch.setattr(hangs, "lives", lambda pid: pid != ALIVE[0])
     assert not ranks.say(1, waits[1], 100, 1400).all_know
     assert ranks.say(1, waits[1], 100, 1600).all_know
 
@@ -114,7 +125,7 @@ def condemned_pair() -> tuple[Ranks, list[list[Wait]]]:
     for now in (100, 700):
         for rank in range(2):
             ranks.say(rank, waits[rank], 100, now)
-    assert ranks.say(1, waits[1], 100, 1600).all_know
+    assert ranks.say(1, waits[1], 100, 5800).all_know
     return ranks, waits
 
 
@@ -129,14 +140,14 @@ def test_hear_rank_that_was_silent_since_the_verdict_is_told_later() -> None:
 def test_hear_rank_whose_peer_ended_after_the_verdict_is_told() -> None:
     ranks, waits = condemned_pair()
     ranks.hangs._seen.pop(1)
-    found = ranks.say(0, waits[0], 100, 1601)
+    found = ranks.say(0, waits[0], 100, 5801)
     assert found.standings == (((1, ALIVE[1]),),) and found.in_vain and found.all_know
 
 
 def test_hear_rank_whose_request_was_answered_after_the_verdict_is_not_told() -> None:
     ranks, waits = condemned_pair()
     ranks.asked = [each for each in ranks.asked if each.rank != 0]
-    assert ranks.say(0, waits[0], 100, 1601) == Reply((None,))
+    assert ranks.say(0, waits[0], 100, 5801) == Reply((None,))
 
 
 def test_hear_request_that_does_not_wait_gives_no_verdict() -> None:

@@ -177,15 +177,20 @@ def folder() -> Iterator[Path]:
     It lies in memory if there is room for :data:`DEFAULT_BYTES`, and else where temporary files do: on a disk an
     event costs two to three times as much, because its pages are written back.
     """
-    import tempfile  # which a program without a log does not need
+    import shutil  # which a program without a log does not need
+    import tempfile
 
     _sweep(_MEMORY)
     place = _MEMORY if _has_room(_MEMORY) else None
-    with (
-        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place, ignore_cleanup_errors=True) as made,
-        _locked(Path(made)),
-    ):
-        yield Path(made)
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    try:
+        with _locked(made):
+            yield made
+    finally:
+        for _ in range(100):  # a process that outlives the run may begin its log meanwhile
+            shutil.rmtree(made, ignore_errors=True)
+            if not made.exists():
+                break
 
 
 @contextmanager

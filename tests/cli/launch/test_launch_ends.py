@@ -248,12 +248,13 @@ def test_launch_sigint_leaves_ranks_time_to_tidy_up(start: Start) -> None:
 
 @also_far
 def test_launch_sigtstp_and_sigcont_stop_and_continue_ranks(start: Start) -> None:
-    program = READY + "print('pid', os.getpid(), flush=True)\nready()\nsys.stdout.flush()\nr.get('on')"
+    program = READY + (
+        "pids = r.gather('pids', str(os.getpid()).encode())\n"
+        "if r.rank == 0: print('pids', *map(int, pids), flush=True)\n"
+        "rest()"
+    )
     launched = start("-n", "2", "-c", program)
-    first = launched.expect("pid")
-    lines = first + launched.expect("ready")
-    pids = [int(pid) for pid in re.findall(r"pid (\d+)", launched.seen.decode())]
-    assert len(pids) == 2, lines
+    pids = [int(pid) for pid in launched.expect("pids").split()[-2:]]
     launched.send(signal.SIGTSTP)
     os.waitid(os.P_PID, launched.process.pid, os.WSTOPPED | os.WNOWAIT)
     until(lambda: all(state(pid) == "T" for pid in pids))

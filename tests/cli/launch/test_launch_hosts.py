@@ -19,6 +19,7 @@ from helpers.far_machine import like_ssh
 from helpers.launched import MARK, Launched, Run, Start, until
 from helpers.promised import overdue
 from peerlane.cli.launch.wire import MAGIC, Kind
+from peerlane.support.processes import parent_of
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
@@ -41,8 +42,9 @@ SHOWN = (
 
 
 def parts(launched: Launched) -> list[int]:
-    """Return the pids of the parts of other machines: the guard, then the part itself, of each."""
-    return sorted(pid for pid, words in launched.members().items() if "peerlane.cli.launch" in words)
+    """Return the pids of the parts of other machines: the guards, then the parts themselves."""
+    pids = [pid for pid, words in launched.members().items() if "peerlane.cli.launch" in words]
+    return sorted(pids, key=lambda pid: parent_of(pid) in pids)
 
 
 def shown(stdout: str) -> dict[int, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,10 +78,17 @@ def test_networks_cut_is_a_lost_machine_and_leaves_nothing(network: OtherNetwork
     assert time.monotonic() - began < 20
 
 
-def test_networks_short_outage_heals(network: OtherNetwork, start: Start) -> None:
-    launched = start(*words(network, "--unreachable", "20", "-c", TALK + "talk(10); print('done')"))
+def test_networks_short_outage_heals(network: OtherNetwork, start: Start, here: Path) -> None:
+    program = TALK + (
+        "talk(5)\n"
+        "if r.rank == 0:  # the others are in the next barrier meanwhile\n"
+        "    while not os.path.exists('cut'): time.sleep(0.01)\n"
+        "talk(5); print('done')"
+    )
+    launched = start(*words(network, "--unreachable", "20", "-c", program))
     launched.expect("ready")
     network.cut()
+    (here / "cut").touch()
     assert launched.left_after(0.5) != {}
     network.mend()
     done = launched.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 from collections.abc import Iterable, Mapping
 
@@ -43,10 +44,14 @@ def master(address: str, port: int, environ: Mapping[str, str]) -> dict[str, str
 
 
 def free_port() -> int:
-    """Return a TCP port that is free now; 0 if none is."""
-    with contextlib.suppress(OSError), socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port that is free now; 0 if none is.
+
+    The kernel gives ports from 32768 on to connections, so one of those may be taken before rank 0 listens.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
     return 0
 
 
