@@ -52,7 +52,7 @@ BROKEN = (
         "before line 14 runs again; the synchronization at line 17 comes too late",
     ),
     Broken(
-        "u1_deregistered_early", 2, ("use-after-free",), 16, "for notify 1, which rank 0 records at line 17"
+        "u1_deregistered_early", 2, ("use-after-free",), 35, "for notify 1, which rank 0 records at line 36"
     ),
     Broken("n3_before_the_notification", 2, ("race",), 34, "nixl_agent.check_remote_xfer_done"),
     Broken(
@@ -67,8 +67,9 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda each: each.name)
-def test_one_mistake_is_one_certain_finding(broken: Broken) -> None:
-    done = checked_program(FOLDER / f"{broken.name}.py", ranks=broken.ranks, devices=8)
+def test_one_mistake_is_one_certain_finding(broken: Broken, tmp_path: Path) -> None:
+    program = FOLDER / f"{broken.name}.py"
+    done = checked_program(program, str(tmp_path / "written"), ranks=broken.ranks, devices=8)
     certain = [each for each in done.findings if each["certain"]]
     assert [each["kind"] in broken.kinds for each in certain] == [True], done.output
     [finding] = certain

@@ -227,7 +227,7 @@ def test_page_text_and_json_have_the_same_findings(tmp_path: Path, monkeypatch: 
     program = Path(__file__).parent / "programs" / "broken" / "u1_deregistered_early.py"
     words = [sys.executable, "-m", "peerlane", "check", "-n", "2", "--devices", "2"]
     done = subprocess.run(
-        [*words, "--json", "found.json", "--html", "page.html", str(program)],
+        [*words, "--json", "found.json", "--html", "page.html", str(program), "written"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -143,7 +143,8 @@ LAUNCHES_RANKS = (
     + """
 @pytest.mark.peerlane(devices=2, check=True)
 def test_ranks():
-    subprocess.run([sys.executable, "-m", "peerlane", "launch", "-n", "2", "ranks.py"], check=True, timeout=60)
+    words = ["launch", "-n", "2", "ranks.py", "written"]
+    subprocess.run([sys.executable, "-m", "peerlane", *words], check=True, timeout=60)
 """
 )
 

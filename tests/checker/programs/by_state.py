@@ -119,6 +119,8 @@ def by_lock(handle: bytes, lock: Callable[[Any, int], None], folder: str) -> Non
         with open(folder + "/lock", "w") as file:
             lock(file, fcntl.LOCK_EX)
             write(handle)
+    with suppress(FileNotFoundError):
+        until(lambda: os.path.exists(folder + "/end"))
 
 
 def in_own_folder(handle: bytes, barrier: Any) -> None:
@@ -158,10 +160,11 @@ def main(way: str, method: str = "spawn") -> None:
             other.join(SECONDS)
         elif way in ("flock", "lockf"):
             ended = child(by_lock, getattr(fcntl, way), folder)
-            while ended.is_alive():
+            for _ in range(ROUNDS):
                 with open(folder + "/lock", "w") as file:
                     getattr(fcntl, way)(file, fcntl.LOCK_EX)
                     memory.fill(3)
+            open(folder + "/end", "w").close()
         else:
             ended = child(write)
             if way == "sentinel":

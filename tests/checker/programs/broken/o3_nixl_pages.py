@@ -1,4 +1,4 @@
-"""Ranks 0 and 1 write four pages each to rank 2 by NIXL, which adds them up as they come."""
+"""Ranks 0 and 1 write four pages each to rank 2 by NIXL, which adds them up when all have come."""
 
 import time
 
@@ -42,6 +42,6 @@ else:
         for peer in range(2):
             text = b"request %d" % request
             until(lambda name=f"rank {peer}", text=text: agent.check_remote_xfer_done(name, text))
-            page = peer * REQUESTS + request
-            total += int(memory[page * PAGE : (page + 1) * PAGE].view().sum())
+    for page in range(2 * REQUESTS):
+        total += int(memory[page * PAGE : (page + 1) * PAGE].view().sum())
 line.barrier("end")
