@@ -33,7 +33,7 @@ def numpy_array(on: Bench, wait: Wait) -> None:
     on.buffer.copy_from(stage, stream=on.stream)
     wait(on.stream)
     stage[:] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def one_block_of_it(on: Bench, wait: Wait) -> None:
@@ -41,7 +41,7 @@ def one_block_of_it(on: Bench, wait: Wait) -> None:
     on.buffer.copy_from(stage, stream=on.stream)
     wait(on.stream)
     stage[40 << 10 : 44 << 10] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def eight_bytes(on: Bench, wait: Wait) -> None:
@@ -49,7 +49,7 @@ def eight_bytes(on: Bench, wait: Wait) -> None:
     on.buffer[:8].copy_from(stage, stream=on.stream)
     wait(on.stream)
     stage[0] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def byte_array(on: Bench, wait: Wait) -> None:
@@ -57,7 +57,7 @@ def byte_array(on: Bench, wait: Wait) -> None:
     on.buffer[:64].copy_from(stage, stream=on.stream)
     wait(on.stream)
     stage[63] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def ctypes_array(on: Bench, wait: Wait) -> None:
@@ -65,7 +65,7 @@ def ctypes_array(on: Bench, wait: Wait) -> None:
     on.buffer[:64].copy_from(stage, stream=on.stream)
     wait(on.stream)
     ctypes.memset(stage, 7, 64)
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def pinned_memory(on: Bench, wait: Wait) -> None:
@@ -74,7 +74,7 @@ def pinned_memory(on: Bench, wait: Wait) -> None:
         on.buffer.copy_from(stage, stream=on.stream)
         wait(on.stream)
         ctypes.memset(stage.address, 7, SIZE)
-        on.stream.sync(5)
+        on.stream.sync(30)
 
 
 def memory_that_only_its_address_names(on: Bench, wait: Wait) -> None:
@@ -82,7 +82,7 @@ def memory_that_only_its_address_names(on: Bench, wait: Wait) -> None:
     pl.raw.copy(on.buffer.address, stage.ctypes.data, SIZE, stream=on.stream)
     wait(on.stream)
     stage[:] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def rows(on: Bench, wait: Wait) -> None:
@@ -91,17 +91,17 @@ def rows(on: Bench, wait: Wait) -> None:
     stage[:, 32:] = 1  # between the rows
     wait(on.stream)
     stage[:, :32] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def wrong_stream(on: Bench, wait: Wait) -> None:
     stage = np.zeros(SIZE, np.uint8)
     with on.device.create_stream() as other:
         on.buffer.copy_from(stage, stream=on.stream)
-        other.sync(5)
+        other.sync(30)
         wait(on.stream)
         stage[:] = 1
-        on.stream.sync(5)
+        on.stream.sync(30)
 
 
 def same_array_again(on: Bench, wait: Wait) -> None:
@@ -142,7 +142,7 @@ def ring(on: Bench) -> None:
     events: list[pl.Event | None] = [None, None]
     for turn in range(8):
         if event := events[turn % 2]:
-            event.sync(5)
+            event.sync(30)
         stage = stages[turn % 2]
         if turn % 2:
             ctypes.memset(stage.address, turn, SIZE)
@@ -150,7 +150,7 @@ def ring(on: Bench) -> None:
             stage[:] = turn
         on.buffer.copy_from(stage, stream=on.stream)
         events[turn % 2] = on.stream.record()
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def event_of_another_stream(on: Bench) -> None:
@@ -160,9 +160,9 @@ def event_of_another_stream(on: Bench) -> None:
             stage[:] = turn
             on.buffer.copy_from(stage, stream=on.stream)
             other.wait(on.stream.record())
-            other.sync(5)
+            other.sync(30)
         stage[:] = 9
-        on.stream.sync(5)
+        on.stream.sync(30)
 
 
 def notify(on: Bench) -> None:
@@ -171,19 +171,19 @@ def notify(on: Bench) -> None:
         on.buffer.copy_from(stage, stream=on.stream)
         on.stream.notify(done)
         other.wait(done)
-        other.sync(5)
+        other.sync(30)
         stage[:] = 9
-        on.stream.sync(5)
+        on.stream.sync(30)
 
 
 def other_thread_waits(on: Bench) -> None:
     stage = np.zeros(SIZE, np.uint8)
     on.buffer.copy_from(stage, stream=on.stream)
-    thread = threading.Thread(target=on.stream.sync, args=(5,))
+    thread = threading.Thread(target=on.stream.sync, args=(30,))
     thread.start()
     thread.join()
     stage[:] = 9
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def callback_fills_it_again(on: Bench) -> None:
@@ -191,7 +191,7 @@ def callback_fills_it_again(on: Bench) -> None:
     for turn in range(3):
         on.buffer.copy_from(stage, stream=on.stream)
         on.stream.launch_callback(stage.fill, turn + 1)
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def filled_behind_a_wait_of_the_stream(on: Bench) -> None:
@@ -201,7 +201,7 @@ def filled_behind_a_wait_of_the_stream(on: Bench) -> None:
         on.buffer.copy_from(stage, stream=on.stream)
         stage[:] = 1
         filled.record()
-        on.stream.sync(5)
+        on.stream.sync(30)
 
 
 def stream_writes_it(on: Bench) -> None:
@@ -211,13 +211,13 @@ def stream_writes_it(on: Bench) -> None:
         on.buffer.copy_from(stage, stream=on.stream)
         on.buffer.fill(4, stream=on.stream)
         on.buffer.copy_to(stage, stream=on.stream)
-        on.stream.sync(5)
+        on.stream.sync(30)
 
 
 def dropped_at_once(on: Bench) -> None:
     for turn in range(300):
         on.buffer[:4096].copy_from(np.full(4096, turn % 256, np.uint8), stream=on.stream)
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def beside_it(on: Bench) -> None:
@@ -225,7 +225,7 @@ def beside_it(on: Bench) -> None:
     half = SIZE // 2
     on.buffer[:half].copy_from(stage[:half], stream=on.stream)
     stage[half:] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def looks_until_it_is_over(on: Bench) -> None:
@@ -234,7 +234,7 @@ def looks_until_it_is_over(on: Bench) -> None:
     while not on.stream.is_done:
         pass
     stage[:] = 1
-    on.stream.sync(5)
+    on.stream.sync(30)
 
 
 def closed_and_freed(on: Bench) -> None:
@@ -242,7 +242,7 @@ def closed_and_freed(on: Bench) -> None:
     stage = pl.Host().allocate(SIZE)
     stage.fill(0)
     on.buffer.copy_from(stage, stream=stream)
-    stream.sync(5)
+    stream.sync(30)
     stage.close()
     with pl.Host().allocate(SIZE) as other:
         other.fill(1)
@@ -266,7 +266,7 @@ RIGHT = [
 
 def main(which: str) -> None:
     """Run all kinds."""
-    wait: Wait = (lambda stream: stream.sync(5)) if which == "right" else (lambda stream: None)
+    wait: Wait = (lambda stream: stream.sync(30)) if which == "right" else (lambda stream: None)
     device = pl.devices()[0]
     for kind in KINDS:
         kind(Bench(device), wait)
