@@ -252,10 +252,11 @@ int main(int count, char **words) {
         OK(hipStreamCreateWithFlags(&stream, 1));
         OK(hipMemsetAsync(memory, 7, kBytes, stream));
         if (!strcmp(mode, "early")) tell(means); /* the fill is submitted, and may still run */
-        OK(hipStreamSynchronize(stream));
+        if (strcmp(mode, "early")) OK(hipStreamSynchronize(stream)); /* else nobody knows that it is over until the parent has read */
         if (!strcmp(mode, "right") || !strcmp(mode, "unheard")) tell(means);
         usleep(400000); /* the accesses have an order in time, not by the program */
         OK(read(setup[0], bytes, 1) - 1);
+        OK(hipStreamSynchronize(stream));
         return 0;
     }
     OK(read(setup[1], &handle, sizeof handle) - (long)sizeof handle);
