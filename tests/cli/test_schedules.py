@@ -58,19 +58,25 @@ with Rendezvous.from_environment() as line, pl.Group(rendezvous=line, window=409
     sys.exit(int(line.get("count")) != 6)
 """
 
+#: What a run says to which the load did something that its schedule does not draw.
+_MAY_NOT_REPEAT = " may not repeat"
+
 
 @pytest.mark.timeout(600)
 def test_search_of_a_program_finds_its_order_with_the_fewest_changes(tmp_path: Path) -> None:
     script = tmp_path / "order.py"
     script.write_text(_ORDER)
     ran: list[str] = []
+    was_disturbed = False
 
     def run(variables: Mapping[str, str]) -> bool:
+        nonlocal was_disturbed
         ran.append(variables["PEERLANE_SCHEDULE"])
         done = run_python(
             ["-m", "peerlane", "launch", "-n", "2", str(script)], timeout=60, env=os.environ | variables
         )
         assert done.returncode in (0, 4), done.stderr
+        was_disturbed = _MAY_NOT_REPEAT in done.stderr  # not while the search keeps the report
         return done.returncode == 4
 
     found = schedules.search(run, 60)
@@ -81,10 +87,9 @@ def test_search_of_a_program_finds_its_order_with_the_fewest_changes(tmp_path: P
     ):  # the uniform draws of the first run found it; or the load came between
         return
     fewer = [tuple(each for each in wanted.changes if each != step) for step in wanted.changes]
-    assert [run({"PEERLANE_SCHEDULE": str(wanted._replace(changes=changes))}) for changes in fewer] == [
-        False
-    ] * len(fewer)
-    assert run(found.variables)
+    for changes in fewer:
+        assert not run({"PEERLANE_SCHEDULE": str(wanted._replace(changes=changes))}) or was_disturbed
+    assert run(found.variables) or was_disturbed
 
 
 @pytest.mark.timeout(300)
@@ -97,7 +102,9 @@ def test_schedules_of_check_print_a_command_that_repeats_the_failure(tmp_path: P
     again = subprocess.run(
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
-    assert again.returncode == 1, again.stdout + again.stderr
+    # The load may come between in either run; each says so.
+    is_disturbed = _MAY_NOT_REPEAT in done.stderr + again.stderr
+    assert again.returncode == 1 or is_disturbed, again.stdout + again.stderr
 
 
 def _says(variables: Mapping[str, str], steps: int, why: str = "") -> None:

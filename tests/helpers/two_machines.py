@@ -159,7 +159,12 @@ def ended(children: Sequence[subprocess.Popen[str]], seconds: float = SECONDS) -
     return [(child.returncode, *each) for child, each in zip(children, told, strict=True)]
 
 
-def run(program: str, environs: Sequence[Mapping[str, str]], prefixes: Sequence[Sequence[str]] = ()) -> Ends:
+def run(
+    program: str,
+    environs: Sequence[Mapping[str, str]],
+    prefixes: Sequence[Sequence[str]] = (),
+    seconds: float = SECONDS,
+) -> Ends:
     """Run a process for each environment until all have ended by themselves."""
     with started(program, environs, prefixes) as children:
-        return ended(children)
+        return ended(children, seconds)

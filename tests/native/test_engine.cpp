@@ -501,8 +501,8 @@ void threads_that_help_take_turns() {
 }
 
 void ticks_come_while_nothing_does() {
-    const uint64_t before = host().ticks;
     const auto start = steady_clock::now();
+    const uint64_t before = host().ticks;
     CHECK(comes_true([&] { return host().ticks >= before + 10; }));
     CHECK(seconds_since(start) > 0.4 && seconds_since(start) < 20);
 }

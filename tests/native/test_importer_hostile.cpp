@@ -204,11 +204,12 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
     }
     // Answers that come too late are dropped.
     {
-        std::atomic<int> hold{1};
+        std::atomic<int> hold{1}, asked{0};
         Block* block = create_block(4096, 0);
         Impostor impostor(place, [&](int socket, const Request& request) {
             static thread_local std::vector<Request> kept;
             kept.push_back(request);
+            ++asked;
             if (hold) return;
             for (const Request& each : std::exchange(kept, {})) {
                 Answer answer{.id = each.id, .nonce = 9};
@@ -218,6 +219,7 @@ void silent_or_late_exporters_time_out(const SocketPlace& place) {
         });
         const auto exporter = dial(place);
         for (int i = 0; i < 5; ++i) CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.01); }));
+        CHECK(comes_true([&] { return asked == 5; }));   // and has opened its end of the connection
         hold = 0;
         const int now = descriptors_open();
         close(open(*exporter).fd);

@@ -1,6 +1,7 @@
 // Streams used by many threads at the same time; TSan sees the most here.
 #include <filesystem>
 
+#include "peers.h"
 #include "streams.h"
 
 using namespace streams;
@@ -252,6 +253,7 @@ NATIVE_TEST(test_stream_threads) {
             if (engine().schedule() == Schedule::eager) RUN(queued_work_without_a_waiter_runs(false));
         });
     // Workers, the watcher, and a thread of the sanitizer.
-    CHECK(threads_of_process() <= std::thread::hardware_concurrency() + 3);
+    // The kernel may list a thread for a moment after it was joined.
+    CHECK(peers::comes_true([] { return threads_of_process() <= std::thread::hardware_concurrency() + 3; }));
     return 0;
 }

@@ -154,12 +154,17 @@ void chunks_and_deadlines() {
     const Area from = area(first_device, kSize), to = area(first_device, kSize);
     for (uint64_t i = 0; i < kSize / 8; ++i) from.set(i, i * 0x9E3779B97F4A7C15);
     const StreamPtr one = stream(first_device), other = stream(first_device);
+    Notify* gate = Notify::local(NotifyKind::binary, first_device);
     for (int round = 0; round < 4; ++round) {
         for (uint64_t i = 0; i < kSize; i += 4096) memset(to.host + i, 0, 8);
+        if (round == 0) await(*one, gate);
         copy(*one, to.address, from.address, kSize);
         Mark* mark = engine().record(*one);
         const bool timed_out = engine().synchronize(*one, Deadline::in(1e-4 * round), {}) == Outcome::timed_out;
-        if (round == 0) CHECK(timed_out);
+        if (round == 0) {
+            CHECK(timed_out);
+            engine().notify_recorded(*gate);
+        }
         engine().query(*one);
         std::thread third([&] { CHECK(engine().synchronize(*mark, Deadline::in(kPatience), {}) == Outcome::reached); });
         finish(*one);
@@ -167,6 +172,7 @@ void chunks_and_deadlines() {
         mark->drop();
         CHECK(memcmp(from.host, to.host, kSize) == 0);
     }
+    gate->drop();
     // Between devices without a route, through the host.
     const uint32_t far = new_device(false);
     const Area there = area(far, kSize);

@@ -212,8 +212,9 @@ def test_seeded_rank_that_makes_no_call_has_its_operations_run_after_1_s(
 
 @pytest.mark.parametrize("command", ["launch", "check"])
 def test_seeded_run_with_a_sleeper_is_called_unrepeatable(command: str, tmp_path: Path) -> None:
-    script = tmp_path / "sleeps.py"
-    script.write_text(_MORE.replace("{more}", "if rank == 1: time.sleep(0.5)"))
+    pipe, script = tmp_path / "pipe", tmp_path / "sleeps.py"
+    os.mkfifo(pipe)
+    script.write_text(_MORE.replace("    {more}", _SLEEPS.replace('"calls are over"', repr(str(pipe)))))
     words = [sys.executable, "-m", "peerlane", command, "-n", "2", str(script)]
     environ = os.environ | {"PEERLANE_SCHEDULE": "seeded:3"}
     done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)

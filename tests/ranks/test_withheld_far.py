@@ -22,11 +22,14 @@ channel = group.channel(1 - group.rank, notifies=4)
 group.window.fill(0)
 stream, other = group.device.create_stream(), group.device.create_stream()
 me, is_writer = group.window, group.rank == 0
-turns = 0
+entered = [time.monotonic()] * 2
 def turn():
-    global turns
-    turns += 1
+    entered[:] = entered[1], time.monotonic()
     group.barrier()
+def rested():
+    # After 1 s without a call the receiver brings all: whether it may have done so since the turn before the last,
+    # after which the writer wrote.
+    return time.monotonic() - entered[0] > 0.9
 def seen(at=0):
     return int(me[at:at + 1].view()[0])
 turn()
@@ -56,7 +59,7 @@ for value in range(1, 6):
         stream.sync()
     turn()
     if not is_writer:
-        assert seen({nbytes} - 1) == value - 1, seen({nbytes} - 1)
+        assert seen({nbytes} - 1) == value - 1 or rested(), seen({nbytes} - 1)
         channel.wait(0, timeout=30)
         assert (seen({nbytes} - 1), seen()) == (value, value)
     turn()
@@ -81,7 +84,8 @@ for value in range(1, 4):
             channel.wait(index, timeout=30)
             found.append((seen(), seen(1), seen(2)))
         last = value - 1
-        assert found == [(last,) * 3, (value, last, last), (value, value, last), (value,) * 3], found
+        wanted = [(last,) * 3, (value, last, last), (value, value, last), (value,) * 3]
+        assert found == wanted or (found[3] == wanted[3] and rested()), found
     turn()
 """,
         f'{{"notifies": "{kind}"}}',
@@ -123,10 +127,10 @@ if is_writer:
     other.sync()
 turn()
 if not is_writer:
-    assert int(me.view("int32")[:256].sum()) == 0
+    assert int(me.view("int32")[:256].sum()) == 0 or rested()
     channel.wait(0, timeout=30)
-    assert me.view("int32")[:256].tolist() == [9, 9, *[8] * 126, 9, 9, *[8] * 126]
-    assert seen(4096) == 0
+    assert me.view("int32")[:256].tolist() == [9, 9, *[8] * 126, 9, 9, *[8] * 126] or rested()
+    assert seen(4096) == 0 or rested()
     channel.wait(1, timeout=30)
     assert [seen(4096 + at) for at in range(4)] == [7] * 4
     assert int(me.view("int32")[:256].sum()) == 0
@@ -149,14 +153,21 @@ if not is_writer:
     while seen() == 1 and time.monotonic() < until: time.sleep(0.05)
     assert seen() == 2
 turn()
-if is_writer:
-    channel.write(b"\\3")
-    channel.close()
-turn()
-if not is_writer:
-    until = time.monotonic() + 0.9
-    while seen() == 2 and time.monotonic() < until: time.sleep(0.001)
-    assert seen() == 3
+seconds = []
+for value in range(3, 6):
+    link = group.channel(1 - group.rank)
+    if is_writer:
+        link.write(bytes([value]))
+        link.close()
+    turn()
+    if not is_writer:
+        began = time.monotonic()
+        while seen() == value - 1 and time.monotonic() < began + 20: time.sleep(0.001)
+        assert seen() == value
+        seconds.append(time.monotonic() - began)
+    turn()
+    link.close()
+assert is_writer or min(seconds) < 0.9, seconds
 """)
 
 
@@ -170,7 +181,7 @@ with group.channel(1 - group.rank, notifies=1) as second:
         second.write(b"\\5", memory="table")
     turn()
     if not is_writer:
-        assert int(table.view()[0]) == 0
+        assert int(table.view()[0]) == 0 or rested()
         group.deregister("table")
         assert int(table.view()[0]) == 5
     turn()
@@ -194,7 +205,8 @@ if is_writer:
     stream.sync()
 turn()
 if not is_writer:
-    assert 0 < seen((8 << 20) - 1) < 11, seen((8 << 20) - 1)
+    last = seen((8 << 20) - 1)
+    assert 0 < last < 11 or (last == 11 and rested()), last
     channel.wait(0, timeout=30)
     assert (seen(), seen((8 << 20) - 1)) == (11, 11)
 """)

@@ -173,8 +173,8 @@ def test_rendezvous_wait_ctrl_c_ends_it_and_leaves_nothing(
     assert done.returncode == 0, done.stderr
     print(f"seen after {float(done.stdout):.4f} s (promised: {CTRL_C_SECONDS} s)")
     assert float(done.stdout) < overdue(CTRL_C_SECONDS)
-    until(lambda: not server._loop.connections)
-    assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
+    meeting = server._loop.meeting
+    until(lambda: not server._loop.connections and meeting._rounds == {} and meeting._wanted == {})
     assert Rendezvous(server.address, 0, 3).get("after") == b"x"
 
 

@@ -85,7 +85,7 @@ def test_wait_past_its_deadline_raises_wait_timeout_at_sync(node: Node) -> None:
         pl.WaitTimeout, match=rf"operation 1 \(wait for a notify\) of stream {s.id}.* within 0.05 s"
     ):
         s.sync()
-    assert 0.05 <= time.monotonic() - start < 5
+    assert 0.05 <= time.monotonic() - start < overdue(0.05)
     assert untouched(a, 1)
     signal.record()
     assert (signal.recorded, signal.consumed) == (1, 0)

@@ -374,6 +374,7 @@ def test_deadlock_rank_stopped_before_its_wait_is_not_raised() -> None:
             each.run(LINE)
         peers[0].send("r.barrier(); result = 1")
         peers[1].send(code)
+        os.waitid(os.P_PID, peers[1].pid, os.WSTOPPED | os.WNOWAIT)
         time.sleep(QUIET)
         os.kill(peers[1].pid, signal.SIGCONT)
         assert [each.receive(PATIENCE) for each in peers] == [1, 1]
