@@ -178,7 +178,7 @@ def test_host_that_does_not_wait_for_its_kernel_does_not_pass_the_check(
 def test_wait_without_a_record_ends_in_time_and_names_the_notify(
     change: tuple[str, str], awaited: str, broken: Callable[..., Words], run: Run
 ) -> None:
-    words, begin = broken(SEND_RECV, change), time.monotonic()
+    words, begin = broken(SEND_RECV, change, ("kSeconds = 60;", "kSeconds = 3;")), time.monotonic()
     said = run(*PEERLANE, "run", *words, HCCL_BUFFSIZE="1")
     assert said.returncode == 99 and time.monotonic() - begin < 60
     text = " ".join(said.stderr.split())

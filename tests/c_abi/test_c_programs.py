@@ -401,8 +401,9 @@ stream, notify = ctypes.c_void_p(), ctypes.c_void_p()
 assert library.aclrtCreateStream(ctypes.byref(stream)) == 0
 assert library.aclrtCreateNotify(ctypes.byref(notify), ctypes.c_uint64(0)) == 0
 assert library.aclrtWaitAndResetNotify(notify, stream, 0) == 0
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
 try:
+    timer.start()
     library.aclrtSynchronizeStreamWithTimeout(stream, 60_000)
     for _ in range(1000):
         pass

@@ -2,11 +2,11 @@
 #include <cstring>
 
 #include "operator.h"
+#include "seconds.h"
 
 namespace {
 
 enum { kAck, kData };
-constexpr uint32_t kSeconds = 3;
 
 #define MUST(call)         \
     do {                   \

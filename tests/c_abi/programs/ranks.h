@@ -31,9 +31,9 @@ int aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t milliseconds);
 }
 
 #include "check.h"
+#include "seconds.h"
 
 enum { kCpu = 0, kCpuTs = 1, kAicpu = 2, kAicpuTs = 3, kToDevice = 1, kToHost = 2, kHccs = 0, kRoce = 1, kFloat = 4, kSum = 0 };
-constexpr uint32_t kSeconds = 3;
 
 inline std::atomic<bool> has_wrong_bytes{false};
 

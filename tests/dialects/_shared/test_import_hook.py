@@ -197,16 +197,21 @@ def test_install_vendor_with_device_raises_unless_shadow_real(toy: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("vendor", "fate"),
+    ("vendor", "seconds", "fate"),
     [
-        ("import signal; signal.pause()", "gave no answer in 1 s"),
-        ("import os; os.abort()", "was killed by signal 6"),
+        ("import signal; signal.pause()", 1.0, "gave no answer in 1 s"),
+        ("import os; os.abort()", 50.0, "was killed by signal 6"),
     ],
 )
 def test_install_vendor_hangs_or_crashes_counts_as_no_device(
-    toy: Path, vendor: str, fate: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    toy: Path,
+    vendor: str,
+    seconds: float,
+    fate: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(dialects, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(dialects, "PROBE_SECONDS", seconds)
     (toy / "toy.py").write_text(vendor)
     dialects.install("toy")
     assert dialects.installed() == ("toy",)

@@ -77,10 +77,12 @@ def test_acl_memcpy_async_polled_pinned_memory_shows_bytes_in_5_s(
     pinned = ok(acl.rt.malloc_host(NBYTES))
     array = acl.util.ptr_to_numpy(pinned, (NBYTES,), np.dtype(np.uint8).num)
     array[:] = 1
+    began = time.monotonic()
     assert acl.rt.memset_async(device, NBYTES, 7, NBYTES, stream) == 0
     assert acl.rt.memcpy_async(pinned, NBYTES, device, NBYTES, 2, stream) == 0
     if schedule == "lazy":
-        assert acl.util.ptr_to_bytes(pinned, 8) == b"\1" * 8  # the read waits for no stream
+        seen = acl.util.ptr_to_bytes(pinned, 8)  # the read waits for no stream
+        assert seen == b"\1" * 8 or time.monotonic() - began > 0.9  # after 1 s without a call they run
     assert _poll(lambda: bool(array[0] == 7 and array[-1] == 7)) < ENDS_WITHIN
     assert acl.rt.synchronize_stream(stream) == 0
     assert acl.util.ptr_to_bytes(pinned, NBYTES) == b"\7" * NBYTES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from helpers.prepared import run_python
 from helpers.rank_peers import ask_all
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
+from peerlane.dialects.hcomm._appointments import Appointment
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -148,6 +150,14 @@ def test_hcomm_channel_get_status_absent_peer_turns_from_connecting_to_failed(
     hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
+    looked, meet = threading.Event(), Appointment.meet
+
+    def meet_later(*args: Any) -> Any:
+        assert looked.wait(WAIT)
+        return meet(*args)
+
+    # The 2 s of the appointment begin after the looks at what still connects.
+    monkeypatch.setattr(Appointment, "meet", meet_later)
     ok(acl.rt.set_device(0))
     endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0)))
     (thread,) = ok(hcomm.HcommThreadAlloc(CPU_TS, 1, [0]))
@@ -155,6 +165,7 @@ def test_hcomm_channel_get_status_absent_peer_turns_from_connecting_to_failed(
     (channel,) = ok(hcomm.HcommChannelCreate(endpoint, CPU_TS, [wanted], 1))
     assert ok(hcomm.HcommChannelGetStatus([channel], 1)) == [1]
     assert code(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 0)) == 20
+    looked.set()
     deadline = time.monotonic() + WAIT
     while ok(hcomm.HcommChannelGetStatus([channel], 1)) == [1]:
         assert time.monotonic() < deadline

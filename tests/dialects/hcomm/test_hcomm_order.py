@@ -307,8 +307,9 @@ def test_hcomm_comm_busy_while_caller_is_blocked_names_call(hcomm: ModuleType) -
         channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
         if rank.number == 1:
             ok(hcomm.HcommChannelNotifyWait(channel, 0, WAIT))
+            ok(hcomm.HcommChannelNotifyRecord(channel, 0))
             return
-        waiter = threading.Thread(target=hcomm.HcommChannelNotifyWait, args=(channel, 0, 3))
+        waiter = threading.Thread(target=hcomm.HcommChannelNotifyWait, args=(channel, 0, WAIT))
         waiter.start()
         while True:
             ret = code(hcomm.HcommChannelFence(channel))
@@ -317,7 +318,8 @@ def test_hcomm_comm_busy_while_caller_is_blocked_names_call(hcomm: ModuleType) -
                 break
         assert "1 call of it blocks" in text
         ok(hcomm.HcommChannelNotifyRecord(channel, 0))
-        waiter.join(20)
+        waiter.join(WAIT)
+        assert not waiter.is_alive()
 
     run_ranks(2, body)
 

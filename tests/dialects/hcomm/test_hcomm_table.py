@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,9 @@ from helpers.hcomm_tables import CASES
 from helpers.hcomm_world import World
 from helpers.returns import fits
 from peerlane.dialects import acl
+from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _refused, explain
+from peerlane.dialects.hcomm._comm import Comm
 from peerlane.dialects.hcomm._state import hcomm as convention
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
@@ -35,9 +38,14 @@ NOT_DRAWN = {
 
 @pytest.fixture
 def world(hcomm: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "2")
-    return World(tmp_path)
+    # Its ranks have longer to meet than the calls of the tests, for which no rank comes.
+    made = World(tmp_path)
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
+    for each in machine.things.values():
+        if isinstance(each, Comm):
+            each.settings = replace(each.settings, connect_timeout=2)
+    return made
 
 
 def resolved(world: World, args: tuple[Any, ...]) -> list[Any]:
