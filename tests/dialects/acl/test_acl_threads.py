@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.acl_calls import ok
+from peerlane.dialects.acl import _thread
 
 pytestmark = pytest.mark.timeout(60)
 RAISED = [ValueError("no such frame"), SystemExit(3), KeyboardInterrupt(), StopIteration()]
@@ -32,6 +33,26 @@ def test_acl_start_thread_calls_function_and_stop_thread_joins_it(
     assert given == [([1, "two"], thread, 100000)]
     assert acl.util.stop_thread(thread) == 100000
     assert "not a thread of acl.util.start_thread" in message()
+
+
+def test_acl_stop_thread_of_itself_with_number_of_ended_thread_is_refused(
+    acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = ok(acl.util.start_thread(lambda: None, None))  # nobody stops it, and the next one gets its number
+    _thread._threads[ended].join(20)
+    codes, is_asked = list[int](), threading.Event()
+
+    def work() -> None:
+        codes.append(acl.util.stop_thread(threading.get_ident()))
+        is_asked.set()
+
+    def start(self: threading.Thread) -> None:
+        threading.Thread.start(self)
+        assert is_asked.wait(20)
+
+    monkeypatch.setattr(_thread._Started, "start", start)
+    ok(acl.util.stop_thread(ok(acl.util.start_thread(work, None))))
+    assert codes == [100000]
 
 
 @pytest.mark.parametrize("given", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])
