@@ -163,6 +163,7 @@ class Analysis {
         Past snapshot;               // `past` and `number`, if `has_snapshot`
         std::deque<std::pair<uint64_t, Past>> versions;   // what it knew at the end of its last numbers
         bool has_snapshot = false, has_ended = false;
+        bool is_relay = false;       // it passes on what others gave it, and has nothing else to tell
         int32_t rank = kNoRank;      // whose channels it made
         uint64_t used = 0;           // the event at which it was used last
         Gate gate;                   // the collective that it is in

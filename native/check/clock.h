@@ -123,12 +123,16 @@ class Clock {
     Version* version_ = nullptr;
 };
 
+constexpr uint32_t kByThreads = uint32_t{1} << 31;
+
 // What comes before: by promise, and also by what merely happened where that is more.
 struct Past {
     Clock sure;
     Clock wide;              // all of it, if `has_more`
     bool has_more = false;
-    Clock heard;             // by log: until when what its process may know came along, by whatever means that process had it.  It orders nothing
+    // By log: until when what its process may know came along, by whatever means that process had it.  With kByThreads: until when its threads may have
+    // told each other what any of them knew.  It orders nothing.
+    Clock heard;
 
     const Clock& all() const { return has_more ? wide : sure; }
 

@@ -82,10 +82,10 @@ bool Analysis::is_excusable(Actor number_of, uint64_t number, const Place& first
     const bool is_delivery = by.role == Role::delivery || by.role == Role::loose_delivery;
     const ActorState& actor = by.role == Role::delivery ? actors_[by.id] : by;
     std::vector<Media::End> ends{{second.log, second.time_ns}};
-    for (const Known& each : heard) ends.push_back({each.actor, each.number});
+    for (const Known& each : heard) ends.push_back({each.actor & ~kByThreads, each.number});
     const auto can_tell = [&](uint32_t log, uint32_t thread, uint64_t since_ns) {
         if (log == second.log) return thread != second.thread && since_ns <= second.time_ns;
-        if (heard.of(log) >= since_ns) return true;   // one of its threads may have told another one, which told this
+        if ((thread == kAnyone && heard.of(log) >= since_ns) || heard.of(log | kByThreads) >= since_ns) return true;
         // The times of two clocks are not compared exactly.
         if (logs_[log]->reader.clock() != logs_[second.log]->reader.clock())
             return std::any_of(ends.begin() + (since_ns > second.time_ns), ends.end(), [&](const Media::End& end) { return media_.has_received(end.process); });

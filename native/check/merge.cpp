@@ -467,6 +467,7 @@ Analysis::Step Analysis::step(uint32_t log, const Event& event, bool give_up) {
         return Step::taken;
     case Kind::post:
         thread.has_ended = thread.has_ended || event.a() == log::kEndOfThread;
+        thread.is_relay = thread.is_relay || (head.flags & log::kShared) != 0;
         post(log, event, event.c() != 0 ? thread.past : give(thread, head.time_ns));
         return Step::taken;
     case Kind::take:

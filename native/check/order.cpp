@@ -60,8 +60,10 @@ Analysis::Thread& Analysis::thread_of(uint32_t log, uint32_t id) {
 void Analysis::hear(uint32_t log, const Clock& heard, uint64_t time_ns) {
     Clock& own = logs_[log]->heard;
     if (own.knows(heard)) return;
-    for (const Known& each : heard)
-        if (each.actor != log && own.of(each.actor) < each.number) media_.carry(each.actor, each.number, log, time_ns);
+    for (const Known& each : heard) {
+        const uint32_t from = each.actor & ~kByThreads;
+        if (from != log && own.of(each.actor) < each.number) media_.carry(from, each.number, log, time_ns);
+    }
     own.join(heard, 0);
 }
 
@@ -108,8 +110,8 @@ const Past& Analysis::give(Thread& thread, uint64_t time_ns) {
     (void)give_for(thread);
     // Another thread may have told it, by a variable, what it knew.
     const auto& threads = logs_[thread.log]->threads;
-    if (std::any_of(threads.begin(), threads.end(), [&](const auto& each) { return each.first != thread.id && each.first != kAnyone; }))
-        thread.snapshot.heard.set(thread.log, time_ns, 0);
+    const auto may_tell = [&](const auto& each) { return each.first != thread.id && each.first != kAnyone && !each.second->is_relay; };
+    if (!thread.is_relay && std::any_of(threads.begin(), threads.end(), may_tell)) thread.snapshot.heard.set(thread.log | kByThreads, time_ns, 0);
     return thread.snapshot;
 }
 

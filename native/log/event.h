@@ -58,7 +58,7 @@ enum class Kind : uint8_t {
     taken_back,       // a; spans
     // Order between threads and processes that has no memory of its own.
     post,             // a, b = key (128 bits); the thread's past goes to it; with a stream the stream's, up to the sequence.  c: instead, so many
-                      // takes of the next one need none
+                      // takes of the next one need none.  kShared: the thread passes on what others gave it, and has nothing else to tell
     take,             // a, b = key; c = how many posts there are at least before it: the thread has their past.  kNextPost: as many
                       // as there were such takes, with this one.  Key kProcess, pid: all that this process of the machine did, which is over
     forget,           // a, b = key: nobody posts or takes it again

@@ -419,9 +419,12 @@ def key_of(*parts: object) -> Key:
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 
 
-def post(key: Key, *, free: int = 0) -> None:
-    """Let what this thread has done come before what takes the key; or let so many :func:`take_next` need no post."""
-    _core.log_event(_POST, a=key[0], b=key[1], c=free)
+def post(key: Key, *, free: int = 0, is_relay: bool = False) -> None:
+    """Let what this thread has done come before what takes the key; or let so many :func:`take_next` need no post.
+
+    A relay is a thread that only passes on what others have posted for it.
+    """
+    _core.log_event(_POST, a=key[0], b=key[1], c=free, flags=_SHARED if is_relay else 0)
 
 
 def post_of(key: Key, stream: int, sequence: int) -> None:

@@ -287,7 +287,7 @@ def _follow_pipes() -> None:
     def sent(self: Any, *args: Any) -> None:
         is_ordered = event_log.active and hasattr(self, "peerlane_keys")
         if is_ordered:
-            post(self.peerlane_keys[0])
+            post(self.peerlane_keys[0], is_relay=hasattr(_relay, "is_here"))
         try:
             with event_log.quiet() if is_ordered else nullcontext():
                 send(self, *args)
@@ -313,6 +313,9 @@ def _follow_pipes() -> None:
     multiprocessing.reduction.register(kind, _reduced)
 
 
+_relay = threading.local()  #: `is_here` in the threads of queues
+
+
 class _Buffer(collections.deque[Any]):
     """What a queue's thread has to send: each message comes after its put, and after nothing that was done since."""
 
@@ -324,6 +327,7 @@ class _Buffer(collections.deque[Any]):
 
     def popleft(self) -> Any:
         key, message = super().popleft()
+        _relay.is_here = True
         if key:
             take(key, 1)
             forget(key)

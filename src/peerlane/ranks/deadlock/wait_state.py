@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane.diagnostics import call_site, progress, store_waits
+from peerlane.diagnostics import call_site, event_log, progress, store_waits
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.diagnostics.store_waits import StoreWait
 from peerlane.errors import Deadlock, FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
@@ -332,7 +332,8 @@ def _rank_in(group: Session, by_pid: dict[int, int], wait: StoreWait, rank: int,
 
 def _has_children() -> bool:
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        with event_log.quiet():  # the program does not ask
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
     return True
