@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from checker.checking import TESTS, Checked, checked_program
 from checker.edge_programs.three_ranks import LOGGED
+from peerlane.testing.procs import run_python
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
@@ -60,3 +62,31 @@ def test_threads_that_tell_each_other_by_variable_are_never_accused_with_certain
     found = [(each["kind"], each["certain"]) for each in done.findings]
     assert set(found) <= {(kind, mode == "early")}, done.output
     assert mode == "right" or found, done.output
+
+
+LOOKS = """
+import os, pathlib, subprocess, sys
+import peerlane as pl
+from peerlane import _core
+from peerlane.diagnostics import event_log
+from peerlane.ranks.deadlock import wait_state
+
+def look():
+    event_log.post((9, 9))
+    log.take(True)
+    has_children = wait_state._has_children()
+    event_log.post((9, 9))  # behind what came in before
+    return has_children, [event_log.KINDS["post"] == each[0] for each in log.take(True)]
+
+[path] = pathlib.Path(os.environ["PEERLANE_LOG"]).glob(f"{os.getpid()}-*.log")
+log = _core.LogReader(str(path))
+without = look()
+child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+print(without, look())
+child.communicate()
+"""
+
+
+def test_look_for_children_of_a_rank_that_waits_is_no_message_to_it(tmp_path: Path) -> None:
+    done = run_python(["-c", LOOKS], timeout=60, env={**os.environ, "PEERLANE_LOG": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (0, "(False, [True]) (True, [True])\n"), done.stderr
