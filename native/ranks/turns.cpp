@@ -124,11 +124,12 @@ void Turns::leave() {
     if (getpid() != pid_) return;
     std::lock_guard lock(mutex_);
     if (!joined_.exchange(false)) return;
-    line(rank_).state.store(left, std::memory_order_release);
     if (holds()) {
+        line(rank_).state.store(leaving, std::memory_order_release);   // it is not drawn, and nobody takes its turn meanwhile
         header().progress.fetch_add(1, std::memory_order_relaxed);
         give_to(draw());
     }
+    line(rank_).state.store(left, std::memory_order_release);
     on_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -229,7 +230,7 @@ void Turns::pass(bool blocked) {
 
 bool Turns::is_gone(uint32_t rank) const {
     const State found = state(rank);
-    return found != in || (members_ && members_->has_ended(rank));
+    return (found != in && found != leaving) || (members_ && members_->has_ended(rank));
 }
 
 // The holder has ended, or nobody has the turn and somebody may take it.
@@ -244,7 +245,7 @@ void Turns::rescue() {
         if (holder <= ranks_) {
             uint64_t before = in;
             line(rank).state.compare_exchange_strong(before, is_gone(rank) ? left : away, std::memory_order_acq_rel);
-            if (is_stopped && before == in) mark_here(stopped, rank);
+            if (is_stopped && (before == in || before == leaving)) mark_here(stopped, rank);
         }
     } else {
         for (uint32_t rank = 0; rank < ranks_; ++rank) {

@@ -107,7 +107,7 @@ class Turns {
 
   private:
     using Word = std::atomic<uint64_t>;
-    enum State : uint64_t { absent, in, away, left, declined };
+    enum State : uint64_t { absent, in, away, left, declined, leaving };
     struct Line {
         Word state, priority;
         Word blocked_until;   // as `progress`; a rank that found nothing to do often is asked less often

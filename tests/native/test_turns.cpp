@@ -82,6 +82,32 @@ Order order_of(const Draws& draws, uint64_t& why) {
     return order;
 }
 
+// A rank may lose its core between the step that ends its turns and the draw of the next one.
+void who_leaves_slowly_has_its_turn_until_it_has_given_it_away() {
+    constexpr uint64_t kLeaving = 5;
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+        Turns::configure({seed, false, {}});
+        Ranks ranks(2);
+        bool is_leaving = false, has_run_meanwhile = false;
+        const uint64_t why = ranks.run([&](uint32_t rank) {
+            for (int i = 0; i < 20; ++i) {
+                Turns::point();
+                if (rank == 1) {
+                    has_run_meanwhile |= is_leaving;
+                } else if (i == 10) {
+                    is_leaving = true;
+                    std::atomic_ref state(*ranks.words());
+                    const uint64_t in = state.exchange(kLeaving);
+                    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                    state.store(in);
+                    is_leaving = false;
+                }
+            }
+        });
+        CHECK(!has_run_meanwhile || why == Turns::stopped);
+    }
+}
+
 // A machine under load may take a rank for one that sleeps, which the run says: only runs that say nothing must agree.
 void same_seed_gives_same_order() {
     int repeated = 0, different = 0;
@@ -177,6 +203,7 @@ NATIVE_TEST(test_turns) {
     Heap::get().configure({.window_bytes = kTestWindow});
     ledger = new_ledger();
     RUN(same_seed_gives_same_order());
+    RUN(who_leaves_slowly_has_its_turn_until_it_has_given_it_away());
     RUN(who_polls_lets_others_on());
     RUN(who_sleeps_gives_up_its_turn());
     RUN(who_polls_outside_gives_up_its_turn_and_comes_back());
