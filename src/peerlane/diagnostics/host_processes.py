@@ -287,7 +287,7 @@ def _follow_pipes() -> None:
     def sent(self: Any, *args: Any) -> None:
         is_ordered = event_log.active and hasattr(self, "peerlane_keys")
         if is_ordered:
-            post(self.peerlane_keys[0], is_relay=hasattr(_relay, "is_here"))
+            post(self.peerlane_keys[0], is_relay=hasattr(_thread_state, "is_relay"))
         try:
             with event_log.quiet() if is_ordered else nullcontext():
                 send(self, *args)
@@ -313,7 +313,7 @@ def _follow_pipes() -> None:
     multiprocessing.reduction.register(kind, _reduced)
 
 
-_relay = threading.local()  #: `is_here` in the threads of queues
+_thread_state = threading.local()  #: has `is_relay` in the threads of queues
 
 
 class _Buffer(collections.deque[Any]):
@@ -327,7 +327,7 @@ class _Buffer(collections.deque[Any]):
 
     def popleft(self) -> Any:
         key, message = super().popleft()
-        _relay.is_here = True
+        _thread_state.is_relay = True
         if key:
             take(key, 1)
             forget(key)

@@ -44,7 +44,11 @@ def by_ranks(rank: int, used: Read, teller: str, mode: str, hops: list[Hop]) -> 
                 used.write()
 
         first, then = (tell, write) if mode == "early" else (write, tell)
-        in_threads(first, then) if teller == "writer" else (first(), then())
+        if teller == "writer":
+            in_threads(first, then)
+        else:
+            first()
+            then()
     elif rank == USER:
         hear_of(used.stream)
         if mode != "right":

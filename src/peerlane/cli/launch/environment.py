@@ -44,7 +44,7 @@ def master(address: str, port: int, environ: Mapping[str, str]) -> dict[str, str
 
 
 def free_port() -> int:
-    """Return a TCP port that is free now; 0 if none is.
+    """Return a TCP port that is free now; 0 if a hundred drawn ones are taken.
 
     The kernel gives ports from 32768 on to connections, so one of those may be taken before rank 0 listens.
     """

@@ -26,9 +26,8 @@ class _Started(threading.Thread):
         assert self._call is not None
         function, arguments = self._call
         self._call = None  # nothing of the program's lives on with the number
-        _threads[threading.get_ident()] = (
-            self  # the number may be that of an earlier thread, which nobody has stopped
-        )
+        # The number may be that of an earlier thread, which nobody has stopped.
+        _threads[threading.get_ident()] = self
         try:
             function(*arguments)
         except BaseException as raised:  # noqa: BLE001 - stop_thread tells of it, SystemExit too
