@@ -13,7 +13,7 @@ import pytest
 from helpers.c_programs import LIBRARIES, compiled, declarations, header
 from peerlane.c_abi import directory
 from peerlane.dialects._shared import c_declarations
-from peerlane.dialects._shared.c_declarations import Function
+from peerlane.dialects._shared.c_declarations import Declarator, Function
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects.acl._state import acl
 from peerlane.dialects.hcomm import _refused
@@ -104,7 +104,11 @@ def offsets(dialect: str) -> Iterator[tuple[str, str, int]]:
             continue
         kind = layout.struct(name)
         yield name, "", ctypes.sizeof(kind)
-        yield from ((name, each.name, getattr(kind, each.name).offset) for each in struct.fields if each.name)
+        yield from (
+            (name, each.name, getattr(kind, each.name).offset)
+            for each in struct.fields
+            if each.name and not each.bits
+        )
 
 
 @pytest.mark.parametrize("dialect", LIBRARIES)
@@ -152,3 +156,58 @@ def test_header_of_declarations_has_no_word_of_the_notation() -> None:
     assert not re.search(
         r"\b(out|inout|fresh|lib|ends|brief|maybe|given|some|unread)\b", header("hcomm") + header("acl")
     )
+
+
+HEADER = """
+version 2.0; earlier 1.5;
+module one, two;
+struct Opaque_st; typedef Opaque_st* Opaque;
+enum Kind { KIND_A = 1, new KIND_B, KIND_C = 7 was 6 };
+module one;
+enum { LIMIT = -2 }; const char NAME[] = "text";
+struct Bits { unsigned int a : 1, b : 1; char text[4] as str; unread char at8[8]; };
+by_name struct Size { unsigned long long width = 1, height; };
+int f(out Opaque* it, returned unsigned int n[count], int count) = renamed;
+new unread refused const char* g(was_in out void** it as Array, void* const* all);
+binding int of_python(); library int of_c();
+"""
+
+
+def test_notation_of_a_header_has_enumerators_constants_and_versions() -> None:
+    found = c_declarations.read(HEADER)
+    assert (found.version, found.earlier) == ("2.0", "1.5")
+    assert {name: (each.value, each.earlier) for name, each in found.enums["Kind"].items()} == {
+        "KIND_A": (1, 1),
+        "KIND_B": (2, None),
+        "KIND_C": (7, 6),
+    }
+    assert (found.constants, found.texts) == ({"LIMIT": -2}, {"NAME": "text"})
+    assert found.scalar(Declarator("x", "Kind")) == (4, "i")
+
+
+def test_notation_of_a_header_has_fields_of_bits_and_initial_values() -> None:
+    found = c_declarations.read(HEADER)
+    a, b, text, _ = found.structs["Bits"].fields
+    assert (a.type, b.type, a.bits, b.bits) == ("unsigned int", "unsigned int", 1, 1)
+    assert (text.count, text.binding) == ("4", "str")
+    assert ctypes.sizeof(Layout(found).struct("Bits")) == 16
+    width, height = found.structs["Size"].fields
+    assert (width.initial, height.initial, height.type) == (1, 0, "unsigned long long")
+    assert found.structs["Size"].words == {"by_name"}
+
+
+def test_notation_of_a_header_tells_what_binding_and_library_have() -> None:
+    found = c_declarations.read(HEADER)
+    assert found.modules["Kind"] == ("one", "two")
+    assert found.modules["renamed"] == found.modules["NAME"] == ("one",)
+    assert "of_c" not in found.modules and "of_python" not in found.library().functions
+    refused = found.functions["g"]
+    assert refused.is_refused and refused.words == {"new", "unread"}
+    assert refused.parameters[0].binding == "Array" and refused.parameters[1].stars == 2
+    assert found.library().functions["g"].parameters == ()
+    assert names(found.functions["f"], "returned") == ["n"]
+
+
+def test_text_that_is_no_enumerator_is_refused_with_its_words() -> None:
+    with pytest.raises(ValueError, match="'A!' is not an enumerator"):
+        c_declarations.read("enum E { A = 2, A! };")

@@ -31,11 +31,31 @@ The notation is C's, with these words before a parameter or field:
 ``...`` behind the last parameter are variable arguments: native code writes them into that parameter, a format, and
 the dialect gets the text.
 ``refused T f, g;`` are functions that the dialect has only to refuse them; their parameters need not be known.
+Of ``unread refused T f(...);`` they are known, and nothing reads them.
 
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
-its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs that the dialect lays out
-itself; their addresses pass, and no values.
+its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs whose fields nobody knows;
+their addresses pass, and no values.  ``T x : 1`` is a field of one bit, ``T x = 1`` one of which a new struct has 1.
+
+A vendor's binding for Python may differ from C, and from its earlier version.  The ``version`` and the ``earlier``
+one stand at the top; ``module a, b;`` names the binding's modules that have what follows.  These words say more:
+
+``returned``
+    The binding returns the parameter, which the library reads.
+``was_in``, ``was_out``
+    The earlier version takes the parameter, or returns it.
+``new``
+    Before a function or an enumerator: the earlier version lacks it.
+``binding``, ``library``
+    Only the binding, or only the C library, has the function, the struct or the enumeration.
+``by_name``
+    The binding takes values of this struct's fields by name only.
+``T x as K``
+    The binding's class for the parameter or field is K, which its type does not tell.
+
+``enum T { A = 1, new B, C = 4 was 3 };`` has enumerators, one of which had another number; ``enum { A = 1 };`` are
+constants, and so is ``const char A[] = "text";``.
 """
 
 from __future__ import annotations
@@ -57,6 +77,14 @@ SCALARS = {
     "int64_t": (8, "i"),
     "uint64_t": (8, "u"),
     "size_t": (8, "u"),
+    "short": (2, "i"),
+    "long": (8, "i"),
+    "long long": (8, "i"),
+    "unsigned char": (1, "u"),
+    "unsigned short": (2, "u"),
+    "unsigned int": (4, "u"),
+    "unsigned long": (8, "u"),
+    "unsigned long long": (8, "u"),
     "float": (4, "f"),
     "double": (8, "f"),
 }
@@ -73,6 +101,18 @@ _WORDS = (
     "given",
     "some",
     "unread",
+    "returned",
+    "was_in",
+    "was_out",
+    "refused",
+    "new",
+    "binding",
+    "library",
+    "by_name",
+)
+_DECLARATOR = re.compile(
+    r"(?P<type>(?:struct |unsigned |signed |long )*\w+)\b ?(?P<stars>(?:\* ?(?:const\b ?)?)*)(?P<name>\w+)"
+    r"(?P<count>(?:\[.*\])?)(?: : (?P<bits>\d+))?(?: = (?P<initial>\d+))?(?: as (?P<binding>\w+))?"
 )
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
 
@@ -94,6 +134,12 @@ class Declarator:
         Whether ``count`` values lie behind an address.
     words : frozenset of str
         ``const``, and those of the notation.
+    bits : int
+        The width of a bit-field, 0 of any other.
+    initial : int
+        What a new struct has in the field.
+    binding : str
+        The binding's class, where the type does not tell it.
     """
 
     name: str
@@ -102,6 +148,9 @@ class Declarator:
     count: str = ""
     is_behind: bool = False
     words: frozenset[str] = frozenset()
+    bits: int = 0
+    initial: int = 0
+    binding: str = ""
 
     @property
     def is_pointer(self) -> bool:
@@ -118,11 +167,29 @@ class Struct:
     name : str
     fields : tuple of Declarator
     is_union : bool
+    words : frozenset of str
+        ``library`` and ``by_name``.
     """
 
     name: str
     fields: tuple[Declarator, ...]
     is_union: bool = False
+    words: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Enumerator:
+    """A member of an enumeration.
+
+    Attributes
+    ----------
+    value : int
+    earlier : int or None
+        Its number in the binding's earlier version, None where it was missing.
+    """
+
+    value: int
+    earlier: int | None
 
 
 @dataclass(frozen=True)
@@ -143,6 +210,8 @@ class Function:
         Whether the dialect has it only to refuse it; its parameters may be unknown then.
     is_variadic : bool
         Whether variable arguments belong to its last parameter.
+    words : frozenset of str
+        ``unread``, ``new``, ``binding`` and ``library``.
     """
 
     name: str
@@ -152,6 +221,7 @@ class Function:
     dialect: str = ""
     is_refused: bool = False
     is_variadic: bool = False
+    words: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -167,12 +237,36 @@ class Declarations:
         By symbol, in their order.
     callbacks : dict of str to Function
         Types of functions that programs pass.
+    enums : dict of str to dict of str to Enumerator
+        The enumerations whose enumerators are known.
+    constants : dict of str to int
+    texts : dict of str to str
+        Constants that are strings.
+    version, earlier : str
+        Of the binding for Python.
+    modules : dict of str to tuple of str
+        The binding's modules that have a function, type or constant, by its name in the dialect.
     """
 
     types: dict[str, Declarator] = field(default_factory=dict)
     structs: dict[str, Struct] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     callbacks: dict[str, Function] = field(default_factory=dict)
+    enums: dict[str, dict[str, Enumerator]] = field(default_factory=dict)
+    constants: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    version: str = ""
+    earlier: str = ""
+    modules: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def library(self) -> Declarations:
+        """Return what the C library needs: its functions, without parameters that nothing reads."""
+        functions = {
+            name: _unread(each) if "unread" in each.words else each
+            for name, each in self.functions.items()
+            if "binding" not in each.words
+        }
+        return replace(self, functions=functions)
 
     def scalar(self, declarator: Declarator) -> tuple[int, str] | None:
         """Return width and kind of what C passes in a register, None for a struct."""
@@ -200,34 +294,103 @@ class Declarations:
 
 def read(text: str) -> Declarations:
     """Read declarations; ValueError names what is not understood."""
-    found = Declarations()
+    declared = Declarations()
+    modules: tuple[str, ...] = ()
     for statement in _statements(re.sub(r"//.*", "", text)):
-        if (match := re.fullmatch(r"typedef (.*)", statement)) is not None:
-            made = _declarator(match[1])
-            found.types[made.name] = made
-        elif (match := re.fullmatch(r"enum (.*)", statement)) is not None:
-            found.types |= {name: Declarator(name, "int32_t") for name in _names(match[1])}
-        elif (match := re.fullmatch(r"(struct|union) (\w+) \{(.*)\}", statement)) is not None:
-            _add_struct(found, match[2], match[3], is_union=match[1] == "union")
-        elif (match := re.fullmatch(r"struct (\w+(?:, \w+)*)", statement)) is not None:
-            found.structs |= {name: Struct(name, ()) for name in _names(match[1])}
-        elif (match := re.fullmatch(r"refused (.*)", statement)) is not None:
-            if "(" in match[1]:
-                function = _function(match[1])
-                found.functions[function.name] = replace(function, is_refused=True)
-                continue
-            made = _declarator(match[1].partition(" ")[0] + " it")
-            for each in _names(match[1].partition(" ")[2]):
-                name, _, dialect = each.partition(" = ")
-                returns = replace(made, name=name)
-                found.functions[name] = Function(name, returns, (), dialect=dialect or name, is_refused=True)
-        elif (match := re.fullmatch(r"callback (.*)", statement)) is not None:
-            callback = _function(match[1])
-            found.callbacks[callback.name] = callback
+        words, plain = _words(statement)
+        keyword, _, rest = plain.partition(" ")
+        names: list[str] = []
+        if keyword == "version":
+            declared.version = rest
+        elif keyword == "earlier":
+            declared.earlier = rest
+        elif keyword == "module":
+            modules = tuple(_names(rest))
+        elif keyword == "typedef":
+            names = [_add_type(declared, rest)]
+        elif keyword == "enum":
+            names = _add_enum(declared, rest)
+        elif (match := re.fullmatch(r"(struct|union) (\w+) \{(.*)\}", plain)) is not None:
+            _add_struct(declared, match[2], match[3], is_union=match[1] == "union", words=words)
+            names = [match[2]]
+        elif (match := re.fullmatch(r"struct (\w+(?:, \w+)*)", plain)) is not None:
+            names = _names(match[1])
+            declared.structs |= {name: Struct(name, (), words=words) for name in names}
+        elif (match := re.fullmatch(r'char (\w+)\[\] = "(.*)"', plain)) is not None:
+            declared.texts[match[1]] = match[2]
+            names = [match[1]]
+        elif keyword == "callback":
+            callback = _function(rest)
+            declared.callbacks[callback.name] = callback
         else:
-            function = _function(statement)
-            found.functions[function.name] = function
-    return found
+            names = _add_functions(declared, plain, words)
+        if "library" not in words:
+            declared.modules |= dict.fromkeys(names, modules)
+    return declared
+
+
+def _unread(function: Function) -> Function:
+    """Return a function without parameters, which returns nothing that is read."""
+    kind = "void" if function.returns.is_pointer else function.returns.type
+    return replace(function, parameters=(), returns=replace(function.returns, type=kind))
+
+
+def _words(text: str) -> tuple[frozenset[str], str]:
+    """Take the words of the notation from the front of a text."""
+    words = []
+    while (first := text.partition(" "))[0] in _WORDS:
+        words.append(first[0])
+        text = first[2]
+    return frozenset(words), text
+
+
+def _add_type(declared: Declarations, text: str) -> str:
+    made = _declarator(text)
+    declared.types[made.name] = made
+    return made.name
+
+
+def _add_enum(declared: Declarations, text: str) -> list[str]:
+    """Add names of enumerations, or one with its enumerators, or constants; return the names."""
+    match = re.fullmatch(r"(\w*) ?\{(.*)\}", text)
+    if match is None:
+        names = _names(text)
+        declared.types |= {name: Declarator(name, "int32_t") for name in names}
+        return names
+    name, enumerators, value = match[1], {}, -1
+    for each in filter(None, _names(match[2])):
+        words, plain = _words(each)
+        parts = re.fullmatch(r"(\w+)(?: = (-?\w+))?(?: was (-?\w+))?", plain)
+        if parts is None:
+            raise ValueError(f"{each!r} is not an enumerator")
+        value = int(parts[2], 0) if parts[2] else value + 1
+        before = int(parts[3], 0) if parts[3] else value
+        enumerators[parts[1]] = Enumerator(value, None if "new" in words else before)
+    if not name:
+        declared.constants |= {each: number.value for each, number in enumerators.items()}
+        return [*enumerators]
+    declared.enums[name] = enumerators
+    declared.types[name] = Declarator(name, "int32_t")
+    return [name]
+
+
+def _add_functions(declared: Declarations, text: str, words: frozenset[str]) -> list[str]:
+    """Add a function, or functions that are only refused, and return their names in the dialect."""
+    is_refused = "refused" in words
+    kept = words & {"unread", "new", "binding", "library"}
+    if not is_refused or "(" in text:
+        stay = " ".join(sorted(words - kept - {"refused"}))
+        function = replace(_function(f"{stay} {text}".strip()), is_refused=is_refused, words=kept)
+        declared.functions[function.name] = function
+        return [function.dialect]
+    made = _declarator(text.partition(" ")[0] + " it")
+    dialect = []
+    for each in _names(text.partition(" ")[2]):
+        name, _, renamed = each.partition(" = ")
+        returns = replace(made, name=name)
+        declared.functions[name] = Function(name, returns, (), dialect=renamed or name, is_refused=True)
+        dialect.append(renamed or name)
+    return dialect
 
 
 def _statements(text: str) -> list[str]:
@@ -249,37 +412,40 @@ def _names(text: str) -> list[str]:
 
 def _declarator(text: str) -> Declarator:
     """Read ``const T* name[count]``."""
-    words = []
-    while (first := text.partition(" "))[0] in _WORDS:
-        words.append(first[0])
-        text = first[2]
-    match = re.fullmatch(
-        r"((?:struct |unsigned |signed |long )*\w+) ?(\**) ?(?:const )?(\w+)((?:\[.*\])?)", text
-    )
+    words, plain = _words(text)
+    match = _DECLARATOR.fullmatch(plain)
     if match is None:
-        raise ValueError(f"{text!r} is not a type with a name")
-    count = _COUNT.search(match[4])
+        raise ValueError(f"{plain!r} is not a type with a name")
+    count = _COUNT.search(match["count"])
     return Declarator(
-        match[3],
-        match[1].removeprefix("struct "),
-        len(match[2]),
+        match["name"],
+        match["type"].removeprefix("struct "),
+        match["stars"].count("*"),
         count[2] if count else "",
         bool(count and count[1]),
-        frozenset(words),
+        words,
+        int(match["bits"] or 0),
+        int(match["initial"] or 0),
+        match["binding"] or "",
     )
 
 
-def _add_struct(found: Declarations, name: str, body: str, *, is_union: bool) -> None:
+def _add_struct(
+    declared: Declarations, name: str, body: str, *, is_union: bool, words: frozenset[str] = frozenset()
+) -> None:
     fields = []
     for number, statement in enumerate(_statements(body)):
         inner = re.fullmatch(r"(unread )?(struct|union) \{(.*)\} ?(\w*)", statement)
         if inner is None:
-            fields.append(_declarator(statement))
+            first, *others = _names(statement)
+            fields.append(_declarator(first))
+            kind = first[: first.rindex(fields[-1].name)]  # ``int x, y`` are two of one type
+            fields += [_declarator(kind + each) for each in others]
             continue
         made = f"{name}.{inner[4] or number}"
-        _add_struct(found, made, inner[3], is_union=inner[2] == "union")
+        _add_struct(declared, made, inner[3], is_union=inner[2] == "union")
         fields.append(Declarator(inner[4], made, words=frozenset(["unread"] if inner[1] else [])))
-    found.structs[name] = Struct(name, tuple(fields), is_union)
+    declared.structs[name] = Struct(name, tuple(fields), is_union, words)
 
 
 def _function(text: str) -> Function:

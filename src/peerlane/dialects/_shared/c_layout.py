@@ -47,7 +47,8 @@ class Layout:
 
     def _struct(self, name: str) -> Any:
         declared = self._declarations.structs[name]
-        fields, anonymous = [], []
+        fields: list[tuple[Any, ...]] = []
+        anonymous = []
         for number, each in enumerate(declared.fields):
             inside = each.name or f"anonymous{number}"
             if not each.name:
@@ -55,6 +56,6 @@ class Layout:
             kind = self.type_of(each)
             if each.count and not each.is_behind:
                 kind = self.element_of(each) * int(each.count)
-            fields.append((inside, kind))
+            fields.append((inside, kind, each.bits) if each.bits else (inside, kind))
         base = ctypes.Union if declared.is_union else ctypes.Structure
         return type(name, (base,), {"_anonymous_": anonymous, "_fields_": fields})
