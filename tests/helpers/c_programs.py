@@ -29,19 +29,21 @@ def header(dialect: str) -> str:
     found = declarations(dialect)
     lines = ["#pragma once", "#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>"]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
+    structs = [each for each in found.structs.values() if "." not in each.name]
+    lines += [f"typedef {_keyword(each)} {each.name} {each.name};" for each in structs]
     lines += [f"typedef {_typed(each)};" for each in found.types.values()]
     lines += [
         f"typedef {each.returns.type} (*{each.name})({_parameters(each)});"
         for each in found.callbacks.values()
     ]
-    lines += [
-        f"typedef {'union' if each.is_union else 'struct'} {{ {' '.join(_fields(found, each))} }} {each.name};"
-        for each in found.structs.values()
-        if "." not in each.name
-    ]
+    lines += [f"{_keyword(each)} {each.name} {{ {' '.join(_fields(found, each))} }};" for each in structs]
     lines += [f"{_typed(each.returns)}({_parameters(each)});" for each in found.functions.values()]
     lines += ["#ifdef __cplusplus", "}", "#endif"]
     return "\n".join(lines) + "\n"
+
+
+def _keyword(struct: Struct) -> str:
+    return "union" if struct.is_union else "struct"
 
 
 def _typed(each: Declarator) -> str:
@@ -52,12 +54,13 @@ def _fields(found: Declarations, struct: Struct) -> Iterator[str]:
     for each in struct.fields:
         inner = found.structs.get(each.type)
         if inner is not None and "." in inner.name:
-            kind = "union" if inner.is_union else "struct"
-            yield f"{kind} {{ {' '.join(_fields(found, inner))} }} {each.name};"
+            yield f"{_keyword(inner)} {{ {' '.join(_fields(found, inner))} }} {each.name};"
         elif each.is_behind:
             yield f"{each.type}{'*' * each.stars} *{each.name};"
         else:
-            yield _typed(each) + (f"[{each.count}];" if each.count else ";")
+            yield _typed(each) + (
+                f"[{each.count}];" if each.count else f" : {each.bits};" if each.bits else ";"
+            )
 
 
 def _parameters(function: Function) -> str:

@@ -29,6 +29,10 @@ LIBRARIES = {
     *(f"pkgconfig/peerlane-{name}.pc" for name in ("acl", "hcomm", "hip")),
     "preload/libpeerlane_threads.so",
 }
+TABLES = {
+    "peerlane/tables/hip.binding",
+    *(f"peerlane/tables/{dialect}.declarations" for dialect in ("acl", "hcomm", "hip")),
+}
 #: The pip of this environment, which installs into another one; so that one needs none.
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
@@ -59,7 +63,9 @@ def files_of_wheel(wheel: Path) -> set[str]:
 
 def check_contents(wheel: Path, sdist: Path) -> None:
     sources = {name.removeprefix("src/") for name in tracked("src")}
-    assert files_of_wheel(wheel) == sources | MODULES | {f"peerlane/lib/{name}" for name in LIBRARIES}
+    assert files_of_wheel(wheel) == sources | MODULES | TABLES | {
+        f"peerlane/lib/{name}" for name in LIBRARIES
+    }
     with zipfile.ZipFile(wheel) as archive:
         (named,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(named))

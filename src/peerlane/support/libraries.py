@@ -1,4 +1,4 @@
-"""Where the C libraries lie."""
+"""Where what the build makes lies: the C libraries, and tables of the vendors' headers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from importlib.util import find_spec
 
 
 def folder() -> str:
-    """Return the path of their folder, which is beside the native modules, and import little."""
+    """Return the path of the C libraries' folder."""
+    return _beside_native("lib")
+
+
+def tables() -> str:
+    """Return the path of the tables' folder."""
+    return _beside_native("tables")
+
+
+def _beside_native(name: str) -> str:
+    """Return the path of a folder beside the native modules, and import little."""
     spec = find_spec("peerlane._core")  # to load it takes long
     assert spec is not None and spec.origin is not None
-    return os.path.join(os.path.dirname(spec.origin), "lib")  # noqa: PTH118, PTH120
+    return os.path.join(os.path.dirname(spec.origin), name)  # noqa: PTH118, PTH120

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import re
 from pathlib import Path
 
-from peerlane.dialects._shared import c_declarations
 from peerlane.dialects._shared.c_declarations import Declarations
+from peerlane.support import libraries
 
 _OF_PYTHON = re.compile(r"\b(?:acl|hcomm)\.[A-Za-z_0-9.]*[A-Za-z_0-9]")
 
 
 @functools.cache
 def declarations_of(dialect: str) -> Declarations:
-    """Return what the library of a dialect declares."""
-    text = Path(__file__).parents[1] / dialect / "declarations.txt"
-    return c_declarations.read(text.read_text())
+    """Return what the library of a dialect declares: a table that the build makes of the vendor's header."""
+    found: Declarations = pickle.loads(Path(libraries.tables(), f"{dialect}.declarations").read_bytes())
+    return found
 
 
 def is_of_c(call: str) -> bool:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-
+from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._results import text
 from peerlane.dialects.hip._state import calls
-
-
-@functools.cache
-def _names() -> dict[int, str]:
-    lines = Path(__file__).with_name("api_names.txt").read_text(encoding="utf-8").splitlines()
-    return {int(number): name for number, _, name in (line.partition(" ") for line in lines)}
 
 
 @calls.call("hipApiName", keeps_last=True, needs_device=False)
@@ -21,4 +13,4 @@ def hipApiName(id: int) -> object:
 
     Basis: S
     """
-    return text(_names().get(id, "unknown"))
+    return text(facts()["calls"].get(id, "unknown"))

@@ -3,22 +3,78 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from typing import Any, ClassVar
 
 from peerlane.dialects.hip import _pointers
-from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._pointers import Pointer, plain_kinds
 from peerlane.memory import raw
 
 _SETTINGS = ("shape", "typestr", "stream", "itemsize", "read_only", "_force")
 
 
+#: NumPy's names of a type, its code, and the bytes of an element; 0: the code does not tell them.
+_ELEMENTS = (
+    ("", "?", 4),
+    ("bool bool_ bool8", "", 4),
+    *((f"{kind}{8 * size}", f"{kind[0]}{size}", size) for kind in ("uint", "int") for size in (1, 2, 4, 8)),
+    *((f"float{8 * size}", f"f{size}", size) for size in (2, 4, 8)),
+    *((f"complex{8 * size}", f"c{size}", size) for size in (8, 16)),
+    ("byte", "b", 1),
+    ("short", "h", 2),
+    ("intc", "i", 4),
+    ("intp int0", "p", 8),
+    ("long int int_", "l", 8),
+    ("longlong", "q", 8),
+    ("ubyte", "B", 1),
+    ("ushort", "H", 2),
+    ("uintc", "I", 4),
+    ("uintp uint0", "P", 8),
+    ("ulong uint", "L", 8),
+    ("ulonglong", "Q", 8),
+    ("half", "e", 2),
+    ("single", "f", 4),
+    ("double float float_", "d", 8),
+    ("longdouble longfloat", "g", 16),
+    ("csingle singlecomplex", "F", 8),
+    ("cdouble complex complex_ cfloat", "D", 16),
+    ("clongdouble clongfloat longcomplex", "G", 32),
+    ("str str_ str0 unicode unicode_", "U", 0),
+    ("bytes bytes_ bytes0", "S", 0),
+    ("void void0", "V", 0),
+    ("object object_", "O", 0),
+)
+_UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
+_ORDERS = ("", "=", "<", ">")
+
+
+@functools.cache
+def _codes() -> dict[str, int]:
+    """Return the bytes of an element for each type code that an array takes."""
+    sizes: dict[str, int] = {}
+    for names, code, size in _ELEMENTS:
+        sizes |= dict.fromkeys(names.split(), size)
+        sizes |= {order + code: size for order in _ORDERS if code}
+    times = (
+        ("datetime64", True),
+        ("M", False),
+        ("M8", True),
+        ("timedelta64", True),
+        ("m", False),
+        ("m8", True),
+    )
+    for code, has_units in times:
+        for each in (code, *(f"{code}[{unit}]" for unit in _UNITS if has_units)):
+            sizes |= {order + each: 0 for order in _ORDERS}
+    return sizes
+
+
 class _Codes:
-    """The type codes that an array takes, read at the first use."""
+    """The type codes that an array takes, made at the first use."""
 
     def __get__(self, instance: object, owner: type) -> tuple[str, ...]:
-        return tuple(facts()["typestrs"])
+        return tuple(_codes())
 
 
 class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
@@ -260,7 +316,7 @@ def _check_contiguous(strides: Any, shape: tuple[int, ...], itemsize: int) -> No
 
 
 def _itemsize(typestr: Any, told: int | None) -> int:
-    known: dict[str, int] = facts()["typestrs"]
+    known = _codes()
     if typestr is not None and not isinstance(typestr, str):
         raise TypeError(f"the typestr must be a str, not {type(typestr).__name__}")
     if typestr not in known:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from peerlane.errors import Fault
 
-# The name of the code, whose number stands in facts.json, and the remedy.
+# The name of the code, whose number stands in hip.h.txt, and the remedy.
 CODES: Mapping[Fault, tuple[str, str]] = MappingProxyType(
     {
         Fault.INVALID_VALUE: ("hipErrorInvalidValue", "correct the argument that the cause names"),

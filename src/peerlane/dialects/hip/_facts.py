@@ -1,11 +1,13 @@
-"""The table of names, enumerations and layouts that ``scripts/extract_hip_facts.py`` took from the public wheels."""
+"""The table of names, enumerations and layouts that the build makes of the vendor's header, ``hip.h.txt``."""
 
 from __future__ import annotations
 
-import json
+import marshal
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from peerlane.support import libraries
 
 
 @cache
@@ -15,11 +17,9 @@ def facts() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``functions`` (parameters, outputs), ``enums`` (bases, members), ``structs`` (size, fields, union, initial),
-        ``constants``, ``byte constants``, ``aliases``, ``older`` (what hip-python 7.2 has otherwise) and ``version``.
-        A field is [name, C type, settable, offset, bytes].  Callers do not change it.
+        What ``_binding.binding_of`` returns.  Callers do not change it.
     """
-    table: dict[str, Any] = json.loads(Path(__file__).with_name("facts.json").read_text(encoding="utf-8"))
+    table: dict[str, Any] = marshal.loads(Path(libraries.tables(), "hip.binding").read_bytes())
     return table
 
 

@@ -5,14 +5,18 @@ NAME is the dialect's, FAILED what its functions return if Python cannot be aske
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-_READER = Path(__file__).parents[2] / "src/peerlane/dialects/_shared/c_declarations.py"
-_QUICK = re.findall(r"\(\*(\w+)\)", Path(__file__).with_name("quick.h").read_text())
+from sources import use_sources
+
+use_sources()
+
+from peerlane.dialects._shared import c_declarations  # noqa: E402
+
+_QUICK = re.findall(r"\(\*(\w+)\)", (Path(__file__).parents[1] / "c_abi/quick.h").read_text())
 _TYPES = {"i": "int{}_t", "u": "uint{}_t"}
 _HEAD = """// Made of {text} by entry_points.py.
 #include "c_abi/entry.h"
@@ -24,14 +28,6 @@ using peerlane::c_abi::quick;
 
 #define PEERLANE_C extern "C" __attribute__((visibility("default")))
 """
-
-
-def _reader():
-    spec = importlib.util.spec_from_file_location("c_declarations", _READER)
-    found = importlib.util.module_from_spec(spec)
-    sys.modules["c_declarations"] = found  # dataclasses look there
-    spec.loader.exec_module(found)
-    return found
 
 
 def _type(declarations, declarator) -> str:
@@ -110,7 +106,7 @@ def _entry_point(declarations, library: str, failed: str, function) -> str:
 def main() -> None:
     """Write the file."""
     library, failed, text, out = sys.argv[1:]
-    declarations = _reader().read(Path(text).read_text())
+    declarations = c_declarations.read(Path(text).read_text()).library()
     functions = declarations.functions.values()
     parts = [_HEAD.format(text=Path(text).name)]
     parts += _by_value(declarations)
