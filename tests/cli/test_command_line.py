@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from helpers.interrupts import INTERRUPTS
-from helpers.safetensors_files import small_model
 from peerlane.testing.procs import Completed, run_python
 
 pytestmark = pytest.mark.any_schedule
@@ -28,29 +27,16 @@ def shell(line: str) -> Completed:
     )
 
 
-@pytest.fixture
-def commands(tmp_path: Path) -> dict[str, str]:
-    return {
-        "demo": f"demo --weights {small_model(tmp_path)}",
-        "topo": "topo",
-        "topo --json": "topo --json",
-        "ps": "ps",
-        "bench": "bench call --rounds 1 --json -",
-    }
-
-
-@pytest.mark.parametrize("name", ["demo", "topo", "topo --json", "ps", "bench"])
+@pytest.mark.parametrize("words", ["topo", "topo --json", "ps", "bench call --rounds 1 --json -"])
 @pytest.mark.parametrize(
     ("target", "reason"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")]
 )
-def test_command_stdout_not_writable_says_one_line_and_exits_2(
-    name: str, target: str, reason: str, commands: dict[str, str]
-) -> None:
-    done = shell(f"{PEERLANE} {commands[name]} {target} 2>{os.devnull}")
+def test_command_stdout_not_writable_says_one_line_and_exits_2(words: str, target: str, reason: str) -> None:
+    done = shell(f"{PEERLANE} {words} {target} 2>{os.devnull}")
     assert done.returncode == 2
-    done = shell(f"{PEERLANE} {commands[name]} 2>&1 {target}")
+    done = shell(f"{PEERLANE} {words} 2>&1 {target}")
     last = done.stdout.splitlines()[-1]
-    assert last.startswith(f"peerlane {name.split()[0]}: standard output cannot be written: {reason}")
+    assert last.startswith(f"peerlane {words.split()[0]}: standard output cannot be written: {reason}")
     assert "Traceback" not in done.stdout and "Exception ignored" not in done.stdout
 
 
@@ -92,13 +78,13 @@ runpy.run_module("peerlane", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize(
-    "name", ["peerlane.cli", "peerlane.cli.demo", "peerlane.cli.demo.job", "rich.console"]
+    "name", ["peerlane.cli", "peerlane.cli.bench", "peerlane.cli.bench.plan", "rich.console"]
 )
-def test_command_ctrl_c_during_imports_exits_130(name: str, tmp_path: Path) -> None:
-    words = ["demo", "--weights", str(small_model(tmp_path))]
+def test_command_ctrl_c_during_imports_exits_130(name: str) -> None:
+    words = ["bench", "call", "--rounds", "1"]
     done = run_python(["-c", INTERRUPTED.format(name=name, words=words)], timeout=TIMEOUT)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr in ("peerlane: interrupted\n", "peerlane demo: interrupted\n")
+    assert done.stderr in ("peerlane: interrupted\n", "peerlane bench: interrupted\n")
 
 
 WAITS_FOR_A_CHILD = """

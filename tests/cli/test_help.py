@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers.safetensors_files import small_model
 from peerlane import cli
 from peerlane.c_abi import directory
 from peerlane.support import variables
@@ -69,7 +68,6 @@ def test_example_of_help_runs(
     nodes.chmod(0o700)
     (tmp_path / "prog.py").write_text("import acl\nprint(acl.rt.get_device_count())\n")
     (tmp_path / "ranks.py").write_text(RANKS)
-    shutil.copy(small_model(tmp_path), tmp_path / "model.safetensors")
     (tmp_path / "prog.cpp").write_text(PROGRAM)
     if "./prog" in command:
         linked = ["c++", "prog.cpp", f"-L{directory()}", "-lascendcl", "-o", "prog"]

@@ -424,9 +424,7 @@ def test_run_wrong_node_of_other_backend_exits_2_with_reason(
     assert (done.returncode, done.stdout) == (2, "") and text in done.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [("topo",), ("demo",), ("launch", "-n", "2", "-c", "print()"), ("ps", "--node")]
-)
+@pytest.mark.parametrize("command", [("topo",), ("launch", "-n", "2", "-c", "print()"), ("ps", "--node")])
 def test_commands_for_virtual_nodes_other_backend_exit_2_with_reason(
     command: tuple[str, ...], env: dict[str, str]
 ) -> None:

@@ -19,8 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers.safetensors_files import small_model
-
 pytestmark = pytest.mark.any_schedule
 
 SECONDS = 60.0
@@ -84,7 +82,6 @@ def lines_of(text: str) -> list[str]:
         ["topo", "--devices", "40", "--switch", "8"],
         ["ps"],
         ["doctor"],
-        ["demo", "--devices", "3", "--switch", "2"],
         ["bench", "call", "--rounds", "1"],
         ["help"],
         ["check", "-c", RACE],
@@ -92,9 +89,7 @@ def lines_of(text: str) -> list[str]:
     ids=lambda words: " ".join(words[:2]),
 )
 @pytest.mark.timeout(180)
-def test_screen_of_a_command_fits_80_columns_and_cuts_nothing(words: list[str], tmp_path: Path) -> None:
-    if words[0] == "demo":
-        words = [*words, "--weights", str(small_model(tmp_path)), "--workers", "2"]
+def test_screen_of_a_command_fits_80_columns_and_cuts_nothing(words: list[str]) -> None:
     lines = lines_of(shown(*words))
     assert lines and max(map(len, lines)) <= 80
     assert not any("\u2026" in line for line in lines)
@@ -108,9 +103,9 @@ def test_colours_are_turned_off(words: list[str], environ: dict[str, str]) -> No
     assert not re.search(r"\x1b\[[0-9;]*[349][0-9]m", shown(*words, **environ))
 
 
-def test_progress_is_for_terminals_only(tmp_path: Path) -> None:
-    words = ["demo", "--weights", str(small_model(tmp_path)), "--workers", "1"]
-    assert "start 1 workers" in shown(*words)
+def test_progress_is_for_terminals_only() -> None:
+    words = ["bench", "call", "--rounds", "1"]
+    assert "call copying 8 bytes" in shown(*words).partition("figures")[0]
     done = subprocess.run(
         [sys.executable, "-m", "peerlane", *words],
         capture_output=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -128,3 +129,29 @@ def test_nixl_example_under_each_schedule_verifies_every_block(schedule: str) ->
     done = run("-m", "peerlane", "run", str(EXAMPLES / "nixl_prefill_decode.py"), schedule=schedule)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout == "4 requests, 32 of 32 blocks right in the other process\n"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_model_weights_example_under_each_schedule_compares_every_tensor(
+    schedule: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "small.safetensors"
+    parts = {"layer.weight": bytes(range(256)) * 1200, "layer.bias": b"\x17" * 77, "none": b""}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, part in parts.items():
+        end += len(part)
+        header[name] = {"dtype": "U8", "shape": [len(part)], "data_offsets": [end - len(part), end]}
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts.values()))
+    done = run(str(EXAMPLES / "model_weights.py"), str(file), schedule=schedule)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert "a deadlock: ranks 0, 1, 2 and 3 wait in vain" in done.stdout
+    assert re.search(r"rank 3 \(process \d+\) has died", done.stdout)
+    assert done.stdout.endswith("verified: 2 tensors, 307,277 bytes, on each device and in each worker\n")
+
+
+def test_model_weights_example_without_its_file_says_so(tmp_path: Path) -> None:
+    done = run(str(EXAMPLES / "model_weights.py"), str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("NOT verified: [Errno 2] No such file")

@@ -35,7 +35,7 @@ def test_command_line_version_prints_package_and_python(capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith(f"peerlane {peerlane.__version__} (Python 3.")
 
 
-@pytest.mark.parametrize("command", ["topo", "ps", "demo", "bench", "run", "launch"])
+@pytest.mark.parametrize("command", ["topo", "ps", "bench", "run", "launch"])
 def test_command_with_unknown_option_shows_its_usage(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,7 +48,7 @@ def test_command_with_unknown_option_shows_its_usage(
     assert f"peerlane {command}: error: " in said
 
 
-@pytest.mark.parametrize("command", ["topo", "ps", "demo"])
+@pytest.mark.parametrize("command", ["topo", "ps"])
 def test_command_with_unknown_option_names_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([command, "--bogus"])

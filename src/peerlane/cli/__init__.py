@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-COMMANDS = ("run", "launch", "check", "demo", "topo", "ps", "doctor", "bench", "c-abi", "completion")
+COMMANDS = ("run", "launch", "check", "topo", "ps", "doctor", "bench", "c-abi", "completion")
 
 _ABOUT = """\
 Moves and shares device memory on virtual devices, which need no hardware.
