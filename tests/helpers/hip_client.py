@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from peerlane import Host, Stream, raw
-from peerlane.dialects.hip._state import machine
-from peerlane.dialects.hip._stream import null_stream, stream_of
+from peerlane.dialects.hip._stream import stream_of, streams
 
 
 def code(result: tuple[Any, ...]) -> str:
@@ -51,7 +50,7 @@ def write(hip: ModuleType, array: Any, data: bytes) -> None:
 def neutral(stream: Any) -> Stream:
     """Return the neutral stream below a stream of HIP; a device's number stands for its null stream."""
     if isinstance(stream, int):
-        return null_stream(machine.context_of(stream)).neutral
+        return streams.null_of(stream).neutral
     return stream_of(int(stream)).neutral
 
 

@@ -218,11 +218,11 @@ def test_hip_memcpy_fast_path_sees_work_submitted_by_other_thread(hip: ModuleTyp
 def test_hip_memcpy_with_nothing_queued_takes_fast_path(
     hip: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from peerlane.dialects.hip import _copy
+    from peerlane.dialects.gpu.copies import Copies
 
     a, b = on(hip, 0, 8, 1), on(hip, 0, 8)
     read(hip, a, 8)
-    monkeypatch.setattr(_copy, "move_now", None)
+    monkeypatch.setattr(Copies, "move_now", None)
     done(hip.hipMemcpy(b, a, 8, kind(hip)))
     assert raw.view(int(b), 8) == b"\1" * 8
     with pytest.raises(TypeError):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from helpers.hip_client import code, done, held, on, read, write
+from peerlane.dialects.gpu.streams import PER_THREAD_STREAM
 from peerlane.dialects.hip import explain
-from peerlane.dialects.hip._state import PER_THREAD_STREAM
 from peerlane.dialects.hip._stream import create
 
 pytestmark = pytest.mark.timeout(60)

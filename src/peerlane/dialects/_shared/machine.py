@@ -167,13 +167,13 @@ class Machine:
         By number: streams, events and all other objects that a dialect gives out.
     allocations : dict
         By address.
-    vendor : str
-        The giver of numbers, in messages.
+    vendor_name : str
+        Who gives out the numbers, in messages.
     show : callable
         Returns the devices of the node that the program sees.
     """
 
-    vendor: ClassVar[str]
+    vendor_name: str
     show: Callable[[Sequence[Device]], tuple[Device, ...]] = staticmethod(tuple)
 
     def __init__(self) -> None:
@@ -406,7 +406,7 @@ class Machine:
             return (
                 f"{handle:#x} ended with the node that the process was in before, or too long ago to say how"
             )
-        return f"{self.vendor} gave out no {name} with the number {handle:#x}"
+        return f"{self.vendor_name} gave out no {name} with the number {handle:#x}"
 
     def was_given(self, handle: int) -> bool:
         """Tell whether a number was given out, now or earlier."""

@@ -95,7 +95,7 @@ class AclMachine(Machine):
         The reserved addresses.
     """
 
-    vendor = "acl.rt"
+    vendor_name = "acl.rt"
     show = staticmethod(visible)
     default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from peerlane.dialects.gpu.regions import HostAddress
 from peerlane.dialects.hip import _results, _types
 from peerlane.dialects.hip._enums import base_of, enumeration
 from peerlane.dialects.hip._facts import facts
@@ -27,17 +28,6 @@ _RANGES = {
 }
 _FUNCTIONS = ("hipStreamCallback_t", "hipHostFn_t")
 _Reader = Callable[[Any], Any]
-
-
-class HostAddress(int):
-    """The address of a host object whose size is known.
-
-    Attributes
-    ----------
-    nbytes : int
-    """
-
-    nbytes: int
 
 
 def _pointer(value: Any) -> int:

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import INVALID_DEVICE
+from peerlane.dialects.gpu.regions import Region
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import NotNone, NotNull, refuse_none, refuse_null
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._places import Place, known, place_of
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._results import pointer, struct
-from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Error
 
@@ -50,16 +52,16 @@ def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
     Basis: S; D for mapped memory; C for registered memory, whose range is the registration
     """
     try:
-        place = place_of(dptr) if dptr else None
+        region = gpu.regions.at(dptr) if dptr else None
     except Error:
-        place = None
-    if place is None:
+        region = None
+    if region is None:
         raise refusal(
             "hipErrorNotFound",
             f"there is no allocation: {machine.describe(dptr)}",
             "pass an address inside what hipMalloc or hipHostMalloc returned",
         )
-    return pointer(place.base), place.size
+    return pointer(region.base), region.size
 
 
 @calls.call("hipMemPtrGetInfo")
@@ -70,7 +72,7 @@ def hipMemPtrGetInfo(ptr: int) -> int:
     Refuses: hipErrorInvalidValue memory that HIP does not know
     Basis: D
     """
-    return known("ptr", ptr).size if ptr else 0
+    return gpu.regions.known("ptr", ptr).size if ptr else 0
 
 
 @calls.call("hipPointerGetAttributes")
@@ -84,22 +86,22 @@ def hipPointerGetAttributes(ptr: NotNull) -> object:
     Refuses: hipErrorInvalidValue NULL, addresses of devices where nothing is
     Basis: S
     """
-    place = place_of(ptr)
+    region = gpu.regions.at(ptr)
     made = struct("hipPointerAttribute_t")()
-    if place is None:
+    if region is None:
         made.device = INVALID_DEVICE
         return made
-    made.type = type_of(place)
-    made.device, made.devicePointer = machine.id_of(place.ordinal), ptr
-    made.isManaged, made.allocationFlags = int(place.is_managed), place.flags
-    if not place.is_device:
+    made.type = type_of(region)
+    made.device, made.devicePointer = machine.id_of(region.ordinal), ptr
+    made.isManaged, made.allocationFlags = int(region.is_managed), region.flags
+    if not region.is_device:
         made.hostPointer = ptr
     return made
 
 
-def type_of(place: Place) -> Any:
+def type_of(region: Region) -> Any:
     """Return the hipMemoryType of memory."""
-    name = "Device" if place.is_device else "Managed" if place.is_managed else "Host"
+    name = "Device" if region.is_device else "Managed" if region.is_managed else "Host"
     return enumeration("hipMemoryType")[f"hipMemoryType{name}"]
 
 
@@ -163,12 +165,12 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
             f"ask for one of {', '.join(_FORMATS)}",
         )
     try:
-        place = place_of(ptr)
+        region = gpu.regions.at(ptr)
     except Error:
-        place, is_told = None, name == "ACCESS_FLAGS"
+        region, is_told = None, name == "ACCESS_FLAGS"
     else:
         is_told = name in ("ACCESS_FLAGS", "MEMORY_TYPE")
-    value = None if place is None else _value(name, ptr, place)
+    value = None if region is None else _value(name, ptr, region)
     write(data, packing.pack(_FORMATS[name], _WITHOUT.get(name, 0) if value is None else value))
     if value is None and not is_told:
         raise invalid(
@@ -177,19 +179,19 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
         )
 
 
-def _value(name: str, ptr: int, place: Place) -> int | None:
+def _value(name: str, ptr: int, region: Region) -> int | None:
     values: dict[str, Callable[[], int | None]] = {
-        "MEMORY_TYPE": lambda: int(type_of(place)),
+        "MEMORY_TYPE": lambda: int(type_of(region)),
         "DEVICE_POINTER": lambda: ptr,
-        "HOST_POINTER": lambda: None if place.is_device else ptr,
-        "SYNC_MEMOPS": lambda: int(place.allocation in machine.synchronous),
-        "BUFFER_ID": lambda: place.allocation % _UINT,
-        "IS_MANAGED": lambda: int(place.is_managed),
-        "DEVICE_ORDINAL": lambda: machine.id_of(place.ordinal),
-        "RANGE_START_ADDR": lambda: place.base,
-        "RANGE_SIZE": lambda: place.size % _UINT,
+        "HOST_POINTER": lambda: None if region.is_device else ptr,
+        "SYNC_MEMOPS": lambda: int(region.allocation in machine.synchronous),
+        "BUFFER_ID": lambda: region.allocation % _UINT,
+        "IS_MANAGED": lambda: int(region.is_managed),
+        "DEVICE_ORDINAL": lambda: machine.id_of(region.ordinal),
+        "RANGE_START_ADDR": lambda: region.base,
+        "RANGE_SIZE": lambda: region.size % _UINT,
         "MAPPED": lambda: 1,
-        "ACCESS_FLAGS": lambda: place.flags,
+        "ACCESS_FLAGS": lambda: region.flags,
     }
     return values[name]()
 
@@ -209,8 +211,8 @@ def hipPointerSetAttribute(value: NotNull, attribute: Any, ptr: NotNull) -> None
     (wanted,) = packing.unpack("<I", read(value, 4))
     if wanted > 1:
         raise invalid(f"the value is {wanted}", "pass the address of 0 or 1")
-    place = known("ptr", ptr, "hipErrorInvalidDevicePointer")
+    region = gpu.regions.known("ptr", ptr, Reason.INVALID_POINTER)
     if wanted:
-        machine.synchronous.add(place.allocation)
+        machine.synchronous.add(region.allocation)
     else:
-        machine.synchronous.discard(place.allocation)
+        machine.synchronous.discard(region.allocation)

@@ -8,26 +8,26 @@ from itertools import pairwise
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
+from peerlane.dialects.gpu.copies import Side
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.dialects.hip._boxes import refuse_arrays
 from peerlane.dialects.hip._convention import (
     Stopped,
-    code_of,
     hipError_t,
     invalid,
     member,
     refusal,
     refuse_fewer,
-    remedy_of,
 )
-from peerlane.dialects.hip._copy import copy_on, move_on
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._pointers import write
-from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import AnyStream, stream_of
+from peerlane.dialects.hip._state import calls, gpu
+from peerlane.dialects.hip._stream import stream_of
 from peerlane.errors import Error
 
 _NONE_FAILED = (1 << 64) - 1
-_NO_STREAM = "hipErrorInvalidResourceHandle"
+_NO_STREAM = Reason.INVALID_HANDLE
 _ORDER = "hipMemcpySrcAccessOrder"
 _OPERATIONS = tuple(f"hipMemcpyFlagExtOp{each}" for each in ("Swap", "IndirectSrc", "IndirectDst"))
 
@@ -110,7 +110,7 @@ def _copy_batch(
         nbytes = int(sizes[at])
         if not nbytes:
             raise invalid(f"copy {at} has 0 bytes", "leave it out")
-        copy_on(int(dsts[at]), int(srcs[at]), nbytes, on)
+        gpu.copies.on(on, int(dsts[at]), int(srcs[at]), nbytes)
         if orders(at) == f"{_ORDER}DuringApiCall":
             on.catch_up()
 
@@ -172,7 +172,8 @@ def _each(count: int, submit: Callable[[int], None], fail_index: int = 0) -> int
             _tell(fail_index, at)
             if isinstance(error, Refusal):
                 raise Stopped(error.code, f"copy {at}: {error}", error.remedy, at) from None
-            raise Stopped(hipError_t[code_of(error)], f"copy {at}: {error}", remedy_of(error), at) from None
+            cause, remedy = gpu.vendor.explain(error)
+            raise Stopped(gpu.vendor.code(error.fault), f"copy {at}: {cause}", remedy, at) from None
     _tell(fail_index, _NONE_FAILED)
     return _NONE_FAILED
 
@@ -207,7 +208,7 @@ def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
     extent = boxes.get_extent(at)
     if extent.width and extent.height and extent.depth:
         dst, src = _operand(boxes.get_dst(at)), _operand(boxes.get_src(at))
-        move_on(*prepared(dst, src, extent.width, extent.height, extent.depth), stream)
+        gpu.copies.move_on(stream, *gpu.copies.box(dst, src, (extent.width, extent.height, extent.depth)))
 
 
 def _operand(operand: Any) -> Side:

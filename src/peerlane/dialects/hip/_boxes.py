@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from peerlane.dialects.gpu.copies import Ends, Move, Side
 from peerlane.dialects.hip._checks import refuse_no_struct
 from peerlane.dialects.hip._convention import invalid, member, refusal
-from peerlane.dialects.hip._copy import Ends, Move, check, move_now, move_on
-from peerlane.dialects.hip._places import known, refuse_outside
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._state import calls, gpu
 from peerlane.dialects.hip._stream import stream_of
-from peerlane.memory import raw
-from peerlane.support.records import dataclass
 
 _DEVICE, _HOST, _ANY = True, False, None
 _ENDS = {  # by kind: whether the destination and the source must be memory that HIP knows
@@ -29,108 +26,10 @@ _ENDS = {  # by kind: whether the destination and the source must be memory that
 Prepared = tuple[Move, Ends] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One end of a copy.
-
-    Attributes
-    ----------
-    address : int
-        Of the pitched memory.
-    pitch : int
-        Bytes from one row to the next; 0 where they lie side by side.
-    rows : int
-        From one slice to the next; 0 where they lie side by side.
-    x, y, z : int
-        Where the box begins: bytes, rows and slices.
-    must_be_known : bool
-        Whether ordinary memory of the host is refused.
-    """
-
-    address: int
-    pitch: int = 0
-    rows: int = 0
-    x: int = 0
-    y: int = 0
-    z: int = 0
-    must_be_known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Laid:
-    start: int
-    pitch: int
-    slice: int
-
-
 def must_be_known(kind: Any) -> tuple[bool, bool]:
     """Return whether a kind says that destination and source are memory that HIP knows."""
     dst, src = _ENDS[kind.name]
     return bool(dst), bool(src)
-
-
-def prepared(
-    dst: Side, src: Side, width: int, height: int, depth: int, kind: Any = None
-) -> tuple[Move, Ends]:
-    """Return what moves a box, and what its ends are.
-
-    Raises
-    ------
-    Refusal
-        hipErrorInvalidValue: NULL, rows that overlap, ordinary memory of the host where HIP must know it, a copy that
-        ends beyond its memory; as ``check``.
-    """
-    ends = check(dst.address, src.address, 0, kind)
-    to = _checked("dst", dst, width, height, depth)
-    source = _checked("src", src, width, height, depth)
-    return _mover(to, source, width, height, depth), ends
-
-
-def _checked(name: str, side: Side, width: int, height: int, depth: int) -> _Laid:
-    if side.must_be_known:
-        known(name, side.address)
-    found = _laid(name, side, width, height, depth)
-    last = found.start + (depth - 1) * found.slice + (height - 1) * found.pitch
-    refuse_outside(last + width - side.address, **{name: side.address})
-    return found
-
-
-def _laid(name: str, side: Side, width: int, height: int, depth: int) -> _Laid:
-    pitch = side.pitch or width
-    if pitch < width and height * depth > 1:
-        raise invalid(
-            f"the rows of {name} lie {pitch:,} bytes apart and have {width:,}",
-            "pass a pitch of at least the width",
-        )
-    per_slice = pitch * (side.rows or height)
-    if per_slice < pitch * height and depth > 1:
-        raise invalid(
-            f"the slices of {name} lie {side.rows:,} rows apart and have {height:,}",
-            "pass a height of at least that of the box",
-        )
-    return _Laid(side.address + side.z * per_slice + side.y * pitch + side.x, pitch, per_slice)
-
-
-def _mover(to: _Laid, source: _Laid, width: int, height: int, depth: int) -> Move:
-    if depth == 1 or (to.slice == to.pitch * height and source.slice == source.pitch * height):
-        slices, rows = 1, height * depth
-    else:
-        slices, rows = depth, height
-
-    def move(stream: Any) -> None:
-        neutral = None if stream is None else stream.neutral
-        for at in range(slices):
-            raw.copy_2d(
-                to.start + at * to.slice,
-                max(to.pitch, width),
-                source.start + at * source.slice,
-                max(source.pitch, width),
-                width,
-                rows,
-                stream=neutral,
-            )
-
-    return move
 
 
 def side_of_memory(copy: Any, end: str) -> Side:
@@ -164,7 +63,7 @@ def described(copy: Any) -> Prepared:
     width, height, depth = copy.WidthInBytes, copy.Height, getattr(copy, "Depth", 1)
     if not (width and height and depth):
         return None
-    return prepared(side_of_memory(copy, "dst"), side_of_memory(copy, "src"), width, height, depth)
+    return gpu.copies.box(side_of_memory(copy, "dst"), side_of_memory(copy, "src"), (width, height, depth))
 
 
 def refuse_arrays(array: object) -> None:
@@ -184,7 +83,7 @@ def declare(name: str, prepare: Callable[..., Prepared], doc: str, module: str) 
     def now(*args: Any) -> None:
         found = prepare(*args)
         if found is not None:
-            move_now(*found)
+            gpu.copies.move_now(*found)
 
     calls.made(name, now, doc, module)
 
@@ -195,6 +94,6 @@ def declare_queued(of: str, prepare: Callable[..., Prepared]) -> None:
     def queued(*args: Any) -> None:
         found, on = prepare(*args[:-1]), stream_of(args[-1])
         if found is not None:
-            move_on(*found, on)
+            gpu.copies.move_on(on, *found)
 
     calls.queued(of, queued, last="; with ordinary host memory it is complete on return")

@@ -1,117 +1,99 @@
-"""The vendor's code of every fault, and what to do about it in HIP's terms (facts/hip 2, 3)."""
+"""HIP's codes of faults and refusals, and its calls by what they do (facts/hip 2, 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import Fault
 
-# The name of the code, whose number stands in hip.h.txt, and the remedy.
-CODES: Mapping[Fault, tuple[str, str]] = MappingProxyType(
+#: The names of codes, whose numbers stand in hip.h.txt.
+CODES: Mapping[Reason | Fault, str] = MappingProxyType(
     {
-        Fault.INVALID_VALUE: ("hipErrorInvalidValue", "correct the argument that the cause names"),
-        Fault.INVALID_DEVICE: (
-            "hipErrorInvalidDevice",
-            "pass an id below hipGetDeviceCount(), or start the program with `peerlane run --devices N`",
-        ),
-        Fault.BAD_CONFIG: (
-            "hipErrorInvalidConfiguration",
-            "correct PEERLANE_NODE, or start the program with `peerlane run --devices N`",
-        ),
-        Fault.OUT_OF_MEMORY: (
-            "hipErrorOutOfMemory",
-            "free memory with hipFree, look at hipMemGetInfo, or give the devices more: "
-            "`peerlane run --node memory=32GiB`",
-        ),
-        Fault.OUT_OF_RESOURCES: (
-            "hipErrorOutOfMemory",
-            "free what is not needed any more; the cause names what ran out",
-        ),
-        Fault.UNSUPPORTED: ("hipErrorNotSupported", "do without it; docs/reference/hip.md lists what works"),
-        Fault.NULL_ADDRESS: (
-            "hipErrorInvalidValue",
-            "pass what hipMalloc or hipHostMalloc returned, or host memory",
-        ),
-        Fault.UNKNOWN_ADDRESS: (
-            "hipErrorInvalidValue",
-            "pass memory that hipMalloc returned and that was not freed",
-        ),
-        Fault.FREED_ADDRESS: (
-            "hipErrorInvalidValue",
-            "use memory before hipFree, and before hipDeviceReset of its device",
-        ),
-        Fault.OUT_OF_BOUNDS: ("hipErrorInvalidValue", "copy fewer bytes, or allocate more with hipMalloc"),
-        Fault.HOST_FAULT: ("hipErrorIllegalAddress", "pass host memory that lives, and keep the object"),
-        Fault.READ_ONLY: ("hipErrorUnknown", "write to memory that may be written"),
-        Fault.WRONG_DEVICE: (
-            "hipErrorInvalidValue",
-            "take all devices and addresses from the node that the process is in now",
-        ),
-        Fault.PEER_SELF: ("hipErrorInvalidDevice", "pass two different devices"),
-        Fault.PEER_UNREACHABLE: (
-            "hipErrorInvalidDevice",
-            "choose devices for which hipDeviceCanAccessPeer gives 1",
-        ),
-        Fault.PEER_NOT_ENABLED: ("hipErrorPeerAccessNotEnabled", "call hipDeviceEnablePeerAccess first"),
-        Fault.NO_ACCESS: ("hipErrorUnknown", "give the device access with hipMemSetAccess"),
-        Fault.CLOSED: (
-            "hipErrorContextIsDestroyed",
-            "use it before it is destroyed, and before hipDeviceReset",
-        ),
-        Fault.FORKED: (
-            "hipErrorNotInitialized",
-            "start workers with multiprocessing's 'spawn', or fork before anything uses a device",
-        ),
-        Fault.PROCESS_ENDING: ("hipErrorDeinitialized", "use devices before the interpreter ends"),
-        Fault.BUSY: ("hipErrorIllegalState", "end the other use first, then call again"),
-        Fault.CANCELLED: ("hipErrorLaunchFailure", "find the first failure; this one follows from it"),
-        Fault.PEER_LOST: ("hipErrorMapFailed", "look at why the other process ended, then start both again"),
-        Fault.WAIT_TIMEOUT: ("hipErrorLaunchTimeOut", "look at why nothing came"),
-        Fault.BAD_HANDLE: (
-            "hipErrorInvalidDevicePointer",
-            "pass the 64 bytes that hipIpcGetMemHandle gave in this run, unchanged",
-        ),
-        Fault.HANDLE_VERSION: (
-            "hipErrorInvalidDevicePointer",
-            "use one version of peerlane in all processes",
-        ),
-        Fault.STALE_HANDLE: (
-            "hipErrorInvalidDevicePointer",
-            "keep the memory in the process that exported it until the others have opened it",
-        ),
-        Fault.WRONG_KIND: (
-            "hipErrorInvalidDevicePointer",
-            "open memory handles with hipIpcOpenMemHandle, event handles with hipIpcOpenEventHandle",
-        ),
-        Fault.FALSE_CLAIM: (
-            "hipErrorMapFailed",
-            "look at the other process; it is broken, or not the one meant",
-        ),
-        Fault.OWN_HANDLE: (
-            "hipErrorInvalidContext",
-            "use what was exported directly; open it in other processes",
-        ),
-        Fault.NOT_LISTED: ("hipErrorInvalidDevicePointer", "export it anew"),
-        Fault.PID_REUSED: ("hipErrorInvalidDevicePointer", "export it anew"),
-        Fault.LISTED_EARLY: ("hipErrorInvalidDevicePointer", "export it anew"),
-        Fault.OTHER_USER: ("hipErrorInvalidDevicePointer", "run both processes as one user"),
-        Fault.FOREIGN_NAMESPACE: ("hipErrorInvalidDevicePointer", "run both processes in one container"),
-        Fault.NODE_MISMATCH: (
-            "hipErrorInvalidConfiguration",
-            "give all processes of the node the same description",
-        ),
-        Fault.DEVICE_FAULT: ("hipErrorIllegalAddress", "give the system more memory, or allocate less"),
-        Fault.NOT_RECORDED: ("hipErrorInvalidHandle", "record the event with hipEventRecord first"),
-        Fault.NOT_READY: ("hipErrorNotReady", "synchronize first"),
-        Fault.CALLBACK_FAILED: ("hipErrorLaunchFailure", "look at what the callback raised"),
-        Fault.BAD_DESCRIPTOR: ("hipErrorInvalidValue", "write the descriptor anew"),
-        Fault.NOTIFY_DOUBLED: ("hipErrorIllegalState", "wait between two records"),
-        Fault.NOTIFY_ORDER: ("hipErrorIllegalState", "wait in the order of the records"),
-        Fault.NOTIFY_LEFT: ("hipErrorIllegalState", "wait for each record"),
-        Fault.DEADLOCK: (
-            "hipErrorLaunchTimeOut",
-            "submit what the cause waits for, or drop that wait: `peerlane check` names a skipped one",
-        ),
+        Fault.INVALID_VALUE: "hipErrorInvalidValue",
+        Fault.INVALID_DEVICE: "hipErrorInvalidDevice",
+        Fault.BAD_CONFIG: "hipErrorInvalidConfiguration",
+        Fault.OUT_OF_MEMORY: "hipErrorOutOfMemory",
+        Fault.OUT_OF_RESOURCES: "hipErrorOutOfMemory",
+        Fault.UNSUPPORTED: "hipErrorNotSupported",
+        Fault.NULL_ADDRESS: "hipErrorInvalidValue",
+        Fault.UNKNOWN_ADDRESS: "hipErrorInvalidValue",
+        Fault.FREED_ADDRESS: "hipErrorInvalidValue",
+        Fault.OUT_OF_BOUNDS: "hipErrorInvalidValue",
+        Fault.HOST_FAULT: "hipErrorIllegalAddress",
+        Fault.READ_ONLY: "hipErrorUnknown",
+        Fault.WRONG_DEVICE: "hipErrorInvalidValue",
+        Fault.PEER_SELF: "hipErrorInvalidDevice",
+        Fault.PEER_UNREACHABLE: "hipErrorInvalidDevice",
+        Fault.PEER_NOT_ENABLED: "hipErrorPeerAccessNotEnabled",
+        Fault.NO_ACCESS: "hipErrorUnknown",
+        Fault.CLOSED: "hipErrorContextIsDestroyed",
+        Fault.FORKED: "hipErrorNotInitialized",
+        Fault.PROCESS_ENDING: "hipErrorDeinitialized",
+        Fault.BUSY: "hipErrorIllegalState",
+        Fault.CANCELLED: "hipErrorLaunchFailure",
+        Fault.PEER_LOST: "hipErrorMapFailed",
+        Fault.WAIT_TIMEOUT: "hipErrorLaunchTimeOut",
+        Fault.BAD_HANDLE: "hipErrorInvalidDevicePointer",
+        Fault.HANDLE_VERSION: "hipErrorInvalidDevicePointer",
+        Fault.STALE_HANDLE: "hipErrorInvalidDevicePointer",
+        Fault.WRONG_KIND: "hipErrorInvalidDevicePointer",
+        Fault.FALSE_CLAIM: "hipErrorMapFailed",
+        Fault.OWN_HANDLE: "hipErrorInvalidContext",
+        Fault.NOT_LISTED: "hipErrorInvalidDevicePointer",
+        Fault.PID_REUSED: "hipErrorInvalidDevicePointer",
+        Fault.LISTED_EARLY: "hipErrorInvalidDevicePointer",
+        Fault.OTHER_USER: "hipErrorInvalidDevicePointer",
+        Fault.FOREIGN_NAMESPACE: "hipErrorInvalidDevicePointer",
+        Fault.NODE_MISMATCH: "hipErrorInvalidConfiguration",
+        Fault.DEVICE_FAULT: "hipErrorIllegalAddress",
+        Fault.NOT_RECORDED: "hipErrorInvalidHandle",
+        Fault.NOT_READY: "hipErrorNotReady",
+        Fault.CALLBACK_FAILED: "hipErrorLaunchFailure",
+        Fault.BAD_DESCRIPTOR: "hipErrorInvalidValue",
+        Fault.NOTIFY_DOUBLED: "hipErrorIllegalState",
+        Fault.NOTIFY_ORDER: "hipErrorIllegalState",
+        Fault.NOTIFY_LEFT: "hipErrorIllegalState",
+        Fault.DEADLOCK: "hipErrorLaunchTimeOut",
+        Reason.INVALID_PITCH: "hipErrorInvalidPitchValue",
+        Reason.INVALID_POINTER: "hipErrorInvalidDevicePointer",
+        Reason.NO_DEVICE: "hipErrorNoDevice",
+        Reason.INVALID_CONTEXT: "hipErrorInvalidContext",
+        Reason.DEVICE_RESET: "hipErrorContextIsDestroyed",
+        Reason.INVALID_HANDLE: "hipErrorInvalidHandle",
+        Reason.NOT_AN_EVENT: "hipErrorInvalidHandle",
+        Reason.OTHER_DEVICE: "hipErrorInvalidHandle",
+        Reason.PEER_ENABLED: "hipErrorPeerAccessAlreadyEnabled",
+        Reason.REGISTERED: "hipErrorHostMemoryAlreadyRegistered",
+        Reason.NOT_REGISTERED: "hipErrorHostMemoryNotRegistered",
+    }
+)
+
+#: HIP's names for what texts of `gpu` name in braces.
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "any_direction": "hipMemcpyDefault",
+        "can_access_peer": "hipDeviceCanAccessPeer",
+        "create_event": "hipEventCreate",
+        "device_count": "hipGetDeviceCount",
+        "disable_timing": "hipEventDisableTiming",
+        "enable_peer": "hipDeviceEnablePeerAccess",
+        "event_synchronize": "hipEventSynchronize",
+        "export_memory": "hipIpcGetMemHandle",
+        "free": "hipFree",
+        "host_to_host": "hipMemcpyHostToHost",
+        "malloc": "hipMalloc",
+        "malloc_host": "hipHostMalloc",
+        "memory_info": "hipMemGetInfo",
+        "open_event": "hipIpcOpenEventHandle",
+        "open_memory": "hipIpcOpenMemHandle",
+        "record": "hipEventRecord",
+        "reference": "docs/reference/hip.md",
+        "register": "hipHostRegister",
+        "reset": "hipDeviceReset",
+        "set_access": "hipMemSetAccess",
+        "set_device": "hipSetDevice",
+        "set_pool_access": "hipMemPoolSetAccess",
     }
 )

@@ -18,13 +18,14 @@ from typing import Any, Protocol, TypeVar
 from peerlane import Device
 from peerlane.backend import host
 from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Steps, Table, steps_of
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
-from peerlane.errors import Error
+from peerlane.errors import Error, Fault
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
 _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
@@ -37,6 +38,9 @@ NOT_READY = hipError_t["hipErrorNotReady"]
 NOT_SUPPORTED = hipError_t["hipErrorNotSupported"]
 DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
 hiprtcResult = enumeration("hiprtcResult")
+codes: Mapping[Reason | Fault, int] = MappingProxyType(
+    {reason: hipError_t[name] for reason, name in CODES.items()}
+)
 
 
 #: What programs call in destructors and exit handlers: the vendor's library outlives the interpreter, so it succeeds
@@ -158,8 +162,12 @@ class Calls(Table):
             if failure.code != NOT_READY:
                 report(failure)
 
-        codes = {fault: hipError_t[name] for fault, (name, _) in CODES.items()}
-        super().__init__(codes=codes, explain=explain, report=tell, late=lambda call: DEINITIALIZED)
+        super().__init__(
+            codes={fault: codes[fault] for fault in codes if isinstance(fault, Fault)},
+            explain=explain,
+            report=tell,
+            late=lambda call: DEINITIALIZED,
+        )
         self._machine, self._trace = machine, trace
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
@@ -469,12 +477,7 @@ def answers(name: str) -> type[enum.IntEnum]:
 
 def code_of(error: Error) -> str:
     """Return the name of an error's code."""
-    return CODES[error.fault][0]
-
-
-def remedy_of(error: Error) -> str:
-    """Return what to do about an error."""
-    return CODES[error.fault][1]
+    return CODES[error.fault]
 
 
 def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> Declared:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip._boxes import (
-    Prepared,
-    Side,
-    declare,
-    declare_queued,
-    described,
-    must_be_known,
-    prepared,
-)
+from peerlane.dialects.gpu.copies import Side
+from peerlane.dialects.hip._boxes import Prepared, declare, declare_queued, described, must_be_known
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._copy import with_device
+from peerlane.dialects.hip._state import calls, gpu
 
 
 def _rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: Any) -> Prepared:
@@ -29,7 +23,7 @@ def _rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int,
             )
     to_known, from_known = must_be_known(kind)
     to, source = Side(dst, dpitch, must_be_known=to_known), Side(src, spitch, must_be_known=from_known)
-    return prepared(to, source, width, height, 1, kind)
+    return gpu.copies.box(to, source, (width, height, 1), with_device(kind))
 
 
 declare(

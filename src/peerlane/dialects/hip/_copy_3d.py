@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from peerlane.dialects.gpu.copies import Side
 from peerlane.dialects.hip._boxes import (
     Prepared,
-    Side,
     declare,
     declare_queued,
     described,
     must_be_known,
-    prepared,
     refuse_arrays,
 )
 from peerlane.dialects.hip._checks import given, refuse_no_struct
 from peerlane.dialects.hip._convention import INVALID_DIRECTION, invalid, member, refusal
-from peerlane.dialects.hip._copy import move_on
+from peerlane.dialects.hip._copy import with_device
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._peer_copies import move_between
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._state import calls, gpu
 from peerlane.dialects.hip._stream import stream_of
 
 _LONGEST_PITCH = (1 << 31) - 1
@@ -41,7 +38,7 @@ def pitched(p: Any, kind: Any) -> Prepared:
             )
     if not (width and height and depth):
         return None
-    return prepared(dst, src, width, height, depth, kind)
+    return gpu.copies.box(dst, src, (width, height, depth), with_device(kind))
 
 
 def _side(p: Any, end: str, is_known: bool) -> Side:
@@ -93,10 +90,10 @@ def hipMemcpy3DPeer(p: _PeerParms) -> None:
     Refuses: hipErrorInvalidDevice an id; as `hipMemcpy3D`
     Basis: S; C for the order
     """
-    ends = device_of(p.dstDevice), device_of(p.srcDevice)
+    devices = gpu.machine.device_of(p.dstDevice), gpu.machine.device_of(p.srcDevice)
     found = pitched(p, _DEFAULT)
     if found is not None:
-        move_between(*ends, *found)
+        gpu.copies.move_between(*devices, *found)
 
 
 @calls.call("hipMemcpy3DPeerAsync")
@@ -106,11 +103,11 @@ def hipMemcpy3DPeerAsync(p: _PeerParms, stream: int) -> None:
     Refuses: as `hipMemcpy3DPeer`; the stream
     Basis: S
     """
-    device_of(p.dstDevice)
-    device_of(p.srcDevice)
+    gpu.machine.device_of(p.dstDevice)
+    gpu.machine.device_of(p.srcDevice)
     found, on = pitched(p, _DEFAULT), stream_of(stream)
     if found is not None:
-        move_on(*found, on)
+        gpu.copies.move_on(on, *found)
 
 
 declare(

@@ -6,10 +6,10 @@ from typing import Any
 
 from peerlane.dialects.hip._checks import Reserved
 from peerlane.dialects.hip._convention import INVALID_VALUE, Stopped, invalid
-from peerlane.dialects.hip._peer import DeviceId, forget_peers
+from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.dialects.hip._visible import hidden_bytes, uuid_of
 
 _FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all that there are, and those that are told
@@ -79,7 +79,7 @@ def hipDeviceReset() -> None:
     """
     ordinal = machine.context().device.ordinal
     machine.flags.pop(ordinal, None)
-    forget_peers(ordinal)
+    gpu.peers.forget(ordinal)
     machine.release(ordinal, all_references=True)
 
 

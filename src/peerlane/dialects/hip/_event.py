@@ -5,17 +5,15 @@ from __future__ import annotations
 import ctypes
 from typing import Annotated, Any
 
-from peerlane import Event, Handle
-from peerlane.dialects._shared.call import Check, Refusal
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.call import Check
+from peerlane.dialects.gpu.events import DISABLE_TIMING, INTERPROCESS, GpuEvent
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import flags
 from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import OnStream, ValidStream, has_waited
+from peerlane.dialects.hip._state import calls, gpu, machine
+from peerlane.dialects.hip._stream import OnStream, ValidStream
 
-DISABLE_TIMING, INTERPROCESS = 2, 4
 _BLOCKING_SYNC = 1
 _NO_FENCE, _TO_DEVICE, _TO_SYSTEM = 0x2000_0000, 0x4000_0000, 0x8000_0000
 _RELEASES = _NO_FENCE | _TO_DEVICE | _TO_SYSTEM
@@ -23,53 +21,8 @@ _FLAGS = _BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS | _RELEASES
 _EXTERNAL = 1  # for graphs
 
 
-class HipEvent(Thing):
-    """An event of a device.
-
-    Attributes
-    ----------
-    neutral : peerlane.Event
-    flags : int
-    exported : Handle or None
-        What lets other processes have it.
-    frees : tuple of Freed
-        The memory that was freed to pools before its newest record.
-    """
-
-    __slots__ = ("exported", "flags", "frees", "neutral")
-
-    name = "event"
-
-    def __init__(self, context: Context, flags: int, neutral: Event) -> None:
-        super().__init__(context)
-        self.flags = flags
-        self.neutral = neutral
-        self.exported: Handle | None = None
-        self.frees: tuple[Freed, ...] = ()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its record is over, or there is none."""
-        return not self.neutral.is_recorded or self.neutral.is_done
-
-    def end(self) -> None:
-        """End it without waiting; streams that wait for it go on waiting."""
-        self.neutral.close()
-
-    abandon = end
-
-
-def give_event(event: HipEvent) -> Any:
-    """Give an event out."""
-    return handle_of("ihipEvent_t", machine.give(event))
-
-
-def event_of(handle: int) -> HipEvent:
-    """Return the event of a handle; hipErrorInvalidHandle for other numbers."""
-    return machine.thing(handle, HipEvent, "hipErrorInvalidHandle")
-
-
-EventHandle = Annotated[HipEvent, Check(lambda name: event_of)]
+events = gpu.events
+EventHandle = Annotated[GpuEvent, Check(lambda name: events.of)]
 _Flags = Annotated[int, flags(_FLAGS)]
 _External = Annotated[int, flags(_EXTERNAL)]
 
@@ -81,7 +34,7 @@ def hipEventCreate() -> Any:
     Gives: event
     Basis: S
     """
-    return _create(0)
+    return handle_of("ihipEvent_t", events.create(0))
 
 
 @calls.call("hipEventCreateWithFlags")
@@ -103,12 +56,7 @@ def hipEventCreateWithFlags(flags: _Flags) -> Any:
             f"flags {flags:#x} have hipEventInterprocess (4) without hipEventDisableTiming (2)",
             "pass both: 6",
         )
-    return _create(flags)
-
-
-def _create(flags: int) -> Any:
-    context = machine.context()
-    return give_event(HipEvent(context, flags, context.device.create_event()))
+    return handle_of("ihipEvent_t", events.create(flags))
 
 
 @calls.call("hipEventDestroy")
@@ -118,8 +66,8 @@ def hipEventDestroy(event: int) -> None:
     Refuses: hipErrorInvalidHandle NULL; hipErrorContextIsDestroyed not an event, or destroyed
     Basis: D
     """
-    code = "hipErrorContextIsDestroyed" if event else "hipErrorInvalidHandle"
-    machine.remove(event, HipEvent, code, "hipEventDestroy").end()
+    reason = Reason.DEVICE_RESET if event else Reason.NOT_AN_EVENT
+    machine.remove(event, GpuEvent, reason, "hipEventDestroy").end()
 
 
 @calls.call("hipEventRecord")
@@ -130,15 +78,7 @@ def hipEventRecord(event: EventHandle, stream: OnStream) -> None:
         a stream
     Basis: S
     """
-    if event.neutral.device is not stream.context.device:
-        its, other = machine.ids(event.neutral.device, stream.context.device)
-        raise refusal(
-            "hipErrorInvalidHandle",
-            f"event {event.handle:#x} belongs to device {its}, and the stream to device {other}",
-            "record an event on streams of the device that was current when it was created",
-        )
-    event.frees = freed_before(stream)
-    stream.neutral.record(event.neutral)
+    events.record(event, stream)
 
 
 @calls.call("hipEventRecordWithFlags", first=("flags",))
@@ -158,8 +98,7 @@ def hipEventQuery(event: EventHandle) -> None:
     Refuses: hipErrorNotReady not yet; hipErrorInvalidHandle not an event
     Basis: S
     """
-    if not event.is_over:
-        raise _not_ready(event)
+    events.query(event)
 
 
 @calls.call("hipEventSynchronize")
@@ -169,9 +108,7 @@ def hipEventSynchronize(event: EventHandle) -> None:
     Refuses: hipErrorInvalidHandle not an event; hipErrorLaunchFailure if the record was cancelled
     Basis: S; C for a record that was cancelled
     """
-    if event.neutral.is_recorded:
-        event.neutral.sync()
-        has_waited(event.context.device)
+    events.synchronize(event)
 
 
 @calls.call("hipEventElapsedTime")
@@ -182,30 +119,7 @@ def hipEventElapsedTime(start: EventHandle, stop: EventHandle) -> float:
         hipErrorNotReady one is not over
     Basis: S
     """
-    ids = machine.ids(start.context.device, stop.context.device)
-    if ids[0] != ids[1]:
-        raise refusal(
-            "hipErrorInvalidHandle",
-            f"the events belong to devices {ids[0]} and {ids[1]}, each with a clock of its own",
-            "take both times on one device",
-        )
-    for each in (start, stop):
-        if each.flags & DISABLE_TIMING:
-            raise refusal(
-                "hipErrorInvalidHandle",
-                f"event {each.handle:#x} was created with hipEventDisableTiming, so it has no time",
-                "create it with hipEventCreate",
-            )
-        if not each.neutral.is_recorded:
-            raise refusal(
-                "hipErrorInvalidHandle",
-                f"event {each.handle:#x} was never recorded",
-                "call hipEventRecord first",
-            )
-    for each in (start, stop):
-        if not each.is_over:
-            raise _not_ready(each)
-    return ctypes.c_float((stop.neutral.time_ns - start.neutral.time_ns) / 1e6).value
+    return ctypes.c_float(events.elapsed_ms(start, stop)).value
 
 
 @calls.call("hipStreamWaitEvent", first=("flags", "event"))
@@ -224,15 +138,4 @@ def hipStreamWaitEvent(stream: ValidStream, event: EventHandle, flags: _External
             "hipEventWaitExternal (1) makes a node of the graph that the stream captures, and none is captured",
             "pass 0",
         )
-    if event.neutral.is_recorded:
-        stream.neutral.wait(event.neutral)
-        if event.frees:
-            follow(event.frees, stream)
-
-
-def _not_ready(event: HipEvent) -> Refusal:
-    return refusal(
-        "hipErrorNotReady",
-        f"the work before event {event.handle:#x} is not over",
-        "call hipEventSynchronize, or ask again",
-    )
+    events.wait(stream, event)

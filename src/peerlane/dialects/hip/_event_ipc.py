@@ -6,10 +6,11 @@ from typing import Any
 
 from peerlane import Event
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.events import DISABLE_TIMING, INTERPROCESS, GpuEvent
 from peerlane.dialects.hip._convention import code_of, invalid, refusal
-from peerlane.dialects.hip._event import DISABLE_TIMING, INTERPROCESS, HipEvent, event_of, give_event
+from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._results import put, struct
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.errors import Error
 
 
@@ -26,7 +27,7 @@ def hipIpcGetEventHandle(event: int) -> Any:
     """
     if not event:
         raise invalid("the event is NULL", "pass what hipEventCreateWithFlags returned")
-    found = event_of(event)
+    found = gpu.events.of(event)
     if not found.flags & INTERPROCESS:
         raise refusal(
             "hipErrorInvalidConfiguration",
@@ -60,7 +61,7 @@ def hipIpcOpenEventHandle(handle: Any) -> Any:
         if code_of(error) == "hipErrorInvalidDevicePointer":
             raise _no_event(str(error)) from None
         raise
-    return give_event(HipEvent(context, INTERPROCESS | DISABLE_TIMING, neutral))
+    return handle_of("ihipEvent_t", machine.give(GpuEvent(context, INTERPROCESS | DISABLE_TIMING, neutral)))
 
 
 def _text_of(handle: Any) -> bytes:

@@ -13,7 +13,7 @@ from peerlane.dialects.hip._checks import refuse_bits
 from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import meaning, stream_of
+from peerlane.dialects.hip._stream import stream_of, streams
 from peerlane.streams.callbacks import CFunction
 
 _Function: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # of every ctypes function
@@ -45,7 +45,7 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     """
     address, kept = _code_of("callback", callback)
     refuse_bits(0, "flags", flags)
-    _launch(stream, address, kept, meaning(stream), int(SUCCESS), userData)
+    _launch(stream, address, kept, streams.meaning(stream), int(SUCCESS), userData)
 
 
 def _launch(stream: int, code: int, kept: object, *words: int) -> None:

@@ -12,13 +12,12 @@ from typing import Any
 from peerlane import Buffer, Device, Handle, Kind
 from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._convention import invalid, refusal, remedy_of
-from peerlane.dialects.hip._places import Place
+from peerlane.dialects.gpu.regions import Region
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pool import Pools
 from peerlane.dialects.hip._results import pointer, put, struct
-from peerlane.dialects.hip._state import calls, machine, warn
-from peerlane.dialects.hip._stream import await_device, await_stream, null_stream
-from peerlane.dialects.hip._strict import grants
+from peerlane.dialects.hip._state import calls, gpu, machine, warn
+from peerlane.dialects.hip._stream import streams
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeout
 from peerlane.memory import raw
@@ -93,11 +92,13 @@ class Ipc:
         return any(each is buffer for _, (each, _) in self.given.items())
 
 
-@grants
-def _opened(device: Device, address: int, place: Place) -> str:
-    memory = range(place.base, place.base + place.size)
+def _opened(device: Device, address: int, region: Region) -> str:
+    memory = range(region.base, region.base + region.size)
     known = machine.table(Ipc).by_address.items()
     return "rw" if any(at in memory and device in each.devices for at, each in known) else "none"
+
+
+gpu.peers.add_grant(_opened)
 
 
 @calls.call("hipIpcGetMemHandle")
@@ -229,7 +230,7 @@ def attached(key: bytes, device: Device | None = None) -> Buffer:
     except (AccessDenied, BadHandle, PeerLost, WaitTimeout) as error:
         if error.fault is Fault.OWN_HANDLE:
             raise
-        raise refusal("hipErrorInvalidDevicePointer", str(error), remedy_of(error)) from None
+        raise refusal("hipErrorInvalidDevicePointer", str(error), gpu.vendor.explain(error)[1]) from None
 
 
 @calls.call("hipIpcCloseMemHandle")
@@ -243,10 +244,10 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
     Basis: S, D for the waiting
     """
     ipc = machine.table(Ipc)
-    await_stream(null_stream(machine.context()))
+    streams.await_stream(streams.null(machine.context()))
     # Not under the lock: host functions that are waited for may want it.
     for device in tuple(_opened_at(ipc, devPtr).devices):
-        await_device(machine.context_of(device.ordinal))
+        streams.await_device(machine.context_of(device.ordinal))
     with machine.lock:
         found = ipc.opened.release(_opened_at(ipc, devPtr).key)
         if found is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._kernels import refuse_file, refuse_image
@@ -79,11 +80,11 @@ def hipLibraryUnload(library: int) -> None:
     Refuses: hipErrorInvalidHandle NULL, not a library
     Basis: D
     """
-    machine.remove(library, _Library, "hipErrorInvalidHandle", "hipLibraryUnload")
+    machine.remove(library, _Library, Reason.INVALID_HANDLE, "hipLibraryUnload")
 
 
 def _refuse_code(library: int) -> NoReturn:
-    code = machine.thing(library, _Library, "hipErrorInvalidValue").code
+    code = machine.thing(library, _Library, Reason.INVALID_VALUE).code
     if isinstance(code, str):
         refuse_file(code)
     else:

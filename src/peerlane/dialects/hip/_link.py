@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._results import handle
@@ -48,13 +49,13 @@ def hipLinkDestroy(state: int) -> None:
     Refuses: hipErrorInvalidHandle NULL, not a link state
     Basis: D
     """
-    machine.remove(state, _LinkState, "hipErrorInvalidHandle", "hipLinkDestroy")
+    machine.remove(state, _LinkState, Reason.INVALID_HANDLE, "hipLinkDestroy")
 
 
 def _refuse_addition(state: int, type: Any) -> None:
     if state and type.name != _LINKED:
         raise invalid(f"code of {type.name} is given; only {_LINKED} is linked", f"pass {_LINKED}")
-    machine.thing(state, _LinkState, "hipErrorInvalidHandle")
+    machine.thing(state, _LinkState, Reason.INVALID_HANDLE)
 
 
 @calls.call("hipLinkAddFile")

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from peerlane.dialects.gpu.machine import INVALID_DEVICE
+from peerlane.dialects.gpu.regions import CPU, Region
 from peerlane.dialects.hip._checks import NoFlags, NotNull, refuse_none, refuse_null
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._places import CPU, Place, place_of
 from peerlane.dialects.hip._pointers import write
-from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.dialects.hip._stream import stream_of
 
 _HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
@@ -38,33 +39,33 @@ class _Advice:
     is_coarse: bool = False
 
 
-def _managed(name: str, address: int, count: int) -> Place:
+def _managed(name: str, address: int, count: int) -> Region:
     """Return memory that can be advised and that has so many bytes from an address on."""
-    place = checked(name, address, count)
-    if place is None or not _is_advised(place):
+    region = checked(name, address, count)
+    if region is None or not _is_advised(region):
         raise invalid(
             f"{name} is neither managed nor registered memory: {machine.describe(address)}",
             "pass what hipMallocManaged returned, or what hipHostRegister was given",
         )
-    return place
+    return region
 
 
-def _is_advised(place: Place) -> bool:
-    return place.is_managed or place.is_registered
+def _is_advised(region: Region) -> bool:
+    return region.is_managed or region.is_registered
 
 
-def checked(name: str, address: int, count: int) -> Place | None:
+def checked(name: str, address: int, count: int) -> Region | None:
     """Return the memory that has so many bytes from an address on; None for ordinary memory of the host."""
     refuse_null(name, address)
     if not count:
         raise invalid("count is 0", "name at least 1 byte")
-    place = place_of(address)
-    if place is not None and count > place.left(address):
+    region = gpu.regions.at(address)
+    if region is not None and count > region.left(address):
         raise invalid(
-            f"{name} has {place.left(address):,} bytes from {address:#x} on, and {count:,} are named",
+            f"{name} has {region.left(address):,} bytes from {address:#x} on, and {count:,} are named",
             "name fewer bytes",
         )
-    return place
+    return region
 
 
 def place_of_id(device: int) -> int:
@@ -73,7 +74,7 @@ def place_of_id(device: int) -> int:
 
 
 def id_of_location(locations: Any, at: int = 0) -> int:
-    """Return the device's id, or `CPU`, that a location says, the one at a place of an array."""
+    """Return the device's id, or `CPU`, that a location says, the one at a region of an array."""
     if locations is None:
         raise invalid("the location is NULL", "pass a hipMemLocation")
     try:
@@ -87,24 +88,24 @@ def id_of_location(locations: Any, at: int = 0) -> int:
     return int(locations.get_id(at))
 
 
-def _change(place: Place, address: int, count: int, change: Callable[[_Advice], _Advice]) -> None:
+def _change(region: Region, address: int, count: int, change: Callable[[_Advice], _Advice]) -> None:
     """Change what holds of all pages that have some of the bytes."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
     end = -(-(address + count) // mmap.PAGESIZE) * mmap.PAGESIZE
     with machine.lock:
-        pieces = machine.advised.setdefault(place.allocation, [])
+        pieces = machine.advised.setdefault(region.allocation, [])
         if not pieces:
-            pieces.append(_Advice(place.base, place.base + place.size))
-        machine.advised[place.allocation] = [
+            pieces.append(_Advice(region.base, region.base + region.size))
+        machine.advised[region.allocation] = [
             change(each) if start <= each.start and each.end <= end else each
             for piece in pieces
             for each in _cut(piece, start, end)
         ]
 
 
-def _cut(piece: _Advice, *places: int) -> list[_Advice]:
-    """Return the parts of a piece between places that lie in it."""
-    ends = [piece.start, *(at for at in places if piece.start < at < piece.end), piece.end]
+def _cut(piece: _Advice, *regions: int) -> list[_Advice]:
+    """Return the parts of a piece between regions that lie in it."""
+    ends = [piece.start, *(at for at in regions if piece.start < at < piece.end), piece.end]
     return [replace(piece, start=start, end=end) for start, end in pairwise(ends)]
 
 
@@ -123,7 +124,7 @@ def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> N
 
 @calls.call("hipMemPrefetchAsync_v2")
 def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: NoFlags, stream: int) -> None:
-    """Do what hipMemPrefetchAsync does; the place is a location.
+    """Do what hipMemPrefetchAsync does; the region is a location.
 
     Refuses: as `hipMemPrefetchAsync`; hipErrorInvalidValue flags not 0
     Basis: D; C: nothing moves
@@ -132,22 +133,22 @@ def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: NoFla
 
 
 def _prefetch(address: int, count: int, wanted: Callable[[], int], stream: int) -> None:
-    place = checked("dev_ptr", address, count)
+    region = checked("dev_ptr", address, count)
     ordinal = place_of_id(wanted())
-    if place is None and ordinal != CPU:
+    if region is None and ordinal != CPU:
         raise refusal(
             "hipErrorNotSupported",
             f"devices do not reach {machine.describe(address)}",
             "allocate it with hipMallocManaged",
         )
     stream_of(stream)
-    if place is not None and _is_advised(place):
-        note_prefetch(place, address, count, ordinal)
+    if region is not None and _is_advised(region):
+        note_prefetch(region, address, count, ordinal)
 
 
-def note_prefetch(place: Place, address: int, count: int, ordinal: int) -> None:
+def note_prefetch(region: Region, address: int, count: int, ordinal: int) -> None:
     """Note where some bytes are wanted: on a device by the node's number, or `CPU`."""
-    _change(place, address, count, lambda piece: replace(piece, prefetched=ordinal))
+    _change(region, address, count, lambda piece: replace(piece, prefetched=ordinal))
 
 
 @calls.call("hipMemAdvise")
@@ -174,33 +175,33 @@ def hipMemAdvise_v2(dev_ptr: int, count: int, advice: Any, location: Any) -> Non
 
 
 def _advise(address: int, count: int, advice: Any, wanted: Callable[[], int]) -> None:
-    place = _managed("dev_ptr", address, count)
+    region = _managed("dev_ptr", address, count)
     name = advice.name.removeprefix("hipMemAdvise")
     is_set, what = name.startswith("Set"), name.removeprefix("Un").removeprefix("set").removeprefix("Set")
     device = wanted()
     if what == "ReadMostly":
-        _change(place, address, count, lambda piece: replace(piece, is_read_mostly=is_set))
+        _change(region, address, count, lambda piece: replace(piece, is_read_mostly=is_set))
         return
     ordinal = place_of_id(device)
     if what == "CoarseGrain":
-        _change(place, address, count, lambda piece: replace(piece, is_coarse=is_set))
+        _change(region, address, count, lambda piece: replace(piece, is_coarse=is_set))
     elif what == "PreferredLocation":
         preferred = ordinal if is_set else INVALID_DEVICE
-        _change(place, address, count, lambda piece: replace(piece, preferred=preferred))
+        _change(region, address, count, lambda piece: replace(piece, preferred=preferred))
     else:
 
         def change(piece: _Advice) -> _Advice:
             others = tuple(each for each in piece.accessed_by if each != ordinal)
             return replace(piece, accessed_by=(*others, ordinal) if is_set else others)
 
-        _change(place, address, count, change)
+        _change(region, address, count, change)
 
 
 @calls.call("hipMemRangeGetAttribute")
 def hipMemRangeGetAttribute(data: NotNull, data_size: int, attribute: Any, dev_ptr: int, count: int) -> None:
     """Write what holds of all of a range of managed or registered memory: numbers of 4 bytes.
 
-    Yes or no is 1 or 0, a place an id, -1 the host, -2 none or not the same for all.  AccessedBy fills ``data_size``
+    Yes or no is 1 or 0, a region an id, -1 the host, -2 none or not the same for all.  AccessedBy fills ``data_size``
     bytes: the devices that hold for all of the range in their order, then the host, the rest -2.  CoherencyMode is
     told of other memory too: coarse, 1, of a device, and fine, 0, of the host, if its flags do not say otherwise.
 
@@ -209,19 +210,19 @@ def hipMemRangeGetAttribute(data: NotNull, data_size: int, attribute: Any, dev_p
     Basis: D; C for memory that is neither
     """
     if attribute.name == _COHERENCY:
-        place = checked("dev_ptr", dev_ptr, count)
-        if place is not None and not _is_advised(place):
+        region = checked("dev_ptr", dev_ptr, count)
+        if region is not None and not _is_advised(region):
             _refuse_size(data_size, attribute)
-            write(data, packing.pack("<i", _made_with(place)))
+            write(data, packing.pack("<i", _made_with(region)))
             return
     _tell(data, data_size, attribute, _pieces(dev_ptr, count))
 
 
-def _made_with(place: Place) -> int:
+def _made_with(region: Region) -> int:
     """Return the coherency of memory that takes no advice."""
-    if place.is_device:
-        return _FINE if place.flags in _FINE_DEVICE else _COARSE
-    return _COARSE if place.flags & _COARSE_HOST else _FINE
+    if region.is_device:
+        return _FINE if region.flags in _FINE_DEVICE else _COARSE
+    return _COARSE if region.flags & _COARSE_HOST else _FINE
 
 
 @calls.call("hipMemRangeGetAttributes")
@@ -267,9 +268,9 @@ def _range_get_attributes(
 
 
 def _pieces(address: int, count: int) -> list[_Advice]:
-    place = _managed("dev_ptr", address, count)
+    region = _managed("dev_ptr", address, count)
     with machine.lock:
-        pieces = machine.advised.get(place.allocation) or [_Advice(place.base, place.base + place.size)]
+        pieces = machine.advised.get(region.allocation) or [_Advice(region.base, region.base + region.size)]
     return [piece for piece in pieces if piece.start < address + count and address < piece.end]
 
 

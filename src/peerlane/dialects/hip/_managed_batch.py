@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.hip._checks import NoFlags, NotNone, NotNull, refuse_null
 from peerlane.dialects.hip._convention import invalid, refuse_fewer
 from peerlane.dialects.hip._managed import checked, id_of_location, note_prefetch, place_of_id
-from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import stream_of
 from peerlane.errors import Error
@@ -73,10 +73,10 @@ def _prefetch_batch(
     wanted = _wanted(prefetch_locs, num_prefetch_locs)
     stream_of(stream)
     ranges = [(int(dev_ptrs[at]), int(sizes[at])) for at in range(count)]
-    places = [_host(f"dev_ptrs[{at}]", *each) for at, each in enumerate(ranges)]
-    for at, (place, (address, nbytes)) in enumerate(zip(places, ranges, strict=True)):
-        if place.is_managed:
-            note_prefetch(place, address, nbytes, wanted[bisect_right(firsts, at) - 1])
+    regions = [_host(f"dev_ptrs[{at}]", *each) for at, each in enumerate(ranges)]
+    for at, (region, (address, nbytes)) in enumerate(zip(regions, ranges, strict=True)):
+        if region.is_managed:
+            note_prefetch(region, address, nbytes, wanted[bisect_right(firsts, at) - 1])
 
 
 def _wanted(locations: Any, count: int) -> list[int]:
@@ -88,14 +88,14 @@ def _wanted(locations: Any, count: int) -> list[int]:
         raise invalid(f"prefetch_locs: {error}", "name devices that there are, or the host") from None
 
 
-def _host(name: str, address: int, nbytes: int) -> Place:
+def _host(name: str, address: int, nbytes: int) -> Region:
     try:
-        place = checked(name, address, nbytes)
+        region = checked(name, address, nbytes)
     except Error:
-        place = None
-    if place is None or place.is_device or place.is_registered:
+        region = None
+    if region is None or region.is_device or region.is_registered:
         raise invalid(
             f"{name} is not managed memory: {machine.describe(address)}",
             "pass what hipMallocManaged returned",
         )
-    return place
+    return region

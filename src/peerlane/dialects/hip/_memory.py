@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 from peerlane.dialects.hip._checks import given
-from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._places import known
-from peerlane.dialects.hip._pool_reuse import with_room
+from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._results import device_array, pointer, struct
-from peerlane.dialects.hip._state import Made, calls, machine
-from peerlane.dialects.hip._stream import await_device
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.dialects.hip._types import DeviceArray, Pointer
-from peerlane.memory import raw
 
 _PORTABLE, _MAPPED, _WRITE_COMBINED, _NUMA_USER = 1, 2, 4, 0x2000_0000
 _COHERENT, _NON_COHERENT, _UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000
@@ -22,45 +17,9 @@ _ALLOC_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _UNCACHED
 _SIGNAL, _EXT_FLAGS = 2, range(5)  # default, fine-grained, signal, uncached, contiguous
 _SIGNAL_BYTES = 8
 _ATTACH_GLOBAL, _ATTACH_HOST = 1, 2
-_PITCH = 256  # bytes; rows of the vendor's devices begin at a multiple
-_WORD = 1 << 64
-_LARGEST_BITS = 62
 
 
-def allocate(nbytes: int) -> int:
-    """Allocate memory of the current device and return its address; errors as ``machine.give``."""
-    _refuse_too_large(nbytes)
-    context = machine.context()
-    found = with_room(context.device, lambda: machine.allocate(context, nbytes, peer=True))
-    if found is None:
-        raise machine.reset_meanwhile(machine.ordinal)
-    return found
-
-
-def allocate_host(nbytes: int, flags: int, *, is_managed: bool = False) -> int:
-    """Allocate pinned memory of the host, noting with what flags and which device is current."""
-    _refuse_too_large(nbytes)
-    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if nbytes > present:
-        raise refusal(
-            "hipErrorOutOfMemory",
-            f"{nbytes:,} bytes of pinned memory are asked for, and the host has {present:,} in all",
-            "ask for less, or for memory of a device",
-        )
-    made = Made(flags, machine.context().device.ordinal, is_managed)
-    address = machine.allocate_host(nbytes)
-    machine.made[raw.locate(address).allocation] = made
-    return address
-
-
-def _refuse_too_large(nbytes: int) -> None:
-    """Refuse what no machine has: hipErrorOutOfMemory, as for anything else that is too large."""
-    if nbytes >> _LARGEST_BITS:
-        raise refusal(
-            "hipErrorOutOfMemory",
-            f"{nbytes:,} bytes are asked for, more than any address space has",
-            "look for a size that was negative",
-        )
+memory = gpu.memory
 
 
 @calls.call("hipMalloc")
@@ -71,7 +30,7 @@ def hipMalloc(size: int) -> DeviceArray | None:
     Refuses: hipErrorOutOfMemory
     Basis: S
     """
-    return device_array(allocate(size), size) if size else None
+    return device_array(memory.allocate(size), size) if size else None
 
 
 @calls.call("hipExtMallocWithFlags")
@@ -93,12 +52,8 @@ def hipExtMallocWithFlags(sizeBytes: int, flags: int) -> DeviceArray | None:
                 f"signal memory of {sizeBytes:,} bytes is asked for; it has {_SIGNAL_BYTES}",
                 f"pass {_SIGNAL_BYTES}",
             )
-        return device_array(allocate_host(sizeBytes, flags), sizeBytes)
-    if not sizeBytes:
-        return None
-    address = allocate(sizeBytes)
-    machine.made[raw.locate(address).allocation] = Made(flags, machine.ordinal)
-    return device_array(address, sizeBytes)
+        return device_array(memory.allocate_host(sizeBytes, flags), sizeBytes)
+    return device_array(memory.allocate(sizeBytes, flags), sizeBytes) if sizeBytes else None
 
 
 @calls.call("hipMallocManaged")
@@ -117,7 +72,7 @@ def hipMallocManaged(size: int, flags: int) -> DeviceArray | None:
             f"flags are {flags:#x}; valid are {_ATTACH_GLOBAL} and {_ATTACH_HOST}",
             "pass hipMemAttachGlobal, 1",
         )
-    return device_array(allocate_host(size, flags, is_managed=True), size)
+    return device_array(memory.allocate_host(size, flags, is_managed=True), size)
 
 
 @calls.call("hipHostMalloc")
@@ -165,7 +120,7 @@ def _host(nbytes: int, flags: int, valid: int) -> Pointer | None:
             f"{_NON_COHERENT:#x} and uncached {_UNCACHED:#x} one at most",
             "pass hipHostMallocDefault, 0",
         )
-    return pointer(allocate_host(nbytes, flags)) if nbytes else None
+    return pointer(memory.allocate_host(nbytes, flags)) if nbytes else None
 
 
 @calls.call("hipHostGetFlags")
@@ -176,13 +131,13 @@ def hipHostGetFlags(hostPtr: int) -> int:
     Refuses: hipErrorInvalidValue NULL, memory of a device, registered memory, memory that HIP does not know
     Basis: S, D for registered memory
     """
-    place = known("hostPtr", hostPtr)
-    if place.is_device or place.is_registered:
+    region = gpu.regions.known("hostPtr", hostPtr)
+    if region.is_device or region.is_registered:
         raise invalid(
             f"hostPtr is not memory of hipHostMalloc: {machine.describe(hostPtr)}",
             "pass what hipHostMalloc returned",
         )
-    return place.flags
+    return region.flags
 
 
 @calls.call("hipMallocPitch")
@@ -193,7 +148,8 @@ def hipMallocPitch(width: int, height: int) -> tuple[Pointer | None, int]:
     Refuses: hipErrorInvalidValue a width beyond the address space; hipErrorOutOfMemory
     Basis: S, D for 256
     """
-    return _rows(width, height, 1)
+    address, pitch = memory.allocate_rows(width, height, 1)
+    return pointer(address), pitch
 
 
 @calls.call("hipMemAllocPitch")
@@ -211,7 +167,8 @@ def hipMemAllocPitch(widthInBytes: int, height: int, elementSizeBytes: int) -> t
             f"elements have {elementSizeBytes} bytes; valid are 4, 8 and 16",
             "pass 4; the pitch is the same for all",
         )
-    return _rows(widthInBytes, height, 1)
+    address, pitch = memory.allocate_rows(widthInBytes, height, 1)
+    return pointer(address), pitch
 
 
 @calls.call("hipMalloc3D")
@@ -222,24 +179,8 @@ def hipMalloc3D(extent: Annotated[Any, given("hipExtent")]) -> object:
     Refuses: hipErrorInvalidValue NULL, a width beyond the address space; hipErrorOutOfMemory
     Basis: S, D for 256
     """
-    address, pitch = _rows(extent.width, extent.height, extent.depth)
-    return struct("hipPitchedPtr")(address, pitch, extent.width, extent.height)
-
-
-def _rows(width: int, height: int, depth: int) -> tuple[Pointer | None, int]:
-    if not (width and height and depth):
-        return None, 0
-    pitch = -(-width // _PITCH) * _PITCH
-    nbytes = pitch * height * depth
-    if pitch >= _WORD:
-        raise invalid(f"a row of {width:,} bytes has no pitch", "ask for fewer bytes")
-    if nbytes >= _WORD:
-        raise refusal(
-            "hipErrorOutOfMemory",
-            f"{height:,} times {depth:,} rows of {pitch:,} bytes are {nbytes:,}",
-            "ask for fewer",
-        )
-    return pointer(allocate(nbytes)), pitch
+    address, pitch = memory.allocate_rows(extent.width, extent.height, extent.depth)
+    return struct("hipPitchedPtr")(pointer(address), pitch, extent.width, extent.height)
 
 
 @calls.call("hipFree")
@@ -251,7 +192,7 @@ def hipFree(ptr: int) -> None:
     Refuses: hipErrorInvalidValue memory that was not allocated, was freed, or an address inside it
     Basis: S, D; C for addresses inside, and for registered memory, which is refused
     """
-    free(ptr, "hipFree")
+    memory.free(ptr, "hipFree")
 
 
 @calls.call("hipHostFree")
@@ -261,7 +202,7 @@ def hipHostFree(ptr: int) -> None:
     Refuses: as `hipFree`
     Basis: S, D
     """
-    free(ptr, "hipHostFree")
+    memory.free(ptr, "hipHostFree")
 
 
 @calls.call("hipFreeHost")
@@ -271,22 +212,4 @@ def hipFreeHost(ptr: int) -> None:
     Refuses: as `hipFree`
     Basis: S, D
     """
-    free(ptr, "hipFreeHost")
-
-
-def free(address: int, call: str) -> None:
-    """Free the allocation at exactly this address, once its device is idle."""
-    if not address:
-        return
-    is_host = machine.owned(address, host=False) is None
-    if is_host and machine.owned(address, host=True) is None:
-        raise invalid(
-            f"nothing that HIP allocated begins there: {machine.describe(address)}",
-            "free what hipMalloc or hipHostMalloc returned, once",
-        )
-    place = known("ptr", address)
-    await_device(machine.context_of(place.ordinal))
-    if machine.free(address, host=is_host, call=call):
-        machine.made.pop(place.allocation, None)
-        machine.advised.pop(place.allocation, None)
-        machine.synchronous.discard(place.allocation)
+    memory.free(ptr, "hipFreeHost")

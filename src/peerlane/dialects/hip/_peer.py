@@ -8,9 +8,7 @@ from peerlane import Device
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects.hip._checks import Reserved
 from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._places import Place
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._strict import grants
+from peerlane.dialects.hip._state import calls, gpu
 
 USE_PEER_NON_UNIFIED = 1  # a macro of the C header, which the wheel lacks
 
@@ -20,18 +18,8 @@ _PCIE = 2
 _HOPS = {"PIX": 1, "PXB": 2, "PHB": 2, "NODE": 3, "SYS": 4}
 
 
-def device_of(device_id: int) -> Device:
-    """Return a device by number: hipErrorInvalidDevice with the valid ones."""
-    devices = machine.shown()
-    if not 0 <= device_id < len(devices):
-        raise refusal(
-            "hipErrorInvalidDevice",
-            f"there is no device {device_id}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
-            "pass an id below hipGetDeviceCount(), or start the program with `peerlane run --devices N`",
-        )
-    return devices[device_id]
-
-
+machine = gpu.machine
+device_of = machine.device_of
 DeviceId = Annotated[Device, Check(lambda name: device_of)]
 
 
@@ -51,25 +39,8 @@ def hipDeviceCanAccessPeer(deviceId: int, peerDeviceId: int) -> int:
     return int(device is not peer and device.can_access(peer))
 
 
-def _pair(peer_id: int) -> tuple[Device, Device]:
-    """Return the current device and the one meant: hipErrorInvalidDevice if it is none or cannot be reached."""
-    device, peer = machine.context().device, device_of(peer_id)
-    why = "a device is not its own peer" if device is peer else device.why_not(peer)
-    if why:
-        its, other = machine.ids(device, peer)
-        raise refusal(
-            "hipErrorInvalidDevice",
-            f"device {its} cannot access device {other}: {why}",
-            "choose a device for which hipDeviceCanAccessPeer gives 1",
-        )
-    return device, peer
-
-
-_Pair = Annotated[tuple[Device, Device], Check(lambda name: _pair)]
-
-
 @calls.call("hipDeviceEnablePeerAccess", first=("flags",))
-def hipDeviceEnablePeerAccess(peerDeviceId: _Pair, flags: Reserved) -> None:
+def hipDeviceEnablePeerAccess(peerDeviceId: DeviceId, flags: Reserved) -> None:
     """Let the current device reach the memory of another, one direction (facts/hip 3.1).
 
     Looked at in this order: ``flags``, the id, whether they can reach each other, whether it is enabled.
@@ -78,51 +49,17 @@ def hipDeviceEnablePeerAccess(peerDeviceId: _Pair, flags: Reserved) -> None:
         hipErrorPeerAccessAlreadyEnabled
     Basis: S
     """
-    device, peer = peerDeviceId
-    its, other = machine.ids(device, peer)
-    with machine.lock:
-        enabled = machine.peers.setdefault(device.ordinal, set())
-        if peer.ordinal in enabled:
-            raise refusal(
-                "hipErrorPeerAccessAlreadyEnabled",
-                f"access from device {its} to device {other} is enabled already",
-                "enable it once, or ignore this code",
-            )
-        device.peers.add(peer)
-        enabled.add(peer.ordinal)
+    gpu.peers.enable(peerDeviceId)
 
 
 @calls.call("hipDeviceDisablePeerAccess")
-def hipDeviceDisablePeerAccess(peerDeviceId: _Pair) -> None:
+def hipDeviceDisablePeerAccess(peerDeviceId: DeviceId) -> None:
     """End what hipDeviceEnablePeerAccess began on the current device (facts/hip 3.1).
 
     Refuses: hipErrorInvalidDevice the id, itself, out of reach; hipErrorPeerAccessNotEnabled
     Basis: S
     """
-    device, peer = peerDeviceId
-    its, other = machine.ids(device, peer)
-    with machine.lock:
-        enabled = machine.peers.setdefault(device.ordinal, set())
-        if peer.ordinal not in enabled:
-            raise refusal(
-                "hipErrorPeerAccessNotEnabled",
-                f"access from device {its} to device {other} is not enabled",
-                f"enable it with hipSetDevice({its}) and hipDeviceEnablePeerAccess({other}, 0)",
-            )
-        device.peers.discard(peer)
-        enabled.discard(peer.ordinal)
-
-
-def forget_peers(ordinal: int) -> None:
-    """End the access that a device was given, as its reset does."""
-    with machine.lock:
-        for peer in machine.peers.pop(ordinal, ()):
-            machine.device(ordinal).peers.discard(machine.device(peer))
-
-
-@grants
-def _enabled(device: Device, address: int, place: Place) -> str:
-    return "rw" if place.ordinal in machine.peers.get(device.ordinal, ()) else "none"
+    gpu.peers.disable(peerDeviceId)
 
 
 @calls.call("hipDeviceGetP2PAttribute")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import null_is_own
+from peerlane.dialects.hip._stream import streams
 
 _ENDING = "_spt"
 
@@ -15,4 +15,4 @@ def declare_per_thread() -> None:
         plain = name.removesuffix(_ENDING)
         if plain in calls.bodies and name not in calls.bodies:
             does = f"Do what {plain} does; no stream, and NULL, mean the stream of this thread."
-            calls.same(name, plain, does=does, within=null_is_own)
+            calls.same(name, plain, does=does, within=streams.null_is_own)

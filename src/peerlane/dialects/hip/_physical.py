@@ -12,15 +12,14 @@ from peerlane import Device, Physical
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.checks import check
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory
-from peerlane.dialects.hip._arguments import HostAddress
+from peerlane.dialects.gpu.regions import HostAddress
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import NotZero, Reserved, refuse_zero
 from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._places import inside, known
 from peerlane.dialects.hip._pointers import read, write
-from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._results import struct
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.errors import BadHandle
 from peerlane.support.records import dataclass
 
@@ -73,7 +72,7 @@ class HipPhysical(PhysicalMemory):
 
 def physical_of(handle: int) -> HipPhysical:
     """Return the memory of a handle: hipErrorInvalidValue for other numbers."""
-    return machine.thing(handle, HipPhysical, "hipErrorInvalidValue")
+    return machine.thing(handle, HipPhysical, Reason.INVALID_VALUE)
 
 
 def location_of(place: Any, what: str) -> Device:
@@ -167,7 +166,7 @@ def hipMemCreate(size: NotZero, prop: _PropToMake, flags: Reserved) -> Any:
             f"{size:,} bytes are more than device {machine.id_of(device.ordinal)} has, {device.total_bytes:,}",
             "ask for less",
         )
-    return _give(with_room(device, lambda: Physical(device, size, peer=True)), prop)
+    return _give(gpu.reuse.with_room(device, lambda: Physical(device, size, peer=True)), prop)
 
 
 def _give(made: Physical, properties: Properties) -> Any:
@@ -291,9 +290,9 @@ def hipMemGetHandleForAddressRange(
         hipErrorNotSupported all else
     Basis: S; C for hipErrorNotSupported
     """
-    if not known("dptr", dptr).is_device:
+    if not gpu.regions.known("dptr", dptr).is_device:
         raise invalid(f"dptr is memory of the host: {machine.describe(dptr)}", "pass memory of a device")
-    inside("dptr", dptr, size)
+    gpu.regions.inside("dptr", dptr, size)
     raise refusal(
         "hipErrorNotSupported",
         "virtual devices have no dma-bufs, and hipDeviceAttributeDmaBufSupported is 0",

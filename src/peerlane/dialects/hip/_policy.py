@@ -30,9 +30,17 @@ class Policy:
         hipDeviceEnablePeerAccess, hipMemSetAccess, hipMemPoolSetAccess or hipIpcOpenMemHandle.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
+    needs_context : bool
+        False: every thread has a device.
+    cross_device : "current"
+        Another copy at once between two devices follows earlier work of the current one.
     is_plain : bool
         A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
+
+    # What the vendor's runtime does without a choice (facts/hip 3.7, 3.8).
+    needs_context = False
+    cross_device = "current"
 
     CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         {

@@ -1,6 +1,6 @@
 """``hip``: memory pools and stream-ordered memory.
 
-A pool counts its bytes; memory that is freed in the order of a stream is kept for reuse, see `_pool_reuse`.
+A pool counts its bytes; memory that is freed in the order of a stream is kept for reuse, see `gpu/reuse.py`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from peerlane import Buffer, Device, trim
 from peerlane.dialects._shared.call import Check
 from peerlane.dialects._shared.checks import check
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._arguments import HostAddress
+from peerlane.dialects.gpu.regions import HostAddress, Region
+from peerlane.dialects.gpu.reuse import REUSE, THRESHOLD, Kept
+from peerlane.dialects.gpu.streams import AnyStream
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import NotZero, given
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._physical import ON_DEVICE, Location, device_at
-from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._pointers import read, write
-from peerlane.dialects.hip._pool_reuse import REUSE, THRESHOLD, Kept
 from peerlane.dialects.hip._results import handle as handle_of
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream
-from peerlane.dialects.hip._strict import grants
+from peerlane.dialects.hip._state import calls, gpu, machine
 from peerlane.dialects.hip._virtual import descriptions
 
 FILE_DESCRIPTOR = 1
@@ -86,7 +85,7 @@ class Pool(Thing):
         self.kind, self.handle_type, self.largest = kind, handle_type, largest
         self.is_primary, self.maker = is_primary, maker
         self.settings = {**dict.fromkeys(REUSE, 1), THRESHOLD: 0}
-        self.kept = Kept(context.device, self.settings)
+        self.kept = Kept(gpu.reuse, context.device, self.settings)
         self.access: dict[Device, str] = {}
         self._buffers: list[Buffer] = []
         self._high = dict.fromkeys(_HIGH, 0)
@@ -199,7 +198,7 @@ class Pools:
 
 def pool_of(handle: int) -> Pool:
     """Return the pool of a handle: hipErrorInvalidValue for other numbers."""
-    return machine.thing(handle, Pool, "hipErrorInvalidValue")
+    return machine.thing(handle, Pool, Reason.INVALID_VALUE)
 
 
 PoolHandle = Annotated[Pool, Check(lambda name: pool_of)]
@@ -220,10 +219,10 @@ def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> An
     Refuses: hipErrorInvalidValue NULL, an allocType other than pinned and managed, no device
     Basis: D; C for managed memory
     """
-    kind, handle_type, place, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
+    kind, handle_type, region, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
     if kind not in (_PINNED, _MANAGED):
         raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1, or Managed, 2")
-    device = device_at(place, number, "pool_props")
+    device = device_at(region, number, "pool_props")
     pool = Pool(machine.context_of(device.ordinal), kind=kind, handle_type=handle_type, largest=largest)
     machine.give(pool)
     return as_handle(pool)
@@ -319,11 +318,13 @@ def hipMemPoolSetAccess(mem_pool: PoolHandle, desc_list: Any, count: int) -> Non
     pool.access.update(found)
 
 
-@grants
-def _given(device: Device, address: int, place: Place) -> str:
-    buffer = machine.owned(place.base, host=False)
+def _given(device: Device, address: int, region: Region) -> str:
+    buffer = machine.owned(region.base, host=False)
     pool = None if buffer is None else machine.table(Pools).holding(buffer)
     return "none" if pool is None else pool.access.get(device, "none")
+
+
+gpu.peers.add_grant(_given)
 
 
 @calls.call("hipMemPoolGetAccess")

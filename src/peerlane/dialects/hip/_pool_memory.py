@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from peerlane import Buffer
 from peerlane.diagnostics import allocations
+from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._ipc import Ipc
-from peerlane.dialects.hip._memory import free
 from peerlane.dialects.hip._pool import Pool, PoolHandle, Pools, refuse_imported
-from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import device_array
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, ValidStream
+from peerlane.dialects.hip._state import calls, gpu, machine
+from peerlane.dialects.hip._stream import ValidStream
 from peerlane.dialects.hip._types import DeviceArray
 
 
@@ -30,7 +29,7 @@ def allocate(size: int, pool: Pool, stream: AnyStream) -> DeviceArray | None:
             f"{'were reserved, of which it may have given some back' if pool.largest else 'are used'}",
             "free memory of the pool and set hipMemPoolAttrReservedMemHigh to 0, or create one with a larger maxSize",
         )
-    made = with_room(pool.device, lambda: pool.device.allocate(size, peer=True))
+    made = gpu.reuse.with_room(pool.device, lambda: pool.device.allocate(size, peer=True))
     return device_array(keep(made, pool), size)
 
 
@@ -90,7 +89,7 @@ def hipFreeAsync(dev_ptr: int, stream: ValidStream) -> None:
     buffer = machine.owned(dev_ptr, host=False)
     pool = None if buffer is None else machine.table(Pools).holding(buffer)
     if buffer is None or pool is None:
-        free(dev_ptr, "hipFreeAsync")
+        gpu.memory.free(dev_ptr, "hipFreeAsync")
     elif not _is_kept(buffer, pool):
         machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=stream.neutral)
     elif machine.take(dev_ptr, host=False) is buffer:

@@ -13,13 +13,13 @@ import struct as layout
 from typing import Any, NamedTuple
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.reuse import REUSE
 from peerlane.dialects.hip._checks import NotZero, Reserved
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._ipc import Ipc, attached, bytes_of, exported
 from peerlane.dialects.hip._physical import FileDescriptor, descriptor_of, write_descriptor
 from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, PoolHandle, as_handle
 from peerlane.dialects.hip._pool_memory import keep
-from peerlane.dialects.hip._pool_reuse import REUSE
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._types import Pointer

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from peerlane import Kind
-from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects.hip._checks import NoFlags, NotNull, refuse_bits
-from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._places import known, refuse_beyond
+from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._results import pointer
-from peerlane.dialects.hip._state import HostMemory, Made, calls, machine
-from peerlane.dialects.hip._stream import await_device
+from peerlane.dialects.hip._state import calls, gpu
 from peerlane.dialects.hip._types import Pointer
-from peerlane.memory import raw
 
 _FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, coarse-grained, uncached
-_END = 1 << 64
 
 
 @calls.call("hipHostRegister")
@@ -31,33 +25,7 @@ def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
     if not sizeBytes:
         raise invalid("sizeBytes is 0", "register at least 1 byte")
     refuse_bits(_FLAGS, "flags", flags)
-    made = Made(flags, machine.context().device.ordinal)
-    _refuse_unknown(hostPtr, sizeBytes)
-    with machine.lock:
-        if not machine.registrations.begins(hostPtr):
-            machine.registrations.add(HostMemory(hostPtr, sizeBytes, made))
-
-
-def _refuse_unknown(address: int, nbytes: int) -> None:
-    refuse_beyond(nbytes, hostPtr=address)
-    last = address + nbytes - 1
-    if last >= _END:
-        raise invalid(
-            f"{nbytes:,} bytes from {address:#x} on reach beyond the address space",
-            "pass the size of the memory",
-        )
-    for end in (address, last):
-        if raw.locate(end).kind is not Kind.PAGEABLE:
-            raise refusal(
-                "hipErrorHostMemoryAlreadyRegistered",
-                f"HIP allocated it: {machine.describe(end)}",
-                "register memory that HIP did not allocate",
-            )
-        if not is_mapped(end):
-            raise invalid(
-                f"{address:#x} to {last:#x} is not all memory of the host",
-                "pass memory that lives, and its size",
-            )
+    gpu.memory.register(hostPtr, sizeBytes, flags)
 
 
 @calls.call("hipHostUnregister")
@@ -70,24 +38,7 @@ def hipHostUnregister(hostPtr: NotNull) -> None:
     Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered not the start of a registration
     Basis: D; C for addresses inside, and for the devices of words
     """
-    found = machine.registrations.around(hostPtr)
-    if found is None or found.start != hostPtr:
-        inside = f"; the {found.size:,} bytes at {found.start:#x} are" if found else ""
-        raise refusal(
-            "hipErrorHostMemoryNotRegistered",
-            f"{hostPtr:#x} is not registered{inside}",
-            "pass what hipHostRegister was given, once",
-        )
-    _await_users(found)
-    with machine.lock:
-        machine.registrations.remove(hostPtr)
-        machine.advised.pop(-hostPtr, None)
-    _await_users(found)  # for work that another thread queued meanwhile
-
-
-def _await_users(memory: HostMemory) -> None:
-    for ordinal in sorted({memory.made.ordinal, *memory.users}):
-        await_device(machine.context_of(ordinal))
+    gpu.memory.unregister(hostPtr)
 
 
 @calls.call("hipHostGetDevicePointer", first=("flags",))
@@ -98,5 +49,5 @@ def hipHostGetDevicePointer(hstPtr: int, flags: NoFlags) -> Pointer | None:
     Refuses: hipErrorInvalidValue flags not 0, NULL, memory that HIP does not know
     Basis: S, D for the refusals
     """
-    known("hstPtr", hstPtr)
+    gpu.regions.known("hstPtr", hstPtr)
     return pointer(hstPtr)

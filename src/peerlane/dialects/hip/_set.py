@@ -11,79 +11,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.hip._convention import invalid
-from peerlane.dialects.hip._places import Place, known, refuse_beyond, refuse_outside
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, stream_of
-from peerlane.memory import raw
+from peerlane.dialects.hip._state import calls, gpu
+from peerlane.dialects.hip._stream import stream_of
 
 
 def _fill(width: int, dst: int, value: int, count: int, stream: AnyStream | None) -> None:
-    """Fill ``count`` elements of ``width`` bytes; on the null stream if there is none, and as the memory is then."""
-    if not count:
-        return
-    place = known("dst", dst)
-    refuse_beyond(count * width, dst=dst)
-    on = stream or stream_of(0)
-    raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
-    if stream is None:
-        _settle(dst, place, on)
-
-
-def _settle(dst: int, place: Place, stream: AnyStream) -> None:
-    if not place.is_device or dst != place.base or place.allocation in machine.synchronous:
-        stream.catch_up()
+    gpu.memory.fill(stream, dst, value, count, width)
 
 
 def _fill_rows(
     element: int, dst: int, pitch: int, value: int, width: int, height: int, stream: AnyStream | None
 ) -> None:
-    _fill_box(element, dst, pitch, value, (width, height, 1), height, stream)
+    gpu.memory.fill_box(stream, dst, value, (width, height, 1), (element, pitch, height))
 
 
 def _fill_pitched(memory: Any, value: int, extent: Any, stream: AnyStream | None) -> None:
     if memory is None or extent is None:
         raise invalid("pitchedDevPtr or extent is NULL", "pass what hipMalloc3D gave, and a hipExtent")
     box = extent.width, extent.height, extent.depth
-    _fill_box(1, int(memory.ptr), memory.pitch, value, box, memory.ysize or extent.height, stream)
-
-
-def _fill_box(
-    element: int,
-    dst: int,
-    pitch: int,
-    value: int,
-    extent: tuple[int, int, int],
-    rows: int,
-    stream: AnyStream | None,
-) -> None:
-    """Fill rows of ``extent[0]`` bytes with elements of ``element`` bytes; slices lie ``rows`` apart."""
-    nbytes, height, depth = extent
-    if not (nbytes and height and depth):
-        return
-    place = known("dst", dst)
-    if pitch < nbytes or nbytes % element:
-        raise invalid(
-            f"rows of {nbytes:,} bytes, of elements of {element}, lie {pitch:,} bytes apart",
-            "pass a pitch of at least the width, and a width of whole elements",
-        )
-    per_slice = pitch * rows
-    if height > rows:
-        raise invalid(
-            f"the slices lie {rows:,} rows apart and have {height:,}", "pass an extent of at most ysize rows"
-        )
-    refuse_outside((depth - 1) * per_slice + (height - 1) * pitch + nbytes, dst=dst)
-    on = stream or stream_of(0)
-    neutral, number = on.neutral, value % (1 << 8 * element)
-    if pitch == nbytes and rows == height:
-        raw.fill(dst, number, count=nbytes * height * depth // element, width=element, stream=neutral)
-    else:
-        for at in range(depth):
-            for row in range(height):
-                start = dst + at * per_slice + row * pitch
-                raw.fill(start, number, count=nbytes // element, width=element, stream=neutral)
-    if stream is None:
-        _settle(dst, place, on)
+    layout = 1, memory.pitch, memory.ysize or extent.height
+    gpu.memory.fill_box(stream, int(memory.ptr), value, box, layout)
 
 
 def _declare(name: str, fill: Callable[..., None], does: str, refuses: str, basis: str = "D") -> None:

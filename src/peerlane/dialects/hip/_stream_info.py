@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from peerlane.dialects.gpu.streams import HIGHEST, LOWEST, POLICY_AUTO
 from peerlane.dialects.hip._checks import given
 from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._properties import attribute
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import (
-    HIGHEST,
-    LOWEST,
-    POLICY_AUTO,
     OnStream,
     ValidStream,
     create,
-    meaning,
     stream_of,
+    streams,
 )
 
 _POLICIES = range(POLICY_AUTO, 5)  # hipSynchronizationPolicy
@@ -44,7 +42,7 @@ def hipStreamGetFlags(stream: int) -> int:
     Refuses: hipErrorInvalidValue NULL; hipErrorContextIsDestroyed not a stream
     Basis: D
     """
-    if not meaning(stream):
+    if not streams.meaning(stream):
         raise invalid("the stream is NULL", "pass what created the stream")
     return stream_of(stream).flags
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from peerlane import Kind, Stream
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import HostMemory
+from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._state import HostMemory, calls, machine
-from peerlane.dialects.hip._stream import AnyStream, stream_of
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import stream_of
 from peerlane.memory import raw
 
 _COMPARES = ("geq", "eq", "and", "nor")  # by hipStreamWaitValueGte, ...

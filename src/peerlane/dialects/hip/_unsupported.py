@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.streams import LEGACY_STREAM
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import refuse_bits, refuse_null
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._state import LEGACY_STREAM, calls
-from peerlane.dialects.hip._stream import meaning, stream_of
+from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._stream import stream_of, streams
 
 
 @calls.refuses("hipGraphCreate")
@@ -24,7 +26,7 @@ def _refuse_device(device: int) -> None:
 
 @calls.refuses("hipStreamBeginCapture")
 def _refuse_null_stream(stream: int) -> None:
-    if meaning(stream) in (0, LEGACY_STREAM):
+    if streams.meaning(stream) in (0, LEGACY_STREAM):
         raise refusal(
             "hipErrorStreamCaptureUnsupported", "the null stream cannot be captured", "pass another stream"
         )
@@ -52,4 +54,4 @@ def _refuse_source(src: int) -> None:
 def _refuse_semaphores(extSemArray: Any, paramsArray: Any, stream: int) -> None:
     refuse_null("extSemArray", extSemArray)
     refuse_null("paramsArray", paramsArray)
-    stream_of(stream, "hipErrorInvalidValue")
+    stream_of(stream, Reason.INVALID_VALUE)

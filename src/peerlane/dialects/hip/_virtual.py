@@ -9,14 +9,13 @@ from typing import Any
 from peerlane import AddressRange, Device
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects._shared.virtual_memory import Reservation, Reservations
+from peerlane.dialects.gpu.regions import Region
 from peerlane.dialects.hip._checks import NotZero, Reserved
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._physical import ON_HOST, HipPhysical, Location, device_at, physical_of, retained
-from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._results import pointer
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import await_device
-from peerlane.dialects.hip._strict import grants
+from peerlane.dialects.hip._state import calls, gpu, machine
+from peerlane.dialects.hip._stream import streams
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import BadAddress, Busy, InvalidValue
 
@@ -180,7 +179,7 @@ def hipMemUnmap(ptr: NotZero, size: NotZero) -> None:
     ranges = machine.table(Ranges)
     # Not under the lock: host functions that are waited for may want it.
     for device in _users(ranges, ptr, size):
-        await_device(machine.context_of(device.ordinal))
+        streams.await_device(machine.context_of(device.ordinal))
     with machine.lock:
         ranges.around(ptr, "ptr").unmap(ptr, size)
 
@@ -259,10 +258,12 @@ def descriptions(
     return found
 
 
-@grants
-def _mapped(device: Device, address: int, place: Place) -> str:
+def _mapped(device: Device, address: int, region: Region) -> str:
     reserved = machine.table(Ranges).all.around(address)
     return "none" if reserved is None else reserved.addresses.access(device, address - reserved.start)
+
+
+gpu.peers.add_grant(_mapped)
 
 
 @calls.call("hipMemGetAccess", first=("ptr",))

@@ -1,6 +1,6 @@
-"""``hip``: memory that was freed to a pool, kept for reuse until a wait finds that its stream came to the free.
+"""Memory that was freed to a pool, kept for reuse until a wait finds that its stream came to the free.
 
-The vendor's runtime has the same rules (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
+HIP's runtime has the same rules (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import TypeVar
 from peerlane import Buffer, Device, Event
 from peerlane.device.device import before_counting
 from peerlane.diagnostics import event_log
-from peerlane.dialects.hip._state import machine
-from peerlane.dialects.hip._stream import AnyStream, after_waiting
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.errors import OutOfMemory
 
 _Made = TypeVar("_Made")
-REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = 1, 2, 3  # hipMemPoolReuse...
-THRESHOLD = 4  # hipMemPoolAttrReleaseThreshold
+REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = (
+    1,
+    2,
+    3,
+)  # attributes of a pool, by the number that vendors share
+THRESHOLD = 4
 _SPARE = 8  # memory is reused for what needs at least 8 of 9 parts of it
 
 
@@ -32,7 +36,7 @@ class Freed:
     kept : Kept
         Of which pool it is.
     buffer : Buffer
-    stream : HipStream or NullStream
+    stream : AnyStream
     event : Event
         Over when the stream has come to the free.
     safe : set
@@ -51,6 +55,64 @@ def _is_over(freed: Freed) -> bool:
         return freed.event.is_done
 
 
+class Reuse:
+    """All freed memory that pools of a vendor's program keep."""
+
+    def __init__(self, machine: GpuMachine, streams: Streams) -> None:
+        self.machine = machine
+        self._filled: set[Kept] = set()
+        streams.after_waiting(self._release)
+        before_counting.append(self._give_all_back)
+
+    def note(self, kept: Kept, *, is_filled: bool) -> None:
+        """Note whether a pool keeps memory."""
+        (self._filled.add if is_filled else self._filled.discard)(kept)
+
+    def _of(self, device: Device) -> list[Kept]:
+        for left in [
+            each for each in tuple(self._filled) if each.device.is_closed
+        ]:  # of a node that was left
+            self._filled.discard(left)
+        return [each for each in tuple(self._filled) if each.device is device]
+
+    def _release(self, device: Device) -> None:
+        if self._filled:
+            for kept in self._of(device):
+                kept.release()
+
+    def with_room(self, device: Device, allocate: Callable[[], _Made]) -> _Made:
+        """Allocate; if there is no room, give all kept memory back to the device and try once more."""
+        try:
+            return allocate()
+        except OutOfMemory:
+            if not self._give_back(device):
+                raise
+        return allocate()
+
+    def _give_back(self, device: Device) -> bool:
+        """Give a device all that its pools keep, in the order of the streams; tell whether that was anything."""
+        filled = self._of(device)
+        for kept in filled:
+            kept.release(0, at_once=True)
+        return bool(filled)
+
+    def _give_all_back(self) -> None:
+        for device in {kept.device for kept in tuple(self._filled)}:
+            self._give_back(device)
+
+    def freed_before(self, stream: AnyStream) -> tuple[Freed, ...]:
+        """Return the memory that was freed before later work of a stream."""
+        filled = tuple(self._filled)
+        return tuple(freed for kept in filled for freed in kept.behind(stream)) if filled else ()
+
+    @staticmethod
+    def follow(freed: Iterable[Freed], stream: AnyStream) -> None:
+        """Note that a stream is behind the free of memory, where pools follow events."""
+        for each in freed:
+            if each.kept.settings[FOLLOW_EVENTS]:
+                each.safe.add(stream)
+
+
 class Kept:
     """Memory that was freed to a pool and that the device does not have back yet.
 
@@ -61,7 +123,8 @@ class Kept:
         The attributes of the pool, by number.
     """
 
-    def __init__(self, device: Device, settings: dict[int, int]) -> None:
+    def __init__(self, reuse: Reuse, device: Device, settings: dict[int, int]) -> None:
+        self._reuse = reuse
         self.device, self.settings, self.nbytes = device, settings, 0
         self._freed: list[Freed] = []  # smallest first
 
@@ -69,14 +132,14 @@ class Kept:
         """Keep memory that is freed in the order of a stream."""
         with event_log.freed_for_reuse(buffer, stream.neutral):
             freed = Freed(self, buffer, stream, stream.neutral.record(), {stream})
-        with machine.lock:
+        with self._reuse.machine.lock:
             bisect.insort(self._freed, freed, key=_size)
             self.nbytes += buffer.size
-            _filled.add(self)
+            self._reuse.note(self, is_filled=True)
 
     def take(self, size: int, stream: AnyStream) -> Buffer | None:
         """Return memory to be used in the order of a stream, if some was kept that fits."""
-        with machine.lock:
+        with self._reuse.machine.lock:
             for freed in self._freed[bisect.bisect_left(self._freed, size, key=_size) :]:
                 if freed.buffer.size > size + size // _SPARE:
                     break
@@ -102,7 +165,7 @@ class Kept:
                 return
             is_over = _is_over(freed)
             if is_over or at_once:
-                with machine.lock:
+                with self._reuse.machine.lock:
                     if freed not in self._freed:
                         continue  # another thread was quicker
                     self._remove(freed)
@@ -110,9 +173,9 @@ class Kept:
 
     def drop(self) -> None:
         """Give all back to the device, whose streams have ended."""
-        with machine.lock:
+        with self._reuse.machine.lock:
             freed, self._freed, self.nbytes = self._freed, [], 0
-            _filled.discard(self)
+            self._reuse.note(self, is_filled=False)
         for each in freed:
             each.buffer.close()
 
@@ -124,62 +187,8 @@ class Kept:
         self._freed.remove(freed)
         self.nbytes -= freed.buffer.size
         if not self._freed:
-            _filled.discard(self)
-
-
-_filled: set[Kept] = set()  # the pools that keep memory
+            self._reuse.note(self, is_filled=False)
 
 
 def _size(freed: Freed) -> int:
     return freed.buffer.size
-
-
-def _filled_of(device: Device) -> list[Kept]:
-    for left in [each for each in tuple(_filled) if each.device.is_closed]:  # a node that the process left
-        _filled.discard(left)
-    return [each for each in tuple(_filled) if each.device is device]
-
-
-@after_waiting
-def _release(device: Device) -> None:
-    if _filled:
-        for kept in _filled_of(device):
-            kept.release()
-
-
-def with_room(device: Device, allocate: Callable[[], _Made]) -> _Made:
-    """Allocate; if there is no room, give all kept memory back to the device and try once more."""
-    try:
-        return allocate()
-    except OutOfMemory:
-        if not _give_back(device):
-            raise
-    return allocate()
-
-
-def _give_back(device: Device) -> bool:
-    """Give a device all that its pools keep, in the order of the streams; tell whether that was anything."""
-    found = _filled_of(device)
-    for kept in found:
-        kept.release(0, at_once=True)
-    return bool(found)
-
-
-def _give_all_back() -> None:
-    for device in {kept.device for kept in tuple(_filled)}:
-        _give_back(device)
-
-
-before_counting.append(_give_all_back)
-
-
-def freed_before(stream: AnyStream) -> tuple[Freed, ...]:
-    """Return the memory that was freed before later work of a stream."""
-    return tuple(freed for kept in tuple(_filled) for freed in kept.behind(stream)) if _filled else ()
-
-
-def follow(freed: Iterable[Freed], stream: AnyStream) -> None:
-    """Note that a stream is behind the free of memory, where pools follow events."""
-    for each in freed:
-        if each.kept.settings[FOLLOW_EVENTS]:
-            each.safe.add(stream)

@@ -1,0 +1,283 @@
+"""Copies: of bytes and of boxes, at once, on a stream, and between two named devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.peers import Peers
+from peerlane.dialects.gpu.regions import HostAddress, Region, Regions
+from peerlane.dialects.gpu.streams import AnyStream, Streams
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.errors import AccessDenied, Fault
+from peerlane.memory import raw
+from peerlane.support.records import dataclass
+
+#: The regions of destination and source; None for ordinary memory of the host.
+Ends: TypeAlias = "tuple[Region | None, Region | None]"
+#: Copies at once, or on a stream.
+Move: TypeAlias = Callable[[AnyStream | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One end of the copy of a box, in pitched memory.
+
+    Attributes
+    ----------
+    address : int
+        Of the pitched memory.
+    pitch : int
+        Bytes from one row to the next; 0 where they lie side by side.
+    rows : int
+        From one slice to the next; 0 where they lie side by side.
+    x, y, z : int
+        Where the box begins: bytes, rows and slices.
+    must_be_known : bool
+        Whether ordinary memory of the host is refused.
+    """
+
+    address: int
+    pitch: int = 0
+    rows: int = 0
+    x: int = 0
+    y: int = 0
+    z: int = 0
+    must_be_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    start: int
+    pitch: int
+    slice: int
+
+
+class Copies:
+    """The copies of a vendor's program."""
+
+    def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, peers: Peers) -> None:
+        self._machine, self._streams, self._regions, self._peers = machine, streams, regions, peers
+
+    def now(self, dst: int, src: int, nbytes: int, kind: str = "") -> None:
+        """Copy in the order of the null stream, complete on return but for a copy within one device.
+
+        Parameters
+        ----------
+        dst, src, nbytes : int
+        kind : str
+            The vendor's name of a direction with a device at one end: refused for two ends in ordinary host memory.
+        """
+        if nbytes:
+            ends = self._checked(dst, src, nbytes, kind)
+            self.move_now(self._mover(dst, src, nbytes), ends)
+
+    def on(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
+        """Queue a copy; one with an end in ordinary host memory, which cannot wait, is complete on return."""
+        if not nbytes:
+            return
+        if self._are_known(dst, src, nbytes, kind):
+            raw.copy(dst, src, nbytes, stream=stream.neutral)
+        else:
+            stream.catch_up()
+            raw.copy(dst, src, nbytes)
+
+    def on_and_wait(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
+        """Copy in the order of a stream; complete on return."""
+        if nbytes:
+            self._are_known(dst, src, nbytes, kind)
+            stream.catch_up()
+            raw.copy(dst, src, nbytes)
+
+    def between(self, to: Device, source: Device, dst: int, src: int, nbytes: int) -> None:
+        """Queue a copy behind the earlier work of two devices, as the policy says, wherever the memory lies."""
+        if nbytes:
+            are_known = self._lie_inside(dst, src, nbytes)
+            self._move_between(to, source, self._mover(dst, src, nbytes), are_known)
+
+    def between_on(self, stream: int, dst: int, src: int, nbytes: int) -> None:
+        """Queue a copy between two devices on a stream of any device, by its handle: the ends are checked first."""
+        if nbytes:
+            are_known = self._lie_inside(dst, src, nbytes)
+            self._move_on(self._streams.of(stream), self._mover(dst, src, nbytes), are_known)
+
+    def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> tuple[Move, Ends]:
+        """Return what moves a box of (bytes, rows, slices), none of them 0, and what its ends are.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE``: NULL, rows or slices that overlap, a box that ends beyond its memory;
+            ``UNKNOWN_MEMORY``: ordinary memory of the host where the vendor must know it; as :meth:`now`.
+        """
+        ends = self._checked(dst.address, src.address, 0, kind)
+        to = self._laid("dst", dst, ends[0], extent)
+        source = self._laid("src", src, ends[1], extent)
+        return _box_mover(to, source, extent), ends
+
+    def move_now(self, move: Move, ends: Ends) -> None:
+        """Move bytes in the order of the null stream, and of that of the one device that both ends lie on.
+
+        What moves within a device is queued: the call returns while earlier work runs.  Between two devices the
+        policy says whose earlier work counts.
+        """
+        here = self._streams.of(0)
+        others = self._others(here, ends)
+        if self._is_queued(ends):
+            if others:
+                self._streams.submit_behind(others[0], here, lambda: move(others[0]))
+            else:
+                move(here)
+            return
+        here.catch_up()
+        for other in others:
+            other.catch_up()
+        try:
+            move(None)
+        except AccessDenied as error:
+            if error.fault is not Fault.NO_ACCESS:
+                raise
+            move(here)  # of mapped memory its device may have the right that neither end has
+            here.wait()
+
+    def move_on(self, stream: AnyStream, move: Move, ends: Ends) -> None:
+        """Move bytes on a stream; with an end in ordinary host memory, which cannot wait, when their turn comes."""
+        self._move_on(stream, move, None not in ends)
+
+    def move_between(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
+        """Move bytes behind the earlier work of two devices; see the policy."""
+        self._move_between(to, source, move, None not in ends)
+
+    def _move_on(self, stream: AnyStream, move: Move, are_known: bool) -> None:
+        if are_known:
+            move(stream)
+        else:
+            stream.catch_up()
+            move(None)
+
+    def _move_between(self, to: Device, source: Device, move: Move, are_known: bool) -> None:
+        streams = self._streams
+        if self._machine.vendor.policy.memcpy_peer == "current":
+            self._move_on(streams.null(self._machine.context()), move, are_known)
+            return
+        here = streams.null_of(to.ordinal)
+        streams.submit_behind(
+            here, streams.null_of(source.ordinal), lambda: self._move_on(here, move, are_known)
+        )
+
+    @staticmethod
+    def _mover(dst: int, src: int, nbytes: int) -> Move:
+        return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else stream.neutral)
+
+    def _others(self, here: AnyStream, ends: Ends) -> list[AnyStream]:
+        """Return the null streams besides ``here``'s whose earlier work a copy at once follows."""
+        ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
+        if len(ordinals) > 1 and self._machine.vendor.policy.cross_device == "current":
+            return []
+        return [self._streams.null_of(each) for each in sorted(ordinals - {here.context.device.ordinal})]
+
+    def _is_queued(self, ends: Ends) -> bool:
+        dst, src = ends
+        synchronous = self._machine.synchronous
+        return (
+            dst is not None
+            and src is not None
+            and dst.is_device
+            and src.is_device
+            and dst.ordinal == src.ordinal
+            and not (dst.allocation in synchronous and src.allocation in synchronous)
+        )
+
+    def _checked(self, dst: int, src: int, nbytes: int, kind: str) -> Ends:
+        self._refuse_ends(dst, src, nbytes)
+        ends = self._regions.at(dst), self._regions.at(src)
+        if ends == (None, None) and kind:
+            raise self._no_device_end(kind)
+        self._peers.refuse_strict(dst, src, nbytes)
+        return ends
+
+    def _are_known(self, dst: int, src: int, nbytes: int, kind: str) -> bool:
+        self._refuse_ends(dst, src, nbytes)
+        to, source = self._regions.is_known(dst), self._regions.is_known(src)
+        if kind and not (to or source):
+            raise self._no_device_end(kind)
+        self._peers.refuse_strict(dst, src, nbytes)
+        return to and source
+
+    def _refuse_ends(self, dst: int, src: int, nbytes: int) -> None:
+        regions = self._regions
+        regions.refuse_null("dst", dst)
+        regions.refuse_null("src", src)
+        regions.refuse_beyond("dst", dst, nbytes)
+        regions.refuse_beyond("src", src, nbytes)
+
+    def _no_device_end(self, kind: str) -> Refusal:
+        return self._machine.vendor.refusal(
+            Reason.INVALID_VALUE,
+            f"kind is {kind}, and both ends are ordinary memory of the host, which devices do not reach",
+            "pass {host_to_host} or {any_direction}",
+        )
+
+    def _lie_inside(self, dst: int, src: int, nbytes: int) -> bool:
+        """Tell whether both ends are memory that the vendor knows; refuse more bytes than there are."""
+        self._regions.refuse_null("dst", dst)
+        self._regions.refuse_null("src", src)
+        are_known = self._lies_inside("dst", dst, nbytes), self._lies_inside("src", src, nbytes)
+        self._peers.refuse_strict(dst, src, nbytes)
+        return all(are_known)
+
+    def _lies_inside(self, name: str, address: int, nbytes: int) -> bool:
+        found = None if isinstance(address, HostAddress) else raw.find(address)
+        if found and address + nbytes <= found[1] + found[2]:
+            return True
+        return self._regions.inside(name, address, nbytes) is not None
+
+    def _laid(self, name: str, side: Side, region: Region | None, extent: tuple[int, int, int]) -> _Laid:
+        width, height, depth = extent
+        if side.must_be_known and region is None:
+            raise self._regions.unknown(name, side.address)
+        invalid = self._machine.vendor.invalid
+        pitch = side.pitch or width
+        if pitch < width and height * depth > 1:
+            raise invalid(
+                f"the rows of {name} lie {pitch:,} bytes apart and have {width:,}",
+                "pass a pitch of at least the width",
+            )
+        per_slice = pitch * (side.rows or height)
+        if per_slice < pitch * height and depth > 1:
+            raise invalid(
+                f"the slices of {name} lie {side.rows:,} rows apart and have {height:,}",
+                "pass a height of at least that of the box",
+            )
+        laid = _Laid(side.address + side.z * per_slice + side.y * pitch + side.x, pitch, per_slice)
+        nbytes = laid.start + (depth - 1) * per_slice + (height - 1) * pitch + width - side.address
+        self._regions.refuse_beyond(name, side.address, nbytes)
+        if region is not None:
+            self._regions.refuse_outside(name, side.address, nbytes, region)
+        return laid
+
+
+def _box_mover(to: _Laid, source: _Laid, extent: tuple[int, int, int]) -> Move:
+    width, height, depth = extent
+    if depth == 1 or (to.slice == to.pitch * height and source.slice == source.pitch * height):
+        slices, rows = 1, height * depth
+    else:
+        slices, rows = depth, height
+
+    def move(stream: AnyStream | None) -> None:
+        neutral = None if stream is None else stream.neutral
+        for at in range(slices):
+            raw.copy_2d(
+                to.start + at * to.slice,
+                max(to.pitch, width),
+                source.start + at * source.slice,
+                max(source.pitch, width),
+                width,
+                rows,
+                stream=neutral,
+            )
+
+    return move

@@ -1,0 +1,41 @@
+"""A vendor's machine, put together: what its calls ask."""
+
+from __future__ import annotations
+
+from peerlane.dialects.gpu.copies import Copies
+from peerlane.dialects.gpu.events import Events
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.memory import Memory
+from peerlane.dialects.gpu.peers import Peers
+from peerlane.dialects.gpu.regions import Regions
+from peerlane.dialects.gpu.reuse import Reuse
+from peerlane.dialects.gpu.streams import Streams
+from peerlane.dialects.gpu.vendor import Vendor
+
+
+class Gpu:
+    """The machine of one vendor's dialect, one concept an attribute.
+
+    Attributes
+    ----------
+    vendor : Vendor
+    machine : GpuMachine
+    streams : Streams
+    regions : Regions
+    peers : Peers
+    reuse : Reuse
+    copies : Copies
+    events : Events
+    memory : Memory
+    """
+
+    def __init__(self, vendor: Vendor) -> None:
+        self.vendor = vendor
+        self.machine = GpuMachine(vendor)
+        self.streams = Streams(self.machine)
+        self.regions = Regions(self.machine)
+        self.peers = Peers(self.machine, self.regions)
+        self.reuse = Reuse(self.machine, self.streams)
+        self.copies = Copies(self.machine, self.streams, self.regions, self.peers)
+        self.events = Events(self.machine, self.streams, self.reuse)
+        self.memory = Memory(self.machine, self.streams, self.regions, self.reuse)

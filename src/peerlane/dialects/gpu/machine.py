@@ -1,0 +1,230 @@
+"""The state of a vendor's dialect: the device of each thread, the objects by number, what is known of memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from peerlane import Device
+from peerlane.diagnostics.addresses import AddressDescription
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context, Machine, Thing
+from peerlane.dialects._shared.registrations import Registration, Registrations
+from peerlane.dialects.gpu.vendor import Reason, Vendor
+
+INVALID_DEVICE = -2  # both vendors' number of a device that is hidden, or that ranges do not share
+_LOST_KEPT = 1024
+_Kind = TypeVar("_Kind", bound=Thing)
+_Table = TypeVar("_Table")
+
+
+class _Ordinal(threading.local):
+    """Which device is current in this thread, and whether the program made it so."""
+
+    number: int | None = None
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How memory was allocated: with what flags, which device was current, and whether it is managed."""
+
+    flags: int
+    ordinal: int
+    is_managed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory(Registration):
+    """Host memory that the program registered.
+
+    Attributes
+    ----------
+    users : set of int
+        The devices whose streams were given words of it to write or to wait for, by number.
+    """
+
+    made: Made
+    users: set[int] = field(default_factory=set, compare=False)
+
+
+class GpuMachine(Machine):
+    """The state of one vendor's dialect.
+
+    A device has one primary context, in which its streams and events live until it is reset.  A thread has the first
+    device from the start, or none before it makes a context current: the policy says which.
+
+    Attributes
+    ----------
+    vendor : Vendor
+    flags : dict
+        By device number: the flags that the program set.
+    advised : dict
+        By allocation: the advice of the program for managed memory, piece by piece.
+    made : dict
+        By allocation: all but plain device memory.
+    registrations : Registrations
+        The host memory that the program registered.
+    synchronous : set
+        The allocations whose copies and fills are over on return.
+    is_shown : bool
+        Whether a visible device was found.
+    lost_streams : deque of int
+        The newest streams that ended with the reset of their device.
+    """
+
+    def __init__(self, vendor: Vendor) -> None:
+        self.vendor, self.vendor_name, self.show = vendor, vendor.name, vendor.visible
+        # Emptied and never replaced: a caller may have looked it up before the node was entered.
+        self.flags: dict[int, int] = {}
+        self.advised: dict[int, list[Any]] = {}
+        self.made: dict[int, Made] = {}
+        self.registrations = Registrations[HostMemory]()
+        self.synchronous: set[int] = set()
+        self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
+        self._tables: dict[type, object] = {}
+        super().__init__()
+
+    def forget(self) -> None:
+        """Drop all that belongs to the node."""
+        super().forget()
+        self._ordinal = _Ordinal()
+        self.is_shown = False
+        for kept in (self.flags, self.advised, self.made, self.synchronous, self._tables):
+            kept.clear()
+        self.registrations.clear()
+        self.lost_streams.clear()
+
+    def table(self, kind: type[_Table]) -> _Table:
+        """Return the state of a kind for the node: made at the first use, dropped with the node."""
+        self.devices()
+        with self.lock:
+            found = self._tables.setdefault(kind, kind())
+        assert isinstance(found, kind)
+        return found
+
+    def shown(self) -> tuple[Device, ...]:
+        """Return the visible devices, at least one, and note that; ``NO_DEVICE`` if there is none."""
+        found = self.visible()
+        self.is_shown = bool(found)
+        if not found:
+            raise self.vendor.refusal(
+                Reason.NO_DEVICE,
+                f"no device is visible of the {len(self.devices())} that the node has",
+                f"correct {self.vendor.hidden_by}",
+            )
+        return found
+
+    def device_of(self, device_id: int) -> Device:
+        """Return a device by the program's number; ``INVALID_DEVICE`` with the valid ones."""
+        devices = self.shown()
+        if not 0 <= device_id < len(devices):
+            raise self.vendor.refusal(
+                Reason.INVALID_DEVICE,
+                f"there is no device {device_id}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
+                "pass an id below {device_count}(), or start the program with `peerlane run --devices N`",
+            )
+        return devices[device_id]
+
+    def id_of(self, ordinal: int) -> int:
+        """Return the program's number of a device by the node's: -2 for a hidden one; a negative number stays."""
+        shown = [device.ordinal for device in self.visible()]
+        return ordinal if ordinal < 0 else shown.index(ordinal) if ordinal in shown else INVALID_DEVICE
+
+    def ids(self, *devices: Device) -> tuple[int, ...]:
+        """Return the program's numbers of devices."""
+        return tuple(self.id_of(device.ordinal) for device in devices)
+
+    @property
+    def ordinal(self) -> int:
+        """The number of this thread's device; refused as :meth:`context` if it has none."""
+        self.devices()
+        if self._ordinal.number is None:
+            if self.vendor.policy.needs_context:
+                raise self._no_context()
+            self._ordinal.number = self.shown()[0].ordinal
+        return self._ordinal.number
+
+    @property
+    def has_chosen_device(self) -> bool:
+        """Whether the program chose this thread's device."""
+        self.devices()
+        return self._ordinal.is_chosen
+
+    def choose(self, ordinal: int) -> None:
+        """Make a device current in this thread, as the program's choice."""
+        self.use(ordinal)
+        self._ordinal.is_chosen = True
+
+    def use(self, ordinal: int) -> Device:
+        """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
+        device = self._used(ordinal)
+        self._ordinal.number = ordinal
+        self.here.context = self.context_of(ordinal)
+        return device
+
+    def context_of(self, ordinal: int) -> Context:
+        """Return the context of the streams and events of a device, until it is reset."""
+        self.devices()
+        with self.lock:
+            found = self._primary.get(ordinal)
+            if found is None or not found.is_live:
+                found = self._primary[ordinal] = Context(self.device(ordinal))
+                found.references = 1
+        return found
+
+    def context(self) -> Context:
+        """Return the context of this thread's device.
+
+        Raises
+        ------
+        Refusal
+            ``NO_DEVICE`` if none is visible; ``NO_CONTEXT`` if the vendor needs a context and none is current.
+        """
+        found = self.current()
+        if found is None:
+            found = self.here.context = self.context_of(self.ordinal)
+        return found
+
+    def _no_context(self) -> Refusal:
+        return self.vendor.refusal(
+            Reason.NO_CONTEXT, "this thread has no current context", "call {set_device} in this thread first"
+        )
+
+    def thing(self, handle: int, kind: type[_Kind], reason: Reason) -> _Kind:
+        """Return the object of a handle; refuse other numbers for a reason."""
+        self.devices()
+        found = self.things.get(handle)
+        if type(found) is kind:
+            return found
+        cause = self.told_of(handle, kind.name) if handle else f"the {kind.name} is NULL"
+        remedy = f"pass what created the {kind.name}, until it is destroyed or its device is reset"
+        raise self.vendor.refusal(reason, cause, remedy)
+
+    def remove(self, handle: int, kind: type[_Kind], reason: Reason, call: str) -> _Kind:
+        """Take back the object of a handle; errors as :meth:`thing`, also if another thread was quicker."""
+        found = self.thing(handle, kind, reason)
+        return found if self.drop(found, call) else self.thing(handle, kind, reason)
+
+    def give(self, thing: Thing) -> int:
+        """Give a thing out and return its number; ``DEVICE_RESET`` if its device was reset meanwhile."""
+        if not self.keep(thing):
+            thing.abandon()
+            raise self.reset_meanwhile(thing.context.device.ordinal)
+        return thing.handle
+
+    def look(self, address: int) -> AddressDescription:
+        """Return what an address points at now, the words for it to be made later."""
+        if self.registrations.around(address) is not None:
+            return AddressDescription(address, "registered host memory")
+        return super().look(address)
+
+    def reset_meanwhile(self, ordinal: int) -> Refusal:
+        """Return the refusal of a call during which another thread reset the device."""
+        return self.vendor.refusal(
+            Reason.DEVICE_RESET,
+            f"device {ordinal} was reset by another thread during the call",
+            "reset a device when no thread uses it any more",
+        )

@@ -1,0 +1,246 @@
+"""Memory of devices and of the host: allocated, pitched, managed, registered, filled and freed."""
+
+from __future__ import annotations
+
+import os
+
+from peerlane import Kind
+from peerlane.diagnostics.addresses import is_mapped
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import GpuMachine, HostMemory, Made
+from peerlane.dialects.gpu.regions import Region, Regions
+from peerlane.dialects.gpu.reuse import Reuse
+from peerlane.dialects.gpu.streams import AnyStream, Streams
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.memory import raw
+
+PITCH = 256  # bytes; rows of both vendors' devices begin at a multiple
+_WORD = 1 << 64
+_LARGEST_BITS = 62
+
+
+class Memory:
+    """The memory of a vendor's program."""
+
+    def __init__(self, machine: GpuMachine, streams: Streams, regions: Regions, reuse: Reuse) -> None:
+        self._machine, self._streams, self._regions, self._reuse = machine, streams, regions, reuse
+
+    def allocate(self, nbytes: int, flags: int = 0) -> int:
+        """Allocate memory of this thread's device and return its address.
+
+        Raises
+        ------
+        Refusal
+            ``OUT_OF_MEMORY`` more than any address space has; ``DEVICE_RESET``.
+        OutOfMemory
+            More than the device has left.
+        """
+        self._refuse_too_large(nbytes)
+        machine = self._machine
+        context = machine.context()
+        address = self._reuse.with_room(context.device, lambda: machine.allocate(context, nbytes, peer=True))
+        if address is None:
+            raise machine.reset_meanwhile(context.device.ordinal)
+        if flags:
+            self._note(address, Made(flags, context.device.ordinal))
+        return address
+
+    def allocate_host(self, nbytes: int, flags: int, *, is_managed: bool = False) -> int:
+        """Allocate pinned memory of the host, noting with what flags and which device is current.
+
+        Managed memory is such memory, too: it never moves.
+        """
+        self._refuse_too_large(nbytes)
+        present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if nbytes > present:
+            raise self._no_memory(
+                f"{nbytes:,} bytes of pinned memory are asked for, and the host has {present:,} in all",
+                "ask for less, or for memory of a device",
+            )
+        made = Made(flags, self._machine.context().device.ordinal, is_managed)
+        address = self._machine.allocate_host(nbytes)
+        self._note(address, made)
+        return address
+
+    def allocate_rows(self, width: int, height: int, depth: int) -> tuple[int, int]:
+        """Allocate rows of ``width`` bytes that begin at multiples of `PITCH`; return the address and the pitch."""
+        if not (width and height and depth):
+            return 0, 0
+        pitch = -(-width // PITCH) * PITCH
+        nbytes = pitch * height * depth
+        if pitch >= _WORD:
+            raise self._machine.vendor.invalid(
+                f"a row of {width:,} bytes has no pitch", "ask for fewer bytes"
+            )
+        if nbytes >= _WORD:
+            raise self._no_memory(
+                f"{height:,} times {depth:,} rows of {pitch:,} bytes are {nbytes:,}", "ask for fewer"
+            )
+        return self.allocate(nbytes), pitch
+
+    def free(self, address: int, call: str) -> None:
+        """Free the allocation at exactly this address, of a device or of the host, once its device is idle.
+
+        NULL does nothing.  ``call`` is the vendor's name of the call.  Failures of the streams are left for their own
+        synchronization.
+        """
+        if not address:
+            return
+        machine = self._machine
+        is_host = machine.owned(address, host=False) is None
+        if is_host and machine.owned(address, host=True) is None:
+            raise machine.vendor.invalid(
+                f"nothing that {machine.vendor.name} allocated begins there: {machine.describe(address)}",
+                "free what {malloc} or {malloc_host} returned, once",
+            )
+        region = self._regions.known("ptr", address)
+        self._streams.await_device(machine.context_of(region.ordinal))
+        if machine.free(address, host=is_host, call=call):
+            machine.made.pop(region.allocation, None)
+            machine.advised.pop(region.allocation, None)
+            machine.synchronous.discard(region.allocation)
+
+    def register(self, address: int, nbytes: int, flags: int) -> None:
+        """Let devices use memory of the host; an address that is registered keeps its first size and flags.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_VALUE`` not all of it memory of the host; ``REGISTERED`` the vendor's calls allocated it.
+        """
+        machine = self._machine
+        made = Made(flags, machine.context().device.ordinal)
+        self._refuse_unregistrable(address, nbytes)
+        with machine.lock:
+            if not machine.registrations.begins(address):
+                machine.registrations.add(HostMemory(address, nbytes, made))
+
+    def _refuse_unregistrable(self, address: int, nbytes: int) -> None:
+        vendor = self._machine.vendor
+        self._regions.refuse_beyond("hostPtr", address, nbytes)
+        last = address + nbytes - 1
+        if last >= _WORD:
+            raise vendor.invalid(
+                f"{nbytes:,} bytes from {address:#x} on reach beyond the address space",
+                "pass the size of the memory",
+            )
+        for end in (address, last):
+            if raw.locate(end).kind is not Kind.PAGEABLE:
+                raise vendor.refusal(
+                    Reason.REGISTERED,
+                    f"{vendor.name} allocated it: {self._machine.describe(end)}",
+                    f"register memory that {vendor.name} did not allocate",
+                )
+            if not is_mapped(end):
+                raise vendor.invalid(
+                    f"{address:#x} to {last:#x} is not all memory of the host",
+                    "pass memory that lives, and its size",
+                )
+
+    def unregister(self, address: int) -> None:
+        """End a registration, once no stream uses it.
+
+        It waits for the streams of the device that was current when it was registered, and of those whose streams
+        were given words of the memory.  ``NOT_REGISTERED`` for an address where none begins.
+        """
+        machine = self._machine
+        registered = machine.registrations.around(address)
+        if registered is None or registered.start != address:
+            around = f"; the {registered.size:,} bytes at {registered.start:#x} are" if registered else ""
+            raise machine.vendor.refusal(
+                Reason.NOT_REGISTERED,
+                f"{address:#x} is not registered{around}",
+                "pass what {register} was given, once",
+            )
+        self._await_users(registered)
+        with machine.lock:
+            machine.registrations.remove(address)
+            machine.advised.pop(-address, None)
+        self._await_users(registered)  # for work that another thread queued meanwhile
+
+    def _await_users(self, registered: HostMemory) -> None:
+        for ordinal in sorted({registered.made.ordinal, *registered.users}):
+            self._streams.await_device(self._machine.context_of(ordinal))
+
+    def fill(self, stream: AnyStream | None, dst: int, value: int, count: int, width: int = 1) -> None:
+        """Fill ``count`` elements of ``width`` bytes on a stream, or in the order of the null stream if it is None.
+
+        In the order of the null stream memory of a device from its start on is filled later; other memory on return.
+        """
+        if not count:
+            return
+        region = self._regions.known("dst", dst)
+        self._regions.refuse_beyond("dst", dst, count * width)
+        on = stream or self._streams.of(0)
+        raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=on.neutral)
+        if stream is None:
+            self._settle(dst, region, on)
+
+    def fill_box(
+        self,
+        stream: AnyStream | None,
+        dst: int,
+        value: int,
+        extent: tuple[int, int, int],
+        layout: tuple[int, int, int],
+    ) -> None:
+        """Fill a box as :meth:`fill` does.
+
+        Parameters
+        ----------
+        stream : AnyStream or None
+        dst, value : int
+        extent : tuple of int
+            Bytes of a row, rows of a slice, and slices.
+        layout : tuple of int
+            Bytes of an element, bytes from one row to the next, and rows from one slice to the next.
+        """
+        (nbytes, height, depth), (element, pitch, rows) = extent, layout
+        if not (nbytes and height and depth):
+            return
+        invalid = self._machine.vendor.invalid
+        region = self._regions.known("dst", dst)
+        if pitch < nbytes or nbytes % element:
+            raise invalid(
+                f"rows of {nbytes:,} bytes, of elements of {element}, lie {pitch:,} bytes apart",
+                "pass a pitch of at least the width, and a width of whole elements",
+            )
+        per_slice = pitch * rows
+        if height > rows:
+            raise invalid(
+                f"the slices lie {rows:,} rows apart and have {height:,}",
+                "pass an extent of at most ysize rows",
+            )
+        most = (depth - 1) * per_slice + (height - 1) * pitch + nbytes
+        self._regions.refuse_beyond("dst", dst, most)
+        self._regions.refuse_outside("dst", dst, most, region)
+        on = stream or self._streams.of(0)
+        number = value % (1 << 8 * element)
+        if pitch == nbytes and rows == height:
+            starts, count = [dst], nbytes * height * depth // element
+        else:
+            starts = [dst + at * per_slice + row * pitch for at in range(depth) for row in range(height)]
+            count = nbytes // element
+        for start in starts:
+            raw.fill(start, number, count=count, width=element, stream=on.neutral)
+        if stream is None:
+            self._settle(dst, region, on)
+
+    def _settle(self, dst: int, region: Region, stream: AnyStream) -> None:
+        synchronous = self._machine.synchronous
+        if not region.is_device or dst != region.base or region.allocation in synchronous:
+            stream.catch_up()
+
+    def _note(self, address: int, made: Made) -> None:
+        self._machine.made[raw.locate(address).allocation] = made
+
+    def _refuse_too_large(self, nbytes: int) -> None:
+        """Refuse what no machine has, as anything else that is too large."""
+        if nbytes >> _LARGEST_BITS:
+            raise self._no_memory(
+                f"{nbytes:,} bytes are asked for, more than any address space has",
+                "look for a size that was negative",
+            )
+
+    def _no_memory(self, cause: str, remedy: str) -> Refusal:
+        return self._machine.vendor.refusal(Reason.OUT_OF_MEMORY, cause, remedy)

@@ -1,0 +1,122 @@
+"""Which device may use the memory of another one, and copies that ask for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.regions import Region, Regions
+from peerlane.dialects.gpu.vendor import Reason
+
+#: Returns the access that a device was given to memory at an address, of a region: "none", "r" or "rw".
+Grant = Callable[[Device, int, Region], str]
+
+
+class _Enabled(dict[int, set[int]]):
+    """By device number: those whose access was enabled while it was current."""
+
+
+class Peers:
+    """The peer access of a vendor's program."""
+
+    def __init__(self, machine: GpuMachine, regions: Regions) -> None:
+        self._machine, self._regions = machine, regions
+        self._grants: list[Grant] = [self._by_peers]
+
+    def enable(self, peer: Device) -> None:
+        """Let this thread's device reach the memory of another, one direction; ``PEER_ENABLED`` for a second time."""
+        device, machine = self._reachable(peer), self._machine
+        with machine.lock:
+            enabled = machine.table(_Enabled).setdefault(device.ordinal, set())
+            if peer.ordinal in enabled:
+                its, other = machine.ids(device, peer)
+                raise machine.vendor.refusal(
+                    Reason.PEER_ENABLED,
+                    f"access from device {its} to device {other} is enabled already",
+                    "enable it once, or ignore this code",
+                )
+            device.peers.add(peer)
+            enabled.add(peer.ordinal)
+
+    def disable(self, peer: Device) -> None:
+        """End what :meth:`enable` began on this thread's device; ``PEER_NOT_ENABLED`` if nothing did."""
+        device, machine = self._reachable(peer), self._machine
+        with machine.lock:
+            enabled = machine.table(_Enabled).setdefault(device.ordinal, set())
+            if peer.ordinal not in enabled:
+                its, other = machine.ids(device, peer)
+                raise machine.vendor.refusal(
+                    Reason.PEER_NOT_ENABLED,
+                    f"access from device {its} to device {other} is not enabled",
+                    f"enable it with {{set_device}}({its}) and {{enable_peer}}({other}, 0)",
+                )
+            device.peers.discard(peer)
+            enabled.discard(peer.ordinal)
+
+    def _reachable(self, peer: Device) -> Device:
+        """Return this thread's device; refuse a peer that it cannot reach, and itself."""
+        machine = self._machine
+        device = machine.context().device
+        why = "a device is not its own peer" if device is peer else device.why_not(peer)
+        if why:
+            its, other = machine.ids(device, peer)
+            raise machine.vendor.refusal(
+                Reason.PEER_SELF if device is peer else Reason.PEER_UNREACHABLE,
+                f"device {its} cannot access device {other}: {why}",
+                "choose a device for which {can_access_peer} gives 1",
+            )
+        return device
+
+    def forget(self, ordinal: int) -> None:
+        """End the access that a device was given, as its reset does."""
+        machine = self._machine
+        with machine.lock:
+            for peer in machine.table(_Enabled).pop(ordinal, ()):
+                machine.device(ordinal).peers.discard(machine.device(peer))
+
+    def add_grant(self, grant: Grant) -> None:
+        """Let a function say which access it gave, too."""
+        self._grants.append(grant)
+
+    def _by_peers(self, device: Device, address: int, region: Region) -> str:
+        enabled = self._machine.table(_Enabled).get(device.ordinal, ())
+        return "rw" if region.ordinal in enabled else "none"
+
+    def refuse_strict(self, dst: int, src: int, nbytes: int) -> None:
+        """Refuse a copy between two devices of which none may use the other's memory, if the policy is strict.
+
+        Of mappings that lie side by side each is looked at.
+        """
+        if self._machine.vendor.policy.peer_copies != "strict":
+            return
+        end = dst + nbytes
+        while True:
+            to, source = self._regions.at(dst), self._regions.at(src)
+            if to is None or source is None:
+                return
+            if to.is_device and source.is_device and to.ordinal != source.ordinal:
+                self._refuse_without_access(dst, to, src, source)
+            step = min(to.left(dst), source.left(src))
+            dst, src = dst + step, src + step
+            if dst >= end:
+                return
+
+    def _refuse_without_access(self, dst: int, to: Region, src: int, source: Region) -> None:
+        devices = self._machine.devices()
+        reader, writer = devices[to.ordinal], devices[source.ordinal]
+        with self._machine.lock:
+            can_read = any(each(reader, src, source) != "none" for each in self._grants)
+            can_write = any(each(writer, dst, to) == "rw" for each in self._grants)
+        if not (can_read or can_write):
+            raise self._not_enabled(self._machine.id_of(to.ordinal), self._machine.id_of(source.ordinal))
+
+    def _not_enabled(self, to: int, source: int) -> Refusal:
+        return self._machine.vendor.refusal(
+            Reason.PEER_NOT_ENABLED,
+            f"devices {to} and {source} have no peer access enabled, nor access to this memory of each other, and "
+            "peer_copies=strict asks for it",
+            f"call {{enable_peer}}({source}, 0) while device {to} is current, or the reverse; for mapped memory "
+            "{set_access}, for pools {set_pool_access}",
+        )

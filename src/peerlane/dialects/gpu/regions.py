@@ -1,0 +1,175 @@
+"""What an address points at, as a vendor's program knows it: a region of allocated, mapped or registered memory."""
+
+from __future__ import annotations
+
+from peerlane import Kind
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.gpu.machine import GpuMachine, Made
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.errors import Error
+from peerlane.memory import raw
+from peerlane.support.records import dataclass
+
+CPU = -1  # both vendors' number of the host
+_PLAIN = Made(0, 0)
+
+
+class HostAddress(int):
+    """The address of a host object whose size is known.
+
+    Attributes
+    ----------
+    nbytes : int
+    """
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Memory that the vendor's calls know: allocated, mapped, opened or registered.
+
+    Attributes
+    ----------
+    is_device : bool
+        Whether it lies on a device.
+    is_managed, is_registered : bool
+        Memory of the host that was allocated as managed, or that the program registered.
+    ordinal : int
+        Of its device; of memory of the host, the device that was current when it was made.
+    base, size : int
+        All of it.
+    allocation : int
+        Its number; of registered memory its address, negative.
+    flags : int
+        The flags that it was made with.
+    """
+
+    is_device: bool
+    is_managed: bool
+    is_registered: bool
+    ordinal: int
+    base: int
+    size: int
+    allocation: int
+    flags: int
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.base + self.size
+
+    def left(self, address: int) -> int:
+        """Return how many bytes there are from an address on."""
+        return self.base + self.size - address
+
+
+class Regions:
+    """The regions of a vendor's program, by address."""
+
+    def __init__(self, machine: GpuMachine) -> None:
+        self._machine = machine
+
+    def at(self, address: int) -> Region | None:
+        """Return the region at an address; None for ordinary memory of the host.
+
+        Raises
+        ------
+        BadAddress
+            An address of a device where nothing is.
+        """
+        machine = self._machine
+        located = raw.locate(address)
+        if located.kind is Kind.PAGEABLE:
+            registered = machine.registrations.around(address)
+            if registered is None:
+                return None
+            made, start = registered.made, registered.start
+            return Region(False, False, True, made.ordinal, start, registered.size, -start, made.flags)
+        made = machine.made.get(located.allocation, _PLAIN)
+        is_device = located.kind is Kind.DEVICE
+        ordinal = located.ordinal if is_device else made.ordinal
+        return Region(
+            is_device,
+            made.is_managed,
+            False,
+            ordinal,
+            located.base,
+            located.size,
+            located.allocation,
+            made.flags,
+        )
+
+    def is_known(self, address: int) -> bool:
+        """Tell whether there is a region at an address; errors as :meth:`at`, which asks more."""
+        return bool(raw.find(address) or self._machine.registrations.around(address))
+
+    def known(self, name: str, address: int, reason: Reason = Reason.UNKNOWN_MEMORY) -> Region:
+        """Return the region at an address; refuse ordinary memory of the host, and where there is nothing."""
+        self.refuse_null(name, address)
+        try:
+            region = self.at(address)
+        except Error:
+            region = None
+        if region is None:
+            raise self.unknown(name, address, reason)
+        return region
+
+    def unknown(self, name: str, address: int, reason: Reason = Reason.UNKNOWN_MEMORY) -> Refusal:
+        """Return the refusal of an address where no region is."""
+        vendor = self._machine.vendor
+        return vendor.refusal(
+            reason,
+            f"{name} is not memory of {vendor.name}: {self._machine.describe(address)}",
+            "pass what {malloc}, {malloc_host} or {register} made known",
+        )
+
+    def refuse_null(self, name: str, address: int) -> None:
+        """Refuse NULL."""
+        if not address:
+            raise self._machine.vendor.invalid(f"{name} is NULL", "pass memory")
+
+    def refuse_beyond(self, name: str, address: int, nbytes: int) -> None:
+        """Refuse more bytes than a host object has, or a registration, from an address on.
+
+        Hardware would overwrite what lies behind.  A copy itself refuses it for allocations.
+        """
+        if isinstance(address, HostAddress) and nbytes > address.nbytes:
+            raise self._machine.vendor.invalid(
+                f"{name} is a host object of {address.nbytes:,} bytes, and {nbytes:,} are asked for",
+                "ask for fewer bytes, or pass a larger object",
+            )
+        registered = self._machine.registrations.around(address)
+        if registered is not None and address + nbytes > registered.end:
+            raise self._too_short(name, address, registered.end - address, nbytes)
+
+    def inside(self, name: str, address: int, nbytes: int) -> Region | None:
+        """Return the region at an address; refuse more bytes than it has from there on.
+
+        Ordinary memory of the host, for which it returns None, has no bound but that of a host object.
+        """
+        if isinstance(address, HostAddress):
+            self.refuse_beyond(name, address, nbytes)
+        region = self.at(address)
+        if region is not None:
+            self.refuse_outside(name, address, nbytes, region)
+        return region
+
+    def refuse_outside(self, name: str, address: int, nbytes: int, region: Region) -> None:
+        """Refuse more bytes than there are from an address in a region on: mappings may lie side by side."""
+        end = region.end
+        while end < address + nbytes:
+            try:
+                beyond = None if region.is_registered else raw.locate(end)
+            except Error:
+                beyond = None
+            if beyond is None or beyond.kind is Kind.PAGEABLE:
+                raise self._too_short(name, address, end - address, nbytes)
+            end = beyond.base + beyond.size
+
+    def _too_short(self, name: str, address: int, left: int, nbytes: int) -> Refusal:
+        return self._machine.vendor.invalid(
+            f"{name} has {left:,} bytes from {address:#x} on, and {nbytes:,} are asked for: "
+            f"{self._machine.describe(address)}",
+            "ask for fewer bytes, or allocate more",
+        )

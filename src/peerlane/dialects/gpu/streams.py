@@ -1,0 +1,348 @@
+"""Streams, the null stream that waits for the others, and the stream that each thread has of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Annotated, TypeAlias
+
+from peerlane import Device, StreamGroup
+from peerlane.dialects._shared.call import Check, Refusal
+from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects.gpu.machine import GpuMachine
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.errors import Closed, Error, Fault
+
+LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # the numbers by which programs name these two
+NON_BLOCKING = 1
+LOWEST, HIGHEST = 1, -1  # priorities
+POLICY_AUTO = 1  # of how a thread waits for a stream
+
+
+class GpuStream(Thing):
+    """A stream of a device.
+
+    Attributes
+    ----------
+    neutral : peerlane.Stream
+    null : NullStream
+        Of its device.
+    flags, priority : int
+    policy : int
+        How a thread should wait for it; nothing depends on it.
+    units : tuple of int
+        The mask of compute units that it was made with; empty for all.
+    """
+
+    __slots__ = ("flags", "neutral", "null", "policy", "priority", "units")
+
+    name = "stream"
+
+    def __init__(self, null: NullStream, flags: int, priority: int) -> None:
+        super().__init__(null.context)
+        self.null = null
+        self.flags = flags
+        self.priority = priority
+        self.policy = POLICY_AUTO
+        self.units: tuple[int, ...] = ()
+        if flags & NON_BLOCKING:
+            self.neutral = null.context.device.create_stream(on_error="continue")
+        else:
+            self.neutral = null.group.create_stream(on_error="continue")
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the null stream waits for it, and it for the null stream."""
+        return not self.flags & NON_BLOCKING
+
+    def wait(self) -> None:
+        """Wait until all that was submitted is over; report the first failure."""
+        self.neutral.sync()
+
+    def catch_up(self) -> None:
+        """Wait until an operation that is submitted now could run: earlier work of the null stream counts too."""
+        if self.is_blocking:
+            self.neutral.record()
+        self.neutral.sync()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was submitted is over."""
+        return self.neutral.is_done
+
+    def end(self) -> None:
+        """End with the device: wait for queued work and take no more; report the first failure."""
+        self.null.lost.append(self.handle)
+        self.neutral.close()
+
+    def abandon(self) -> None:
+        """Cancel queued work and take no more."""
+        self.neutral.abort(close=True)
+
+
+class ThreadStream(GpuStream):
+    """The stream of a device that one thread means by "per thread"; it ends with the device, or with the thread."""
+
+    __slots__ = ()
+
+    name = "stream of a thread"
+    is_given = False
+
+
+class NullStream(Thing):
+    """The null stream of a device, with the group of the streams that it waits for.
+
+    Attributes
+    ----------
+    group : StreamGroup
+    neutral : peerlane.Stream
+    lost : deque of int
+        The numbers of streams that ended with the reset of a device.
+    flags, priority : int
+    number : int
+        By which native code knows the device.
+    """
+
+    __slots__ = ("flags", "group", "lost", "neutral", "number", "policy", "priority", "units")
+
+    name = "null stream"
+    is_counted = False
+    is_given = False
+    is_blocking = True
+
+    def __init__(self, context: Context, lost: deque[int]) -> None:
+        super().__init__(context)
+        self.group = StreamGroup(context.device, on_error="continue")
+        self.neutral = self.group.default
+        self.lost = lost
+        self.number = context.device.backend.number(context.device.ordinal)
+        self.flags = self.priority = 0
+        self.policy = POLICY_AUTO
+        self.units: tuple[int, ...] = ()
+
+    @property
+    def null(self) -> NullStream:
+        """Itself."""
+        return self
+
+    def wait(self) -> None:
+        """Wait until all that blocking streams were given is over; report the first failure of the null stream."""
+        if not self.group.is_idle:
+            self.neutral.record()
+        self.neutral.sync()
+
+    catch_up = wait
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that blocking streams were given is over."""
+        return self.group.is_idle or self.neutral.record().is_done
+
+    def end(self) -> None:
+        """Wait for queued work and take no more; report the first failure."""
+        self.group.close()
+
+    def abandon(self) -> None:
+        """Take no more, without waiting."""
+        self.group.close(wait=False)
+
+
+AnyStream: TypeAlias = GpuStream | NullStream
+
+
+class _OfThread:
+    """The streams of one thread, by context; they end with it."""
+
+    def __init__(self, machine: GpuMachine) -> None:
+        self._machine = machine
+        self.by_context: dict[Context, ThreadStream] = {}
+
+    def __del__(self) -> None:
+        for each in self.by_context.values():
+            with contextlib.suppress(Error):  # of a node that was left, or a process that ends
+                self._machine.drop(each, "the end of its thread")
+                each.neutral.close(wait=False)
+
+
+class _Here(threading.local):
+    """The streams of this thread, and whether no stream means its own."""
+
+    def __init__(self, machine: GpuMachine) -> None:
+        self.streams = _OfThread(machine)
+        self.null_is_own = False
+
+
+class Streams:
+    """The streams of a vendor's program, by handle.
+
+    0 and 1 are the null stream of the thread's device, 2 is the stream of the thread itself.
+    """
+
+    def __init__(self, machine: GpuMachine) -> None:
+        self._machine = machine
+        self._here = _Here(machine)
+        self._making = threading.Lock()
+        self._after_waiting: list[Callable[[Device], None]] = []
+
+    @property
+    def checked(self) -> object:
+        """The annotation of a parameter that a call gets as a stream, refused as :meth:`of` does."""
+        return Annotated[AnyStream, Check(lambda name: self.of)]
+
+    def of(self, handle: int, reason: Reason = Reason.NOT_A_STREAM) -> AnyStream:
+        """Return the stream of a handle; refuse a handle that is not a stream for a reason."""
+        handle = self.meaning(handle)
+        if handle in (0, LEGACY_STREAM):
+            return self.null(self._machine.context())
+        if handle == PER_THREAD_STREAM:
+            return self._of_thread(self._machine.context())
+        return self._machine.thing(handle, GpuStream, reason)
+
+    def meaning(self, handle: int) -> int:
+        """Return the handle that no stream stands for: that of the thread's own stream within :meth:`null_is_own`."""
+        return PER_THREAD_STREAM if not handle and self._here.null_is_own else handle
+
+    @contextlib.contextmanager
+    def null_is_own(self) -> Iterator[None]:
+        """Let no stream mean this thread's own one meanwhile."""
+        here = self._here
+        before, here.null_is_own = here.null_is_own, True
+        try:
+            yield
+        finally:
+            here.null_is_own = before
+
+    def null(self, context: Context) -> NullStream:
+        """Return the null stream of a device."""
+        found = context.default_stream
+        if found is None:
+            with self._making:
+                found = context.default_stream
+                if found is None:
+                    found = NullStream(context, self._machine.lost_streams)
+                    self._machine.give(found)
+                    context.default_stream = found
+        stream: NullStream = found
+        return stream
+
+    def null_of(self, ordinal: int) -> NullStream:
+        """Return the null stream of a device by the node's number."""
+        return self.null(self._machine.context_of(ordinal))
+
+    def _of_thread(self, context: Context) -> ThreadStream:
+        streams = self._here.streams.by_context
+        found = streams.get(context)
+        if found is None:
+            for ended in [each for each in streams if not each.is_live]:
+                del streams[ended]
+            found = streams[context] = ThreadStream(self.null(context), 0, 0)
+            self._machine.give(found)
+        return found
+
+    def create(self, flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> int:
+        """Make a stream on this thread's device and return its number; its priority is brought into the range."""
+        stream = GpuStream(self.null(self._machine.context()), flags, min(max(priority, HIGHEST), LOWEST))
+        stream.units = units
+        return self._machine.give(stream)
+
+    def destroy(self, handle: int, call: str) -> None:
+        """Wait for queued work, also for a word that the stream waits for, then destroy the stream.
+
+        Called by a callback of the stream, it does not wait.  ``call`` is the vendor's name of the call.
+
+        Raises
+        ------
+        Refusal
+            ``INVALID_HANDLE`` a number that stands for a stream which nobody created, a stream that ended with the
+            reset of its device; ``NOT_A_STREAM`` other numbers.
+        Error
+            The queued work failed; the stream has ended.
+        """
+        machine = self._machine
+        if handle in (0, LEGACY_STREAM, PER_THREAD_STREAM):
+            raise machine.vendor.refusal(
+                Reason.INVALID_HANDLE,
+                f"{handle} was not created: it stands for a stream that every device or thread has",
+                "leave it: it ends with its device or its thread",
+            )
+        reason = Reason.INVALID_HANDLE if handle in machine.lost_streams else Reason.NOT_A_STREAM
+        neutral = machine.remove(handle, GpuStream, reason, call).neutral
+        with contextlib.ExitStack() as ending:
+            ending.callback(neutral.close)
+            try:
+                neutral.sync()  # closing it would cancel a wait for a word
+            except Error as error:
+                if error.fault is not Fault.DEADLOCK:  # its own callback asks, which close does not wait for
+                    raise
+            except BaseException:  # close would report a cancelled operation instead of Ctrl-C
+                ending.pop_all()
+                neutral.abort(close=True)
+                raise
+
+    def query(self, stream: AnyStream) -> None:
+        """Refuse work that is not over: ``NOT_READY``."""
+        if not stream.is_done:
+            raise self.not_ready(f"{stream.name} has work that is not over")
+
+    def not_ready(self, cause: str) -> Refusal:
+        """Return the refusal of a question about work that is not over."""
+        return self._machine.vendor.refusal(Reason.NOT_READY, cause, "synchronize, or ask again")
+
+    def synchronize(self, stream: AnyStream) -> None:
+        """Wait until all that was submitted is over; report the first failure."""
+        stream.wait()
+        self.has_waited(stream.context.device)
+
+    def synchronize_device(self) -> None:
+        """Wait for all streams of the thread's device, non-blocking ones too; report the first failure."""
+        context, first = self._machine.context(), None
+        streams: list[AnyStream] = [
+            self.null(context),
+            *self._machine.things_on(context.device, GpuStream),
+        ]
+        for each in streams:
+            try:
+                each.wait()
+            except Error as error:
+                first = first or error
+        self.has_waited(context.device)
+        if first is not None:
+            raise first
+
+    def await_device(self, context: Context) -> None:
+        """Wait for all streams of a device; what their work failed with stays for their own synchronization."""
+        machine = self._machine
+        with machine.lock:
+            things = [thing for thing in machine.things.values() if thing.context.device is context.device]
+        for each in things:
+            if isinstance(each, (GpuStream, NullStream)):
+                # Another thread may end it meanwhile: destroy waits, and the null stream for those of threads.
+                with contextlib.suppress(Closed):
+                    self.await_stream(each)
+        self.has_waited(context.device)
+
+    @staticmethod
+    def await_stream(stream: AnyStream) -> None:
+        """Wait for all work of a stream; a failure stays for the stream's own synchronization."""
+        stream.neutral.record().sync()
+
+    def after_waiting(self, observer: Callable[[Device], None]) -> None:
+        """Call a function each time that the program has waited for work of a device."""
+        self._after_waiting.append(observer)
+
+    def has_waited(self, device: Device) -> None:
+        """Call the observers: the program has waited for work of a device."""
+        for observer in self._after_waiting:
+            observer(device)
+
+    @staticmethod
+    def submit_behind(first: AnyStream, second: AnyStream, submit: Callable[[], None]) -> None:
+        """Queue work on the first of two streams, behind earlier work of both and before later work of both."""
+        if first is second:
+            submit()
+            return
+        first.neutral.wait(second.neutral.record())
+        submit()
+        second.neutral.wait(first.neutral.record())

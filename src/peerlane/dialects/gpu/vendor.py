@@ -1,0 +1,203 @@
+"""What one vendor of GPUs has of its own: codes, names of calls, and policies; why a call is refused is common."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
+from peerlane.errors import Error, Fault
+
+
+class Reason(enum.Enum):
+    """Why a call is refused: in words, with the fault whose code answers where a vendor has no code for the reason.
+
+    Attributes
+    ----------
+    fault : Fault
+    """
+
+    INVALID_VALUE = "an argument that no call takes", Fault.INVALID_VALUE
+    INVALID_KIND = "a direction that the ends of a copy do not have", Fault.INVALID_VALUE
+    INVALID_PITCH = "rows that are longer than their pitch", Fault.INVALID_VALUE
+    INVALID_POINTER = "an address that the call cannot use", Fault.INVALID_VALUE
+    UNKNOWN_MEMORY = "memory that the vendor does not know", Fault.INVALID_VALUE
+    NO_DEVICE = "no device is visible", Fault.INVALID_DEVICE
+    INVALID_DEVICE = "a number that no device has", Fault.INVALID_DEVICE
+    NO_CONTEXT = "a thread without a current context", Fault.INVALID_VALUE
+    INVALID_CONTEXT = "a number that no context has", Fault.INVALID_VALUE
+    DEVICE_RESET = "a device that was reset during the call", Fault.CLOSED
+    INVALID_HANDLE = "a number that the call cannot use", Fault.INVALID_VALUE
+    NOT_A_STREAM = "a number that no stream has", Fault.CLOSED
+    NOT_AN_EVENT = "a number that no event has", Fault.CLOSED
+    OTHER_DEVICE = "an event and a stream, or two events, of different devices", Fault.INVALID_VALUE
+    NOT_RECORDED = "an event that was never recorded", Fault.NOT_RECORDED
+    NOT_TIMED = "an event that was made without times", Fault.NOT_RECORDED
+    NOT_READY = "work that is not over", Fault.NOT_READY
+    OUT_OF_MEMORY = "more memory than there is", Fault.OUT_OF_MEMORY
+    UNSUPPORTED = "what virtual devices do not have", Fault.UNSUPPORTED
+    PEER_SELF = "a device as its own peer", Fault.PEER_SELF
+    PEER_UNREACHABLE = "a device that another one cannot reach", Fault.PEER_UNREACHABLE
+    PEER_ENABLED = "access that is enabled already", Fault.INVALID_VALUE
+    PEER_NOT_ENABLED = "access that is not enabled", Fault.PEER_NOT_ENABLED
+    REGISTERED = "memory that the vendor's calls know already", Fault.INVALID_VALUE
+    NOT_REGISTERED = "memory that is not registered", Fault.INVALID_VALUE
+
+    def __init__(self, text: str, fault: Fault) -> None:
+        self.text = text
+        self.fault = fault
+
+
+class Policy(Protocol):
+    """The rules in which vendors differ; a vendor's own object may have more.
+
+    Attributes
+    ----------
+    needs_context : bool
+        A thread has no device before it makes a context current; else it has the first one.
+    peer_copies : {"pass", "strict"}
+        A copy between two devices does not ask for peer access; or it fails without it.
+    memcpy_peer : {"both", "current"}
+        A copy that names the devices of both ends follows earlier work of both, or of the current one alone.
+    cross_device : {"current", "both"}
+        Any other copy between two devices at once follows earlier work of the current device alone, or of both.
+    """
+
+    @property
+    def needs_context(self) -> bool: ...
+    @property
+    def peer_copies(self) -> str: ...
+    @property
+    def memcpy_peer(self) -> str: ...
+    @property
+    def cross_device(self) -> str: ...
+
+
+class _Calls(dict[str, str]):
+    """The vendor's calls by what they do; of one that it does not have, what it would do."""
+
+    def __missing__(self, does: str) -> str:
+        return f"the call for {does.replace('_', ' ')}"
+
+
+#: What to do about a fault, with the vendor's calls in braces.
+REMEDIES: Mapping[Fault, str] = MappingProxyType(
+    {
+        Fault.INVALID_VALUE: "correct the argument that the cause names",
+        Fault.INVALID_DEVICE: (
+            "pass an id below {device_count}(), or start the program with `peerlane run --devices N`"
+        ),
+        Fault.BAD_CONFIG: "correct PEERLANE_NODE, or start the program with `peerlane run --devices N`",
+        Fault.OUT_OF_MEMORY: (
+            "free memory with {free}, look at {memory_info}, or give the devices more: "
+            "`peerlane run --node memory=32GiB`"
+        ),
+        Fault.OUT_OF_RESOURCES: "free what is not needed any more; the cause names what ran out",
+        Fault.UNSUPPORTED: "do without it; {reference} lists what works",
+        Fault.NULL_ADDRESS: "pass what {malloc} or {malloc_host} returned, or host memory",
+        Fault.UNKNOWN_ADDRESS: "pass memory that {malloc} returned and that was not freed",
+        Fault.FREED_ADDRESS: "use memory before {free}, and before {reset} of its device",
+        Fault.OUT_OF_BOUNDS: "copy fewer bytes, or allocate more with {malloc}",
+        Fault.HOST_FAULT: "pass host memory that lives, and keep the object",
+        Fault.READ_ONLY: "write to memory that may be written",
+        Fault.WRONG_DEVICE: "take all devices and addresses from the node that the process is in now",
+        Fault.PEER_SELF: "pass two different devices",
+        Fault.PEER_UNREACHABLE: "choose devices for which {can_access_peer} gives 1",
+        Fault.PEER_NOT_ENABLED: "call {enable_peer} first",
+        Fault.NO_ACCESS: "give the device access with {set_access}",
+        Fault.CLOSED: "use it before it is destroyed, and before {reset}",
+        Fault.FORKED: "start workers with multiprocessing's 'spawn', or fork before anything uses a device",
+        Fault.PROCESS_ENDING: "use devices before the interpreter ends",
+        Fault.BUSY: "end the other use first, then call again",
+        Fault.CANCELLED: "find the first failure; this one follows from it",
+        Fault.PEER_LOST: "look at why the other process ended, then start both again",
+        Fault.WAIT_TIMEOUT: "look at why nothing came",
+        Fault.BAD_HANDLE: "pass the 64 bytes that {export_memory} gave in this run, unchanged",
+        Fault.HANDLE_VERSION: "use one version of peerlane in all processes",
+        Fault.STALE_HANDLE: "keep the memory in the process that exported it until the others have opened it",
+        Fault.WRONG_KIND: "open memory handles with {open_memory}, event handles with {open_event}",
+        Fault.FALSE_CLAIM: "look at the other process; it is broken, or not the one meant",
+        Fault.OWN_HANDLE: "use what was exported directly; open it in other processes",
+        Fault.NOT_LISTED: "export it anew",
+        Fault.PID_REUSED: "export it anew",
+        Fault.LISTED_EARLY: "export it anew",
+        Fault.OTHER_USER: "run both processes as one user",
+        Fault.FOREIGN_NAMESPACE: "run both processes in one container",
+        Fault.NODE_MISMATCH: "give all processes of the node the same description",
+        Fault.DEVICE_FAULT: "give the system more memory, or allocate less",
+        Fault.NOT_RECORDED: "record the event with {record} first",
+        Fault.NOT_READY: "synchronize first",
+        Fault.CALLBACK_FAILED: "look at what the callback raised",
+        Fault.BAD_DESCRIPTOR: "write the descriptor anew",
+        Fault.NOTIFY_DOUBLED: "wait between two records",
+        Fault.NOTIFY_ORDER: "wait in the order of the records",
+        Fault.NOTIFY_LEFT: "wait for each record",
+        Fault.DEADLOCK: (
+            "submit what the cause waits for, or drop that wait: `peerlane check` names a skipped one"
+        ),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A vendor of GPUs.
+
+    Attributes
+    ----------
+    name : str
+        In texts: ``"HIP"``.
+    codes : mapping of Reason or Fault to int
+        The codes of refusals.  A reason that is missing has the code of its fault, and a fault that is missing that
+        of ``Fault.INVALID_VALUE``.
+    calls : mapping of str to str
+        The vendor's calls by what they do, for texts: ``{"malloc": "hipMalloc", ...}``.
+    policy : Policy
+        Asked at each call, as tests change it.
+    visible : callable
+        Returns the devices of the node that the program sees.
+    hidden_by : str
+        What a program corrects that sees no device: the names of the variables that hide devices.
+    """
+
+    name: str
+    codes: Mapping[Reason | Fault, int]
+    calls: Mapping[str, str]
+    policy: Policy
+    visible: Callable[[Sequence[Device]], tuple[Device, ...]] = tuple
+    hidden_by: str = "PEERLANE_NODE"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "calls", _Calls(self.calls))
+
+    def code(self, reason: Reason | Fault) -> int:
+        """Return the code of a refusal."""
+        found = self.codes.get(reason)
+        if found is None and isinstance(reason, Reason):
+            found = self.codes.get(reason.fault)
+        return self.codes[Fault.INVALID_VALUE] if found is None else found
+
+    @property
+    def fault_codes(self) -> Mapping[Fault, int]:
+        """The code of each fault."""
+        return {fault: self.code(fault) for fault in Fault}
+
+    def words(self, text: str) -> str:
+        """Return a text with the vendor's names for the calls in braces."""
+        return text.format_map(self.calls)
+
+    def refusal(self, reason: Reason, cause: str, remedy: str) -> Refusal:
+        """Return the refusal of a call; ``remedy`` has the vendor's calls in braces."""
+        return Refusal(self.code(reason), cause, self.words(remedy))
+
+    def invalid(self, cause: str, remedy: str) -> Refusal:
+        """Return the refusal of an argument; see :meth:`refusal`."""
+        return self.refusal(Reason.INVALID_VALUE, cause, remedy)
+
+    def explain(self, error: Error) -> tuple[str, str]:
+        """Return the cause of an error and what to do about it, with the vendor's names."""
+        return str(error), self.words(REMEDIES[error.fault])
