@@ -18,7 +18,7 @@ import peerlane
 from helpers import prepared
 from helpers.peers import Peer, peer
 from helpers.promises import Node
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics.memory import allocations
 
 pytest_plugins = ["helpers.again"]
 # A loaded machine may keep a test from running for seconds, in the middle of an example.

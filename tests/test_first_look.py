@@ -69,7 +69,7 @@ def test_public_name_is_the_name_of_no_module() -> None:
     [
         *("memory.copy", "memory.buffer", "memory.raw", "device.base", "streams.event", "sharing.open"),
         *("ranks.channel", "collectives.group", "backends.reference", "backends.virtual.messages.streams"),
-        *("rendezvous", "testing.procs", "dialects.acl", "dialects.hip.hip", "diagnostics.trace"),
+        *("rendezvous", "testing.procs", "dialects.acl", "dialects.hip.hip", "diagnostics.log.trace"),
     ],
 )
 def test_module_imported_first_is_whole(module: str) -> None:

@@ -443,7 +443,7 @@ Medium medium_named(bool is_read, First first, More... more) {
     }
 }
 
-// Files by their names, of modules but Python's, whose own calls `diagnostics/used_files.py` tells.
+// Files by their names, of modules but Python's, whose own calls `diagnostics/hooks/files.py` tells.
 bool tells_others(const char* path) {
     const std::string_view text = path ? path : "";
     if (text.starts_with("/proc/")) return text.size() > 6 && text[6] >= '0' && text[6] <= '9';   // a process, which may end

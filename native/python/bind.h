@@ -130,7 +130,7 @@ inline void note_site() {
 }
 // What that line does with what it reads; after note_site().  polls: it is in a loop that waits for it.  keeps: it gives a buffer back at
 // once, and uses its bytes longer.  hidden: nobody can read its source, as in C.
-enum class Line : int8_t { unknown, neither, polls, keeps, hidden };   // as in diagnostics/polls.py
+enum class Line : int8_t { unknown, neither, polls, keeps, hidden };   // as in diagnostics/hooks/polls.py
 Line line_that_calls() noexcept;
 inline bool is_poll() noexcept { return line_that_calls() == Line::polls; }
 inline bool keeps_buffer() noexcept { return line_that_calls() == Line::keeps; }

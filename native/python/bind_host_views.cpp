@@ -19,7 +19,7 @@ using namespace peerlane;
 
 namespace {
 
-enum HostAccess : uint8_t { kRead, kWritten, kUnknown };   // as in diagnostics/event_log.py
+enum HostAccess : uint8_t { kRead, kWritten, kUnknown };   // as in diagnostics/log/event_log.py
 
 struct HostRow {
     uint64_t address, width, pitch, height;

@@ -235,7 +235,7 @@ void bind_signals(nb::module_& m) {
             return new MembersHandle{members};
         },
         "membership"_a, "listed"_a, "far"_a, nb::rv_policy::take_ownership,
-        "Watch the processes (rank, pid, start time), and those of other machines (rank, number of peerlane.diagnostics.losses); rank i "
+        "Watch the processes (rank, pid, start time), and those of other machines (rank, number of peerlane.diagnostics.ranks.losses); rank i "
         "records line i of `membership` when it leaves.");
 
     nb::class_<LeaseHandle>(m, "Lease", "Whether memory that was lent to others may still be used.")

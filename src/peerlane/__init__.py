@@ -46,13 +46,13 @@ else:
 
 if os.environ.get("PEERLANE_LOG"):  # the log tells of what the program does from here on
     from peerlane import _public as _public
-    from peerlane.diagnostics import event_log as _event_log
+    from peerlane.diagnostics.log import event_log as _event_log
 
     _event_log.begin_as_told()
     if _event_log.active:
-        from peerlane.diagnostics import host_order as _host_order
+        from peerlane.diagnostics.hooks import threads as _threads
 
-        _host_order.install()
+        _threads.install()
 
 if os.environ.get("PEERLANE_LEAKS"):
     from peerlane import _public as _public

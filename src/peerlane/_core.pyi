@@ -522,7 +522,7 @@ class Signal:
 
 def members(membership: Signal, listed: Sequence[tuple[int, int, int]], far: Sequence[tuple[int, int]]) -> Members:
     """
-    Watch the processes (rank, pid, start time), and those of other machines (rank, number of peerlane.diagnostics.losses); rank i records line i of `membership` when it leaves.
+    Watch the processes (rank, pid, start time), and those of other machines (rank, number of peerlane.diagnostics.ranks.losses); rank i records line i of `membership` when it leaves.
     """
 
 class Lease:

@@ -7,10 +7,10 @@ from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location,
 from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what native code needs after a fork
 from peerlane.collectives.group import Group
 from peerlane.device.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
-from peerlane.diagnostics import trace
 from peerlane.diagnostics import tracebacks as _tracebacks
-from peerlane.diagnostics.observers import Observer, set_observer
-from peerlane.diagnostics.order import Order as order
+from peerlane.diagnostics.log import trace
+from peerlane.diagnostics.log.observers import Observer, set_observer
+from peerlane.diagnostics.log.order import Order as order
 from peerlane.errors import (
     AccessDenied,
     BadAddress,

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 import peerlane as pl
 from helpers.reductions import OPERATIONS, TYPES, combined, special
 from peerlane.backend.facts import Caps
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics.memory import allocations
 
 _runs = itertools.count()
 SIZES = st.one_of(st.integers(1, 600), st.sampled_from([4096, 70_000, (2 << 20) - 1, 2 << 20, (4 << 20) + 5]))

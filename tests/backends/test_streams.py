@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 import peerlane as pl
 from helpers.reductions import OPERATIONS, TYPES, special
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics.memory import allocations
 
 # A timeout by signal would raise inside the program: Hypothesis would take that for a failure and run it again.
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120, method="thread")]

@@ -68,7 +68,7 @@ LOOKS = """
 import os, pathlib, subprocess, sys
 import peerlane as pl
 from peerlane import _core
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.ranks.deadlock import wait_state
 
 def look():

@@ -13,7 +13,7 @@ from helpers import timelines
 from helpers.trace_format import flaws_of
 from peerlane.checker.chrome_trace import write_trace
 from peerlane.checker.timeline import NOTIFY, Arrow, Lane, Mark, Timeline
-from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import ProcessLog
 
 pytestmark = pytest.mark.any_schedule
 

@@ -10,7 +10,7 @@ from checker.test_orders import INTO_0, INTO_1, THERE, A, World
 from helpers.event_logs import KIND, EventLog
 from peerlane.checker import Checker
 from peerlane.checker.clocks import align
-from peerlane.diagnostics.log_files import logs_in
+from peerlane.diagnostics.log.log_files import logs_in
 
 pytestmark = pytest.mark.any_schedule
 

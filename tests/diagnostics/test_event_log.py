@@ -13,7 +13,7 @@ import pytest
 
 import peerlane as pl
 from helpers.logs import line_of, run_logged
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
@@ -200,7 +200,7 @@ FULL = """
     import json, sys
     import peerlane as pl
     from peerlane import _core
-    from peerlane.diagnostics import event_log
+    from peerlane.diagnostics.log import event_log
     device = pl.devices()[0]
     a, b = device.allocate(8), device.allocate(8)
     for _ in range(30_000):
@@ -255,7 +255,7 @@ def test_log_that_cannot_be_made_is_warned_of_and_the_program_runs(
 MANY = """
     import multiprocessing, os
     import peerlane as pl
-    from peerlane.diagnostics import event_log
+    from peerlane.diagnostics.log import event_log
     def work():
         device = pl.devices()[0]
         a, b = device.allocate(8), device.allocate(8)
@@ -322,7 +322,7 @@ def test_program_without_a_log_loads_nothing_of_it(tmp_path: Path) -> None:
     program = """
     import sys
     import peerlane as pl
-    assert "peerlane.diagnostics.host_order" not in sys.modules and "multiprocessing" not in sys.modules
+    assert "peerlane.diagnostics.hooks.threads" not in sys.modules and "multiprocessing" not in sys.modules
     """
     assert run_logged(tmp_path, program, PEERLANE_LOG="") == []
 

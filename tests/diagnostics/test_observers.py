@@ -14,7 +14,7 @@ import pytest
 import peerlane as pl
 from helpers.own_logs import own_logs
 from helpers.promises import Node, fails, parked
-from peerlane.diagnostics.observers import Operation, Recorder, Span
+from peerlane.diagnostics.log.observers import Operation, Recorder, Span
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,14 +11,14 @@ from helpers.logs import run_logged
 from helpers.own_logs import own_logs
 from helpers.prepared import run_python
 from helpers.promises import Node, parked
-from peerlane.diagnostics import event_log
-from peerlane.diagnostics.observers import Recorder
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.log.observers import Recorder
 
 pytestmark = pytest.mark.timeout(120)
 
 _WORK = """
 import peerlane as pl
-from peerlane.diagnostics.observers import Recorder
+from peerlane.diagnostics.log.observers import Recorder
 def work():
     d = pl.devices()[0]
     a, b = d.allocate(64), d.allocate(64)

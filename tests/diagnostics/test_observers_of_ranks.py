@@ -17,7 +17,7 @@ _START = """
 import os, signal, sys
 import numpy as np
 import peerlane as pl
-from peerlane.diagnostics import observers
+from peerlane.diagnostics.log import observers
 seen = observers.Recorder()
 observers.set_observer(seen)
 def say(*words):

@@ -9,7 +9,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, parked
 from peerlane import _core
-from peerlane.diagnostics.observers import Recorder
+from peerlane.diagnostics.log.observers import Recorder
 
 pytestmark = pytest.mark.timeout(60)
 

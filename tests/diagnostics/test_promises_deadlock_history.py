@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(120)
 _PROGRAM = """
 import sys
 import peerlane as pl
-from peerlane.diagnostics.observers import Recorder
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log.observers import Recorder
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import PastOperation
 if sys.argv[1] == "observer":
     pl.set_observer(Recorder())

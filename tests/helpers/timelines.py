@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from peerlane.checker.timeline import ARRIVAL, NOTIFY, Arrow, Lane, Mark, Timeline
-from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import ProcessLog
 
 PROGRAM = "".join(f"step_{line}()  # line {line} of the ring\n" for line in range(1, 41))
 

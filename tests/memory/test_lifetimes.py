@@ -11,8 +11,8 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node, filled
-from peerlane.diagnostics import allocations
-from peerlane.diagnostics.observers import Recorder
+from peerlane.diagnostics.log.observers import Recorder
+from peerlane.diagnostics.memory import allocations
 
 
 def test_host_object_of_closed_buffer_is_kept_by_views_and_parts(node: Node) -> None:

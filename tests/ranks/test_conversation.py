@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import peerlane as pl
-from peerlane.diagnostics import store_waits
+from peerlane.diagnostics.waits import store_waits
 from peerlane.ranks.conversation import Conversation
 from peerlane.ranks.deadlock import detect
 

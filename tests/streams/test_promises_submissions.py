@@ -215,7 +215,7 @@ def test_raw_fill_bad_on_stream_raises_and_queues_nothing(node: Node) -> None:
 def test_fork_after_use_refuses_stream_calls_of_the_child() -> None:
     code = """
 import os, sys, peerlane as pl
-from peerlane.diagnostics.observers import Recorder
+from peerlane.diagnostics.log.observers import Recorder
 if os.fork() == 0:                      # before the first call: harmless
     d = pl.devices()[0]
     with d.create_stream() as s:

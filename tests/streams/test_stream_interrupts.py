@@ -215,7 +215,7 @@ threading.Thread(target=waits, args=(copies,), daemon=True).start()
 entered.wait(20); time.sleep(0.05)""",
     "an exit in the middle": "s.wait(n); a.fill(1, stream=s); sys.exit(0)",
     "an observer": """
-from peerlane.diagnostics.observers import Recorder
+from peerlane.diagnostics.log.observers import Recorder
 pl.set_observer(Recorder()); s.wait(n); x, e, view = d0.create_stream(), s.record(), b.view()""",
     "a group and memory in stream order": """
 g = pl.StreamGroup(d0); x = g.create_stream(); x.wait(n); c = d0.allocate(8, stream=x); g.default.wait(x); c.close()

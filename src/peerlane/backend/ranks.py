@@ -264,9 +264,9 @@ class Farewell(Protocol):
 class Rounds(Protocol):
     """A rank's part in the collectives of the ranks of one machine.
 
-    A call has a kind (:class:`peerlane.diagnostics.called.Kind`), buffers or None, a root, and the number of its
-    reduction or -1.  ``at`` and ``sizes`` have the ranks' parts if they may differ, ``given_at`` and ``given`` those
-    of the source, if they are others than those of the destination.
+    A call has a kind (``Kind`` of `peerlane.diagnostics.ranks.collective_calls`), buffers or None, a root, and the
+    number of its reduction or -1.  ``at`` and ``sizes`` have the ranks' parts if they may differ, ``given_at`` and
+    ``given`` those of the source, if they are others than those of the destination.
     """
 
     @property
@@ -325,7 +325,7 @@ class Rounds(Protocol):
 
     @property
     def begun(self) -> tuple[int, int, int, int, bool]:
-        """Return what :meth:`run` has begun, as :func:`peerlane.diagnostics.called.of_word` wants it."""
+        """Return what :meth:`run` has begun: kind, size, number of the reduction, root, and whether parts differ."""
         ...
 
     def let_go(self) -> None:
@@ -679,7 +679,7 @@ class Ranks(Protocol):
     ) -> Members:
         """Watch processes (rank, pid, start time); rank i records line i of the bank when it leaves.
 
-        ``far``: ranks of other machines, with their numbers in :mod:`peerlane.diagnostics.losses`.
+        ``far``: ranks of other machines, with their numbers in :mod:`peerlane.diagnostics.ranks.losses`.
         """
         ...
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from peerlane.backend import host
 from peerlane.c_abi.sites import frame as frame
-from peerlane.diagnostics import event_log
-from peerlane.diagnostics.forks import see_forks
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.log.event_log import see_forks
 from peerlane.dialects._shared.c_library import Library
 from peerlane.errors import Error
 

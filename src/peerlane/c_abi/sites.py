@@ -15,7 +15,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from peerlane.diagnostics import call_site, event_log
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.log import event_log
 
 _SECONDS = 10.0  # what a look at debug information may take
 _EXECUTABLE_OF_FIXED_ADDRESSES = 2  # e_type in the header of ELF

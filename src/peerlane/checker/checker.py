@@ -11,7 +11,7 @@ from peerlane._check import Analysis
 from peerlane.checker.clocks import align
 from peerlane.checker.findings import findings_of
 from peerlane.checker.places import Frame, Helpers
-from peerlane.diagnostics.log_files import ProcessLog, logs_in, read_names
+from peerlane.diagnostics.log.log_files import ProcessLog, logs_in, read_names
 from peerlane.support.processes import lives
 
 #: How much later an event may be published than it is dated.

@@ -9,7 +9,7 @@ from typing import Any
 
 from peerlane.checker import texts
 from peerlane.checker.timeline import Mark, Timeline
-from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import ProcessLog
 
 _SHORTEST_NS = 1000  # as wide is what did not last, where the next one leaves the room
 

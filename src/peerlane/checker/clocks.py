@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from peerlane.diagnostics.log_files import LoggedEvent, ProcessLog
+from peerlane.diagnostics.log.log_files import LoggedEvent, ProcessLog
 
 _FIRST_KEY = 4  # the first word of a key that means the same on all machines is not less
 _MOST_POSTS = 4096  # of a key

@@ -8,7 +8,7 @@ from typing import Any
 from peerlane.checker.missing import missing_order
 from peerlane.checker.places import EVENTS, Data, Helpers, Place, tell_apart
 from peerlane.checker.texts import place_of, span_text
-from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import ProcessLog
 
 Record = dict[str, Any]
 

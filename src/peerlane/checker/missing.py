@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane.checker.places import Data, Place
 from peerlane.checker.texts import nth, place_of, span_text
-from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.diagnostics.log.log_files import ProcessLog
 from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 
 

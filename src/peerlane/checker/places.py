@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from peerlane.checker.texts import nth, place_of
-from peerlane.diagnostics.event_log import COLLECTIVES
-from peerlane.diagnostics.log_files import ProcessLog
+from peerlane.diagnostics.log.event_log import COLLECTIVES
+from peerlane.diagnostics.log.log_files import ProcessLog
 
 Data: TypeAlias = Mapping[str, Any]
 

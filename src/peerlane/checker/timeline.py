@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from peerlane.checker.clocks import align
-from peerlane.diagnostics import log_files
-from peerlane.diagnostics.event_log import COLLECTIVES
-from peerlane.diagnostics.log_files import LoggedEvent, ProcessLog
+from peerlane.diagnostics.log import log_files
+from peerlane.diagnostics.log.event_log import COLLECTIVES
+from peerlane.diagnostics.log.log_files import LoggedEvent, ProcessLog
 
 MOST_EVENTS = 1_000_000
 

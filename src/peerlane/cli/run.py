@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.fault:
         return _run(args)
     from peerlane.cli.faults import counted
-    from peerlane.diagnostics import event_log
+    from peerlane.diagnostics.log import event_log
 
     with counted(args, int(os.environ.get("WORLD_SIZE") or 1), "peerlane run", _say):
         event_log.begin_as_told()  # this process was there before the log was asked for
@@ -185,7 +185,7 @@ def _text(main: ModuleType) -> CodeType:
         linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
     code = compile(source, "<string>", "exec", dont_inherit=True)
     if os.environ.get("PEERLANE_LOG"):  # event_log.VARIABLE: its import is dear
-        from peerlane.diagnostics import polls
+        from peerlane.diagnostics.hooks import polls
 
         polls.know_source(code, source)
     return code

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics.called import differ
+from peerlane.diagnostics.ranks.collective_calls import differ
 from peerlane.errors import Error
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from peerlane.collectives.checks import as_target, check_apart, check_equal, che
 from peerlane.collectives.choice import ALL_REDUCE, ONE_MACHINE, SEVERAL_MACHINES
 from peerlane.collectives.turns import Turns
 from peerlane.device.device import Device, before_leaving
-from peerlane.diagnostics.called import Kind, in_words
+from peerlane.diagnostics.ranks.collective_calls import Kind, in_words
 from peerlane.errors import BadArgument, Error, InvalidValue, Refused
 from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.copy import copy

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from peerlane.diagnostics.called import Kind
+from peerlane.diagnostics.ranks.collective_calls import Kind
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Rounds

@@ -20,7 +20,7 @@ from peerlane.collectives.reductions_by_machine import (
     reduce_scatter_by_machine,
 )
 from peerlane.collectives.scatter import scatter
-from peerlane.diagnostics.called import Kind
+from peerlane.diagnostics.ranks.collective_calls import Kind
 from peerlane.memory.buffer import Buffer
 
 

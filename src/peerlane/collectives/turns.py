@@ -13,8 +13,9 @@ from peerlane.collectives import logged
 from peerlane.collectives.by_mail import ByMail
 from peerlane.collectives.in_rounds import InRounds
 from peerlane.collectives.workspace import Workspace
-from peerlane.diagnostics import event_log, turns
-from peerlane.diagnostics.called import of_word
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.ranks import turns
+from peerlane.diagnostics.ranks.collective_calls import of_word
 from peerlane.errors import Cancelled, Closed, Error, Refused
 from peerlane.ranks.deadlock import wait_state
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
 from peerlane.collectives.machines import Machines
-from peerlane.diagnostics import losses
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
     BadHandle,
     Busy,

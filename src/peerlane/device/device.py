@@ -10,7 +10,9 @@ from peerlane.backend import host, registry
 from peerlane.backend.interface import Backend
 from peerlane.device import base
 from peerlane.device.base import DeviceBase, HostBase, checked_peer, checked_size
-from peerlane.diagnostics import allocations, live_objects, observers
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import observers
+from peerlane.diagnostics.memory import allocations
 from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.plain_buffer import plain_buffer

@@ -14,7 +14,7 @@ from pathlib import Path
 from peerlane.backend import registry
 from peerlane.device.device import before_counting
 from peerlane.diagnostics import live_objects
-from peerlane.diagnostics.live_texts import Places, described
+from peerlane.diagnostics.leak_report import Places, described
 from peerlane.support.variables import is_set
 
 VARIABLE = "PEERLANE_LEAKS"

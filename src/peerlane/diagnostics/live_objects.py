@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from peerlane.diagnostics import allocations, call_site
+from peerlane.diagnostics import call_site
 from peerlane.diagnostics.call_site import Site
+from peerlane.diagnostics.memory import allocations
 from peerlane.support.records import dataclass
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from peerlane.diagnostics import wait_texts
+from peerlane.diagnostics.waits import wait_texts
 from peerlane.errors import Deadlock, WaitState
 
 VARIABLE, FULL = "PEERLANE_TRACEBACK", "full"

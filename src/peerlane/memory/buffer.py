@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend import host
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.device.base import DeviceBase, checked_peer
-from peerlane.diagnostics import event_log, live_objects
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import host_objects
 from peerlane.sharing.open import open_offer
@@ -208,7 +209,7 @@ class Buffer:
         array = self._array("Buffer.view", dtype, shape)
         if not event_log.active:
             return array
-        from peerlane.diagnostics.host_views import checked
+        from peerlane.diagnostics.hooks.numpy_views import checked
 
         return checked(array)
 

@@ -14,7 +14,7 @@ from peerlane.backend import host, registry
 from peerlane.backend.base import check_reduction
 from peerlane.backend.facts import Caps, Kind
 from peerlane.backend.interface import Backend
-from peerlane.diagnostics import address_errors, allocations
+from peerlane.diagnostics.memory import address_errors, allocations
 from peerlane.errors import AccessDenied, BadAddress, Fault, InvalidValue, Refused, SizesDiffer, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.far_buffer import FarBuffer

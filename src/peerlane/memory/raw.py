@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
 from peerlane.device.base import DeviceBase, devices_of
-from peerlane.diagnostics import address_errors
+from peerlane.diagnostics.memory import address_errors
 from peerlane.errors import BadAddress, BadArgument, Fault, InvalidValue, Refused
 from peerlane.memory import dispatch
 from peerlane.streams.stream import Stream, checked_stream

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import InvalidValue, Refused, Unsupported
 
 _CALL = "Buffer.tensor"

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from peerlane.backend.facts import Route
-from peerlane.diagnostics import event_log, losses, observers
-from peerlane.diagnostics import wait_state as streams_wait
+from peerlane.diagnostics.log import event_log, observers
+from peerlane.diagnostics.ranks import losses
+from peerlane.diagnostics.waits import stream_waits
 from peerlane.errors import BadHandle, Fault, PeerLost, Refused
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.far_buffer import FarBuffer
@@ -107,7 +108,7 @@ class End:
             ranks.end_waits_with(session._membership.members, self._bank)
         self.lines: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
-            streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
+            stream_waits.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
             wait_state.awaited[line.id] = wait_state.Awaited(
                 session._key, session.rank, peer, member.pid_here, collective
             )
@@ -202,7 +203,7 @@ class End:
         outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, said.notifies, bank)
         for index, line in enumerate(outgoing):
             name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
-            streams_wait.notify_names[line.id] = name
+            stream_waits.notify_names[line.id] = name
             if observers.active:
                 observers.tell("import", line)
         if self._held_in is not None:
@@ -306,7 +307,7 @@ class End:
         """Release all objects; idempotent."""
         _here.pop(self._token, None)
         for line in self.lines:
-            streams_wait.notify_names.pop(line.id, None)
+            stream_waits.notify_names.pop(line.id, None)
             wait_state.awaited.pop(line.id, None)
             line.close()
         if self._far is not None:

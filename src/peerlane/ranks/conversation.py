@@ -12,7 +12,7 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import losses
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import Error, MeetingWait, PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import detect
 from peerlane.ranks.deadlock.wait_state import Coming, PeerHasLeft

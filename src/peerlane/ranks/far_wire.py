@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 
-from peerlane.diagnostics.event_log import Place
+from peerlane.diagnostics.log.event_log import Place
 from peerlane.ranks.wire import MAX_TAG, MOST_NOTIFIES, no_words, number_in, object_in, text_in
 from peerlane.support.records import dataclass
 

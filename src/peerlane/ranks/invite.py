@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import turns
+from peerlane.diagnostics.ranks import turns
 from peerlane.errors import BadHandle, Error, PeerLost
 from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from peerlane.device.device import devices
-from peerlane.diagnostics import losses
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import InvalidValue, Refused
 from peerlane.ranks.arguments import check_agree
 from peerlane.ranks.membership import Membership

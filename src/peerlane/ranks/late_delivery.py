@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from peerlane.device.device import Host
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import Closed, Error
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer, as_buffer

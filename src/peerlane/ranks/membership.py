@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import event_log, losses
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import BadHandle, Closed, Fault, Refused
 from peerlane.ranks.bank import open_bank
 from peerlane.streams.notify import NotifyKind

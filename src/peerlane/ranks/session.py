@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from peerlane.backend.facts import Caps
 from peerlane.device.device import Device, devices
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import BadArgument, Closed, Fault, InvalidValue, OutOfMemory, Refused, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import check_memory, check_texts

@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from peerlane.diagnostics import event_log, store_waits, turns
-from peerlane.diagnostics.store_waits import StoreWait
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.ranks import turns
+from peerlane.diagnostics.waits import store_waits
+from peerlane.diagnostics.waits.store_waits import StoreWait
 from peerlane.errors import (
     BadArgument,
     Closed,

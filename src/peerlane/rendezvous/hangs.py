@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from peerlane.diagnostics.progress import STEADY_NS
-from peerlane.diagnostics.store_waits import Standing
+from peerlane.diagnostics.waits.progress import STEADY_NS
+from peerlane.diagnostics.waits.store_waits import Standing
 from peerlane.rendezvous.frames import Operation
 from peerlane.rendezvous.meeting import Meeting, Waiter
 from peerlane.rendezvous.stuck import MAX_PROCESSES, Party, Reply, Report, Wait

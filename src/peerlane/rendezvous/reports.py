@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from peerlane.diagnostics import losses
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import Error
 from peerlane.rendezvous import client
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.loop import Loop

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from peerlane.diagnostics.store_waits import Standing
+from peerlane.diagnostics.waits.store_waits import Standing
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, BadFrame, Operation
 from peerlane.support.records import dataclass
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 
 from peerlane import dialects
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 
 _PREFIX = "PEERLANE_"
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from peerlane.checker import Checker, texts
-from peerlane.diagnostics import event_log, host_order
+from peerlane.diagnostics.hooks import threads
+from peerlane.diagnostics.log import event_log
 
 _HEAD = "peerlane check: "
 
@@ -27,7 +28,7 @@ class TestLog:
         self._before = os.environ.get(event_log.VARIABLE)
         self._has_begun = event_log.begin(self._folder)
         os.environ[event_log.VARIABLE] = str(self._folder)
-        host_order.install()
+        threads.install()
 
     def report(self) -> dict[str, Any]:
         """End the log; return the findings as ``docs/design/checker.md`` has them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.diagnostics.live_texts import Places, described
+from peerlane.diagnostics.leak_report import Places, described
 from peerlane.testing.fresh_node import Left
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import torch.distributed
 
-from peerlane.diagnostics import progress
+from peerlane.diagnostics.waits import progress
 from peerlane.torch import monitored
 from peerlane.torch.process_group import BACKEND, PeerlaneGroup, create
 

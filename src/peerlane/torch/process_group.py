@@ -17,7 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from peerlane.collectives.group import Group
 from peerlane.device.device import devices
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Refused, WaitTimeout
 from peerlane.torch import collective_calls as calls
 from peerlane.torch.failures import refused, told

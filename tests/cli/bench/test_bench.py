@@ -36,7 +36,7 @@ from peerlane.cli.bench import (
     submissions,
     waits,
 )
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import InvalidValue
 
 pytestmark = pytest.mark.any_schedule

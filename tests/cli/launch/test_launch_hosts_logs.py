@@ -18,7 +18,7 @@ from helpers.two_machines import TCP
 from peerlane.checker import Checker
 from peerlane.cli.launch import collecting
 from peerlane.cli.launch.wire import BadFrame
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 
 pytestmark = [
     pytest.mark.any_schedule,

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.acl_calls import Held, content, filled, holding, in_thread, ok
 from peerlane import set_observer
-from peerlane.diagnostics import observers
+from peerlane.diagnostics.log import observers
 
 pytestmark = pytest.mark.timeout(120)
 SUM, MAX, MIN = 10, 11, 12

@@ -15,7 +15,7 @@ from peerlane.backend import host
 from peerlane.backend.base import BackendBase
 from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
 from peerlane.backend.settings import integer, read, sizes
-from peerlane.diagnostics import address_errors, allocations
+from peerlane.diagnostics.memory import address_errors, allocations
 from peerlane.errors import BadAddress, BadArgument, Closed, Fault, InvalidValue, OutOfRange, Refused
 
 # No host address is so high, and none is given out twice, so that an old address never points at new memory.

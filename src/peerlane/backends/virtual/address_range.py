@@ -13,7 +13,8 @@ from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.shown import show_as
 from peerlane.device.base import checked_peer, checked_size
-from peerlane.diagnostics import allocations, live_objects
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.memory import allocations
 from peerlane.errors import (
     AccessDenied,
     BadAddress,

@@ -24,7 +24,7 @@ from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.queues import Queues
 from peerlane.backends.virtual.ranks import VirtualRanks
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import (
     AccessDenied,
     BadArgument,

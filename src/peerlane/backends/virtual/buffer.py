@@ -13,7 +13,9 @@ from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
 from peerlane.device.base import DeviceBase, devices_of
 from peerlane.device.device import Host
-from peerlane.diagnostics import allocations, live_objects, observers
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import observers
+from peerlane.diagnostics.memory import allocations
 from peerlane.errors import Busy, Closed, Refused, Unsupported
 from peerlane.memory.buffer import Buffer, route_between
 from peerlane.sharing.handle import Allow, Handle, checked_rights

@@ -13,7 +13,10 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import event_log, live_objects, losses, observers, wait_state, wait_texts
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import event_log, observers
+from peerlane.diagnostics.ranks import losses
+from peerlane.diagnostics.waits import stream_waits, wait_texts
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Refused, Unsupported, WaitTimeout
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle
@@ -161,7 +164,7 @@ class VirtualEvent(Event):
             return
         mark = self._recorded("Event.sync")
         if not mark.synchronize(checked_timeout("Event.sync", timeout)):
-            state = wait_state.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
+            state = stream_waits.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
                 wait_texts.told(repr(self), state),
                 call="Event.sync",

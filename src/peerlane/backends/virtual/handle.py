@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from peerlane import _core
 from peerlane.backends.virtual.node import handles
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import event_log, live_objects, observers
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import event_log, observers
 from peerlane.errors import BadArgument, Closed, InvalidValue, Refused
 from peerlane.sharing.handle import EVERYONE, Allow, AllowList, Handle, checked_pid
 

@@ -9,7 +9,8 @@ from peerlane.backend.facts import Caps, HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import observers
 from peerlane.errors import BadArgument, BadHandle, Closed, Fault, Refused
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.handle import Allow, Handle

@@ -9,7 +9,8 @@ from peerlane import _core
 from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import observers
 from peerlane.errors import AccessDenied, BadArgument, Closed, Fault, Refused, Unsupported
 from peerlane.memory.physical import Physical
 from peerlane.sharing.handle import Allow, Handle, checked_rights

@@ -15,7 +15,9 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers, progress, wait_state, wait_texts
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.log import observers
+from peerlane.diagnostics.waits import progress, stream_waits, wait_texts
 from peerlane.errors import BadArgument, Closed, Error, Fault, InvalidValue, Refused, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
@@ -148,7 +150,7 @@ class VirtualStream(_core.Stream, Stream):
     def sync(self, timeout: float | None = None) -> None:
         sequence = self.submitted
         if not self._synchronize(checked_timeout("Stream.sync", timeout)):
-            state = wait_state.of_stream("timeout", self.id, seconds=timeout)
+            state = stream_waits.of_stream("timeout", self.id, seconds=timeout)
             raise WaitTimeout(
                 wait_texts.told(f"stream {self.id} on {self.device.name}", state),
                 call="Stream.sync",

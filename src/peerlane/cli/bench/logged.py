@@ -42,7 +42,7 @@ from peerlane.cli.bench.measure import (
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rival_libraries import ALL_REDUCE, BARRIER
 from peerlane.cli.children import Child, interrupts_deferred
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.support.sizes import UNITS, format_size
 
 _SIZES = (64 * UNITS["KiB"], UNITS["MiB"], 16 * UNITS["MiB"])

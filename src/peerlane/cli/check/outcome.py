@@ -17,7 +17,7 @@ from peerlane.checker import Checker
 from peerlane.cli.faults import Fate
 from peerlane.cli.launch import processes
 from peerlane.cli.outputs import show_progress
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Fault
 
 _COMMAND = len(("-m", "peerlane", "launch"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from peerlane.cli.doctor.finding import ABSENT, LIMITED, MISSING, Finding, about
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.testing.procs import run_python
 
 _PAGE = mmap.PAGESIZE

@@ -26,7 +26,7 @@ from peerlane.cli.outputs import check_files, unwritable
 from peerlane.cli.program import add_program_arguments, set_up_program
 from peerlane.cli.schedules import told
 from peerlane.cli.stdout import BrokenOutput
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects import registered
 from peerlane.rendezvous.server import LEAST_UNREACHABLE, UNREACHABLE_SECONDS
 

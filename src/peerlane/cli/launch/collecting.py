@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from peerlane.backends.virtual.node import faults
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 
 from .wire import BadFrame
 

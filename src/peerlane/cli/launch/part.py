@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import peerlane
 from peerlane.cli.native import put_libraries_in_place
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects import install
 from peerlane.errors import Error
 from peerlane.rendezvous import RendezvousRelay

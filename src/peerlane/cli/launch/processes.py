@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user had set it

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from peerlane.backends.virtual.node import faults
 from peerlane.cli.stdout import BrokenOutput
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
 from peerlane.rendezvous.reports import LAUNCHED

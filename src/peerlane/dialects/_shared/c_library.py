@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from peerlane.backend import host
-from peerlane.diagnostics.addresses import is_code, is_mapped
+from peerlane.diagnostics.memory.addresses import is_code, is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
 from peerlane.dialects._shared.call import Arguments, Refusal

@@ -15,8 +15,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
 from peerlane.backend import host, registry
-from peerlane.diagnostics import allocations, call_site, event_log, live_objects
-from peerlane.diagnostics.addresses import AddressDescription, look
+from peerlane.diagnostics import call_site, live_objects
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.memory import allocations
+from peerlane.diagnostics.memory.addresses import AddressDescription, look
 from peerlane.errors import BadArgument, Error, Fault, InvalidValue
 from peerlane.memory import raw
 from peerlane.support.records import dataclass

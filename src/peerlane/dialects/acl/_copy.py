@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from peerlane import Kind
-from peerlane.diagnostics import allocations
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.memory import allocations
+from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._checks import null, one_of
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code

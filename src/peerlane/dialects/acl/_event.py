@@ -8,7 +8,7 @@ from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._checks import null

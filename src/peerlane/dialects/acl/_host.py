@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from peerlane import Kind
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.call import Address, Int32, Object, Word, as_index
 from peerlane.dialects.acl._codes import REMEDIES
 from peerlane.dialects.acl._state import acl, machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from peerlane import Kind
-from peerlane.diagnostics import allocations
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.memory import allocations
+from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects.acl._checks import null, zero
 from peerlane.dialects.acl._codes import REMEDIES, Code

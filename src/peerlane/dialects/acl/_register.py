@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import Kind
-from peerlane.diagnostics.addresses import is_mapped, rights
+from peerlane.diagnostics.memory.addresses import is_mapped, rights
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._checks import null, reserved_below, zero
 from peerlane.dialects.acl._codes import Code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects._shared.machine import Context
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation

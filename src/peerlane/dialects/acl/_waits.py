@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from peerlane import Event, Stream
-from peerlane.diagnostics import wait_texts
+from peerlane.diagnostics.waits import wait_texts
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
 from peerlane.dialects.acl._state import machine

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
-from peerlane.diagnostics.addresses import AddressDescription
+from peerlane.diagnostics.memory.addresses import AddressDescription
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Thing
 from peerlane.dialects._shared.registrations import Registration, Registrations

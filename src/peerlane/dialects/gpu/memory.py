@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from peerlane import Kind
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine, HostMemory, Made
 from peerlane.dialects.gpu.regions import Region, Regions

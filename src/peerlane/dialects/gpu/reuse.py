@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from peerlane import Buffer, Device, Event
 from peerlane.device.device import before_counting
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.streams import AnyStream, Streams
 from peerlane.errors import OutOfMemory

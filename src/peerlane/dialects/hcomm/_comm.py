@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
 from peerlane.backend import host
-from peerlane.diagnostics import wait_state
+from peerlane.diagnostics.waits import stream_waits
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
@@ -114,7 +114,7 @@ class HcommThread(Resource):
             if found is None:
                 kind = NotifyKind[notifies_kind().upper()]
                 found = self._lines[index] = self.context.device.create_notify(kind)
-                wait_state.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
+                stream_waits.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
             return found
 
     def end(self) -> None:
@@ -122,7 +122,7 @@ class HcommThread(Resource):
         host.forget_c_threads()
         lines, self._lines = self._lines, {}
         for each in lines.values():
-            wait_state.notify_names.pop(each.id, None)
+            stream_waits.notify_names.pop(each.id, None)
             each.close()
         if self.owns_stream and self.stream is not None:
             with contextlib.suppress(Error):

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 from typing import Annotated, Any
 
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Check, Refusal
 from peerlane.dialects.hip._convention import hiprtcResult

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from peerlane.diagnostics.addresses import is_code
+from peerlane.diagnostics.memory.addresses import is_code
 from peerlane.dialects.hip._checks import refuse_bits
 from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane import Buffer
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics.memory import allocations
 from peerlane.dialects.gpu.streams import AnyStream
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._ipc import Ipc

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.backend import host
-from peerlane.diagnostics.addresses import is_mapped
+from peerlane.diagnostics.memory.addresses import is_mapped
 from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function
 from peerlane.dialects._shared.c_library import Library, Words, Wrong
 from peerlane.dialects._shared.c_names import declarations_of

@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from peerlane import Stream, devices
-from peerlane.diagnostics import call_site, event_log, live_objects
+from peerlane.diagnostics import call_site, live_objects
 from peerlane.diagnostics.live_objects import Living
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl import _listener
 from peerlane.dialects.nixl._board import LINES, OwnBoard, Past, log_seen, log_sent, logged
 from peerlane.dialects.nixl._descs import _List, nixlRegDList, nixlRemoteDList, nixlXferDList

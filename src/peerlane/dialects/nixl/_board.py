@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from peerlane import devices
 from peerlane.backend.ranks import Ranks
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl._status import nixlBackendError
 from peerlane.support.processes import start_time
 

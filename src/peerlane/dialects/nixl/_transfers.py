@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from peerlane import Event, Stream, devices
-from peerlane.diagnostics import call_site, event_log
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.log import event_log
 from peerlane.dialects.nixl._board import ranks
 from peerlane.dialects.nixl._regions import OwnRegion, Region, check_live, failure_of
 from peerlane.dialects.nixl._status import (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import progress, store_waits
+from peerlane.diagnostics.waits import progress, store_waits
 from peerlane.errors import Error
 from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, end, head, lines, state
 from peerlane.ranks.deadlock.said import decode, encode

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import progress, store_waits
+from peerlane.diagnostics.waits import progress, store_waits
 from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, Known, end, head, lines, state

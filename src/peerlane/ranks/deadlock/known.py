@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from peerlane.diagnostics import progress, wait_state, wait_texts
+from peerlane.diagnostics.waits import progress, stream_waits, wait_texts
 from peerlane.errors import FailedBefore, RankWait, WaitState
 from peerlane.ranks.deadlock.said import Said
 from peerlane.support.records import dataclass
@@ -82,7 +82,7 @@ class Graph:
 def end(known: Known, waits: Waits) -> None:
     """End the waits of this process."""
     state = known.state
-    streams = tuple(each for each in wait_state.streams() if each.before or each.of_awaited)
+    streams = tuple(each for each in stream_waits.streams() if each.before or each.of_awaited)
     if streams:
         state = replace(state, streams=streams)
     waits.end(progress.keep(known.text + "".join(wait_texts.past(streams)), state))

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane.diagnostics import call_site, event_log, progress, store_waits
-from peerlane.diagnostics import wait_state as streams_wait
-from peerlane.diagnostics.store_waits import StoreWait
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.waits import progress, store_waits, stream_waits
+from peerlane.diagnostics.waits.store_waits import StoreWait
 from peerlane.errors import Deadlock, FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ class Waits:
         self, rank: int, store: list[RankWait], streams: list[RankWait]
     ) -> list[RankWait | FailedBefore]:
         failed = progress.failed_before()[:_MOST_FAILURES]
-        words = [self._of_word(rank, each) for each in streams_wait.streams() if each.what == "value"]
+        words = [self._of_word(rank, each) for each in stream_waits.streams() if each.what == "value"]
         return [
             *store[:_MOST_WAITS],
             *failed,
@@ -255,7 +256,7 @@ class Waits:
         return RankWait(
             rank,
             os.getpid(),
-            streams_wait.notify_names.get(notify, f"notify {notify} of this process"),
+            stream_waits.notify_names.get(notify, f"notify {notify} of this process"),
             who.peer if who else -1,
             who.group.rpartition(".")[0] if who and who.group != key else "",
             self._threads_behind(stream),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.diagnostics import losses
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
     AccessDenied,
     BadAddress,

@@ -14,8 +14,9 @@ from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.diagnostics import address_errors, allocations, trace
-from peerlane.diagnostics.address_errors import operand
+from peerlane.diagnostics.log import trace
+from peerlane.diagnostics.memory import address_errors, allocations
+from peerlane.diagnostics.memory.address_errors import operand
 from peerlane.errors import (
     AccessDenied,
     BadAddress,

@@ -8,7 +8,8 @@ from typing import Any
 from peerlane.backend.ranks import Lent
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.node.handles import maker_lost
-from peerlane.diagnostics import allocations, losses
+from peerlane.diagnostics.memory import allocations
+from peerlane.diagnostics.ranks import losses
 from peerlane.errors import (
     AccessDenied,
     BadHandle,

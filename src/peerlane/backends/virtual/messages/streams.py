@@ -11,7 +11,10 @@ from peerlane import _core
 from peerlane.backends.virtual.messages import far as far_messages
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.diagnostics import allocations, call_site, called, progress, wait_state, wait_texts
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.memory import allocations
+from peerlane.diagnostics.ranks import collective_calls
+from peerlane.diagnostics.waits import progress, stream_waits, wait_texts
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -178,7 +181,7 @@ def _in_brackets(*texts: str) -> str:
 
 def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
     if notify:
-        return _notify(notify) if notify in wait_state.notify_names else ""
+        return _notify(notify) if notify in stream_waits.notify_names else ""
     if not dst:
         return ""
     target = _end(dst, to)
@@ -196,7 +199,7 @@ def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: 
 
 
 def _notify(number: int) -> str:
-    return wait_texts.NEUTRAL.notify(number, wait_state.notify_names.get(number, ""))
+    return wait_texts.NEUTRAL.notify(number, stream_waits.notify_names.get(number, ""))
 
 
 def _end(address: int, allocation: int) -> str:
@@ -335,7 +338,7 @@ def _explained(why: str, of: Any) -> BaseException:
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "calls_differ":
-            return called.differing(of.number, of.rank, of.did, of.peer, of.peer_did)
+            return collective_calls.differing(of.number, of.rank, of.did, of.peer, of.peer_did)
         case "bad_descriptor":
             wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
             at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"
@@ -360,10 +363,10 @@ def _explained(why: str, of: Any) -> BaseException:
                 device=where,
             )
         case "own_callback":
-            state = wait_state.of_stream("callback", of.stream)
+            state = stream_waits.of_stream("callback", of.stream)
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case "deadlock":
-            state = replace(wait_state.of_stream("circle", of.stream), failed=progress.failed_before())
+            state = replace(stream_waits.of_stream("circle", of.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case _:  # no_progress
             text, found = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))

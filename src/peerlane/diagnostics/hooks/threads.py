@@ -4,7 +4,7 @@ While a log is on, what Python offers for it tells the log: threads and their en
 (conditions, events, semaphores, barriers, queues, executors), and calls that threads give to event loops of asyncio.
 Objects that were made before the log began tell
 nothing.
-:mod:`~peerlane.diagnostics.host_processes` does the same for processes.
+:mod:`~peerlane.diagnostics.hooks.processes` does the same for processes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import _core
-from peerlane.diagnostics import event_log, host_processes, polls
-from peerlane.diagnostics.event_log import forget, post, take
-from peerlane.diagnostics.instead import hide_frames
+from peerlane.diagnostics.hooks import polls, processes
+from peerlane.diagnostics.hooks.wrappers import hide_frames
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.log.event_log import forget, post, take
 
 _numbers = itertools.count(1)
 _installed = False
@@ -214,7 +215,7 @@ def install() -> None:
     _follow_loops()
     _follow_descriptors()
     _core.ask_for_lines(polls.line)
-    host_processes.follow()
+    processes.follow()
 
 
 def _follow_locks() -> None:

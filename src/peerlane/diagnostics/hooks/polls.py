@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import TypeAlias
 
-from peerlane.diagnostics import call_site, event_log
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.log import event_log
 
 Path: TypeAlias = Sequence[ast.AST]  # a node behind all that contain it, outermost first
 

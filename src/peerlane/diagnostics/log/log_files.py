@@ -5,6 +5,8 @@ The files are other processes' work: what is wrong or cut off in one of them is 
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
 import os
 import sysconfig
@@ -14,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from peerlane import _core
-from peerlane.diagnostics.cleanups import is_cleanup
 
 KINDS: tuple[str, ...] = tuple(_core.LOG_KINDS)  #: the names of the kinds of events, by number
 OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an access, by number
@@ -22,7 +23,7 @@ OPS: tuple[str, ...] = _core.LOG_OPS  #: the names of the operations of an acces
 LOOSE, SHARED, END, UNKNOWN, ROWS, MERGED, FETCH = (1 << bit for bit in range(7))  #: flags of events
 
 
-_LIBRARY, _OWN = (f"{path}{os.sep}" for path in (sysconfig.get_path("stdlib"), Path(__file__).parents[1]))
+_LIBRARY, _OWN = (f"{path}{os.sep}" for path in (sysconfig.get_path("stdlib"), Path(__file__).parents[2]))
 _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _RUNNERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("_pytest", "pluggy"))
 
@@ -187,7 +188,7 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.sites[int(told["site"])] = of_program or frames[:1]
         if "with_end" in told and of_program[:1] == frames[:1]:
             log.with_ends.add(int(told["site"]))
-        if "failing" in told or ("handled" in told and any(is_cleanup(*each[:2]) for each in of_program)):
+        if "failing" in told or ("handled" in told and any(_is_cleanup(*each[:2]) for each in of_program)):
             log.failing.add(int(told["site"]))
         if "dialect" in told:
             log.dialects[int(told["site"])] = str(told["dialect"])
@@ -204,3 +205,27 @@ def _take_name(log: ProcessLog, told: dict[str, Any]) -> None:
         log.sharers[int(told["sharer"])] = [str(word) for word in told["argv"]]
     elif "machine" in told:
         log.machine = str(told["machine"])
+
+
+def _is_cleanup(file: str, line: int) -> bool:
+    """Tell whether a line cleans up after an exception: in a ``finally``, or in an ``except`` that raises again."""
+    return any(line in each for each in _cleanups(file))
+
+
+@functools.lru_cache(maxsize=256)
+def _cleanups(file: str) -> tuple[range, ...]:
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ()
+    return tuple(
+        range(body[0].lineno, (body[-1].end_lineno or 0) + 1) for body in _cleanup_bodies(tree) if body
+    )
+
+
+def _cleanup_bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and isinstance(node.body[-1], ast.Raise):
+            yield node.body
+        elif hasattr(node, "finalbody"):
+            yield node.finalbody

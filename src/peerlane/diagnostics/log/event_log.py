@@ -34,6 +34,10 @@ T = TypeVar("T")
 Key: TypeAlias = tuple[int, int]  #: of an order between threads or processes
 Place: TypeAlias = tuple[int, int, int]  #: of memory, unique among machines: a block, an offset and bytes
 
+#: Lets native code see forks from now on, instead of from its first use on.  Libraries that register fork handlers
+#: after this call find native code already set up for the child when their handlers run there.
+see_forks = _core.see_forks
+
 active = False  #: whether this process has a log
 KINDS: dict[str, int] = _core.LOG_KINDS  #: the numbers of the kinds of events, by name
 _ACCESS, _POST, _TAKE, _FORGET, _OUTSIDE = (

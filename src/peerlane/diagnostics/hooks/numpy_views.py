@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peerlane import _core
-from peerlane.diagnostics import polls
-from peerlane.diagnostics.event_log import READ, UNKNOWN, WRITTEN
+from peerlane.diagnostics.hooks import polls
+from peerlane.diagnostics.log.event_log import READ, UNKNOWN, WRITTEN
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Row: TypeAlias = tuple[int, int, int, int]  # address, bytes, distance of the rows, number of rows

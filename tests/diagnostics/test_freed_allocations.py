@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from peerlane.diagnostics.freed import FreedAllocations
+from peerlane.diagnostics.memory.freed_allocations import FreedAllocations
 
 
 @dataclass(eq=False)

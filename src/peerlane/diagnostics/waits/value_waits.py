@@ -11,7 +11,8 @@ from types import CodeType
 from typing import NamedTuple
 
 from peerlane import _core
-from peerlane.diagnostics import addresses, call_site
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.memory import addresses
 
 SECONDS = 5.0
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from peerlane import _core
 from peerlane.diagnostics.call_site import Site, call_site
-from peerlane.diagnostics.freed import FreedAllocations
+from peerlane.diagnostics.memory.freed_allocations import FreedAllocations
 
 _REMEMBERED = 4096
 #: ``freed_by`` of allocations that were live when their node was left.

@@ -14,7 +14,8 @@ import weakref
 from typing import Any, Protocol
 
 from peerlane import _core
-from peerlane.diagnostics import call_site, event_log
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.log import event_log
 from peerlane.support.records import dataclass
 
 active = False  #: whether an observer is set

@@ -2,7 +2,7 @@
 
 While a log is on, these tell it: child processes and their ends, however they are started; the semaphores of
 ``multiprocessing``, and all that is made of them (locks, conditions, events, barriers); its pipes, and all that is
-made of them (queues, pools, executors).  `peerlane.diagnostics.ways_out` has the rest.
+made of them (queues, pools, executors).  `peerlane.diagnostics.hooks.ipc` has the rest.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from peerlane.diagnostics import event_log, imported_names, ways_out
-from peerlane.diagnostics.event_log import Key, forget, key_of, post, take, take_end, take_next
-from peerlane.diagnostics.instead import after, hide_frames
+from peerlane.diagnostics.hooks import elf_imports, ipc
+from peerlane.diagnostics.hooks.wrappers import after, hide_frames
+from peerlane.diagnostics.log import event_log
+from peerlane.diagnostics.log.event_log import Key, forget, key_of, post, take, take_end, take_next
 
 _numbers = itertools.count(1)
 _forked: Key = 0, 0
@@ -45,7 +46,7 @@ def follow() -> None:
     _follow_semaphores()
     _follow_pipes()
     _follow_queues()
-    ways_out.follow()
+    ipc.follow()
 
 
 def _is_started_by(part: str) -> bool:
@@ -75,7 +76,7 @@ def _follow_forks() -> None:
             if _is_started_by("forkserver") and multiprocessing.parent_process() is None:
                 take(key_of("child", os.getpid()), 1)  # another process asked for it
             post(key_of("child", os.getpid()))  # of the program that it may become
-            ways_out.again()
+            ipc.again()
 
     os.register_at_fork(before=before, after_in_child=in_child)
 
@@ -85,7 +86,7 @@ def _follow_children() -> None:
     is_of_python = _is_started_by("")
     if event_log.is_logged(os.getppid()) or is_of_python:
         # A parent in C posts nothing, but for what a child that it forked posted before it became this program.
-        is_posted = is_of_python or imported_names.is_python(os.getppid())
+        is_posted = is_of_python or elf_imports.is_python(os.getppid())
         take(key_of("child", os.getpid()), 1 if is_posted else 0)
 
     def started(pid: int | None) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from peerlane import _core
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics.memory import allocations
 from peerlane.errors import Error, Fault
 
 

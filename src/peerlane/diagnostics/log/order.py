@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TypeAlias
 
-from peerlane.diagnostics import event_log
+from peerlane.diagnostics.log import event_log
 
 Key: TypeAlias = "str | bytes | int | tuple[Key, ...]"
 

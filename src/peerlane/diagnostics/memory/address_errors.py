@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 
-from peerlane.diagnostics import allocations
-from peerlane.diagnostics.allocations import Record, Sort
+from peerlane.diagnostics.memory import allocations
+from peerlane.diagnostics.memory.allocations import Record, Sort
 from peerlane.errors import BadAddress, Error, Fault, MemoryHolder, NoRoom, OutOfMemory, OutOfRange, Refused
 
 _LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # of the live allocations, for the text of an OutOfMemory

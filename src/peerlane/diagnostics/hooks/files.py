@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from peerlane import _core
-from peerlane.diagnostics import event_log
-from peerlane.diagnostics.instead import BETWEEN, replace
+from peerlane.diagnostics.hooks.wrappers import BETWEEN, replace
+from peerlane.diagnostics.log import event_log
 
 _IMPORTING = frozenset({"importlib", "_frozen_importlib", "_frozen_importlib_external"})
 #: Audit events about files.

@@ -23,7 +23,8 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from peerlane import _core
-from peerlane.diagnostics import awaited_words, call_site, store_waits, wait_state, wait_texts
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.waits import store_waits, stream_waits, value_waits, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
 
 STEADY_NS = 500_000_000  # how long nothing must have changed
@@ -161,7 +162,7 @@ def look() -> None:
     if not _looking.acquire(blocking=False):
         return
     try:
-        awaited_words.tell()
+        value_waits.tell()
         if look_at_ranks is None or not look_at_ranks():
             _look_here()
     finally:
@@ -175,7 +176,7 @@ def _look_here() -> None:
         found is None
         or not all(each[5] for each in found.notifies)
         or has_handlers()
-        or (serving_natively and any(each.what == "value" for each in wait_state.streams()))
+        or (serving_natively and any(each.what == "value" for each in stream_waits.streams()))
     ):  # who serves other processes natively may write memory for them
         _seen = 0, 0
         return
@@ -185,7 +186,9 @@ def _look_here() -> None:
     elif now - _seen[1] >= STEADY_NS:
         _seen = 0, 0
         first = found.hosts[0][1]
-        state = replace(wait_state.of_stream("never", first), threads=found.threads(), failed=failed_before())
+        state = replace(
+            stream_waits.of_stream("never", first), threads=found.threads(), failed=failed_before()
+        )
         _core.refuse_waits(found.native, keep(wait_texts.told("", state), state))
 
 

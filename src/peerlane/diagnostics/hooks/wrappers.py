@@ -11,10 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 #: Modules whose frames lie between a function that was replaced, or raises an audit event, and who called it.
-BETWEEN = frozenset(
-    f"peerlane.diagnostics.{name}" for name in ("instead", "used_files", "ways_out", "host_processes")
-)
-_REPLACING = BETWEEN | {"peerlane.diagnostics.host_order"}
+BETWEEN = frozenset(f"{__package__}.{name}" for name in ("wrappers", "files", "ipc", "processes"))
+_REPLACING = BETWEEN | {f"{__package__}.threads"}
 
 
 def hide_frames(error: BaseException) -> None:

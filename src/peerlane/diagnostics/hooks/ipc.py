@@ -2,7 +2,7 @@
 
 Native code hooks sockets, pipes, semaphores, shared mappings and the like (``native/log/outside.cpp``).  The rest is
 here: memory that ``multiprocessing`` shares without a lock, files that a process opens or asks about
-(:mod:`~peerlane.diagnostics.used_files`), and functions of C libraries, which
+(:mod:`~peerlane.diagnostics.hooks.files`), and functions of C libraries, which
 mean that a process can talk at any time.
 """
 
@@ -13,8 +13,9 @@ import sys
 from typing import Any
 
 from peerlane import _core
-from peerlane.diagnostics import event_log, imported_names, used_files
-from peerlane.diagnostics.instead import after
+from peerlane.diagnostics.hooks import elf_imports, files
+from peerlane.diagnostics.hooks.wrappers import after
+from peerlane.diagnostics.log import event_log
 
 #: Functions of C libraries by which processes tell each other something, and whose calls native code does not hook.
 _UNHOOKED = ("freopen", "ptrace", "vfork", "clone", "exec", "dlopen", "MPI_", "io_uring")
@@ -28,9 +29,9 @@ def follow() -> None:
     shared: Any = multiprocessing.sharedctypes
     for name in ("RawValue", "RawArray", "rebuild_ctype"):
         after(shared, name, lambda *_: talks())
-    used_files.follow()
+    files.follow()
     sys.addaudithook(_audited)
-    if any(name.startswith(_UNHOOKED) for name in imported_names.names()):
+    if any(name.startswith(_UNHOOKED) for name in elf_imports.names()):
         talks()
 
 
@@ -56,4 +57,4 @@ def _audited(event: str, about: tuple[Any, ...]) -> None:
     elif event == "ctypes.dlsym" and str(about[1]).startswith(_UNHOOKED):  # a call of it tells nothing
         talks()
     else:
-        used_files.audited(event, about)
+        files.audited(event, about)

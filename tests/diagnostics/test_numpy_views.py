@@ -19,7 +19,8 @@ from hypothesis.extra import numpy as st_numpy
 import peerlane as pl
 from helpers.promises import Node
 from peerlane import _core
-from peerlane.diagnostics import event_log, host_views, log_files
+from peerlane.diagnostics.hooks import numpy_views
+from peerlane.diagnostics.log import event_log, log_files
 
 pytestmark = pytest.mark.any_schedule
 
@@ -180,7 +181,7 @@ def test_view_read_tells_its_bytes_and_gives_the_plain_result(
         assert np.array_equal(np.asarray(found), wanted) and found.dtype == wanted.dtype
         shares = np.shares_memory(np.asarray(found), plain)
         is_lent = expected and expected[0][0] == "lent"
-        assert type(found) is (host_views.CheckedView if shares and not is_lent else np.ndarray)
+        assert type(found) is (numpy_views.CheckedView if shares and not is_lent else np.ndarray)
     elif not isinstance(wanted, (np.flatiter, memoryview, tuple)) and case != "ctypes":
         assert type(found) is type(wanted) and found == wanted
 
@@ -272,12 +273,12 @@ def test_view_index_of_any_kind_tells_exactly_its_elements(log: Told, data: st.D
     if plain.size:
         kinds |= st_numpy.integer_array_indices(plain.shape) | st_numpy.arrays(bool, plain.shape)
     key = data.draw(kinds)
-    view, address = plain.view(host_views.CheckedView), outer.__array_interface__["data"][0]
+    view, address = plain.view(numpy_views.CheckedView), outer.__array_interface__["data"][0]
     wanted = frozenset(int(8 * n + at) for n in np.asarray(plain[key]).reshape(-1) for at in range(8))
     log.count_from(address)
 
     found = view[key]
-    if isinstance(found, host_views.CheckedView):
+    if isinstance(found, numpy_views.CheckedView):
         found.sum()
     assert log.accesses() == ([("read", wanted)] if wanted else [])
     view[key] = 3
@@ -286,7 +287,7 @@ def test_view_index_of_any_kind_tells_exactly_its_elements(log: Told, data: st.D
 
 def test_view_of_too_many_rows_tells_of_an_unknown_interval(log: Told) -> None:
     lent = np.frombuffer(bytearray(1 << 16), np.uint8)
-    view = lent.view(host_views.CheckedView)
+    view = lent.view(numpy_views.CheckedView)
     log.count_from(lent.__array_interface__["data"][0])
     chosen = np.flatnonzero(np.random.default_rng(3).random(lent.size) < 0.3)
     view[chosen]
