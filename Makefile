@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt) CMakeLists.txt pyproject.toml \
-  src/peerlane/dialects/_shared/c_declarations.py src/peerlane/dialects/hip/_binding.py
+  src/peerlane/dialects/_shared/c_*.py $(wildcard src/peerlane/dialects/*/_binding.py)
 # Four workers on two cores: with three the cores were idle for almost half of the time, in waits for other processes.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
 AT_ONCE := -m pytest -n 4 --dist worksteal -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true

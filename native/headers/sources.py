@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "src" / "peerlane"
 
 def use_sources() -> None:
     """Let packages be imported without their ``__init__``, which needs what the build makes."""
-    for name in ("peerlane", "peerlane.dialects", "peerlane.dialects._shared", "peerlane.dialects.hip"):
+    dialects = [f"peerlane.dialects.{each}" for each in ("_shared", "acl", "hcomm", "hip")]
+    for name in ("peerlane", "peerlane.dialects", *dialects):
         package = ModuleType(name)
         package.__path__ = [str(PACKAGE.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package

@@ -5,6 +5,7 @@ To read the header of HIP takes some forty milliseconds, to load these tables si
 
 from __future__ import annotations
 
+import importlib
 import marshal
 import pickle
 import sys
@@ -22,10 +23,9 @@ def main() -> None:
     dialect, header, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     declared = c_declarations.read(header.read_text())
     (folder / f"{dialect}.declarations").write_bytes(pickle.dumps(declared.library(), 5))
-    if dialect == "hip":
-        from peerlane.dialects.hip._binding import binding_of
-
-        (folder / "hip.binding").write_bytes(marshal.dumps(binding_of(declared)))
+    if header.with_name("_binding.py").exists():
+        binding = importlib.import_module(f"peerlane.dialects.{dialect}._binding").binding_of(declared)
+        (folder / f"{dialect}.binding").write_bytes(marshal.dumps(binding))
 
 
 main()

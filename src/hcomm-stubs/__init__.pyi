@@ -263,28 +263,17 @@ class EndpointDesc:
     raws: bytes
     def __init__(self, protocol: int = ..., commAddr: CommAddr = ..., loc: EndpointLoc = ..., raws: bytes = ...) -> None: ...
 
-class RoceAttr:
+class HcclChannelDescRoceAttr:
     queueNum: int
     retryCnt: int
     retryInterval: int
     tc: int
     sl: int
-    qpThreshold: int
-    cqAttrFlags: int
-    srcPortList: list[int] | None
-    def __init__(self, queueNum: int = ..., retryCnt: int = ..., retryInterval: int = ..., tc: int = ..., sl: int = ..., qpThreshold: int = ..., cqAttrFlags: int = ..., srcPortList: list[int] | None = ...) -> None: ...
+    def __init__(self, queueNum: int = ..., retryCnt: int = ..., retryInterval: int = ..., tc: int = ..., sl: int = ...) -> None: ...
 
-class UbMemAttr:
+class HcclChannelDescUbMemAttr:
     pathMode: int
     def __init__(self, pathMode: int = ...) -> None: ...
-
-class UbAttr:
-    sqDepth: int
-    def __init__(self, sqDepth: int = ...) -> None: ...
-
-class HccsAttr:
-    qos: int
-    def __init__(self, qos: int = ...) -> None: ...
 
 class HcclChannelDesc:
     header: CommAbiHeader
@@ -296,9 +285,32 @@ class HcclChannelDesc:
     memHandles: list[int] | None
     memHandleNum: int
     raws: bytes
-    roceAttr: RoceAttr
-    ubMemAttr: UbMemAttr
-    def __init__(self, header: CommAbiHeader = ..., remoteRank: int = ..., channelProtocol: int = ..., localEndpoint: EndpointDesc = ..., remoteEndpoint: EndpointDesc = ..., notifyNum: int = ..., memHandles: list[int] | None = ..., memHandleNum: int = ..., raws: bytes = ..., roceAttr: RoceAttr = ..., ubMemAttr: UbMemAttr = ...) -> None: ...
+    roceAttr: HcclChannelDescRoceAttr
+    ubMemAttr: HcclChannelDescUbMemAttr
+    def __init__(self, header: CommAbiHeader = ..., remoteRank: int = ..., channelProtocol: int = ..., localEndpoint: EndpointDesc = ..., remoteEndpoint: EndpointDesc = ..., notifyNum: int = ..., memHandles: list[int] | None = ..., memHandleNum: int = ..., raws: bytes = ..., roceAttr: HcclChannelDescRoceAttr = ..., ubMemAttr: HcclChannelDescUbMemAttr = ...) -> None: ...
+
+class HcommChannelDescRoceAttr:
+    queueNum: int
+    retryCnt: int
+    retryInterval: int
+    tc: int
+    sl: int
+    qpThreshold: int
+    cqAttrFlags: int
+    srcPortList: object
+    def __init__(self, queueNum: int = ..., retryCnt: int = ..., retryInterval: int = ..., tc: int = ..., sl: int = ..., qpThreshold: int = ..., cqAttrFlags: int = ..., srcPortList: object = ...) -> None: ...
+
+class HcommChannelDescHccsAttr:
+    qos: int
+    def __init__(self, qos: int = ...) -> None: ...
+
+class HcommChannelDescUbAttr:
+    sqDepth: int
+    def __init__(self, sqDepth: int = ...) -> None: ...
+
+class HcommChannelDescUbMemAttr:
+    pathMode: int
+    def __init__(self, pathMode: int = ...) -> None: ...
 
 class HcommChannelDesc:
     header: CommAbiHeader
@@ -311,13 +323,13 @@ class HcommChannelDesc:
     role: int
     port: int
     raws: bytes
-    roceAttr: RoceAttr
-    hccsAttr: HccsAttr
-    ubAttr: UbAttr
-    ubMemAttr: UbMemAttr
+    roceAttr: HcommChannelDescRoceAttr
+    hccsAttr: HcommChannelDescHccsAttr
+    ubAttr: HcommChannelDescUbAttr
+    ubMemAttr: HcommChannelDescUbMemAttr
     qos: int
     channelName: str | None
-    def __init__(self, header: CommAbiHeader = ..., remoteEndpoint: EndpointDesc = ..., notifyNum: int = ..., exchangeAllMems: bool = ..., memHandles: list[int] | None = ..., memHandleNum: int = ..., socket: object = ..., role: int = ..., port: int = ..., raws: bytes = ..., roceAttr: RoceAttr = ..., hccsAttr: HccsAttr = ..., ubAttr: UbAttr = ..., ubMemAttr: UbMemAttr = ..., qos: int = ..., channelName: str | None = ...) -> None: ...
+    def __init__(self, header: CommAbiHeader = ..., remoteEndpoint: EndpointDesc = ..., notifyNum: int = ..., exchangeAllMems: bool = ..., memHandles: list[int] | None = ..., memHandleNum: int = ..., socket: object = ..., role: int = ..., port: int = ..., raws: bytes = ..., roceAttr: HcommChannelDescRoceAttr = ..., hccsAttr: HcommChannelDescHccsAttr = ..., ubAttr: HcommChannelDescUbAttr = ..., ubMemAttr: HcommChannelDescUbMemAttr = ..., qos: int = ..., channelName: str | None = ...) -> None: ...
 
 class CommMem:
     type: int
@@ -366,20 +378,19 @@ class ThreadConfig:
     notifyNumPerThread: int
     def __init__(self, notifyNumPerThread: int = ...) -> None: ...
 
-class _Moved:
+class HcommTransferInfoWrite:
     len: int
     dst: int
     src: int
     def __init__(self, len: int = ..., dst: int = ..., src: int = ...) -> None: ...
 
-class _MovedWithNotify:
+class HcommTransferInfoRead:
     len: int
     dst: int
     src: int
-    notifyIdx: int
-    def __init__(self, len: int = ..., dst: int = ..., src: int = ..., notifyIdx: int = ...) -> None: ...
+    def __init__(self, len: int = ..., dst: int = ..., src: int = ...) -> None: ...
 
-class _Reduced:
+class HcommTransferInfoReduce:
     count: int
     dst: int
     src: int
@@ -387,7 +398,18 @@ class _Reduced:
     dataType: int
     def __init__(self, count: int = ..., dst: int = ..., src: int = ..., reduceOp: int = ..., dataType: int = ...) -> None: ...
 
-class _ReducedWithNotify:
+class HcommTransferInfoNotifyRecord:
+    notifyIdx: int
+    def __init__(self, notifyIdx: int = ...) -> None: ...
+
+class HcommTransferInfoWriteWithNotify:
+    len: int
+    dst: int
+    src: int
+    notifyIdx: int
+    def __init__(self, len: int = ..., dst: int = ..., src: int = ..., notifyIdx: int = ...) -> None: ...
+
+class HcommTransferInfoWriteReduceWithNotify:
     count: int
     dst: int
     src: int
@@ -396,18 +418,14 @@ class _ReducedWithNotify:
     notifyIdx: int
     def __init__(self, count: int = ..., dst: int = ..., src: int = ..., reduceOp: int = ..., dataType: int = ..., notifyIdx: int = ...) -> None: ...
 
-class _Recorded:
-    notifyIdx: int
-    def __init__(self, notifyIdx: int = ...) -> None: ...
-
 class HcommTransferInfo:
-    write: _Moved
-    read: _Moved
-    reduce: _Reduced
-    notifyRecord: _Recorded
-    writeWithNotify: _MovedWithNotify
-    writeReduceWithNotify: _ReducedWithNotify
-    def __init__(self, write: _Moved = ..., read: _Moved = ..., reduce: _Reduced = ..., notifyRecord: _Recorded = ..., writeWithNotify: _MovedWithNotify = ..., writeReduceWithNotify: _ReducedWithNotify = ...) -> None: ...
+    write: HcommTransferInfoWrite
+    read: HcommTransferInfoRead
+    reduce: HcommTransferInfoReduce
+    notifyRecord: HcommTransferInfoNotifyRecord
+    writeWithNotify: HcommTransferInfoWriteWithNotify
+    writeReduceWithNotify: HcommTransferInfoWriteReduceWithNotify
+    def __init__(self, write: HcommTransferInfoWrite = ..., read: HcommTransferInfoRead = ..., reduce: HcommTransferInfoReduce = ..., notifyRecord: HcommTransferInfoNotifyRecord = ..., writeWithNotify: HcommTransferInfoWriteWithNotify = ..., writeReduceWithNotify: HcommTransferInfoWriteReduceWithNotify = ...) -> None: ...
 
 class HcommBatchTransferDesc:
     transType: int

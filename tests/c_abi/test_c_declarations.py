@@ -164,12 +164,15 @@ module one, two;
 struct Opaque_st; typedef Opaque_st* Opaque;
 enum Kind { KIND_A = 1, new KIND_B, KIND_C = 7 was 6 };
 module one;
-enum { LIMIT = -2 }; const char NAME[] = "text";
+enum { LIMIT = -2, LEAST = 0x10 }; const char NAME[] = "text";
 struct Bits { unsigned int a : 1, b : 1; char text[4] as str; unread char at8[8]; };
 by_name struct Size { unsigned long long width = 1, height; };
 int f(out Opaque* it, returned unsigned int n[count], int count) = renamed;
 new unread refused const char* g(was_in out void** it as Array, void* const* all);
 binding int of_python(); library int of_c();
+refused "none; never" int h,
+    i = renamed_too;
+struct Outer { struct { int size = LEAST; } inner as Inner; };
 """
 
 
@@ -181,7 +184,7 @@ def test_notation_of_a_header_has_enumerators_constants_and_versions() -> None:
         "KIND_B": (2, None),
         "KIND_C": (7, 6),
     }
-    assert (found.constants, found.texts) == ({"LIMIT": -2}, {"NAME": "text"})
+    assert (found.constants, found.texts) == ({"LIMIT": -2, "LEAST": 16}, {"NAME": "text"})
     assert found.scalar(Declarator("x", "Kind")) == (4, "i")
 
 
@@ -206,6 +209,22 @@ def test_notation_of_a_header_tells_what_binding_and_library_have() -> None:
     assert refused.parameters[0].binding == "Array" and refused.parameters[1].stars == 2
     assert found.library().functions["g"].parameters == ()
     assert names(found.functions["f"], "returned") == ["n"]
+
+
+def test_notation_of_a_header_says_why_functions_are_refused() -> None:
+    found = c_declarations.read(HEADER).functions
+    assert {each.dialect: each.reason for each in found.values() if each.reason} == {
+        "h": "none; never",
+        "renamed_too": "none; never",
+    }
+
+
+def test_initial_value_of_a_field_may_be_a_constant() -> None:
+    found = c_declarations.read(HEADER).structs
+    (inner,) = found["Outer"].fields
+    assert inner.binding == "Inner" and found[inner.type].fields[0].initial == 16
+    with pytest.raises(ValueError, match="NONE"):
+        c_declarations.read("struct S { int x = NONE; };")
 
 
 def test_text_that_is_no_enumerator_is_refused_with_its_words() -> None:

@@ -30,7 +30,7 @@ LIBRARIES = {
     "preload/libpeerlane_threads.so",
 }
 TABLES = {
-    "peerlane/tables/hip.binding",
+    *(f"peerlane/tables/{dialect}.binding" for dialect in ("hcomm", "hip")),
     *(f"peerlane/tables/{dialect}.declarations" for dialect in ("acl", "hcomm", "hip")),
 }
 #: The pip of this environment, which installs into another one; so that one needs none.

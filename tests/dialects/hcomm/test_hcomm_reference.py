@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import enum
+import pickle
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from helpers.type_checker import checked
 from peerlane.dialects import hcomm
-from peerlane.dialects.hcomm import _refused
+from peerlane.dialects._shared.c_layout import Layout
+from peerlane.dialects._shared.c_names import declarations_of
+from peerlane.dialects.hcomm import _refused, _structs
 from peerlane.dialects.hcomm._state import hcomm as convention
 from reference_pages import hcomm as made
 from reference_pages import tables
@@ -82,6 +88,14 @@ def test_hcomm_desc_init_calls_fill_structs_as_vendor_does() -> None:
     assert hcomm.CommLinkInit([link], 1) == 0
     assert (link.header.magicWord, link.linkAttr.linkProtocol, link.linkAttr.hop) == (0x0F0E0F0F, -1, 1)
     assert (hcomm.CommMem().type, hcomm.HcommBatchTransferDesc().transferInfo.write.len) == (0, 0)
+
+
+def test_hcomm_structs_are_those_of_the_header() -> None:
+    declared = declarations_of("hcomm")
+    for name, kind in _structs.CLASSES.items():
+        assert getattr(hcomm, name) is kind and copy.deepcopy(kind()) == pickle.loads(pickle.dumps(kind()))
+    assert hcomm.HcclCommConfig().size == ctypes.sizeof(Layout(declared).struct("HcclCommConfig")) == 2248
+    assert [each.name for each in fields(hcomm.EndpointLoc)] == ["locType", "device", "host"]
 
 
 def test_hcomm_stub_equals_call_table() -> None:

@@ -31,12 +31,13 @@ The notation is C's, with these words before a parameter or field:
 ``...`` behind the last parameter are variable arguments: native code writes them into that parameter, a format, and
 the dialect gets the text.
 ``refused T f, g;`` are functions that the dialect has only to refuse them; their parameters need not be known.
-Of ``unread refused T f(...);`` they are known, and nothing reads them.
+Of ``unread refused T f(...);`` they are known, and nothing reads them.  ``refused "text"`` says why.
 
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
 its outputs in the dialect, ``= name`` its name there.  ``struct T, U;`` names structs whose fields nobody knows;
-their addresses pass, and no values.  ``T x : 1`` is a field of one bit, ``T x = 1`` one of which a new struct has 1.
+their addresses pass, and no values.  ``T x : 1`` is a field of one bit, ``T x = 1`` one of which a new struct has 1,
+which may be the name of a constant above.
 
 A vendor's binding for Python may differ from C, and from its earlier version.  The ``version`` and the ``earlier``
 one stand at the top; ``module a, b;`` names the binding's modules that have what follows.  These words say more:
@@ -61,7 +62,9 @@ constants, and so is ``const char A[] = "text";``.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 #: C's own types: the width in bytes and the kind, ``i`` signed, ``u`` unsigned, ``f`` floating point, ``p`` address.
 SCALARS = {
@@ -112,8 +115,9 @@ _WORDS = (
 )
 _DECLARATOR = re.compile(
     r"(?P<type>(?:struct |unsigned |signed |long )*\w+)\b ?(?P<stars>(?:\* ?(?:const\b ?)?)*)(?P<name>\w+)"
-    r"(?P<count>(?:\[.*\])?)(?: : (?P<bits>\d+))?(?: = (?P<initial>\d+))?(?: as (?P<binding>\w+))?"
+    r"(?P<count>(?:\[.*\])?)(?: : (?P<bits>\d+))?(?: = (?P<initial>\w+))?(?: as (?P<binding>\w+))?"
 )
+_REASON = re.compile(r'(?<=\brefused )"([^"]*)" ')
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
 
 
@@ -210,6 +214,8 @@ class Function:
         Whether the dialect has it only to refuse it; its parameters may be unknown then.
     is_variadic : bool
         Whether variable arguments belong to its last parameter.
+    reason : str
+        Why it is refused.
     words : frozenset of str
         ``unread``, ``new``, ``binding`` and ``library``.
     """
@@ -221,6 +227,7 @@ class Function:
     dialect: str = ""
     is_refused: bool = False
     is_variadic: bool = False
+    reason: str = ""
     words: frozenset[str] = frozenset()
 
 
@@ -297,7 +304,8 @@ def read(text: str) -> Declarations:
     declared = Declarations()
     modules: tuple[str, ...] = ()
     for statement in _statements(re.sub(r"//.*", "", text)):
-        words, plain = _words(statement)
+        reason = _REASON.search(statement)
+        words, plain = _words(_REASON.sub("", statement))
         keyword, _, rest = plain.partition(" ")
         names: list[str] = []
         if keyword == "version":
@@ -323,7 +331,7 @@ def read(text: str) -> Declarations:
             callback = _function(rest)
             declared.callbacks[callback.name] = callback
         else:
-            names = _add_functions(declared, plain, words)
+            names = _add_functions(declared, plain, words, reason[1] if reason else "")
         if "library" not in words:
             declared.modules |= dict.fromkeys(names, modules)
     return declared
@@ -374,13 +382,14 @@ def _add_enum(declared: Declarations, text: str) -> list[str]:
     return [name]
 
 
-def _add_functions(declared: Declarations, text: str, words: frozenset[str]) -> list[str]:
+def _add_functions(declared: Declarations, text: str, words: frozenset[str], reason: str) -> list[str]:
     """Add a function, or functions that are only refused, and return their names in the dialect."""
     is_refused = "refused" in words
     kept = words & {"unread", "new", "binding", "library"}
     if not is_refused or "(" in text:
         stay = " ".join(sorted(words - kept - {"refused"}))
-        function = replace(_function(f"{stay} {text}".strip()), is_refused=is_refused, words=kept)
+        function = _function(f"{stay} {text}".strip())
+        function = replace(function, is_refused=is_refused, reason=reason, words=kept)
         declared.functions[function.name] = function
         return [function.dialect]
     made = _declarator(text.partition(" ")[0] + " it")
@@ -388,17 +397,20 @@ def _add_functions(declared: Declarations, text: str, words: frozenset[str]) -> 
     for each in _names(text.partition(" ")[2]):
         name, _, renamed = each.partition(" = ")
         returns = replace(made, name=name)
-        declared.functions[name] = Function(name, returns, (), dialect=renamed or name, is_refused=True)
+        declared.functions[name] = Function(
+            name, returns, (), dialect=renamed or name, is_refused=True, reason=reason
+        )
         dialect.append(renamed or name)
     return dialect
 
 
 def _statements(text: str) -> list[str]:
-    """Return the text between semicolons that are not within braces, with single spaces."""
-    found, depth, begin = [], 0, 0
+    """Return the text between semicolons that are not within braces or quotes, with single spaces."""
+    found, depth, begin, is_quoted = [], 0, 0, False
     for at, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
-        if letter == ";" and not depth:
+        is_quoted ^= letter == '"'
+        if letter == ";" and not depth and not is_quoted:
             found.append(" ".join(text[begin:at].split()))
             begin = at + 1
     if text[begin:].strip():
@@ -410,13 +422,14 @@ def _names(text: str) -> list[str]:
     return [each.strip() for each in text.split(",")]
 
 
-def _declarator(text: str) -> Declarator:
+def _declarator(text: str, constants: Mapping[str, int] = MappingProxyType({})) -> Declarator:
     """Read ``const T* name[count]``."""
     words, plain = _words(text)
     match = _DECLARATOR.fullmatch(plain)
     if match is None:
         raise ValueError(f"{plain!r} is not a type with a name")
     count = _COUNT.search(match["count"])
+    initial = match["initial"] or "0"
     return Declarator(
         match["name"],
         match["type"].removeprefix("struct "),
@@ -425,7 +438,7 @@ def _declarator(text: str) -> Declarator:
         bool(count and count[1]),
         words,
         int(match["bits"] or 0),
-        int(match["initial"] or 0),
+        constants[initial] if initial in constants else int(initial, 0),
         match["binding"] or "",
     )
 
@@ -435,16 +448,17 @@ def _add_struct(
 ) -> None:
     fields = []
     for number, statement in enumerate(_statements(body)):
-        inner = re.fullmatch(r"(unread )?(struct|union) \{(.*)\} ?(\w*)", statement)
+        inner = re.fullmatch(r"(unread )?(struct|union) \{(.*)\} ?(\w*)(?: as (\w+))?", statement)
         if inner is None:
             first, *others = _names(statement)
-            fields.append(_declarator(first))
+            fields.append(_declarator(first, declared.constants))
             kind = first[: first.rindex(fields[-1].name)]  # ``int x, y`` are two of one type
             fields += [_declarator(kind + each) for each in others]
             continue
         made = f"{name}.{inner[4] or number}"
         _add_struct(declared, made, inner[3], is_union=inner[2] == "union")
-        fields.append(Declarator(inner[4], made, words=frozenset(["unread"] if inner[1] else [])))
+        unread = frozenset(["unread"] if inner[1] else [])
+        fields.append(Declarator(inner[4], made, words=unread, binding=inner[5] or ""))
     declared.structs[name] = Struct(name, tuple(fields), is_union, words)
 
 

@@ -28,10 +28,10 @@ from peerlane.dialects.hcomm._enums import CONSTANTS as _CONSTANTS
 from peerlane.dialects.hcomm._enums import ENUMS as _ENUMS
 from peerlane.dialects.hcomm._state import explain as explain
 from peerlane.dialects.hcomm._state import hcomm as _hcomm
-from peerlane.dialects.hcomm._structs import STRUCTS as _STRUCTS
+from peerlane.dialects.hcomm._structs import CLASSES as _CLASSES
 
 globals().update(_CONSTANTS)
-globals().update({kind.__name__: kind for kind in (*_ENUMS, *_STRUCTS)})
+globals().update({kind.__name__: kind for kind in _ENUMS} | _CLASSES)
 globals().update({name: member for kind in _ENUMS for name, member in kind.__members__.items()})
 globals().update(_hcomm.functions("hcomm"))
 globals().update(_refused.serve())

@@ -54,7 +54,7 @@ _WIDTHS = {
 
 def width_of(dtype: int, *counts: int) -> int:
     """Return the bytes of an element that is moved: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for too many of them."""
-    found = _WIDTHS.get(dtype)  # type: ignore[call-overload]  # IntEnum members are ints
+    found = _WIDTHS.get(dtype)
     if found is None:
         raise Refusal(
             NOT_SUPPORT,

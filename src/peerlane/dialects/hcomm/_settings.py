@@ -10,7 +10,7 @@ from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS
-from peerlane.dialects.hcomm._structs import CONFIG_BYTES, HcclCommConfig
+from peerlane.dialects.hcomm._structs import HcclCommConfig
 
 _UNSET = 0xFFFFFFFF
 _MIB = 1 << 20
@@ -101,7 +101,7 @@ def _refuse_other(config: HcclCommConfig) -> None:
     known = {
         "magicWord": CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"],
         "version": CONSTANTS["HCCL_COMM_CONFIG_VERSION"],
-        "size": CONFIG_BYTES,
+        "size": HcclCommConfig().size,
     }
     for name, wanted in known.items():
         value = getattr(config, name)

@@ -54,21 +54,25 @@ def _checked(worker: HcommThread | Caller, link: HcommChannel, desc: HcommBatchT
     info = part(desc, "transferInfo", structs.HcommTransferInfo)
     match kind:
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE:
-            return write(worker, link, *_moved(part(info, "write", structs._Moved)), None)
+            return write(worker, link, *_moved(part(info, "write", structs.HcommTransferInfoWrite)), None)
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_WITH_NOTIFY:
-            with_notify = part(info, "writeWithNotify", structs._MovedWithNotify)
+            with_notify = part(info, "writeWithNotify", structs.HcommTransferInfoWriteWithNotify)
             return write(worker, link, *_moved(with_notify), _index(with_notify))
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE:
-            return write_reduce(worker, link, *_reduced(part(info, "reduce", structs._Reduced)), None)
+            return write_reduce(
+                worker, link, *_reduced(part(info, "reduce", structs.HcommTransferInfoReduce)), None
+            )
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE_WITH_NOTIFY:
-            one = part(info, "writeReduceWithNotify", structs._ReducedWithNotify)
+            one = part(info, "writeReduceWithNotify", structs.HcommTransferInfoWriteReduceWithNotify)
             return write_reduce(worker, link, *_reduced(one), _index(one))
         case _Kind.HCOMM_TRANSFER_TYPE_READ:
-            return read(worker, link, *_moved(part(info, "read", structs._Moved)))
+            return read(worker, link, *_moved(part(info, "read", structs.HcommTransferInfoRead)))
         case _Kind.HCOMM_TRANSFER_TYPE_READ_REDUCE:
-            return read_reduce(worker, link, *_reduced(part(info, "reduce", structs._Reduced)))
+            return read_reduce(worker, link, *_reduced(part(info, "reduce", structs.HcommTransferInfoReduce)))
         case _Kind.HCOMM_TRANSFER_TYPE_NOTIFY_RECORD:
-            return record(worker, link, _index(part(info, "notifyRecord", structs._Recorded)))
+            return record(
+                worker, link, _index(part(info, "notifyRecord", structs.HcommTransferInfoNotifyRecord))
+            )
     raise Refusal(
         PARA, f"transType is {kind}, which is not a type of a transfer", "set an HCOMM_TRANSFER_TYPE_*"
     )

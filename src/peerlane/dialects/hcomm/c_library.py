@@ -16,7 +16,7 @@ from peerlane.dialects.hcomm._codes import PARA, PTR, RUNTIME
 from peerlane.dialects.hcomm._comm import Comm
 from peerlane.dialects.hcomm._quick import pair_of
 from peerlane.dialects.hcomm._state import hcomm as calls
-from peerlane.dialects.hcomm._structs import STRUCTS, HcclCommConfig, header
+from peerlane.dialects.hcomm._structs import CLASSES, HcclCommConfig, header
 
 _LARGEST = 1 << 16  # bytes of a struct
 
@@ -71,7 +71,7 @@ def library() -> Library:
         call=lambda name: getattr(hcomm, name),
         refuse=_refuse,
         failed=RUNTIME,
-        forms={kind.__name__: kind for kind in STRUCTS},
+        forms=CLASSES,
         known={"ranks": _ranks},
         learn={"HcommWriteOnThread": _learn_lane},
     )

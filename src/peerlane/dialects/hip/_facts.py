@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import marshal
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from peerlane.support import libraries
+from peerlane.dialects._shared.header import table
 
 
-@cache
 def facts() -> dict[str, Any]:
-    """Return the table, read at the first use.
-
-    Returns
-    -------
-    dict
-        What ``_binding.binding_of`` returns.  Callers do not change it.
-    """
-    table: dict[str, Any] = marshal.loads(Path(libraries.tables(), "hip.binding").read_bytes())
-    return table
+    """Return the table; callers do not change it."""
+    return table("hip")
 
 
 def real_name(name: str) -> str:
