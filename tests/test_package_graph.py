@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,6 +42,7 @@ ORDER = (
 #: These packages must not import a back-end: devices have one, and the registry finds it.
 NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects", "torch"), "backends")
 CORE = ("backends.virtual", "diagnostics")
+TYPES_OF_CORE = "backend.ranks"  # it names native classes for type checking
 NATIVE = ("_core", "_bench", "_check")
 
 Import = tuple[str, str, str]  # the module, the module it imports, the name it takes or ""
@@ -159,7 +162,11 @@ def uses_of_native_code() -> set[str]:
     return {
         module
         for module, imported, _ in imports()
-        if (imported == "_core" and not any(module.startswith(f"{each}.") for each in CORE))
+        if (
+            imported == "_core"
+            and module != TYPES_OF_CORE
+            and not any(module.startswith(f"{each}.") for each in CORE)
+        )
         or (imported == "_check" and not module.startswith("checker."))
     }
 
@@ -210,6 +217,14 @@ def test_packages_use_no_private_attribute_of_another() -> None:
 
 def test_native_code_is_imported_by_virtual_and_diagnostics_only() -> None:
     assert sorted(uses_of_native_code()) == []
+
+
+def test_file_with_native_types_imports_no_native_code() -> None:
+    program = f"import sys, peerlane.{TYPES_OF_CORE}; print('peerlane._core' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "False"
 
 
 def test_file_imports_form_no_circle() -> None:

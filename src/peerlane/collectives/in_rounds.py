@@ -72,7 +72,8 @@ class InRounds:
     def run(self, rounds: Rounds, rank: int, what: Sequence[Any], go_on: Callable[..., None]) -> bool:
         """Make it in this thread if nothing is unusual, as :meth:`Rounds.run`; ``go_on`` gets its buffers."""
         call = self.call(rank, *what)
-        return rounds.run(*call, partial(go_on, call.dst, call.src))
+        is_begun: bool = rounds.run(*call, partial(go_on, call.dst, call.src))
+        return is_begun
 
 
 def _broadcast(rank: int, whole: Buffer, root: int) -> Call:

@@ -76,7 +76,7 @@ class HeldBack:
 
     def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
         self._ranks, self._held = ranks, ranks.held_area(bank)
-        self._area = memoryview(self._held)  # type: ignore[arg-type]  # exports its bytes
+        self._area = memoryview(self._held)
         table = ranks.HELD_ENTRIES * _WORDS * 8
         self._first, self._last = table + ranks.HELD_HEADER, ranks.HELD_LINES * _BANK_LINE
         self._words = self._area[:table].cast("Q")

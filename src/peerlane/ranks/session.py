@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from peerlane.backend import host
 from peerlane.backend.facts import Caps
 from peerlane.device.device import Device, devices
 from peerlane.diagnostics.log import event_log
@@ -117,7 +118,7 @@ class Session:
         return self._is_closed or self.device.is_closed
 
     def _check_open(self, call: str) -> None:
-        self.device.backend.ranks.check_usable()
+        host.check_usable()
         if self.is_closed:
             raise Closed(
                 f"{call}: {self!r} was closed",

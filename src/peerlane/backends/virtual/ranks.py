@@ -86,7 +86,6 @@ class VirtualRanks:
     far_unreachable = staticmethod(_core.far_unreachable)
     message_rings = staticmethod(_core.MessageRings)
     process_copies = staticmethod(_core.ProcessCopies)
-    check_usable = staticmethod(_core.check_usable)
     record = staticmethod(_core.Notify._record)
     record_on = staticmethod(_core.Stream._record_notify)
     abandon = staticmethod(_core.Notify._abandon)
