@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from peerlane.diagnostics.waits import progress
 from peerlane.rendezvous import hangs
 from peerlane.rendezvous.frames import BadFrame, Operation, Status
 from peerlane.rendezvous.hangs import Hangs, interval_ns
@@ -114,7 +115,8 @@ def test_hear_other_rank_has_died_says_all_know_sooner(monkeypatch: pytest.Monke
     for now in (100, 700):
         for rank in range(2):
             ranks.say(rank, waits[rank], 100, now)
-    monkeypatch.setattr(hangs, "lives", lambda pid: pid != ALIVE[0])
+    for module in (hangs, progress):
+        monkeypatch.setattr(module, "lives", lambda pid: pid != ALIVE[0])
     assert not ranks.say(1, waits[1], 100, 1400).all_know
     assert ranks.say(1, waits[1], 100, 1600).all_know
 

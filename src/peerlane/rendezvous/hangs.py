@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from peerlane.diagnostics.waits.progress import STEADY_NS
+from peerlane.diagnostics.waits import progress
 from peerlane.diagnostics.waits.store_waits import Standing
 from peerlane.rendezvous.frames import Operation
 from peerlane.rendezvous.meeting import Meeting, Waiter
@@ -21,8 +21,6 @@ from peerlane.support.processes import lives, parent_of
 _INTERVAL_NS = 300_000_000
 _UNHURRIED = 64  # ranks that may report at this interval; more report less often
 _FRESH = 5  # intervals that a report counts; in sum less than the 2 s before a time-out in which a process sends none
-_PATIENCE_NS = 800_000_000  # until all processes have asked again; one of them may have died
-_LONG_PATIENCE_NS = 5_000_000_000  # with one that lives, and gets no processor
 _MOST_TEXTS = 16
 _MANY = 64  # processes of one rank; with more, those that have ended are forgotten
 
@@ -105,7 +103,7 @@ class Hangs:
             pids = {other for each in standings for _, other in each or ()}
             self._stuck[key] = _Stuck(report, standings, frozenset(pids.union(report.pids)))
             self._forget(now)
-            if not self._is_condemned(key) and self._are_in_vain(pid, STEADY_NS, now):
+            if not self._is_condemned(key) and self._are_in_vain(pid, progress.STEADY_NS, now):
                 self._condemn(now)
         told = self._condemned.get(key)
         if told is None or told.since_ns != report.since_ns or None in waiters:
@@ -190,10 +188,5 @@ class Hangs:
 
     def _all_know(self, verdict: _Verdict, pid: int, now: int) -> bool:
         verdict.told.add(pid)
-        missing = {each.pid for each in verdict.parties} - verdict.told
-        waited = now - verdict.since_ns
-        return (
-            waited > _LONG_PATIENCE_NS
-            or not missing
-            or (waited > _PATIENCE_NS and not any(map(lives, missing)))
-        )
+        unaware = {each.pid for each in verdict.parties} - verdict.told
+        return progress.may_raise(now - verdict.since_ns, unaware)

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,8 +26,12 @@ from peerlane import _core
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.waits import store_waits, stream_waits, value_waits, wait_texts
 from peerlane.errors import FailedBefore, ThreadWait, WaitState
+from peerlane.support.processes import lives
 
 STEADY_NS = 500_000_000  # how long nothing must have changed
+#: How long the processes of a deadlock have to learn of it before the first of them raises: the second one if those
+#: that are unaware of it live, as the machine may be loaded.
+NOTICE_NS, STARVED_NOTICE_NS = 800_000_000, 5_000_000_000
 SOON_SECONDS = 2.0  # a wait that ends within this time is left to its time-out
 _KEPT = 64  # deadlocks, by number
 _CALLERS = 3  # of the line at which a thread waits
@@ -124,6 +128,17 @@ class NoProgress:
             seen.add(stream)
             stream = self.marks[stream]
         return stream
+
+
+def may_raise(waited_ns: int, unaware: Collection[int]) -> bool:
+    """Tell whether a process may raise a deadlock, ``waited_ns`` after it learnt of it.
+
+    Once it has raised it may end, and a process of the deadlock that is still unaware of it, by its pid, would report
+    that loss instead.
+    """
+    if not unaware or waited_ns > STARVED_NOTICE_NS:
+        return True
+    return waited_ns > NOTICE_NS and not any(map(lives, unaware))
 
 
 def keep(text: str, state: WaitState) -> int:

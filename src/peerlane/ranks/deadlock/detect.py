@@ -25,7 +25,6 @@ from peerlane.errors import PeerLost, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.deadlock.known import MOST_SHOWN, Graph, Known, end, head, lines, state
 from peerlane.ranks.deadlock.said import Said, decode, encode
-from peerlane.support.processes import lives
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import WaitBoard
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 
 _BOARD_BYTES = 1700  # of a rank's report; the board cuts a longer one
-_PATIENCE_NS = 800_000_000  # until all ranks know; one of them may have died
-_LONG_PATIENCE_NS = 5_000_000_000  # with one that lives, and gets no processor
 
 _groups: weakref.WeakSet[Session] = weakref.WeakSet()
 _tokens: weakref.WeakKeyDictionary[Session, int] = (
@@ -125,19 +122,14 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
         board.condemn(board.in_vain())
     if not board.is_condemned:
         return None
-    # All ranks must know before one raises: it may end then, and the others would report its loss instead.
     now, known = time.monotonic_ns(), _known.get(group)
     if known is None:
         known = _known[group] = _graph(group, board).report(now)
         waits.warn(known.text, known.state)
         progress.put_off_losses()
         board.acknowledge()
-    if board.have_acknowledged(known.ranks) or now > known.since_ns + _LONG_PATIENCE_NS:
-        return known
-    if now <= known.since_ns + _PATIENCE_NS:
-        return None
-    living = [rank for rank in known.ranks if lives(group.members[rank].pid)]
-    return known if board.have_acknowledged(living) else None
+    unaware = [group.members[rank].pid for rank in known.ranks if not board.have_acknowledged([rank])]
+    return known if progress.may_raise(now - known.since_ns, unaware) else None
 
 
 def _graph(group: Session, board: WaitBoard) -> Graph:
