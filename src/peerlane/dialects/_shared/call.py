@@ -228,7 +228,9 @@ Callback = Annotated[Callable[..., Any], Parse(_callable)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Parameters:
+class Parameters:
+    """What a call takes: names, how each argument is read, how many must be given, and the checks in their order."""
+
     call: str
     names: tuple[str, ...]
     parsers: tuple[Parse, ...]
@@ -239,7 +241,7 @@ class _Parameters:
     @classmethod
     def of(
         cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = (), first: Iterable[str] = ()
-    ) -> _Parameters:
+    ) -> Parameters:
         declared = _signature_of(body).parameters.values()
         names = tuple(each.name for each in declared)
         parsers = tuple(get_args(each.annotation)[1] for each in declared)
@@ -484,7 +486,7 @@ class Convention(Table):
     def __init__(self, *, success: int, **others: Any) -> None:
         super().__init__(**others)
         self._success = success
-        self._parameters: dict[str, _Parameters] = {}
+        self._parameters: dict[str, Parameters] = {}
 
     def call(
         self,
@@ -515,35 +517,63 @@ class Convention(Table):
         blanks = (0,) * out if blank is None or callable(blank) else blank
 
         def declare(body: _Body) -> Callable[..., Any]:
-            parameters = self._parameters[name] = _Parameters.of(name, body, checks, first)
-            self._table[name] = Declared.of(name, body, len(blanks))
-            parse, takes = parameters.parse, bool(parameters.parsers)
-            steps = parameters.steps
-
-            def wrapper(*args: object) -> Any:
-                values: Sequence[Any] = args
-                try:
-                    values = parse(args) if takes else ()
-                    if steps:  # as parameters.checked(): a call of it costs a frame
-                        found = list(values)
-                        for at, look in steps:
-                            if at < len(found):
-                                found[at] = look(found[at])
-                        result = body(*found)
-                    else:
-                        result = body(*values)
-                except (Refusal, Error) as error:
-                    code = self._fail(parameters, error, values)
-                    if made is not None:
-                        return (*made(*values), code)
-                    return (*blanks, code) if blanks else code
-                if not blanks:
-                    return self._success
-                return (*result, self._success) if len(blanks) > 1 else (result, self._success)
-
-            return self.serve(name, wrapper, body)
+            parameters = Parameters.of(name, body, checks, first)
+            declared = Declared.of(name, body, len(blanks))
+            return self.declare(parameters, declared, body, blanks, made)
 
         return declare
+
+    def declare(
+        self,
+        parameters: Parameters,
+        declared: Declared,
+        body: Callable[..., Any],
+        blanks: tuple[object, ...],
+        made: Callable[..., tuple[object, ...]] | None = None,
+        signature: inspect.Signature | None = None,
+    ) -> Callable[..., Any]:
+        """Put a call into the table and serve it.
+
+        Parameters
+        ----------
+        parameters : Parameters
+        declared : Declared
+        body : callable
+            Gets the arguments; returns no output, one, or a tuple of as many as there are ``blanks``.
+        blanks : tuple
+            The outputs of a call that failed.
+        made : callable, optional
+            Makes these of the arguments, anew for each failure.
+        signature : inspect.Signature, optional
+            What help() shows, where the body has other names.
+        """
+        name = parameters.call
+        self._parameters[name], self._table[name] = parameters, declared
+        parse, takes = parameters.parse, bool(parameters.parsers)
+        steps = parameters.steps
+
+        def wrapper(*args: object) -> Any:
+            values: Sequence[Any] = args
+            try:
+                values = parse(args) if takes else ()
+                if steps:  # as parameters.checked(): a call of it costs a frame
+                    found = list(values)
+                    for at, look in steps:
+                        if at < len(found):
+                            found[at] = look(found[at])
+                    result = body(*found)
+                else:
+                    result = body(*values)
+            except (Refusal, Error) as error:
+                code = self._fail(parameters, error, values)
+                if made is not None:
+                    return (*made(*values), code)
+                return (*blanks, code) if blanks else code
+            if not blanks:
+                return self._success
+            return (*result, self._success) if len(blanks) > 1 else (result, self._success)
+
+        return self.serve(name, wrapper, body, signature=signature)
 
     def value(
         self, name: str, *, failed: Callable[[int], object] | None = None, checks: Iterable[Check] = ()
@@ -554,7 +584,7 @@ class Convention(Table):
         """
 
         def declare(body: _Body) -> Callable[..., Any]:
-            parameters = _Parameters.of(name, body, checks)
+            parameters = Parameters.of(name, body, checks)
             self._table[name] = Declared.of(name, body, None)
 
             def wrapper(*args: object) -> Any:
@@ -574,5 +604,5 @@ class Convention(Table):
         """Report the error of a call of this name that was not made by its body; return the code."""
         return self._fail(self._parameters[name], error, values)
 
-    def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
+    def _fail(self, parameters: Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
         return self.fail(parameters.call, error, lambda: parameters.pair(values))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from peerlane.dialects.gpu.contexts import Contexts
 from peerlane.dialects.gpu.copies import Copies
 from peerlane.dialects.gpu.events import Events
+from peerlane.dialects.gpu.failures import Failures
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.memory import Memory
 from peerlane.dialects.gpu.peers import Peers
@@ -20,6 +22,8 @@ class Gpu:
     ----------
     vendor : Vendor
     machine : GpuMachine
+    failures : Failures
+    contexts : Contexts
     streams : Streams
     regions : Regions
     peers : Peers
@@ -32,6 +36,8 @@ class Gpu:
     def __init__(self, vendor: Vendor) -> None:
         self.vendor = vendor
         self.machine = GpuMachine(vendor)
+        self.failures = Failures(self.machine)
+        self.contexts = Contexts(self.machine)
         self.streams = Streams(self.machine)
         self.regions = Regions(self.machine)
         self.peers = Peers(self.machine, self.regions)
@@ -39,3 +45,8 @@ class Gpu:
         self.copies = Copies(self.machine, self.streams, self.regions, self.peers)
         self.events = Events(self.machine, self.streams, self.reuse)
         self.memory = Memory(self.machine, self.streams, self.regions, self.reuse)
+
+    def begin_anew(self) -> None:
+        """Be as in a new process, which has not asked for devices yet."""
+        self.machine.begin_anew()
+        self.failures.forget()

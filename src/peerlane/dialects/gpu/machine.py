@@ -165,6 +165,16 @@ class GpuMachine(Machine):
         self.here.context = self.context_of(ordinal)
         return device
 
+    def enter_context(self, context: Context | None) -> None:
+        """Make a context current in this thread, or none."""
+        if context is None:
+            self._ordinal.number = None
+            self.here.context = type(self.here).context  # what every thread begins with
+        else:
+            self._used(context.device.ordinal)
+            self._ordinal.number = context.device.ordinal
+            self.here.context = context
+
     def context_of(self, ordinal: int) -> Context:
         """Return the context of the streams and events of a device, until it is reset."""
         self.devices()

@@ -6,7 +6,6 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
@@ -52,13 +51,16 @@ class Reason(enum.Enum):
         self.fault = fault
 
 
-class Policy(Protocol):
-    """The rules in which vendors differ; a vendor's own object may have more.
+@dataclass
+class Policy:
+    """The rules in which vendors differ; a vendor's own may have more.
 
     Attributes
     ----------
     needs_context : bool
         A thread has no device before it makes a context current; else it has the first one.
+    own_contexts : bool
+        A context that the program makes is one of its own; else it is the primary one of its device.
     peer_copies : {"pass", "strict"}
         A copy between two devices does not ask for peer access; or it fails without it.
     memcpy_peer : {"both", "current"}
@@ -67,14 +69,11 @@ class Policy(Protocol):
         Any other copy between two devices at once follows earlier work of the current device alone, or of both.
     """
 
-    @property
-    def needs_context(self) -> bool: ...
-    @property
-    def peer_copies(self) -> str: ...
-    @property
-    def memcpy_peer(self) -> str: ...
-    @property
-    def cross_device(self) -> str: ...
+    needs_context: bool = False
+    own_contexts: bool = False
+    peer_copies: str = "pass"
+    memcpy_peer: str = "both"
+    cross_device: str = "current"
 
 
 class _Calls(dict[str, str]):
@@ -162,6 +161,8 @@ class Vendor:
         Returns the devices of the node that the program sees.
     hidden_by : str
         What a program corrects that sees no device: the names of the variables that hide devices.
+    code_name : callable
+        Returns what messages call the code of a call, by the call's name and the code.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Vendor:
     policy: Policy
     visible: Callable[[Sequence[Device]], tuple[Device, ...]] = tuple
     hidden_by: str = "PEERLANE_NODE"
+    code_name: Callable[[str, int], str] = lambda call, code: str(code)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "calls", _Calls(self.calls))

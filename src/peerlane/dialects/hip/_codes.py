@@ -75,6 +75,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
     {
         "any_direction": "hipMemcpyDefault",
         "can_access_peer": "hipDeviceCanAccessPeer",
+        "create_context": "hipCtxCreate",
         "create_event": "hipEventCreate",
         "device_count": "hipGetDeviceCount",
         "disable_timing": "hipEventDisableTiming",

@@ -5,56 +5,20 @@ A context of HIP is the primary one of its device: making another gives the same
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-from peerlane import Device
+from peerlane.dialects._shared.machine import Context
+from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._results import struct
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import calls, gpu, machine
+
+contexts = gpu.contexts
 
 
-class _Stack(threading.local):
-    """The devices whose contexts a thread pushed, the newest last."""
-
-    def __init__(self) -> None:
-        self.node: object = None
-        self.devices: list[Device] = []
-
-
-_FIRST, _STEP = 1 << 61, 64  # no address, and no number of anything else
-_stack = _Stack()
-
-
-def _pushed() -> list[Device]:
-    node = machine.devices()
-    if _stack.node is not node:
-        _stack.node, _stack.devices = node, []
-    return _stack.devices
-
-
-def _push(device: Device) -> None:
-    _pushed().append(device)
-    machine.use(device.ordinal)
-
-
-def context_handle(ordinal: int) -> int:
-    """Return the number by which programs know a device's context."""
-    return _FIRST + _STEP * ordinal
-
-
-def _context(device: Device) -> Any:
-    return struct("ihipCtx_t").fromObj(context_handle(device.ordinal))
-
-
-def _known(ctx: int, code: str) -> Device:
-    ordinal, rest = divmod(ctx - _FIRST, _STEP)
-    devices = machine.devices()
-    if rest or not 0 <= ordinal < len(devices):
-        cause = f"{ctx:#x} is not a context" if ctx else "the context is NULL"
-        raise refusal(code, cause, "pass what hipCtxCreate returned")
-    return devices[ordinal]
+def _handle(context: Context) -> Any:
+    return struct("ihipCtx_t").fromObj(contexts.handle_of(context))
 
 
 @calls.call("hipCtxCreate")
@@ -68,10 +32,7 @@ def hipCtxCreate(flags: int, device: int) -> Any:
     shown = machine.shown()
     if not 0 <= device < len(shown):
         raise invalid(f"there is no device {device}; {len(shown)} are visible", "pass the id of one")
-    found = shown[device]
-    machine.flags[found.ordinal] = flags
-    _push(found)
-    return _context(found)
+    return _handle(contexts.create(shown[device], flags))
 
 
 @calls.call("hipCtxDestroy")
@@ -81,9 +42,7 @@ def hipCtxDestroy(ctx: int) -> None:
     Refuses: hipErrorInvalidValue for no context
     Basis: D
     """
-    device = _known(ctx, "hipErrorInvalidValue")
-    if _pushed() and _pushed()[-1] is device:
-        _pushed().pop()
+    contexts.destroy(contexts.of(ctx, Reason.INVALID_VALUE), "hipCtxDestroy")
 
 
 @calls.call("hipCtxPushCurrent")
@@ -93,7 +52,7 @@ def hipCtxPushCurrent(ctx: int) -> None:
     Refuses: hipErrorInvalidContext
     Basis: D
     """
-    _push(_known(ctx, "hipErrorInvalidContext"))
+    contexts.push(contexts.of(ctx))
 
 
 @calls.call("hipCtxPopCurrent")
@@ -104,13 +63,7 @@ def hipCtxPopCurrent() -> Any:
     Refuses: hipErrorInvalidContext for an empty stack
     Basis: D
     """
-    stack = _pushed()
-    if not stack:
-        raise refusal("hipErrorInvalidContext", "this thread pushed no context", "push one before")
-    device = stack.pop()
-    if stack:
-        machine.use(stack[-1].ordinal)
-    return _context(device)
+    return _handle(contexts.pop())
 
 
 @calls.call("hipCtxSetCurrent")
@@ -120,13 +73,7 @@ def hipCtxSetCurrent(ctx: int) -> None:
     Refuses: hipErrorInvalidContext
     Basis: D
     """
-    stack = _pushed()
-    if not ctx:
-        del stack[-1:]
-        return
-    device = _known(ctx, "hipErrorInvalidContext")
-    stack[-1:] = [device]
-    machine.use(device.ordinal)
+    contexts.replace(contexts.of(ctx) if ctx else None)
 
 
 @calls.call("hipCtxGetCurrent")
@@ -136,8 +83,7 @@ def hipCtxGetCurrent() -> Any:
     Gives: context
     Basis: D
     """
-    stack = _pushed()
-    return _context(stack[-1] if stack else machine.context().device)
+    return _handle(contexts.newest())
 
 
 @calls.call("hipCtxGetDevice")
@@ -181,7 +127,7 @@ def hipDevicePrimaryCtxRetain(dev: DeviceId) -> Any:
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    return _context(dev)
+    return _handle(machine.context_of(dev.ordinal))
 
 
 @calls.call("hipDevicePrimaryCtxRelease")

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from peerlane.dialects._shared.policy import chosen, no_choice
+from peerlane.dialects.gpu import vendor as gpu
 
 VERSION_VARIABLE = "PEERLANE_HIP_VERSION"
 VARIABLE = "PEERLANE_HIP_POLICY"
 VERSIONS: Mapping[str, tuple[int, int]] = MappingProxyType({"10.0": (10, 0), "7.2": (7, 2), "6.4": (6, 4)})
 
 
-class Policy:
+class Policy(gpu.Policy):
     """The rules that hold; of each the first value is the default.
 
     Attributes
@@ -30,17 +31,9 @@ class Policy:
         hipDeviceEnablePeerAccess, hipMemSetAccess, hipMemPoolSetAccess or hipIpcOpenMemHandle.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
-    needs_context : bool
-        False: every thread has a device.
-    cross_device : "current"
-        Another copy at once between two devices follows earlier work of the current one.
     is_plain : bool
         A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
-
-    # What the vendor's runtime does without a choice (facts/hip 3.7, 3.8).
-    needs_context = False
-    cross_device = "current"
 
     CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         {
@@ -50,8 +43,6 @@ class Policy:
     )
 
     version: tuple[int, int]
-    peer_copies: str
-    memcpy_peer: str
     is_plain: bool
 
     def __init__(self) -> None:

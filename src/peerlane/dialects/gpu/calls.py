@@ -1,0 +1,136 @@
+"""The calls of a vendor whose header says all of their arguments: each has a body, or is refused.
+
+The header gives names, ranges and outputs.  A type of it may stand for an object: then the body gets what a function
+makes of the number, or the call is refused::
+
+    calls = HeaderCalls(gpu, declarations_of("toy"), {"toyStream": gpu.streams.of})
+    calls.define("toyStreamSynchronize", gpu.streams.synchronize)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from peerlane.dialects._shared.c_declarations import Declarations, Declarator
+from peerlane.dialects._shared.call import (
+    Arguments,
+    Convention,
+    Declared,
+    Parameters,
+    Parse,
+    Refusal,
+    as_index,
+)
+from peerlane.dialects.gpu.gpu import Gpu
+from peerlane.dialects.gpu.vendor import Reason
+from peerlane.errors import Fault
+
+_WRITTEN = {"out", "lib", "maybe"}
+
+
+class HeaderCalls(Convention):
+    """The table of a vendor's calls, for Python and for C.
+
+    A call takes the header's arguments by position, but for those that it writes.  It returns these, and the code
+    behind them; 0 is success.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    declarations : Declarations
+        Of the header.
+    kinds : mapping of str to callable
+        By type of the header: what makes an object of an argument, in the order of the arguments.
+    """
+
+    def __init__(
+        self, gpu: Gpu, declarations: Declarations, kinds: Mapping[str, Callable[[int], Any]]
+    ) -> None:
+        super().__init__(
+            success=0,
+            codes=gpu.vendor.fault_codes,
+            explain=gpu.vendor.explain,
+            report=gpu.failures.tell,
+            late=lambda call: gpu.vendor.code(Fault.PROCESS_ENDING),
+        )
+        self._gpu, self._declarations, self._kinds = gpu, declarations, kinds
+
+    def define(self, name: str, body: Callable[..., Any], *, first: Sequence[str] = ()) -> Callable[..., Any]:
+        """Declare a call of the header.
+
+        Parameters
+        ----------
+        name : str
+        body : callable
+            Gets the arguments in their order; returns the outputs, or raises.
+        first : sequence of str
+            The parameters whose objects are made before the others'.
+        """
+        function = self._declarations.functions[name]
+        outputs = self._declarations.outputs_of(function)
+        inputs = [each for each in function.parameters if not each.words & _WRITTEN]
+        names = tuple(each.name for each in inputs)
+        parsers = tuple(map(self._parse, inputs))
+        makers = [
+            (at, self._kinds[each.type])
+            for at, each in enumerate(inputs)
+            if each.type in self._kinds and not each.is_pointer
+        ]
+        makers.sort(key=lambda step: names[step[0]] not in first)
+        reads = tuple(each.read for each in parsers)
+        types = tuple((each.name, each.type, True) for each in inputs)
+        returned = (*(function.parameters[at].type for at in outputs), function.returns.type)
+        returns = f"tuple[{', '.join(returned)}]" if outputs else returned[0]
+        positional = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in names]
+        return self.declare(
+            Parameters(name, names, parsers, len(names), reads, tuple(makers)),
+            Declared(name, "", types, returns, inspect.getdoc(body) or ""),
+            body,
+            (0,) * len(outputs),
+            signature=inspect.Signature(positional),
+        )
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a call of the header; one without a body refuses: ``UNSUPPORTED``."""
+        defined = self.functions("").get(name)
+        if defined is not None:
+            return defined
+        refusal = self._gpu.vendor.refusal(
+            Reason.UNSUPPORTED,
+            f"peerlane moves and shares memory on virtual devices; {name} is not part of that",
+            "do without it; {reference} lists what works",
+        )
+        outputs = (0,) * len(self._declarations.outputs_of(self._declarations.functions[name]))
+        return self.refusing(name, refusal, lambda code: (*outputs, code) if outputs else code)
+
+    def refuse_argument(self, call: str, name: str, cause: str, arguments: Arguments) -> int:
+        """Report a call of C whose argument is NULL, or wrong as ``cause`` says; return the code."""
+        refusal = Refusal(
+            self._gpu.vendor.code(Reason.INVALID_VALUE),
+            cause or f"{name} is NULL",
+            f"pass what the call needs for {name}" if name else "correct it",
+        )
+        return self.fail(call, refusal, lambda: arguments)
+
+    def _parse(self, declarator: Declarator) -> Parse:
+        scalar = self._declarations.scalar(declarator)
+        if scalar is None or declarator.type in ("char", *self._declarations.structs):
+            return Parse(lambda value: value)
+        width, kind = scalar
+        if kind == "f":
+            return Parse(_real)
+        least, beyond = (-(1 << 8 * width - 1), 1 << 8 * width - 1) if kind == "i" else (0, 1 << 8 * width)
+
+        def read(value: object) -> int:
+            number = as_index(value)
+            if not least <= number < beyond:
+                raise TypeError(f"is {number:,}; valid are {least:,} to {beyond - 1:,}")
+            return number
+
+        return Parse(read, is_address=declarator.is_pointer)
+
+
+def _real(value: Any) -> float:
+    return float(value)
