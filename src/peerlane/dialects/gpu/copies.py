@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine
 from peerlane.dialects.gpu.peers import Peers
-from peerlane.dialects.gpu.regions import HostAddress, Region, Regions
+from peerlane.dialects.gpu.regions import Region, Regions
 from peerlane.dialects.gpu.streams import AnyStream, Streams
-from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import AccessDenied, Fault
 from peerlane.memory import raw
 from peerlane.support.records import dataclass
@@ -79,30 +78,30 @@ class Copies:
         """Queue a copy; one with an end in ordinary host memory, which cannot wait, is complete on return."""
         if not nbytes:
             return
-        if self._are_known(dst, src, nbytes, kind):
-            raw.copy(dst, src, nbytes, stream=stream.neutral)
-        else:
+        if None in self._checked(dst, src, nbytes, kind):
             stream.catch_up()
             raw.copy(dst, src, nbytes)
+        else:
+            raw.copy(dst, src, nbytes, stream=stream.neutral)
 
     def on_and_wait(self, stream: AnyStream, dst: int, src: int, nbytes: int, kind: str = "") -> None:
         """Copy in the order of a stream; complete on return."""
         if nbytes:
-            self._are_known(dst, src, nbytes, kind)
+            self._checked(dst, src, nbytes, kind)
             stream.catch_up()
             raw.copy(dst, src, nbytes)
 
     def between(self, to: Device, source: Device, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy behind the earlier work of two devices, as the policy says, wherever the memory lies."""
         if nbytes:
-            are_known = self._lie_inside(dst, src, nbytes)
-            self._move_between(to, source, self._mover(dst, src, nbytes), are_known)
+            ends = self._inside(dst, src, nbytes)
+            self.move_between(to, source, self._mover(dst, src, nbytes), ends)
 
     def between_on(self, stream: int, dst: int, src: int, nbytes: int) -> None:
         """Queue a copy between two devices on a stream of any device, by its handle: the ends are checked first."""
         if nbytes:
-            are_known = self._lie_inside(dst, src, nbytes)
-            self._move_on(self._streams.of(stream), self._mover(dst, src, nbytes), are_known)
+            ends = self._inside(dst, src, nbytes)
+            self.move_on(self._streams.of(stream), self._mover(dst, src, nbytes), ends)
 
     def box(self, dst: Side, src: Side, extent: tuple[int, int, int], kind: str = "") -> tuple[Move, Ends]:
         """Return what moves a box of (bytes, rows, slices), none of them 0, and what its ends are.
@@ -145,28 +144,21 @@ class Copies:
 
     def move_on(self, stream: AnyStream, move: Move, ends: Ends) -> None:
         """Move bytes on a stream; with an end in ordinary host memory, which cannot wait, when their turn comes."""
-        self._move_on(stream, move, None not in ends)
-
-    def move_between(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
-        """Move bytes behind the earlier work of two devices; see the policy."""
-        self._move_between(to, source, move, None not in ends)
-
-    def _move_on(self, stream: AnyStream, move: Move, are_known: bool) -> None:
-        if are_known:
-            move(stream)
-        else:
+        if None in ends:
             stream.catch_up()
             move(None)
+        else:
+            move(stream)
 
-    def _move_between(self, to: Device, source: Device, move: Move, are_known: bool) -> None:
+    def move_between(self, to: Device, source: Device, move: Move, ends: Ends) -> None:
+        """Move bytes behind the earlier work of two devices, as the policy says."""
         streams = self._streams
         if self._machine.vendor.policy.memcpy_peer == "current":
-            self._move_on(streams.null(self._machine.context()), move, are_known)
+            self.move_on(streams.null(self._machine.context()), move, ends)
             return
         here = streams.null_of(to.ordinal)
-        streams.submit_behind(
-            here, streams.null_of(source.ordinal), lambda: self._move_on(here, move, are_known)
-        )
+        submit = partial(self.move_on, here, move, ends)
+        streams.submit_behind(here, streams.null_of(source.ordinal), submit)
 
     @staticmethod
     def _mover(dst: int, src: int, nbytes: int) -> Move:
@@ -192,48 +184,21 @@ class Copies:
         )
 
     def _checked(self, dst: int, src: int, nbytes: int, kind: str) -> Ends:
-        self._refuse_ends(dst, src, nbytes)
-        ends = self._regions.at(dst), self._regions.at(src)
-        if ends == (None, None) and kind:
-            raise self._no_device_end(kind)
+        """Return the regions of both ends."""
+        ends = self._regions.end("dst", dst, nbytes), self._regions.end("src", src, nbytes)
+        if kind and ends == (None, None):
+            raise self._machine.vendor.invalid(
+                f"kind is {kind}, and both ends are ordinary memory of the host, which devices do not reach",
+                "pass {host_to_host} or {any_direction}",
+            )
         self._peers.refuse_strict(dst, src, nbytes)
         return ends
 
-    def _are_known(self, dst: int, src: int, nbytes: int, kind: str) -> bool:
-        self._refuse_ends(dst, src, nbytes)
-        to, source = self._regions.is_known(dst), self._regions.is_known(src)
-        if kind and not (to or source):
-            raise self._no_device_end(kind)
+    def _inside(self, dst: int, src: int, nbytes: int) -> Ends:
+        """Return the regions of both ends; refuse more bytes than there are."""
+        ends = self._regions.inside("dst", dst, nbytes), self._regions.inside("src", src, nbytes)
         self._peers.refuse_strict(dst, src, nbytes)
-        return to and source
-
-    def _refuse_ends(self, dst: int, src: int, nbytes: int) -> None:
-        regions = self._regions
-        regions.refuse_null("dst", dst)
-        regions.refuse_null("src", src)
-        regions.refuse_beyond("dst", dst, nbytes)
-        regions.refuse_beyond("src", src, nbytes)
-
-    def _no_device_end(self, kind: str) -> Refusal:
-        return self._machine.vendor.refusal(
-            Reason.INVALID_VALUE,
-            f"kind is {kind}, and both ends are ordinary memory of the host, which devices do not reach",
-            "pass {host_to_host} or {any_direction}",
-        )
-
-    def _lie_inside(self, dst: int, src: int, nbytes: int) -> bool:
-        """Tell whether both ends are memory that the vendor knows; refuse more bytes than there are."""
-        self._regions.refuse_null("dst", dst)
-        self._regions.refuse_null("src", src)
-        are_known = self._lies_inside("dst", dst, nbytes), self._lies_inside("src", src, nbytes)
-        self._peers.refuse_strict(dst, src, nbytes)
-        return all(are_known)
-
-    def _lies_inside(self, name: str, address: int, nbytes: int) -> bool:
-        found = None if isinstance(address, HostAddress) else raw.find(address)
-        if found and address + nbytes <= found[1] + found[2]:
-            return True
-        return self._regions.inside(name, address, nbytes) is not None
+        return ends
 
     def _laid(self, name: str, side: Side, region: Region | None, extent: tuple[int, int, int]) -> _Laid:
         width, height, depth = extent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from peerlane.dialects.gpu.callbacks import Callbacks
 from peerlane.dialects.gpu.contexts import Contexts
 from peerlane.dialects.gpu.copies import Copies
 from peerlane.dialects.gpu.events import Events
@@ -25,6 +26,7 @@ class Gpu:
     failures : Failures
     contexts : Contexts
     streams : Streams
+    callbacks : Callbacks
     regions : Regions
     peers : Peers
     reuse : Reuse
@@ -39,12 +41,28 @@ class Gpu:
         self.failures = Failures(self.machine)
         self.contexts = Contexts(self.machine)
         self.streams = Streams(self.machine)
+        self.callbacks = Callbacks(self.machine, self.streams)
         self.regions = Regions(self.machine)
         self.peers = Peers(self.machine, self.regions)
         self.reuse = Reuse(self.machine, self.streams)
         self.copies = Copies(self.machine, self.streams, self.regions, self.peers)
         self.events = Events(self.machine, self.streams, self.reuse)
         self.memory = Memory(self.machine, self.streams, self.regions, self.reuse)
+
+    def reset_device(self) -> None:
+        """End all that this process has on this thread's device: memory, streams, events, peer access, flags.
+
+        Queued work is waited for.
+
+        Raises
+        ------
+        Error
+            The first failure of that work; everything has ended all the same.
+        """
+        ordinal = self.machine.context().device.ordinal
+        self.machine.flags.pop(ordinal, None)
+        self.peers.forget(ordinal)
+        self.machine.release(ordinal, all_references=True)
 
     def begin_anew(self) -> None:
         """Be as in a new process, which has not asked for devices yet."""

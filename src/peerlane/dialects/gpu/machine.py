@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
+from peerlane.backend import registry
 from peerlane.diagnostics.memory.addresses import AddressDescription
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Thing
@@ -50,6 +51,20 @@ class HostMemory(Registration):
     users: set[int] = field(default_factory=set, compare=False)
 
 
+class _Ordinals(dict[int, int]):
+    """The node's number of each device by that of native code; -1 for any other number of native code."""
+
+    def __init__(self, machine: GpuMachine) -> None:
+        super().__init__()
+        self._machine = machine
+
+    def __missing__(self, number: int) -> int:
+        for each in self._machine.devices():
+            if each.backend.name == registry.DEFAULT:
+                self[each.backend.number(each.ordinal)] = each.ordinal
+        return self.setdefault(number, -1)
+
+
 class GpuMachine(Machine):
     """The state of one vendor's dialect.
 
@@ -69,6 +84,8 @@ class GpuMachine(Machine):
         The host memory that the program registered.
     synchronous : set
         The allocations whose copies and fills are over on return.
+    ordinals : mapping of int to int
+        The node's number of each device by that of native code, -1 for the host's.
     is_shown : bool
         Whether a visible device was found.
     lost_streams : deque of int
@@ -84,6 +101,7 @@ class GpuMachine(Machine):
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
+        self.ordinals = _Ordinals(self)
         self._tables: dict[type, object] = {}
         super().__init__()
 
@@ -92,7 +110,7 @@ class GpuMachine(Machine):
         super().forget()
         self._ordinal = _Ordinal()
         self.is_shown = False
-        for kept in (self.flags, self.advised, self.made, self.synchronous, self._tables):
+        for kept in (self.flags, self.advised, self.made, self.synchronous, self.ordinals, self._tables):
             kept.clear()
         self.registrations.clear()
         self.lost_streams.clear()

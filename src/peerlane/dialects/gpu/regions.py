@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from peerlane import Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.machine import GpuMachine, Made
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.errors import Error
 from peerlane.memory import raw
-from peerlane.support.records import dataclass
 
 CPU = -1  # both vendors' number of the host
 _PLAIN = Made(0, 0)
@@ -25,8 +26,7 @@ class HostAddress(int):
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """Memory that the vendor's calls know: allocated, mapped, opened or registered.
 
     Attributes
@@ -69,6 +69,7 @@ class Regions:
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
+        self._made, self._ordinals = machine.made, machine.ordinals
 
     def at(self, address: int) -> Region | None:
         """Return the region at an address; None for ordinary memory of the host.
@@ -78,31 +79,32 @@ class Regions:
         BadAddress
             An address of a device where nothing is.
         """
-        machine = self._machine
-        located = raw.locate(address)
-        if located.kind is Kind.PAGEABLE:
-            registered = machine.registrations.around(address)
-            if registered is None:
-                return None
+        located = raw.find(address)
+        if located is None:
+            return self._of_host(address)
+        number, base, size, allocation = located
+        made = self._made.get(allocation, _PLAIN)
+        ordinal = self._ordinals[number]
+        is_device = ordinal >= 0
+        if not is_device:
+            ordinal = made.ordinal
+        fields = is_device, made.is_managed, False, ordinal, base, size, allocation, made.flags
+        return tuple.__new__(Region, fields)  # each copy asks twice, and Region(...) takes five times as long
+
+    def _of_host(self, address: int) -> Region | None:
+        """Return registered memory, and that of a back-end which is not native; None for the host's own."""
+        registered = self._machine.registrations.around(address)
+        if registered is not None:
             made, start = registered.made, registered.start
             return Region(False, False, True, made.ordinal, start, registered.size, -start, made.flags)
-        made = machine.made.get(located.allocation, _PLAIN)
+        located = raw.locate(address)
+        if located.kind is Kind.PAGEABLE:
+            return None
+        made = self._machine.made.get(located.allocation, _PLAIN)
         is_device = located.kind is Kind.DEVICE
         ordinal = located.ordinal if is_device else made.ordinal
-        return Region(
-            is_device,
-            made.is_managed,
-            False,
-            ordinal,
-            located.base,
-            located.size,
-            located.allocation,
-            made.flags,
-        )
-
-    def is_known(self, address: int) -> bool:
-        """Tell whether there is a region at an address; errors as :meth:`at`, which asks more."""
-        return bool(raw.find(address) or self._machine.registrations.around(address))
+        where = located.base, located.size, located.allocation
+        return Region(is_device, made.is_managed, False, ordinal, *where, made.flags)
 
     def known(self, name: str, address: int, reason: Reason = Reason.UNKNOWN_MEMORY) -> Region:
         """Return the region at an address; refuse ordinary memory of the host, and where there is nothing."""
@@ -143,15 +145,23 @@ class Regions:
         if registered is not None and address + nbytes > registered.end:
             raise self._too_short(name, address, registered.end - address, nbytes)
 
-    def inside(self, name: str, address: int, nbytes: int) -> Region | None:
-        """Return the region at an address; refuse more bytes than it has from there on.
+    def end(self, name: str, address: int, nbytes: int) -> Region | None:
+        """Return the region of one end of a copy, None for ordinary memory of the host.
 
-        Ordinary memory of the host, for which it returns None, has no bound but that of a host object.
+        NULL is refused, and so are more bytes than a host object has, or a registration, from the address on.  A copy
+        itself refuses it for allocations.
         """
-        if isinstance(address, HostAddress):
-            self.refuse_beyond(name, address, nbytes)
+        if not address:
+            self.refuse_null(name, address)
         region = self.at(address)
-        if region is not None:
+        if region is None or region.is_registered or type(address) is HostAddress:
+            self.refuse_beyond(name, address, nbytes)
+        return region
+
+    def inside(self, name: str, address: int, nbytes: int) -> Region | None:
+        """Return what :meth:`end` does; refuse more bytes than there are, of allocations too."""
+        region = self.end(name, address, nbytes)
+        if region is not None and address + nbytes > region.base + region.size:
             self.refuse_outside(name, address, nbytes, region)
         return region
 
@@ -160,12 +170,12 @@ class Regions:
         end = region.end
         while end < address + nbytes:
             try:
-                beyond = None if region.is_registered else raw.locate(end)
+                beyond = None if region.is_registered else self.at(end)
             except Error:
                 beyond = None
-            if beyond is None or beyond.kind is Kind.PAGEABLE:
+            if beyond is None or beyond.is_registered:
                 raise self._too_short(name, address, end - address, nbytes)
-            end = beyond.base + beyond.size
+            end = beyond.end
 
     def _too_short(self, name: str, address: int, left: int, nbytes: int) -> Refusal:
         return self._machine.vendor.invalid(

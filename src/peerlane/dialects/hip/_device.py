@@ -77,10 +77,7 @@ def hipDeviceReset() -> None:
     Refuses: what that work failed with; everything has ended all the same
     Basis: S
     """
-    ordinal = machine.context().device.ordinal
-    machine.flags.pop(ordinal, None)
-    gpu.peers.forget(ordinal)
-    machine.release(ordinal, all_references=True)
+    gpu.reset_device()
 
 
 @calls.call("hipGetDeviceProperties")

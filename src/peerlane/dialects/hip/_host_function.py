@@ -8,14 +8,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from peerlane.diagnostics.memory.addresses import is_code
 from peerlane.dialects.hip._checks import refuse_bits
 from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
-from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import stream_of, streams
-from peerlane.streams.callbacks import CFunction
+from peerlane.dialects.hip._state import calls, gpu
+from peerlane.dialects.hip._stream import streams
 
+_REMEDY = "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)"
 _Function: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # of every ctypes function
 
 
@@ -31,7 +30,7 @@ def hipLaunchHostFunc(stream: int, fn: Any, userData: int) -> None:
     Basis: D; C for the last two sentences
     """
     address, kept = _code_of("fn", fn)
-    _launch(stream, address, kept, userData)
+    gpu.callbacks.launch(stream, address, userData, kept=kept)
 
 
 @calls.call("hipStreamAddCallback")
@@ -45,19 +44,8 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     """
     address, kept = _code_of("callback", callback)
     refuse_bits(0, "flags", flags)
-    _launch(stream, address, kept, streams.meaning(stream), int(SUCCESS), userData)
-
-
-def _launch(stream: int, code: int, kept: object, *words: int) -> None:
-    neutral = stream_of(stream).neutral
-    if kept is None:
-        neutral.launch_callback(CFunction(code), *words)
-    else:
-        neutral.launch_callback(_call, kept, CFunction(code), *words)
-
-
-def _call(_kept: object, function: CFunction, *words: int) -> None:
-    function(*words)
+    words = streams.meaning(stream), int(SUCCESS), userData
+    gpu.callbacks.launch(stream, address, *words, kept=kept)
 
 
 def _code_of(name: str, given: Any) -> tuple[int, object | None]:
@@ -67,13 +55,9 @@ def _code_of(name: str, given: Any) -> tuple[int, object | None]:
         function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
     if isinstance(function, _Function):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
-        is_function = address != 0
-    else:
-        function, address = given, address_of(given)
-        is_function = is_code(address)
-    if not is_function:
-        raise invalid(
-            f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
-            "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)",
-        )
-    return address, function if isinstance(function, _Function) else None
+        if address:
+            return address, function
+        raise invalid(f"{name} is NULL", _REMEDY)
+    address = address_of(given)
+    gpu.callbacks.refuse_no_code(name, address, _REMEDY)
+    return address, None
