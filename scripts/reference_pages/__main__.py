@@ -1,4 +1,4 @@
-"""Write the pages and stubs of every dialect into the checkout."""
+"""Write the pages of every dialect into the checkout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import peerlane.dialects.hcomm  # noqa: F401 - they declare the calls
 from peerlane.dialects.acl._state import acl as acl_calls
 from peerlane.dialects.hcomm._state import hcomm as hcomm_calls
 from peerlane.dialects.hip._state import calls as hip_calls
-from reference_pages import acl, hcomm, hip, nixl, tables
+from reference_pages import hcomm, hip, nixl, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
@@ -22,9 +22,6 @@ def main() -> None:
     (PAGES / "hip.md").write_text(hip.refused(tables.page(pages["hip"], hip_calls)))
     (PAGES / "hcomm.md").write_text(hcomm.refused(tables.page(pages["hcomm"], hcomm_calls)))
     (PAGES / "nixl.md").write_text(nixl.page(pages["nixl"]))
-    for path, text in {**acl.stubs(), **hip.stubs(), **hcomm.stubs()}.items():
-        (ROOT / "src" / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / "src" / path).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is made from a dialect's table of calls: the tables of its reference page, and its type stubs."""
+"""The tables of a dialect's reference page, made from its table of calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
 
-from peerlane.dialects._shared.call import Convention, Declared
+from peerlane.dialects._shared.call import Declared
 
 _MARKS = "<!-- {}: made by `make reference` -->", "<!-- end of {} -->"
 _HEAD = "| call | outputs | return codes besides 0 | basis |\n|---|---|---|---|\n"
-_STUB_HEAD = "from collections.abc import Callable\nfrom typing import Any\n"
 
 
 class Table(Protocol):
@@ -49,28 +48,6 @@ def part_of(text: str, name: str) -> str:
     return text.partition(begin)[2].partition(end)[0]
 
 
-def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
-    """Return a type stub for each of the vendor's modules, by its name; ``refusing`` have any call besides."""
-    modules: dict[str, list[str]] = {}
-    for call in sorted(convention.table.values(), key=lambda call: call.name):
-        module, _, name = call.name.rpartition(".")
-        modules.setdefault(module, []).append(f"def {name}({_parameters(call)}) -> {call.returns}: ...\n")
-    for module, names in convention.refused.items():
-        own = modules.setdefault(module, [])
-        own += [f"def {name}(*args: Any) -> Any: ...\n" for name in names]
-    for module in refusing:
-        modules.setdefault(module, []).append("def __getattr__(name: str) -> Callable[..., Any]: ...\n")
-    children: dict[str, str] = dict.fromkeys(modules, "")
-    for module in sorted(modules):
-        parent, _, name = module.rpartition(".")
-        if parent:
-            children[parent] += f"from {parent} import {name} as {name}\n"
-    return {
-        module: f"{_STUB_HEAD}{children[module]}\n{''.join(sorted(lines))}"
-        for module, lines in modules.items()
-    }
-
-
 def _sorted(convention: Table) -> Iterable[Declared]:
     order = {place: at for at, place in enumerate(dict.fromkeys(map(_place, convention.table.values())))}
     return sorted(
@@ -88,8 +65,3 @@ def _row(call: Declared) -> str:
     names = ", ".join(name if needed else f"[{name}]" for name, _, needed in call.parameters)
     facts = " | ".join(call.facts.get(key, "") for key in ("Gives", "Refuses", "Basis"))
     return f"| `{call.name}({names})` | {facts} |\n".replace("|  |", "| |")
-
-
-def _parameters(call: Declared) -> str:
-    given = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in call.parameters]
-    return ", ".join([*given, "/"]) if given else "*args: Any"

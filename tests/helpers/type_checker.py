@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+
+def write_stubs(stubs: Mapping[str, str], folder: Path) -> None:
+    """Write the stubs of a package beside programs that import it."""
+    for name, text in stubs.items():
+        path = folder / name.replace("-stubs/", "/", 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def checked(programs: Iterable[Path], cache: Path) -> str:

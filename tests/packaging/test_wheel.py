@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.documented import check, programs
+from type_stubs import acl, hcomm, hip
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(600)]
 
@@ -63,10 +64,12 @@ def files_of_wheel(wheel: Path) -> set[str]:
 
 def check_contents(wheel: Path, sdist: Path) -> None:
     sources = {name.removeprefix("src/") for name in tracked("src")}
-    assert files_of_wheel(wheel) == sources | MODULES | TABLES | {
+    stubs = {**acl.stubs(), **hcomm.stubs(), **hip.stubs()}
+    assert files_of_wheel(wheel) == sources | MODULES | TABLES | {*stubs} | {
         f"peerlane/lib/{name}" for name in LIBRARIES
     }
     with zipfile.ZipFile(wheel) as archive:
+        assert [name for name, text in stubs.items() if archive.read(name).decode() != text] == []
         (named,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(named))
         assert {"numpy>=1.24", "rich>=13"} <= set(metadata.get_all("Requires-Dist", []))

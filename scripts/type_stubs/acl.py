@@ -1,4 +1,4 @@
-"""pyACL: the type stubs, made from the table of calls."""
+"""pyACL, of its table of calls."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from peerlane.dialects.acl._elsewhere import MODULES
 from peerlane.dialects.acl._state import acl
-from reference_pages import tables
+from type_stubs import calls
 
 
 def stubs() -> Mapping[str, str]:
-    """Return the text of each stub by its path below ``src``."""
+    """Return the text of each stub by its path."""
     return {
         f"acl-stubs/{module.partition('.')[2] or '__init__'}.pyi": text
-        for module, text in tables.stubs(acl, MODULES).items()
+        for module, text in calls.stubs(acl, MODULES).items()
         if module  # the calls that C alone has are in none
     }

@@ -1,1 +1,0 @@
-from peerlane.dialects.hip._types import *

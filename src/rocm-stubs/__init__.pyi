@@ -1,1 +1,0 @@
-from . import bindings as bindings, version as version

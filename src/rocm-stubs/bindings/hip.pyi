@@ -1,1 +1,0 @@
-from hip.hip import *

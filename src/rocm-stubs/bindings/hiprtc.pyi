@@ -1,1 +1,0 @@
-from hip.hiprtc import *

@@ -1,1 +1,0 @@
-from peerlane.dialects.hip.hiprtc_pyext import *
