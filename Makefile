@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt) CMakeLists.txt pyproject.toml \
+NATIVE := $(wildcard native/*/* src/peerlane/dialects/*/*.txt src/peerlane/dialects/*/manifest.py) CMakeLists.txt pyproject.toml \
   src/peerlane/dialects/_shared/c_*.py $(wildcard src/peerlane/dialects/*/_binding.py)
 # Four workers on two cores: with three the cores were idle for almost half of the time, in waits for other processes.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.

@@ -1,6 +1,6 @@
-"""Writes the entry points of a vendor's C library in C++: ``entry_points.py NAME FAILED TEXT OUT``.
+"""Writes the entry points of a vendor's C library in C++: ``entry_points.py FOLDER OUT``.
 
-NAME is the dialect's, FAILED what its functions return if Python cannot be asked.
+FOLDER is the dialect's, with its manifest and header.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sources import use_sources
 use_sources()
 
 from peerlane.dialects._shared import c_declarations  # noqa: E402
+from peerlane.dialects._shared.hook import read_manifest  # noqa: E402
 
 _QUICK = re.findall(r"\(\*(\w+)\)", (Path(__file__).parents[1] / "c_abi/quick.h").read_text())
 _TYPES = {"i": "int{}_t", "u": "uint{}_t"}
@@ -72,7 +73,7 @@ def _field(declarations, field) -> str:
     return f"{_type(declarations, inner)} {field.name}{count};"
 
 
-def _entry_point(declarations, library: str, failed: str, function) -> str:
+def _entry_point(declarations, library: str, failed: int, function) -> str:
     returns = _type(declarations, function.returns)
     types = [_type(declarations, each) for each in function.parameters]
     names = [f"a{number}" for number in range(len(types))]
@@ -81,7 +82,7 @@ def _entry_point(declarations, library: str, failed: str, function) -> str:
         f", reinterpret_cast<uint64_t>(&{name})" if kind in declarations.structs else f", {name}"
         for kind, name in zip(types, names, strict=True)
     )
-    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else failed
+    code = "0" if (declarations.scalar(function.returns) or (0, ""))[1] == "p" else str(failed)
     asked = f"call<{{}}>(entry_{function.name}, __builtin_return_address(0){passed})"
     if returns in declarations.structs:
         raise SystemExit(f"{function.name} returns a struct: write it in C++")
@@ -105,18 +106,20 @@ def _entry_point(declarations, library: str, failed: str, function) -> str:
 
 def main() -> None:
     """Write the file."""
-    library, failed, text, out = sys.argv[1:]
-    declarations = c_declarations.read(Path(text).read_text()).library()
+    folder, out = map(Path, sys.argv[1:])
+    library, manifest = folder.resolve().name, read_manifest(str(folder))
+    header = folder / f"{library}.h.txt"
+    declarations = c_declarations.read(header.read_text()).library()
     functions = declarations.functions.values()
-    parts = [_HEAD.format(text=Path(text).name)]
+    parts = [_HEAD.format(text=header.name)]
     parts += _by_value(declarations)
-    parts += [_entry_point(declarations, library, failed, each) for each in functions]
+    parts += [_entry_point(declarations, library, manifest["FAILED"], each) for each in functions]
     if library == "hcomm":  # its probes tell which functions work
         parts += [
             f"PEERLANE_C bool HcommIsSupport{each.name}() {{ return {str(not each.is_refused).lower()}; }}\n"
             for each in functions
         ]
-    Path(out).write_text("\n".join(parts))
+    out.write_text("\n".join(parts))
 
 
 main()

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "src" / "peerlane"
 
 def use_sources() -> None:
     """Let packages be imported without their ``__init__``, which needs what the build makes."""
-    dialects = [f"peerlane.dialects.{each}" for each in ("_shared", "acl", "hcomm", "hip")]
+    dialects = [f"peerlane.dialects.{each.name}" for each in PACKAGE.glob("dialects/*/")]
     for name in ("peerlane", "peerlane.dialects", *dialects):
         package = ModuleType(name)
         package.__path__ = [str(PACKAGE.joinpath(*name.split(".")[1:]))]

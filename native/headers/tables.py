@@ -1,4 +1,6 @@
-"""Writes what a dialect reads of its vendor's header when a program starts: ``tables.py DIALECT HEADER FOLDER``.
+"""Writes what a dialect reads of its vendor's header when a program starts: ``tables.py FOLDER OUT``.
+
+FOLDER is the dialect's, with its header, OUT that of the tables.
 
 To read the header of HIP takes some forty milliseconds, to load these tables six.
 """
@@ -20,12 +22,13 @@ from peerlane.dialects._shared import c_declarations  # noqa: E402
 
 def main() -> None:
     """Write the declarations of the C library, and what the binding for Python makes of the header."""
-    dialect, header, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    declared = c_declarations.read(header.read_text())
-    (folder / f"{dialect}.declarations").write_bytes(pickle.dumps(declared.library(), 5))
-    if header.with_name("_binding.py").exists():
+    folder, out = map(Path, sys.argv[1:])
+    dialect = folder.name
+    declared = c_declarations.read((folder / f"{dialect}.h.txt").read_text())
+    (out / f"{dialect}.declarations").write_bytes(pickle.dumps(declared.library(), 5))
+    if (folder / "_binding.py").exists():
         binding = importlib.import_module(f"peerlane.dialects.{dialect}._binding").binding_of(declared)
-        (folder / f"{dialect}.binding").write_bytes(marshal.dumps(binding))
+        (out / f"{dialect}.binding").write_bytes(marshal.dumps(binding))
 
 
 main()

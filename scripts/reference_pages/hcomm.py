@@ -5,7 +5,13 @@ from __future__ import annotations
 import textwrap
 
 from peerlane.dialects.hcomm import _refused
+from peerlane.dialects.hcomm._state import hcomm
 from reference_pages import tables
+
+
+def page(text: str) -> str:
+    """Return the page with its tables, and its list of calls that refuse, made anew."""
+    return refused(tables.page(text, hcomm))
 
 
 def refused(text: str) -> str:

@@ -9,7 +9,7 @@ from peerlane.dialects.hip import hip  # noqa: F401 - it declares the calls
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
 from peerlane.dialects.hip._state import calls
-from reference_pages.tables import with_part
+from reference_pages import tables
 
 _FAMILY = re.compile(r"(?:hiprtc|hip(?:Drv|Ext)?[A-Z][a-z0-9]+)")
 
@@ -23,6 +23,11 @@ def names_refused() -> list[str]:
     return sorted(set(names) - set(calls.table))
 
 
+def page(text: str) -> str:
+    """Return the page with its tables, and its list of functions that refuse, made anew."""
+    return refused(tables.page(text, calls))
+
+
 def refused(text: str) -> str:
     """Return a page with its list of functions that refuse made anew."""
     families: dict[str, list[str]] = {}
@@ -30,4 +35,4 @@ def refused(text: str) -> str:
         found = _FAMILY.match(name)
         families.setdefault(found[0] if found else name, []).append(f"`{name}`")
     lines = [textwrap.fill(", ".join(names), 118, break_long_words=False) for names in families.values()]
-    return with_part(text, "refused", "\n\n".join(lines) + "\n")
+    return tables.with_part(text, "refused", "\n\n".join(lines) + "\n")

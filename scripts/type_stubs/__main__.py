@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -26,12 +27,14 @@ def main(build: Path) -> None:
     sys.dont_write_bytecode = True
     sys.path[0] = str(SCRIPTS)
     import_package(build)
-    from type_stubs import acl, hcomm, hip
+    from peerlane.dialects import registered
 
     shutil.rmtree(build / "stubs", ignore_errors=True)  # else those of a module that went stay
-    for path, text in {**acl.stubs(), **hcomm.stubs(), **hip.stubs()}.items():
-        (build / "stubs" / path).parent.mkdir(parents=True, exist_ok=True)
-        (build / "stubs" / path).write_text(text)
+    for name in registered():
+        if (SCRIPTS / "type_stubs" / f"{name}.py").exists():
+            for path, text in import_module(f"type_stubs.{name}").stubs().items():
+                (build / "stubs" / path).parent.mkdir(parents=True, exist_ok=True)
+                (build / "stubs" / path).write_text(text)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ The first test that uses one of its fixtures imports the rest, ``pytest_peerlane
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,7 +25,6 @@ _OPTIONS = (
     ("schedule", "S", "when queued operations run: eager, lazy, seeded or seeded:SEED"),
     ("leaks", "WHAT", "the fate of a test that leaves objects behind: fail (the default), warn or ignore"),
 )
-_DIALECTS = ("acl", "hip", "hcomm", "nixl")
 _MARKER = (
     "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
     "leaks='fail', 'warn' or 'ignore', check=True or False, and strict=True or False)"
@@ -31,8 +33,9 @@ _CHECK = "fail tests that use a node if the checker is certain that nothing orde
 _STRICT = "check tests that use a node, and fail them for uncertain findings, too"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the options, and an ini setting of the same name for each."""
+    _offer_dialects(pluginmanager)  # before the fixtures of plugins that may replace them
     group = parser.getgroup("peerlane", "virtual devices")
     for name, metavar, text in _OPTIONS:
         group.addoption(f"--peerlane-{name}", metavar=metavar, help=text)
@@ -43,16 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--peerlane-strict", action="store_true", default=None, help=_STRICT)
     parser.addini("peerlane_strict", _STRICT, type="bool", default=False)
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
-    text = (
-        "vendors' modules that can be imported at any time, not only by tests that use their fixture: "
-        "acl, hip, hcomm, nixl"
-    )
+    text = "dialects whose modules can be imported at any time, not only by tests that use their fixture"
     parser.addini("peerlane_dialects", text, type="args", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and check the options at once."""
     config.addinivalue_line("markers", _MARKER)
+    _offer_dialects(config.pluginmanager)  # a conftest may have registered some
     dialects = config.getini("peerlane_dialects")
     if dialects or any(config.getoption(f"peerlane_{name}") is not None for name, _, _ in _OPTIONS):
         from pytest_peerlane import work
@@ -87,9 +88,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from pytest_peerlane import facts
 
     if not any(map(facts.of, ran)):
+        *names, last = _hook().folders()
         terminalreporter.write_line(
             f"peerlane: no test took devices of the plugin, so {', '.join(given)} had no effect; let tests take the "
-            "fixture peerlane_node, acl, hip, hcomm or nixl, or mark them with @pytest.mark.peerlane",
+            f"fixture peerlane_node, {', '.join(names)} or {last}, or mark them with @pytest.mark.peerlane",
             yellow=True,
         )
 
@@ -98,7 +100,7 @@ def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
     """Put the plugin's fixtures before all others of function scope, ``setup_method`` included."""
     known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     ours = ["peerlane_node"]
-    for name in _DIALECTS:
+    for name in _hook().folders():
         if (
             name in names and name in known and known[name][-1].func.__module__ == __name__
         ):  # a fixture of the program may have the same name
@@ -119,39 +121,35 @@ def peerlane_node(request: pytest.FixtureRequest) -> tuple[Device, ...]:
     return work.begin(request)
 
 
-@pytest.fixture
-def acl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """pyACL on the devices of ``peerlane_node``, in the state of a new process; the test can ``import acl``."""
-    from pytest_peerlane import work
+def _offer_dialects(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register a fixture for each dialect that has none yet, under the dialect's name."""
+    for name in _hook().folders():
+        if not pluginmanager.has_plugin(f"peerlane-{name}"):
+            plugin = ModuleType(f"{__name__}.{name}")
+            setattr(plugin, name, _fixture_of(name))
+            pluginmanager.register(plugin, f"peerlane-{name}")
 
-    yield from work.serve(request.config, "acl")
+
+@functools.cache
+def _hook() -> ModuleType:
+    """Return a copy of the import hook, which knows the dialects, without an import of peerlane."""
+    path = Path(__file__).parents[1] / "peerlane" / "dialects" / "_shared" / "hook.py"
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    hook = module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    return hook
 
 
-@pytest.fixture
-def hip(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """The module of ``from hip import hip``, on the devices of ``peerlane_node``, in the state of a new process.
+def _fixture_of(name: str) -> Any:
+    def serve(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
+        from pytest_peerlane import work
 
-    The test can import it too, under both names.  If the test fails, the report explains its failed calls.
+        yield from work.serve(request.config, name)
+
+    serve.__doc__ = f"""The dialect {name} on the devices of ``peerlane_node``, in the state of a new process.
+
+    The test can import it, and the vendor's other modules.  If the test fails, the report explains its failed calls,
+    unless the vendor has a call for that.
     """
-    from pytest_peerlane import work
-
-    yield from work.serve(request.config, "hip")
-
-
-@pytest.fixture
-def hcomm(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """The module of ``import hcomm``, on the devices of ``peerlane_node``; use ``acl`` too, for its streams.
-
-    If the test fails, the report explains its failed calls.
-    """
-    from pytest_peerlane import work
-
-    yield from work.serve(request.config, "hcomm")
-
-
-@pytest.fixture
-def nixl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """The module of ``import nixl._api``, on the devices of ``peerlane_node``; the test can import the others too."""
-    from pytest_peerlane import work
-
-    yield from work.serve(request.config, "nixl")
+    return pytest.fixture(name=name)(serve)

@@ -29,18 +29,6 @@ _SETTINGS = (*KEYS, "leaks", "check", "strict")
 _OVERRIDES = ("devices", "profile", "schedule")
 _REPEATED = ("node", "devices", "profile", "leaks")
 _PLUGIN = "peerlane-work"
-_REMEDIES = {
-    "acl": "Memory of acl.rt.malloc ends with acl.rt.free, or when its device was reset as often as it was set;\n"
-    "streams, events and notifies with their destroy calls, or with that reset. Contexts, host memory,\n"
-    "physical memory and reserved addresses have calls of their own, and no reset ends them.",
-    "hip": "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"
-    "with hipDeviceReset, which ends handles of physical memory, reserved addresses and pools as well. Host memory\n"
-    "has hipHostFree, and no reset ends it.",
-    "nixl": "Registered memory ends with deregister_memory, transfers and prepared lists with release, and all\n"
-    "of an agent when the last reference to it goes. Device memory ends as it was allocated.",
-    "hcomm": "Communicators end with HcclCommDestroy, and so does all that was acquired of them. Objects that acl\n"
-    "made end with acl's calls.",
-}
 _REMEDY = "Close each object, leave its `with` block, or drop the last reference to it."
 _PROCESS_REMEDY = "Wait for each process, or end it; leave the `with` block of a pool, or shut it down."
 
@@ -190,7 +178,7 @@ class Work:
 
     def serves(self, name: str) -> None:
         """Note that the test uses a dialect."""
-        self.remedy = _REMEDIES[name]
+        self.remedy = dialects.manifest_of(name).remedy or _REMEDY
         self._dialects.append(name)
 
     def _command(self, item: pytest.Item, schedule: str, is_checked: bool) -> str:

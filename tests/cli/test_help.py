@@ -91,7 +91,10 @@ def test_example_of_help_runs(
         (["run", "--device", "2", "a.py"], "unrecognized arguments: --device (did you mean '--devices'?)"),
         (["check", "--scheduls", "2", "a.py"], "did you mean '--schedules'?"),
         (["launch", "-n", "2", "--grase", "2", "a.py"], "did you mean '--grace'?"),
-        (["run", "--dialect", "acll", "a.py"], "'acll' is not valid (did you mean 'acl'?); valid: acl, hip"),
+        (
+            ["run", "--dialect", "acll", "a.py"],
+            "'acll' is not valid (did you mean 'acl'?); valid: acl, hcomm",
+        ),
         (["bench", "chanel"], "'chanel' is not valid (did you mean 'channel'?); valid: copy, call"),
         (["topo", "--profile", "mi300"], "did you mean 'mi300x'?"),
         (["topo", "--node", "devises=2"], "did you mean 'devices'?"),

@@ -14,6 +14,7 @@ from peerlane.backend import host
 from peerlane.c_abi.sites import frame as frame
 from peerlane.diagnostics.log import event_log
 from peerlane.diagnostics.log.event_log import see_forks
+from peerlane.dialects import manifest_of
 from peerlane.dialects._shared.c_library import Library
 from peerlane.errors import Error
 
@@ -56,5 +57,6 @@ def end() -> None:
 
 @functools.cache
 def _library(name: str) -> Library:
-    made: Library = import_module(f"peerlane.dialects.{name}.c_library").library()
+    known = manifest_of(name)  # else its absence would be that of a module
+    made: Library = import_module(f"peerlane.dialects.{known.name}.c_library").library()
     return made

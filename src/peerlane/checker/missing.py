@@ -9,6 +9,7 @@ from typing import Any
 from peerlane.checker.places import Data, Place
 from peerlane.checker.texts import nth, place_of, span_text
 from peerlane.diagnostics.log.log_files import ProcessLog
+from peerlane.dialects import manifest_of, registered
 from peerlane.dialects._shared.c_names import in_names_of_c, is_of_c
 
 
@@ -30,6 +31,11 @@ class _Calls:
         Between streams of a process, for a notify that no channel has.
     fifo : str
         How to get notifies that keep each record; empty: the dialect has none.
+    message : str
+        What notifies another process by itself; then ``wait`` and ``sync`` are looks, and wait for nothing.  Empty:
+        the dialect has none.
+    done : str
+        What such a look ``sync`` says of a transfer that is over.
     threads, processes : str
         What orders two threads, and two processes, besides.
     """
@@ -44,6 +50,8 @@ class _Calls:
     own_record: str = "Stream.notify"
     own_wait: str = "Stream.wait"
     fifo: str = "a notify of the kind fifo"
+    message: str = ""
+    done: str = ""
     threads: str = "a join, a lock, a queue or peerlane.order"
     processes: str = "a join, a message or peerlane.order"
 
@@ -59,50 +67,9 @@ class _Calls:
         return replace(self, record=self.own_record, wait=self.own_wait)
 
 
-#: By the dialect whose calls the program makes at a line of the finding.
-_CALLS = {
-    "": _Calls(),
-    "acl": _Calls(
-        wait="acl.rt.wait_and_reset_notify",
-        record="acl.rt.record_notify",
-        own_record="acl.rt.record_notify",
-        own_wait="acl.rt.wait_and_reset_notify",
-        fifo="",
-        barrier="",
-        sync="acl.rt.synchronize_stream",
-        event="acl.rt.stream_wait_event",
-    ),
-    "hip": _Calls(
-        wait="hipStreamWaitEvent",
-        record="hipEventRecord",
-        token="interprocess event",
-        own_record="hipEventRecord",
-        own_wait="hipStreamWaitEvent",
-        fifo="",
-        barrier="",
-        sync="hipStreamSynchronize",
-        event="hipStreamWaitEvent",
-    ),
-    "nixl": _Calls(
-        wait="nixl_agent.check_remote_xfer_done",
-        record="nixl_agent.transfer",
-        token="notification",
-        fifo="",
-        sync="nixl_agent.check_xfer_state",
-        event="nixl_agent.check_xfer_state",
-    ),
-    "hcomm": _Calls(
-        wait="HcommChannelNotifyWaitOnThread",
-        record="HcommChannelNotifyRecordOnThread",
-        fence="HcommChannelFenceOnThread",
-        sync="acl.rt.synchronize_stream",
-        event="HcommThreadNotifyWaitOnThread",
-        barrier="HcclBarrier",
-        own_record="HcommThreadNotifyRecordOnThread",
-        own_wait="HcommThreadNotifyWaitOnThread",
-        fifo="PEERLANE_HCOMM_NOTIFIES=fifo",
-    ),
-}
+def _calls_of(dialect: str) -> _Calls:
+    """Return the calls of the dialect whose calls the program makes at a line of the finding; of none, peerlane's."""
+    return _Calls(**manifest_of(dialect).orders) if dialect in registered() else _Calls()
 
 
 def missing_order(
@@ -115,7 +82,7 @@ def missing_order(
     elsewhere: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return the order that would make a finding go away."""
-    calls = _CALLS[_dialect(data, first, second, help_place)]
+    calls = _calls_of(_dialect(data, first, second, help_place))
     if _is_c(first, second):
         calls = calls.of_c
     if skipped is not None:
@@ -124,7 +91,7 @@ def missing_order(
         return _right_offset(data, second, elsewhere)
     if _are_own_notifies(data, first, second):
         calls = calls.of_own_notifies
-    index = data["notify"]
+    index, messages = data["notify"], _messages(first, second)
     channel = f"this channel and {_where(first)}"
     match data["missing"]:
         case "arrival" if help_place and (waiter := _earlier_wait(data, help_place, logs)):
@@ -192,15 +159,15 @@ def missing_order(
             )
         case "answer":
             return _answer(data, first, second, help_place, calls, logs)
-        case "meeting" if first.dialect == "nixl" and first.data["stream"]:
+        case "meeting" if messages and messages == _calls_of(first.dialect) and first.data["stream"]:
             return (
-                f"a look ({calls.wait}) of {second.owner} for the notification of the transfer that {first.owner} "
+                f"a look ({messages.wait}) of {second.owner} for the notification of the transfer that {first.owner} "
                 f"begins at {first.line}; it must come before {second.line}"
             )
-        case "meeting" if "nixl" in (first.dialect, second.dialect):
+        case "meeting" if messages:
             return (
-                f"a notification (nixl_agent.send_notif) of {first.owner} after {first.point}, and a look "
-                f"({calls.wait}) of {second.owner} for it, before {second.beginning}"
+                f"a notification ({messages.message}) of {first.owner} after {first.point}, and a look "
+                f"({messages.wait}) of {second.owner} for it, before {second.beginning}"
             )
         case "meeting" if not calls.barrier:  # the dialect's own notifies and events need no channel
             return _answer(data, first, second, help_place, calls, logs)
@@ -252,6 +219,12 @@ def missing_order(
                 f"a wait ({calls.wait}) of {second.owner} for each record by itself, after {first.point}, before "
                 f"{second.point}: the wait consumed several records, and only the first of them is promised"
             )
+
+
+def _messages(first: Place, second: Place) -> _Calls | None:
+    """Return the calls of the first place's dialect, or else the second's, that has notifications by themselves."""
+    both = (_calls_of(each.dialect) for each in (first, second))
+    return next((each for each in both if each.message), None)
 
 
 def _skipped_wait(skipped: Mapping[str, Any], calls: _Calls) -> str:
@@ -407,9 +380,10 @@ def _behind_stream(
     data: Data, first: Place, second: Place, calls: _Calls, logs: Mapping[int, ProcessLog]
 ) -> str:
     """Return the order of a thread's access behind what a stream, or its callback, does."""
-    if first.dialect == "nixl":
+    own = _calls_of(first.dialect)
+    if own.done:
         return (
-            f"a look ({calls.sync}) of {second.owner}, which must say DONE of the transfer that begins at "
+            f"a look ({own.sync}) of {second.owner}, which must say {own.done} of the transfer that begins at "
             f"{first.line}, before {second.beginning}{_late_sync(data, second, logs)}"
         )
     way = (

@@ -37,11 +37,11 @@ def is_native(path: str) -> bool:
 
 def put_libraries_in_place() -> None:
     """Let the children of this process find the vendors' C libraries, and the Python that answers for them."""
-    from peerlane.c_abi import folder
+    from peerlane.c_abi import folders
 
-    ours = folder()
-    others = [each for each in os.environ.get(_VARIABLE, "").split(":") if each and each != ours]
-    os.environ[_VARIABLE] = ":".join([ours, *others])
+    ours = folders()
+    others = [each for each in os.environ.get(_VARIABLE, "").split(":") if each and each not in ours]
+    os.environ[_VARIABLE] = ":".join([*ours, *others])
     os.environ.setdefault("PEERLANE_PYTHON", sys.executable)
 
 
@@ -49,11 +49,12 @@ def load_libraries() -> None:
     """Open the libraries in this process, so that their names mean them; its loader read the variable long ago."""
     from _ctypes import dlopen
 
-    from peerlane.c_abi import folder
+    from peerlane.c_abi import folders
 
-    for name in os.listdir(folder()):  # noqa: PTH208 - pathlib is not needed for anything else
-        if ".so" in name:  # some end in a number
-            dlopen(f"{folder()}/{name}", 0)
+    for folder in folders():
+        for name in os.listdir(folder):  # noqa: PTH208 - pathlib is not needed for anything else
+            if ".so" in name:  # some end in a number
+                dlopen(f"{folder}/{name}", 0)
 
 
 def _follow_threads() -> None:

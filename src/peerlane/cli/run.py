@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 HELP = "run a program on virtual devices"
 DESCRIPTION = """\
-Runs a program with virtual devices behind the vendor's module names: acl,
-hip, rocm.bindings, hcomm, nixl and rixl. The program is not changed.
-Arguments, tracebacks and exit codes are those of python, and so is what its
-Python children see. A program that is not Python's finds the vendors' C
-libraries: libascendcl, libhcomm, libhccl, libamdhip64 and libhiprtc."""
+Runs a program with virtual devices behind the module names of the vendors
+that --dialect lists. The program is not changed. Arguments, tracebacks and
+exit codes are those of python, and so is what its Python children see. A
+program that is not Python's finds the vendors' C libraries, which
+`peerlane c-abi` lists."""
 EXAMPLES = (
     ("peerlane run prog.py --batch 4", "all words behind the program are the program's"),
     (

@@ -13,22 +13,26 @@ import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
-from peerlane.dialects._shared.hook import FINDER, MODULES, VARIABLE
-from peerlane.errors import BadArgument, Busy, InvalidValue, Refused, Unsupported, VendorModule
-from peerlane.support.records import dataclass
+from peerlane.dialects._shared.hook import FINDER, VARIABLE, exported
+from peerlane.dialects._shared.manifests import Manifest as Manifest
+from peerlane.dialects._shared.manifests import let_outside_be_imported
+from peerlane.dialects._shared.manifests import manifest_of as manifest_of
+from peerlane.dialects._shared.manifests import register as register
+from peerlane.dialects._shared.manifests import registered as registered
+from peerlane.errors import Busy, Refused, Unsupported, VendorModule
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 __all__ = [
-    "Dialect",
+    "Manifest",
     "begin_anew",
     "entry",
     "explanations",
     "install",
     "installed",
+    "manifest_of",
     "register",
     "registered",
     "uninstall",
@@ -40,120 +44,7 @@ PROBE_SECONDS = 20.0
 _PROBED = "PEERLANE_PROBED"
 _SITE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_site")
 
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """A vendor's modules as peerlane serves them.
-
-    Attributes
-    ----------
-    name : str
-        The vendor's top-level module.
-    modules : mapping of str to str
-        Each public module name to the module that serves it: ``"acl.rt"`` to ``"peerlane.dialects.acl.rt"``.
-    probe : str
-        Python source; run by itself it exits with 0 if and only if the vendor's own module is there and finds
-        a device.
-    anew : str
-        ``"module:function"`` that puts the dialect back to how a new process finds it; empty if it keeps no state.
-    entry : str
-        The public module whose functions programs call, where it is not the one called ``name``.
-    explain : str
-        ``"module:function"`` that returns what the failed calls of this thread meant; empty where the dialect itself
-        has a call for it.
-    """
-
-    name: str
-    modules: Mapping[str, str]
-    probe: str
-    anew: str = ""
-    entry: str = ""
-    explain: str = ""
-
-
-# os._exit: the vendor's own shutdown must not decide the answer
-_ACL_PROBE = """
-import os, acl
-acl.init()
-count, ret = acl.rt.get_device_count()
-os._exit(0 if ret == 0 and count > 0 else 1)
-"""
-
-_HIP_PROBE = """
-import os
-from hip import hip
-try:
-    error, count = hip.hipGetDeviceCount()
-except RuntimeError:  # no libamdhip64.so
-    os._exit(1)
-os._exit(0 if int(error) == 0 and count > 0 else 1)
-"""
-
-# The vendor has no Python module of this name; who has one of another kind may mean it.
-_HCOMM_PROBE = """
-raise SystemExit(1)
-"""
-
-# The package asks no device by itself, and also works without one.
-_NIXL_PROBE = """
-import ctypes, os, nixl
-def devices(library, begin, count):
-    try:
-        loaded = ctypes.CDLL(library)
-    except OSError:
-        return 0
-    found = ctypes.c_int(0)
-    return 0 if loaded[begin](0) or loaded[count](ctypes.byref(found)) else found.value
-found = devices("libcuda.so.1", "cuInit", "cuDeviceGetCount")
-os._exit(0 if found or devices("libamdhip64.so", "hipInit", "hipGetDeviceCount") else 1)
-"""
-
-_DIALECTS = {
-    "acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew"),
-    "hip": Dialect(
-        "hip",
-        MODULES["hip"],
-        _HIP_PROBE,
-        "peerlane.dialects.hip._state:begin_anew",
-        entry="hip.hip",
-        explain="peerlane.dialects.hip:explain",
-    ),
-    "hcomm": Dialect(
-        "hcomm",
-        MODULES["hcomm"],
-        _HCOMM_PROBE,
-        "peerlane.dialects.hcomm._system:begin_anew",
-        explain="peerlane.dialects.hcomm:explain",
-    ),
-    "nixl": Dialect(
-        "nixl",
-        MODULES["nixl"],
-        _NIXL_PROBE,
-        "peerlane.dialects.nixl._agent:begin_anew",
-        entry="nixl._api",
-    ),
-}
-
-
-def register(dialect: Dialect) -> None:
-    """Make a dialect known to ``install``, in this process.
-
-    Raises
-    ------
-    InvalidValue
-        Another dialect of that name is registered.
-    """
-    if _DIALECTS.setdefault(dialect.name, dialect) != dialect:
-        raise InvalidValue(
-            f"dialect {dialect.name!r} is registered already, with other modules or another probe; "
-            f"choose a name besides {', '.join(_DIALECTS)}",
-            detail=Refused(reason="dialect_taken", dialect=dialect.name, registered=tuple(_DIALECTS)),
-        )
-
-
-def registered() -> tuple[str, ...]:
-    """Return the names that ``install`` knows."""
-    return tuple(_DIALECTS)
+let_outside_be_imported()
 
 
 def installed() -> tuple[str, ...]:
@@ -186,7 +77,7 @@ def install(name: str, *, shadow_real: bool = False) -> None:
 
     In each case nothing was changed.
     """
-    dialect = _known(name)
+    dialect = manifest_of(name)
     if name in FINDER.installed:
         return
     for public, serving in dialect.modules.items():
@@ -199,7 +90,7 @@ def install(name: str, *, shadow_real: bool = False) -> None:
             )
     if not shadow_real:
         _refuse_real(dialect)
-    FINDER.install(name, dialect.modules)
+    FINDER.install(name, tuple(dict.fromkeys(public.partition(".")[0] for public in dialect.modules)))
     _export()
 
 
@@ -213,7 +104,7 @@ def uninstall(name: str) -> None:
     InvalidValue
         No dialect has that name.
     """
-    _known(name)
+    manifest_of(name)
     if name in FINDER.installed:
         FINDER.uninstall(name)
         _export()
@@ -229,14 +120,14 @@ def begin_anew(name: str) -> None:
     InvalidValue
         No dialect has that name.
     """
-    dialect = _known(name)
+    dialect = manifest_of(name)
     if dialect.anew.partition(":")[0] in sys.modules:
         _named(dialect.anew)()
 
 
 def entry(name: str) -> str:
     """Return the public module whose functions programs call: ``"hip.hip"``; InvalidValue as :func:`install`."""
-    return _known(name).entry or name
+    return manifest_of(name).entry
 
 
 def explanations(name: str) -> str:
@@ -247,7 +138,7 @@ def explanations(name: str) -> str:
     InvalidValue
         No dialect has that name.
     """
-    told = _known(name).explain
+    told = manifest_of(name).explain
     return str(_named(told)()) if told.partition(":")[0] in sys.modules else ""
 
 
@@ -257,21 +148,12 @@ def _named(text: str) -> Any:
     return resolve_name(text)
 
 
-def _known(name: str) -> Dialect:
-    if name not in _DIALECTS:
-        raise InvalidValue(
-            f"no dialect {name!r}; valid are {', '.join(_DIALECTS)}",
-            detail=BadArgument("name", name, choices=tuple(_DIALECTS)),
-        )
-    return _DIALECTS[name]
-
-
 def _export() -> None:
     """Tell children, through the environment, what is installed."""
     inherited = os.environ.get("PYTHONPATH")
     path = [entry for entry in inherited.split(os.pathsep) if entry != _SITE] if inherited else []
     if FINDER.installed:
-        os.environ[VARIABLE] = ",".join(FINDER.installed)
+        os.environ[VARIABLE] = exported()
         path.insert(0, _SITE)
     else:
         os.environ.pop(VARIABLE, None)
@@ -281,7 +163,7 @@ def _export() -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def _refuse_real(dialect: Dialect) -> None:
+def _refuse_real(dialect: Manifest) -> None:
     own = _own_folders()
     path = [entry for entry in sys.path if os.path.realpath(entry) not in own]
     spec = _real_spec(dialect.name, path, own)
@@ -319,16 +201,18 @@ def _real_spec(name: str, path: list[str], own: set[str]) -> ModuleSpec | None:
     return None
 
 
-def _finds_device(dialect: Dialect, path: list[str]) -> bool:
+def _finds_device(dialect: Manifest, path: list[str]) -> bool:
     """Ask the probe once, for this process and its children."""
     answers = dict(answer.split("=", 1) for answer in os.environ.get(_PROBED, "").split(",") if "=" in answer)
+    if not dialect.probe:
+        return False
     if dialect.name not in answers:
         answers[dialect.name] = "device" if _probe(dialect, path) else "none"
         os.environ[_PROBED] = ",".join(f"{name}={answer}" for name, answer in answers.items())
     return answers[dialect.name] == "device"
 
 
-def _probe(dialect: Dialect, path: list[str]) -> bool:
+def _probe(dialect: Manifest, path: list[str]) -> bool:
     import subprocess
 
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}

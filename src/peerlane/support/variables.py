@@ -17,6 +17,7 @@ PREFIX = "PEERLANE_"
 #: The reference of the command line says what each means.
 OF_USERS = (
     "PEERLANE_ACL_POLICY",
+    "PEERLANE_DIALECT_FOLDERS",
     "PEERLANE_FAULT",
     "PEERLANE_FAULT_REPORT",
     "PEERLANE_HCOMM_NOTIFIES",

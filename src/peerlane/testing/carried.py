@@ -41,12 +41,12 @@ def _take_over(settings: dict[str, str], names: Sequence[str]) -> None:
     log_of_server = os.environ.get(event_log.VARIABLE)
     for name in [name for name in os.environ if name.startswith(_PREFIX) and name not in settings]:
         del os.environ[name]
+    os.environ.update(settings)  # first: it says where dialects are
     for name in dialects.installed():
         if name not in names:
             dialects.uninstall(name)
     for name in names:
         dialects.install(name, shadow_real=True)  # the parent has asked the vendor's module already
-    os.environ.update(settings)
     if settings.get(event_log.VARIABLE) != log_of_server:
         event_log.end()  # it is the one of an earlier test
         event_log.begin_as_told()

@@ -13,14 +13,21 @@ from types import ModuleType
 import pytest
 
 from peerlane import dialects, errors
-from peerlane.dialects import Dialect
 from peerlane.dialects._shared import hook
 
 pytestmark = pytest.mark.any_schedule
 
 TOY = {"toy": "served_toy", "toy.rt": "served_toy.rt"}
 PROBE = "import sys, toy; sys.exit(0 if toy.DEVICES else 1)"
-VARIABLES = ("PEERLANE_DIALECTS", "PEERLANE_PROBED", "PYTHONPATH")
+VARIABLES = ("PEERLANE_DIALECTS", "PEERLANE_DIALECT_FOLDERS", "PEERLANE_PROBED", "PYTHONPATH")
+
+
+def folder_of(parent: Path, name: str, **fields: object) -> Path:
+    """Return a new folder with a manifest."""
+    folder = parent / name
+    folder.mkdir(parents=True)
+    (folder / "manifest.py").write_text("".join(f"{each} = {value!r}\n" for each, value in fields.items()))
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +44,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
     monkeypatch.setattr(sys, "path", [str(vendor), str(served.parent), *sys.path])
-    monkeypatch.setattr(dialects, "_DIALECTS", dict(dialects._DIALECTS))
-    dialects.register(Dialect("toy", TOY, PROBE))
+    monkeypatch.setattr(dialects, "__path__", [*dialects.__path__])
+    dialects.register(folder_of(tmp_path, "toy", MODULES=TOY, PROBE=PROBE))
     yield vendor
     for name in dialects.installed():
         dialects.uninstall(name)
@@ -131,16 +138,15 @@ def test_uninstall_removes_finder_modules_and_variables() -> None:
     dialects.uninstall("toy")
     dialects.uninstall("toy")
     assert finders() == 0
-    assert not {"toy", "toy.rt", *VARIABLES} & {*sys.modules, *os.environ}
+    assert not {"toy", "toy.rt", "PEERLANE_DIALECTS", "PYTHONPATH"} & {*sys.modules, *os.environ}
     assert module.memcpy() == 7
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("toy")
 
 
-def test_begin_anew_resets_only_imported_dialect_with_state() -> None:
-    dialects.register(
-        Dialect("tidy", {"tidy": "served_toy.rt"}, PROBE, "served_toy.rt:memcpy.__globals__.clear")
-    )
+def test_begin_anew_resets_only_imported_dialect_with_state(tmp_path: Path) -> None:
+    anew = "served_toy.rt:memcpy.__globals__.clear"
+    dialects.register(folder_of(tmp_path, "tidy", MODULES={"tidy": "served_toy.rt"}, ANEW=anew))
     dialects.begin_anew("toy")  # has no state
     dialects.begin_anew("tidy")  # was not imported
     assert "served_toy" not in sys.modules
@@ -163,20 +169,52 @@ def test_dialect_calls_unknown_name_raise_and_list_known_names(call: object) -> 
         call("cuda")  # type: ignore[operator]
 
 
-def test_register_name_of_other_dialect_raises_invalid_value() -> None:
-    dialects.register(Dialect("toy", dict(TOY), PROBE))
-    with pytest.raises(errors.InvalidValue, match="'toy' is registered already"):
-        dialects.register(Dialect("toy", TOY, "another probe"))
+@pytest.mark.parametrize("name", ["toy", "acl"])
+def test_register_name_of_other_dialect_raises_invalid_value(name: str, tmp_path: Path) -> None:
+    dialects.register(tmp_path / "toy")
+    before = os.environ["PEERLANE_DIALECT_FOLDERS"]
+    with pytest.raises(errors.InvalidValue, match=f"'{name}' is registered already, of .*{name};"):
+        dialects.register(folder_of(tmp_path / "other", name, MODULES={}))
+    assert os.environ["PEERLANE_DIALECT_FOLDERS"] == before == str(tmp_path / "toy")
 
 
-def test_hook_modules_list_every_shipped_dialect() -> None:
-    shipped = {name: dialect.modules for name, dialect in dialects._DIALECTS.items() if name != "toy"}
-    assert shipped == hook.MODULES
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"MODULES": {}, "PROBES": ""}, r"assigns PROBES \(did you mean 'PROBE'\?\); valid are .*MODULES"),
+        ({"PROBE": ""}, "assigns no MODULES"),
+        (None, r"has no manifest\.py that can be read: No such file"),
+    ],
+)
+def test_register_folder_without_valid_manifest_raises_and_changes_nothing(
+    fields: dict[str, object] | None, text: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "none" if fields is None else folder_of(tmp_path, "wrong", **fields)
+    before = os.environ["PEERLANE_DIALECT_FOLDERS"]
+    with pytest.raises(errors.InvalidValue, match=text) as caught:
+        dialects.register(folder)
+    assert caught.value.fault is errors.Fault.BAD_CONFIG
+    assert (before, "wrong" in dialects.registered()) == (os.environ["PEERLANE_DIALECT_FOLDERS"], False)
 
 
-def test_inherit_unknown_dialect_prints_valid_names(capfd: pytest.CaptureFixture[str]) -> None:
+def test_dialects_of_the_variable_are_registered_and_whole_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [folder_of(tmp_path / each, "variable", MODULES={each: each}) for each in ("first", "second")]
+    monkeypatch.setenv("PEERLANE_DIALECT_FOLDERS", ":".join(map(str, folders)))
+    assert dialects.registered() == ("variable", "acl", "hcomm", "hip", "nixl")
+    assert dialects.manifest_of("variable").modules == {"first": "first"}
+    monkeypatch.setenv("PEERLANE_DIALECT_FOLDERS", "here/variable")
+    with pytest.raises(errors.InvalidValue, match="has 'here/variable'; give whole paths"):
+        dialects.registered()
+
+
+def test_inherit_unknown_dialect_prints_where_it_was_looked_for(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PEERLANE_DIALECT_FOLDERS")
     hook.inherit(["toy"], None)
-    assert "names 'toy', valid here are acl" in capfd.readouterr().err
+    assert "names 'toy', and neither peerlane nor PEERLANE_DIALECT_FOLDERS" in capfd.readouterr().err
     assert dialects.installed() == ()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.type_checker import checked, write_stubs
-from peerlane.dialects._shared.hook import MODULES
+from peerlane.dialects import manifest_of
 from peerlane.dialects.hip import hip
 from peerlane.dialects.hip._policy import Policy
 from peerlane.dialects.hip._state import calls
@@ -60,7 +60,7 @@ def test_hip_reference_page_lists_every_policy() -> None:
 
 def test_hip_stubs_cover_every_module() -> None:
     names = set(stubs())
-    for module in MODULES["hip"]:
+    for module in manifest_of("hip").modules:
         root, _, rest = module.partition(".")
         path = f"{root}-stubs/{rest.replace('.', '/')}".rstrip("/")
         assert names & {f"{path}.pyi", f"{path}/__init__.pyi"}, module

@@ -21,22 +21,14 @@ from peerlane.backends.virtual.node.census import ENDED, node_names, take_census
 from peerlane.backends.virtual.node.node_file import SUFFIX
 from peerlane.cli.doctor.finding import ABSENT, LIMITED, MISSING, Finding, about
 from peerlane.cli.node_options import node_spec_from
+from peerlane.dialects import manifest_of, registered
 from peerlane.errors import Error
 from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.procs import Completed, run_python
 
 _PREFIX = "PEERLANE_"
-_VENDORS = (  # the module, and the package that has its version
-    ("acl", None),
-    ("hccl", None),
-    ("hcomm", None),
-    ("hip", "hip-python"),
-    ("rocm", None),
-    ("nixl", "nixl"),
-    ("torch", "torch"),
-    ("torch_npu", "torch-npu"),
-    ("cupy", "cupy"),
-)
+#: Beside those of dialects: the module, and the package that has its version.
+_PACKAGES = {"torch": "torch", "torch_npu": "torch-npu", "cupy": "cupy"}
 _DEVICES = ("kfd", "davinci*", "nvidia[0-9]*", "infiniband/uverbs*")
 _EXTRAS = (
     ("ml_dtypes", "ml_dtypes", 'names of types such as Buffer.view("bfloat16")', "pip install ml_dtypes"),
@@ -49,13 +41,7 @@ _EXTRAS = (
         "an install from source without -DPEERLANE_BENCH=OFF",
     ),
 )
-_SHOWN = (
-    "UCX_TLS",
-    "UCX_NET_DEVICES",
-    "ASCEND_RT_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-)
+_SHOWN = ("UCX_TLS", "UCX_NET_DEVICES")
 _NAMED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "LD_PRELOAD")
 _WITHHELD = ("SECRET", "TOKEN", "PASSWORD", "RENDEZVOUS")
 _SECONDS = 30.0
@@ -167,7 +153,9 @@ def _settings() -> list[Finding]:
             check()
         except Error as error:
             findings.append(Finding(name, str(error), MISSING, _FAILS, f"unset {name}, or mend it"))
-    shown = [_setting(name, value) for name, value in sorted(os.environ.items()) if _is_ours(name)]
+    vendors = {name for each in registered() for name in manifest_of(each).variables}
+    ours = {name for name in os.environ if name in vendors or _is_ours(name)}
+    shown = [_setting(name, os.environ[name]) for name in sorted(ours)]
     return [*findings, Finding("variables set", ", ".join(shown) or "none of peerlane's")]
 
 
@@ -226,7 +214,10 @@ def other_machines() -> list[Finding]:
 def software() -> list[Finding]:
     """Return vendors' packages, real devices, and what optional parts of peerlane need."""
     there, absent = [], []
-    for module, package in _VENDORS:
+    packages = {
+        module: package for each in registered() for module, package in manifest_of(each).packages.items()
+    }
+    for module, package in {**packages, **_PACKAGES}.items():
         if not _has(module):
             absent.append(module)
         else:
@@ -238,9 +229,9 @@ def software() -> list[Finding]:
         ),
         Finding("real devices", f"{', '.join(devices)}; peerlane does not use them" if devices else "none"),
     ]
-    for module, package, lost, remedy in _EXTRAS:
+    for module, distribution, lost, remedy in _EXTRAS:
         if _has(module):
-            findings.append(Finding(module, _version(package) if package else "there"))
+            findings.append(Finding(module, _version(distribution) if distribution else "there"))
         else:
             findings.append(Finding(module, "not installed", ABSENT, lost, remedy))
     return findings

@@ -17,9 +17,11 @@ from typing import Any, TypeAlias
 
 from peerlane.backend import host
 from peerlane.diagnostics.memory.addresses import is_code, is_mapped
-from peerlane.dialects._shared.c_declarations import Declarations, Declarator, Function, Struct
+from peerlane.dialects._shared.c_declarations import Declarator, Function, Struct
 from peerlane.dialects._shared.c_layout import Layout
+from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
+from peerlane.dialects._shared.manifests import manifest_of
 from peerlane.errors import Error
 from peerlane.streams.callbacks import CFunction
 from peerlane.support.records import dataclass
@@ -40,7 +42,6 @@ class _Kept:
 
 
 _NEEDED = {"out", "lib", "inout", "given"}
-_CODES = ("aclError", "HcclResult", "HcommResult", "hipError_t", "hiprtcResult", "int32_t")
 _PAGE = 4096
 _CHANGED = (Refusal, Error, KeyError, TypeError)  # what ``learn`` raises of things that others end meanwhile
 _TEXTS_KEPT = 4096
@@ -71,14 +72,13 @@ class Library:
 
     Parameters
     ----------
-    declarations : Declarations
+    dialect : str
+        Its manifest has the header, and what the functions return.
     call : callable
         Returns the dialect's function by its name.
     refuse : callable
         Told the name of a call, that of a parameter, what is wrong (empty if it is NULL), and the arguments of the
         call as a failure has them.  Returns the code.
-    failed : int
-        What a function returns whose call raised an exception that no vendor has.
     forms : mapping of str to type
         By the name of a struct: the class that the dialect has for it.  Of other structs it has dicts.
     text : callable
@@ -93,18 +93,17 @@ class Library:
 
     def __init__(
         self,
-        declarations: Declarations,
+        dialect: str,
         *,
         call: Callable[[str], Callable[..., Any]],
         refuse: Callable[[str, str, str, Arguments], int],
-        failed: int,
         forms: Mapping[str, type] = MappingProxyType({}),
         known: Mapping[str, Callable[[Mapping[str, Any]], int]] = MappingProxyType({}),
         text: Callable[[bytes], object] = bytes,
         learn: Mapping[str, Callable[[int, Words], object]] = MappingProxyType({}),
     ) -> None:
-        self.declarations, self.failed = declarations, failed
-        self.layout = Layout(declarations)
+        self._manifest, self.declarations = manifest_of(dialect), declarations_of(dialect)
+        self.layout = Layout(self.declarations)
         self._refuse = refuse
         self._call, self._forms, self._known, self._text = call, forms, known, text
         self._learn = learn
@@ -123,7 +122,7 @@ class Library:
         always = {at for at in outputs if "always" in function.parameters[at].words}
         writers = [self._writer(function, at) for at in outputs]
         needed = [at for at, each in enumerate(function.parameters) if each.words & _NEEDED]
-        returned, answers_code = self._returned(function), function.returns.type in _CODES
+        returned, answers_code = self._returned(function), function.returns.type in self._manifest.codes
         filled = [
             (number, self._filler(function, at))
             for number, at in enumerate(_inputs(function))
@@ -164,7 +163,7 @@ class Library:
                 raise  # the Python that called C gets it
             except BaseException:  # noqa: BLE001 - no exception passes through C
                 traceback.print_exc()
-            return self.failed if answers_code else 0
+            return self._manifest.failed if answers_code else 0
 
         learn = self._learn.get(symbol)
         if learn is not None:

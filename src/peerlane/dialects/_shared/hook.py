@@ -1,59 +1,51 @@
-"""The import hook: which public module names a dialect answers, and the finder that serves them.
+"""The import hook: where dialects' manifests are, and the finder that serves their modules.
 
 ``_site/sitecustomize.py`` loads this file at the start of every Python child, without the ``peerlane``
 package: it may import only what costs nothing, and nothing of ours.  The module stays in ``sys.modules``
 under its ordinary name, so that ``peerlane.dialects``, once imported, finds the hook already in place.
 """
 
+# ruff: noqa: PTH110, PTH208
+
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 
 TYPE_CHECKING = False  # typing's own would cost its import
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import ModuleType
+    from typing import Any
 
 VARIABLE = "PEERLANE_DIALECTS"
 
-MODULES: dict[str, Mapping[str, str]] = {
-    "acl": {
-        "acl": "peerlane.dialects.acl",
-        "acl.rt": "peerlane.dialects.acl.rt",
-        "acl.util": "peerlane.dialects.acl.util",
-        "acl.blas": "peerlane.dialects.acl.blas",
-        "acl.fv": "peerlane.dialects.acl.fv",
-        "acl.himpi": "peerlane.dialects.acl.himpi",
-        "acl.mdl": "peerlane.dialects.acl.mdl",
-        "acl.media": "peerlane.dialects.acl.media",
-        "acl.op": "peerlane.dialects.acl.op",
-        "acl.prof": "peerlane.dialects.acl.prof",
-    },
-    "hip": {
-        "hip": "peerlane.dialects.hip",
-        "hip.hip": "peerlane.dialects.hip.hip",
-        "hip.hiprtc": "peerlane.dialects.hip.hiprtc",
-        "hip.hiprtc_pyext": "peerlane.dialects.hip.hiprtc_pyext",
-        "hip._util": "peerlane.dialects.hip.rocm.bindings.util",
-        "hip._util.types": "peerlane.dialects.hip._types",
-        "rocm": "peerlane.dialects.hip.rocm",
-        "rocm.version": "peerlane.dialects.hip.rocm.version",
-        "rocm.bindings": "peerlane.dialects.hip.rocm.bindings",
-        "rocm.bindings.hip": "peerlane.dialects.hip.hip",
-        "rocm.bindings.hiprtc": "peerlane.dialects.hip.hiprtc",
-        "rocm.bindings.hiprtc_pyext": "peerlane.dialects.hip.hiprtc_pyext",
-        "rocm.bindings.util": "peerlane.dialects.hip.rocm.bindings.util",
-        "rocm.bindings.util.types": "peerlane.dialects.hip._types",
-    },
-    "hcomm": {"hcomm": "peerlane.dialects.hcomm"},
-    "nixl": {
-        f"{root}{part}": f"peerlane.dialects.nixl{part}"
-        for root in ("nixl", "nixl_cu12", "nixl_cu13", "rixl")
-        for part in ("", "._api", "._bindings", "._utils", ".logging")
-    },
-}
+FOLDERS = "PEERLANE_DIALECT_FOLDERS"
+MANIFEST = "manifest.py"
+
+_BUILT_IN = __file__.rpartition("/_shared/")[0]
+
+
+def outside() -> dict[str, str]:
+    """Return the folders of dialects that ``FOLDERS`` has, by the dialects' names; the first of a name counts."""
+    folders = [each.rstrip("/") for each in os.environ.get(FOLDERS, "").split(os.pathsep) if each]
+    return {each.rpartition("/")[2]: each for each in reversed(folders)}
+
+
+def folders() -> dict[str, str]:
+    """Return the folder of each dialect by its name, those of peerlane last."""
+    own = {name: f"{_BUILT_IN}/{name}" for name in sorted(os.listdir(_BUILT_IN))}
+    return {**outside(), **{name: path for name, path in own.items() if os.path.exists(f"{path}/{MANIFEST}")}}
+
+
+def read_manifest(folder: str) -> dict[str, Any]:
+    """Return the names that a dialect's manifest assigns."""
+    loader = SourceFileLoader(MANIFEST, f"{folder}/{MANIFEST}")
+    names: dict[str, Any] = {}
+    exec(loader.get_code(MANIFEST), names)  # type: ignore[arg-type]
+    return names
 
 
 class _Alias:
@@ -71,41 +63,50 @@ class _Alias:
 
 
 class DialectFinder:
-    """Serves the modules of the installed dialects.
+    """Serves the modules of the installed dialects; their manifests are read at the first import of one.
 
     Attributes
     ----------
     installed : dict
-        Dialect name to its modules (public name to serving module), in the order of installation.
+        Dialect name to the first parts of its modules' names, in the order of installation.
     """
 
     def __init__(self) -> None:
-        self.installed: dict[str, Mapping[str, str]] = {}
+        self.installed: dict[str, Sequence[str]] = {}
+        self._modules: dict[str, Mapping[str, str]] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Answer for the names of installed dialects; leave all others to the finders behind."""
-        for modules in self.installed.values():
+        root = fullname.partition(".")[0]
+        for dialect, roots in self.installed.items():
+            if root not in roots:
+                continue
+            modules = self._modules.get(dialect) or self._read(dialect)
             if fullname in modules:
                 serving = modules[fullname]
                 package = any(name.startswith(fullname + ".") for name in modules)
                 return ModuleSpec(fullname, _Alias(serving), origin=serving, is_package=package)  # type: ignore[arg-type]
-            root = fullname.partition(".")[0]
             if root in modules and PathFinder.find_spec(fullname, path) is not None:
                 # A file of the dialect's own package would be loaded a second time, with a state of its own.
                 raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
         return None
 
-    def install(self, name: str, modules: Mapping[str, str]) -> None:
-        """Serve ``modules``, before every other finder."""
-        self.installed[name] = modules
+    def _read(self, dialect: str) -> Mapping[str, str]:
+        modules: Mapping[str, str] = read_manifest(folders()[dialect])["MODULES"]
+        return self._modules.setdefault(dialect, modules)
+
+    def install(self, name: str, roots: Sequence[str]) -> None:
+        """Serve a dialect's modules, before every other finder."""
+        self.installed[name] = roots
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def uninstall(self, name: str) -> None:
         """Stop serving, and forget the modules imported under the public names."""
-        for public, serving in self.installed.pop(name, {}).items():
+        del self.installed[name]
+        for public, serving in self._modules.pop(name, {}).items():
             if public in sys.modules and sys.modules[public] is sys.modules.get(serving):
                 del sys.modules[public]
         if not self.installed and self in sys.meta_path:
@@ -127,23 +128,30 @@ class _RootFinder:
 FINDER = DialectFinder()
 
 
-def inherit(names: Sequence[str], root: str | None) -> None:
+def exported() -> str:
+    """Return what the environment tells children: each dialect, and the other first parts of its modules' names."""
+    return ",".join("/".join(dict.fromkeys((name, *roots))) for name, roots in FINDER.installed.items())
+
+
+def inherit(dialects: Sequence[str], root: str | None) -> None:
     """Put the hook in place in a child, as its parent had it.
 
     Parameters
     ----------
-    names : sequence of str
-        The dialects named by the environment.
+    dialects : sequence of str
+        The dialects that the environment has, as ``exported`` writes each.
     root : str or None
         Where ``peerlane`` is, if this Python does not find it by itself.
     """
     if root is not None:
         sys.meta_path.append(_RootFinder(root))
-    for name in names:
-        if name in MODULES:
-            FINDER.install(name, MODULES[name])
+    for each in dialects:
+        roots = each.split("/")
+        folder = outside().get(roots[0]) or f"{_BUILT_IN}/{roots[0]}"
+        if os.path.exists(f"{folder}/{MANIFEST}"):
+            FINDER.install(roots[0], roots)
         else:
             sys.stderr.write(
-                f"peerlane: {VARIABLE} names {name!r}, valid here are {', '.join(MODULES)}; "
-                f"call peerlane.dialects.register and install in this process\n"
+                f"peerlane: {VARIABLE} names {roots[0]!r}, and neither peerlane nor {FOLDERS} has a folder of "
+                f"that name; it has no effect in this process\n"
             )

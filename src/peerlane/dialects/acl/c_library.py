@@ -18,7 +18,6 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.acl._stream import AclStream
 from peerlane.streams import callbacks
 
-_INTERNAL_ERROR = 500000
 _REFUSED = "docs/reference/acl.md lists what works"
 
 
@@ -111,10 +110,9 @@ def _refuse(call: str, name: str, cause: str, arguments: Arguments) -> int:
 def library() -> Library:
     """Return the library."""
     return Library(
-        declarations_of("acl"),
+        "acl",
         call=_call,
         refuse=_refuse,
-        failed=_INTERNAL_ERROR,
         known={"share_bytes": _share_bytes},
         text=lambda raw: CText(raw, "utf-8", errors="surrogateescape"),
         learn={

@@ -9,10 +9,9 @@ from typing import Any
 from peerlane.backend import host
 from peerlane.dialects import hcomm
 from peerlane.dialects._shared.c_library import Library, Words
-from peerlane.dialects._shared.c_names import declarations_of
 from peerlane.dialects._shared.call import Arguments, Refusal
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm._codes import PARA, PTR, RUNTIME
+from peerlane.dialects.hcomm._codes import PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm
 from peerlane.dialects.hcomm._quick import pair_of
 from peerlane.dialects.hcomm._state import hcomm as calls
@@ -67,10 +66,9 @@ def _learn_lane(then: int, words: Words) -> None:
 def library() -> Library:
     """Return the library."""
     return Hcomm(
-        declarations_of("hcomm"),
+        "hcomm",
         call=lambda name: getattr(hcomm, name),
         refuse=_refuse,
-        failed=RUNTIME,
         forms=CLASSES,
         known={"ranks": _ranks},
         learn={"HcommWriteOnThread": _learn_lane},

@@ -35,7 +35,6 @@ from peerlane.dialects.hip._stream import stream_of
 from peerlane.errors import Error
 from peerlane.streams import callbacks
 
-_UNKNOWN = 999  # hipErrorUnknown
 _LIMITS = enumeration("hipLimit_t")["hipLimitRange"]  # the vendor knows a limit below that, and has no value
 _UNSUPPORTED_LIMIT = hipError_t["hipErrorUnsupportedLimit"]
 _NAMED_FOR_OTHERS = {"hipError_t": "hipErrorUnknown", "hiprtcResult": "HIPRTC_ERROR_INTERNAL_ERROR"}
@@ -227,12 +226,10 @@ def _learn_calls(then: int, words: Words) -> None:
 
 def library() -> Library:
     """Return the library."""
-    declarations = declarations_of("hip")
     return Hip(
-        declarations,
-        call=_call(declarations),
+        "hip",
+        call=_call(declarations_of("hip")),
         refuse=_refuse,
-        failed=_UNKNOWN,
         learn={
             "hipGetDevice": _learn_thread,
             "hipMemcpy": _learn_thread,

@@ -1,0 +1,174 @@
+"""A dialect's manifest: all that the rest of peerlane knows of a dialect, without importing it.
+
+A dialect is a folder with a ``manifest.py``, which imports nothing and assigns the fields of :class:`Manifest` in
+capitals.  Those of peerlane lie in ``peerlane/dialects``, others where ``PEERLANE_DIALECT_FOLDERS`` says; both are
+imported as ``peerlane.dialects.NAME``, where NAME is the folder's.
+"""
+
+# Each `peerlane run` waits for these imports; that of pathlib takes longer than all of them.
+# ruff: noqa: PTH100, PTH117, PTH119, PTH120
+
+from __future__ import annotations
+
+import os
+import sys
+
+from peerlane.dialects._shared.hook import FOLDERS, MANIFEST, folders, outside, read_manifest
+from peerlane.errors import BadArgument, Fault, InvalidValue, Refused
+from peerlane.support.records import dataclass
+from peerlane.support.spelling import did_you_mean
+
+TYPE_CHECKING = False  # typing's own would cost its import
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a dialect's manifest says, or its default.
+
+    Attributes
+    ----------
+    name, folder : str
+        They are not in the manifest.
+    modules : mapping of str to str
+        Each public module name to the module that serves it: ``"acl.rt"`` to ``"peerlane.dialects.acl.rt"``.
+    packages : mapping of str to str
+        The vendor's own modules that ``peerlane doctor`` looks for, each with the distribution whose version it has,
+        or an empty text; by default the one called ``name``.
+    orders : mapping of str to str
+        The calls that make an order, by the names that ``checker/missing.py`` has for them.
+    entry : str
+        The public module whose functions programs call; by default the one called ``name``.
+    probe : str
+        Python source; run by itself it exits with 0 if and only if the vendor's own module is there and finds
+        a device.  Empty if the vendor has no such module.
+    variables : sequence of str
+        What the vendor's software reads of the environment, for ``peerlane doctor``.
+    anew : str
+        ``"module:function"`` that puts the dialect back to how a new process finds it; empty if it keeps no state.
+    explain : str
+        ``"module:function"`` that returns what the failed calls of this thread meant; empty where the dialect itself
+        has a call for it.
+    remedy : str
+        What ends the objects that a test left behind.
+    libraries : sequence of str
+        The names of the C libraries: ``"hcomm"`` for ``libhcomm.so``.  If there are any, the folder's ``NAME.h.txt``
+        declares their functions, and its ``c_library.py`` has a function ``library``.
+    failed : int
+        What functions of the library return that cannot be answered.
+    codes : sequence of str
+        The types of the header whose values are codes, 0 for success.
+    prefix : str
+        What the names of Python's calls begin with in messages, ``"hcomm."``; empty if they are those of C.
+    """
+
+    name: str
+    folder: str
+    modules: Mapping[str, str]
+    packages: Mapping[str, str]
+    orders: Mapping[str, str]
+    entry: str = ""
+    probe: str = ""
+    variables: Sequence[str] = ()
+    anew: str = ""
+    explain: str = ""
+    remedy: str = ""
+    libraries: Sequence[str] = ()
+    failed: int = -1
+    codes: Sequence[str] = ()
+    prefix: str = ""
+
+
+_FIELDS = tuple(name.upper() for name in Manifest.__match_args__ if name not in ("name", "folder"))
+_PACKAGE = "peerlane.dialects"
+_read: dict[str, Manifest] = {}
+
+
+def registered() -> tuple[str, ...]:
+    """Return the names of all dialects."""
+    return tuple(_folders())
+
+
+def manifest_of(name: str) -> Manifest:
+    """Return the manifest of a dialect.
+
+    Raises
+    ------
+    InvalidValue
+        No dialect has that name; or ``BAD_CONFIG``: its manifest has none of the names, or unknown ones.
+    """
+    known = _folders()
+    if name not in known:
+        raise InvalidValue(
+            f"no dialect {name!r}{did_you_mean(name, known)}; valid are {', '.join(known)}, and what "
+            f"{FOLDERS} names",
+            detail=BadArgument("name", name, choices=tuple(known)),
+        )
+    return _manifest_in(known[name])
+
+
+def register(folder: str | os.PathLike[str]) -> None:
+    """Make the dialect of a folder known in this process, and in children that are started from now on.
+
+    Raises
+    ------
+    InvalidValue
+        Another folder has a dialect of that name; or the folder has no manifest, or one that is wrong.  Nothing was
+        changed.
+    """
+    path = os.path.abspath(folder)
+    name = _manifest_in(path).name
+    known = _folders()
+    if known.setdefault(name, path) != path:
+        raise InvalidValue(
+            f"dialect {name!r} is registered already, of {known[name]}; give the folder another name",
+            detail=Refused(reason="dialect_taken", dialect=name, registered=tuple(known)),
+        )
+    if name not in outside():
+        os.environ[FOLDERS] = os.pathsep.join(filter(None, [os.environ.get(FOLDERS), path]))
+        let_outside_be_imported()
+
+
+def let_outside_be_imported() -> None:
+    """Let dialects outside peerlane be imported as those inside are."""
+    path = sys.modules[_PACKAGE].__path__
+    path.extend(sorted({os.path.dirname(each) for each in outside().values()} - {*path}))
+
+
+def _folders() -> dict[str, str]:
+    """Return the folder of each dialect by its name."""
+    for each in outside().values():
+        if not os.path.isabs(each):
+            raise _wrong(
+                each, f"{FOLDERS} has {each!r}; give whole paths of folders, which begin with a slash"
+            )
+    let_outside_be_imported()
+    return folders()
+
+
+def _manifest_in(folder: str) -> Manifest:
+    if folder in _read:
+        return _read[folder]
+    try:
+        assigned = read_manifest(folder)
+    except OSError as error:
+        raise _wrong(folder, f"{folder} has no {MANIFEST} that can be read: {error.strerror}") from None
+    names = {name: value for name, value in assigned.items() if not name.startswith("_")}
+    unknown = [name for name in names if name not in _FIELDS]
+    if unknown:
+        close = did_you_mean(unknown[0], _FIELDS)
+        raise _wrong(
+            folder, f"{folder}/{MANIFEST} assigns {unknown[0]}{close}; valid are {', '.join(_FIELDS)}"
+        )
+    if "MODULES" not in names:
+        raise _wrong(folder, f"{folder}/{MANIFEST} assigns no MODULES, which names the vendor's modules")
+    name = os.path.basename(folder)
+    fields: dict[str, Any] = {"packages": {name: ""}, "orders": {}, "entry": name}
+    fields.update((each.lower(), value) for each, value in names.items())
+    return _read.setdefault(folder, Manifest(name, folder, **fields))
+
+
+def _wrong(folder: str, text: str) -> InvalidValue:
+    return InvalidValue(text, fault=Fault.BAD_CONFIG, detail=BadArgument("folder", folder))
