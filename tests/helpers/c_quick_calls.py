@@ -62,7 +62,9 @@ class Program:
         self.streams: list[int] = [0, 1 << 40]
         self.buffers: list[int] = [0]
         self.pinned: list[int] = []
-        self.pageable = ctypes.create_string_buffer(_ROOM)
+        self.pageable = ctypes.create_string_buffer(
+            2 * _ROOM
+        )  # copies begin in its first half, and may end behind
         self.called: list[int | None] = []
         self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.called.append)
 
