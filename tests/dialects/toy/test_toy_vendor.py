@@ -25,9 +25,10 @@ def peerlane(*words: str, **environ: str) -> Completed:
 
 
 def test_run_serves_the_module_to_a_program_and_to_its_children() -> None:
-    child = "import toy; print(toy.__name__, toy.toyMalloc(8)[1])"
+    child = "import toy; print(toy.__name__, toy.toySetDevice(0) or toy.toyMalloc(8)[1])"
     program = f"""
 import subprocess, sys, toy
+toy.toySetDevice(0)
 print(toy.toyMalloc(1 << 60)[1], flush=True)
 subprocess.run([sys.executable, "-c", {child!r}], check=True)
 """
@@ -41,10 +42,10 @@ import subprocess, sys
 from peerlane import dialects
 dialects.register({str(FOLDER)!r})
 dialects.install("toy")
-subprocess.run([sys.executable, "-c", "import toy; print(toy.toyStreamCreate())"], check=True)
+subprocess.run([sys.executable, "-c", "import toy; print(toy.toyGetDeviceCount())"], check=True)
 """
     done = run_python(["-c", program], env={**ENVIRONMENT, "PEERLANE_DIALECT_FOLDERS": ""}, timeout=SECONDS)
-    assert (done.returncode, done.stdout) == (0, "(1, 0)\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "(2, 0)\n"), done.stderr
 
 
 def test_unknown_dialect_is_refused_with_the_toy_among_the_valid_ones() -> None:
@@ -57,14 +58,15 @@ def test_check_names_the_toys_calls_in_what_is_missing(tmp_path: Path) -> None:
     program = tmp_path / "two_streams.py"
     program.write_text(
         "import toy\n"
+        "toy.toySetDevice(0)\n"
         "memory = toy.toyMalloc(64)[0]\n"
         "first, second = toy.toyStreamCreate()[0], toy.toyStreamCreate()[0]\n"
-        "toy.toyMemset(memory, 1, 64, first)\n"
-        "toy.toyMemset(memory, 2, 64, second)\n"
+        "toy.toyMemsetAsync(memory, 1, 64, first)\n"
+        "toy.toyMemsetAsync(memory, 2, 64, second)\n"
     )
     done = peerlane("check", "--dialect", "toy", str(program))
     assert done.returncode == 3, done.stdout + done.stderr
-    for text in ("two_streams.py:4", "a wait (toyStreamWaitEvent) of", "(toyStreamSynchronize)"):
+    for text in ("two_streams.py:5", "a wait (toyStreamWaitEvent) of", "(toyStreamSynchronize)"):
         assert text in done.stderr
 
 
@@ -75,14 +77,14 @@ def test_plugin_has_a_fixture_and_the_remedy_for_what_a_test_leaves(tmp_path: Pa
     (tmp_path / "test_it.py").write_text(
         "def test_left(toy, peerlane_node):\n"
         "    import toy as same\n"
-        "    assert same is toy and toy.toyMalloc(64)[1] == 0\n"
+        "    assert same is toy and toy.toySetDevice(0) == toy.toyMalloc(64)[1] == 0\n"
         "def test_used(toy):\n"
-        "    assert toy._things == []\n"
+        "    assert toy.toyMalloc(64) == (0, 6)\n"
     )
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(tmp_path)]
     done = run_python(words, env={**ENVIRONMENT, "PEERLANE_DIALECT_FOLDERS": ""}, timeout=SECONDS)
     assert done.stdout.count("ERROR at teardown") == 1, done.stdout + done.stderr
-    assert "Memory of toyMalloc ends with toyFree." in done.stdout
+    assert "Memory of toyMalloc ends with toyFree, streams with toyStreamDestroy." in done.stdout
 
 
 def test_program_in_c_finds_the_library_and_the_library_its_dialect(tmp_path: Path) -> None:
@@ -91,12 +93,12 @@ def test_program_in_c_finds_the_library_and_the_library_its_dialect(tmp_path: Pa
     library, source, program = build_library(folder, "toy"), tmp_path / "prog.c", tmp_path / "prog"
     source.write_text(
         "#include <stdint.h>\n#include <stdio.h>\n"
-        "int toyMalloc(uint64_t*, uint64_t), toyStreamCreate(uint64_t*);\n"
-        "int toyMemset(uint64_t, uint32_t, uint64_t, uint64_t);\n"
+        "int toySetDevice(int), toyMalloc(uint64_t*, uint64_t), toyStreamCreate(uint64_t*);\n"
+        "int toyMemsetAsync(uint64_t, int, uint64_t, uint64_t);\n"
         "int main(void) {\n"
         "    uint64_t memory = 0, stream = 0;\n"
-        "    int made = toyMalloc(&memory, 64) || toyStreamCreate(&stream);\n"
-        '    printf("%d %d %d\\n", made, toyMemset(memory, 7, 64, stream), toyMalloc(0, 64));\n'
+        "    int made = toySetDevice(0) || toyMalloc(&memory, 64) || toyStreamCreate(&stream);\n"
+        '    printf("%d %d %d\\n", made, toyMemsetAsync(memory, 7, 64, stream), toyMalloc(0, 64));\n'
         "}\n"
     )
     run(["cc", source, "-o", program, f"-L{library.parent}", "-ltoy"], check=True, timeout=SECONDS)

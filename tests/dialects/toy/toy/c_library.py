@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from peerlane.dialects import toy
+from peerlane.dialects.toy import calls
+
 from peerlane.dialects._shared.c_library import Library
 
 
 def library() -> Library:
     """Return the library."""
-    return Library("toy", call=lambda name: getattr(toy, name), refuse=lambda *_: 1)
+    return Library("toy", call=calls.function, refuse=calls.refuse_argument)

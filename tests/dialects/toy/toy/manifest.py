@@ -2,8 +2,9 @@
 
 MODULES = {"toy": "peerlane.dialects.toy"}
 ANEW = "peerlane.dialects.toy:begin_anew"
-REMEDY = "Memory of toyMalloc ends with toyFree."
-ORDERS = {"sync": "toyStreamSynchronize", "event": "toyStreamWaitEvent"}
+EXPLAIN = "peerlane.dialects.toy:explain"
+REMEDY = "Memory of toyMalloc ends with toyFree, streams with toyStreamDestroy."
+ORDERS = {"sync": "toyStreamSynchronize", "event": "toyStreamWaitEvent", "record": "toyEventRecord"}
 LIBRARIES = ("toy",)
 FAILED = 9
 CODES = ("toyError",)
