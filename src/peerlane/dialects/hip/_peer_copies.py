@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from peerlane.dialects.gpu.copies import Copies
 from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._state import calls, gpu
+
+copies: Copies = gpu.copies
 
 
 @calls.call("hipMemcpyPeer")
@@ -18,7 +21,7 @@ def hipMemcpyPeer(dst: int, dstDeviceId: DeviceId, src: int, srcDeviceId: Device
     Refuses: hipErrorInvalidDevice an id; hipErrorInvalidValue NULL, more than an allocation has from there on
     Basis: S
     """
-    gpu.copies.between(dstDeviceId, srcDeviceId, dst, src, sizeBytes)
+    copies.between(dstDeviceId, srcDeviceId, dst, src, sizeBytes)
 
 
 @calls.call("hipMemcpyPeerAsync")
@@ -30,4 +33,4 @@ def hipMemcpyPeerAsync(
     Refuses: as `hipMemcpyPeer`; the stream
     Basis: S
     """
-    gpu.copies.between_on(stream, dst, src, sizeBytes)
+    copies.between_on(stream, dst, src, sizeBytes)
