@@ -80,6 +80,15 @@ def test_hip_binding_tells_what_the_earlier_version_has() -> None:
     assert older["outputs"] == {"make": [["thing", "object", "maybe"]]}
 
 
+def test_hip_binding_tells_what_a_function_takes_in_c() -> None:
+    program = (
+        PROGRAM + "hipError_t ask(returned size_t sizes[n], returned size_t* at, out int* got, size_t n);"
+    )
+    in_c = binding_of(c_declarations.read(program))["in C"]
+    assert in_c["parameters"]["ask"] == [["sizes", "ListOfUnsignedLong"], ["at", "Pointer"], ["n", "size_t"]]
+    assert in_c["outputs"]["ask"] == [["at", "size_t"], ["got", "int"]]
+
+
 def test_hip_arrays_take_the_codes_of_numpy() -> None:
     codes = NDBuffer.NUMPY_CHAR_CODES
     assert len(codes) == 441

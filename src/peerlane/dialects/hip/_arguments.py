@@ -228,6 +228,14 @@ def shape_of(call: str) -> Shape:
     return replace(made, older=before, others=[before.names])
 
 
+def shape_in(call: str, which: str) -> Shape:
+    """Return the shape of a call in ``"C"``, or in the ``"earlier"`` version; in both lists may stand for arrays."""
+    in_c, described = facts()["in C"], facts()["in C" if which == "C" else "older"]
+    lists = dict(in_c["parameters"].get(call, ()))
+    parameters = [(name, lists.get(name, kind)) for name, kind in described["parameters"][call]]
+    return made_shape(call, parameters, described["outputs"][call])
+
+
 def made_shape(call: str, parameters: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]]) -> Shape:
     """Return a shape of a call: its parameters, and its outputs with ``"maybe"`` behind those that may be None."""
     return Shape(

@@ -140,13 +140,7 @@ def hipDrvPointerGetAttributes(numAttributes: NotNone, ptr: NotNull) -> tuple[An
     )
 
 
-@calls.also(
-    "hipDrvPointerGetAttributes",
-    ("numAttributes", "unsigned int"),
-    ("attributes", "object"),
-    ("data", "ListOfPointer"),
-    ("ptr", "Pointer"),
-)
+@calls.also("hipDrvPointerGetAttributes", "C")
 def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr: NotNull) -> None:
     refuse_none("numAttributes", numAttributes)
     for number in range(numAttributes):

@@ -50,16 +50,7 @@ def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream
     raise _without_sizes(count, stream, 4)
 
 
-@calls.also(
-    "hipMemcpyBatchAsync",
-    ("dsts", "ListOfPointer"),
-    ("srcs", "ListOfPointer"),
-    ("count", "size_t"),
-    ("attrs", "hipMemcpyAttributes"),
-    ("numAttrs", "size_t"),
-    ("stream", "ihipStream_t"),
-    outputs=("size_t", "size_t", "size_t"),
-)
+@calls.also("hipMemcpyBatchAsync", "earlier")
 def _copy_without_sizes(
     dsts: Any, srcs: Any, count: int, attrs: Any, numAttrs: int, stream: int
 ) -> tuple[int, ...]:
@@ -75,19 +66,7 @@ def _without_sizes(count: int, stream: int, outputs: int) -> Refusal:
     return Stopped(hipError_t["hipErrorInvalidValue"], cause, remedy, *blank)
 
 
-@calls.also(
-    "hipMemcpyBatchAsync",
-    ("dsts", "ListOfPointer"),
-    ("srcs", "ListOfPointer"),
-    ("sizes", "ListOfUnsignedLong"),
-    ("count", "size_t"),
-    ("attrs", "hipMemcpyAttributes"),
-    ("attrsIdxs", "ListOfUnsignedLong"),
-    ("numAttrs", "size_t"),
-    ("failIdx", "Pointer"),
-    ("stream", "ihipStream_t"),
-    outputs=("size_t",),
-)
+@calls.also("hipMemcpyBatchAsync", "C")
 def _copy_batch(
     dsts: Any,
     srcs: Any,

@@ -21,6 +21,8 @@ _PASSED = {
     ("char", 2): "ListOfBytes",
     ("uint32_t", 1): "ListOfUnsigned",
 }
+#: Arrays that a program passes; those of other types are lists of any kind.
+_LISTS = {"size_t": "ListOfUnsignedLong"}
 _RETURNED = {("void", 2): "Pointer", ("char", 1): "CStr", ("char", 2): "CStr"}
 
 #: Kinds of the earlier version that are others.
@@ -41,6 +43,7 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     dict
         ``functions`` (parameters, outputs), ``enums`` (bases, members), ``structs`` (size, fields, union, initial),
         ``constants``, ``byte constants``, ``aliases``, ``older`` (what the earlier version has otherwise),
+        ``in C`` (of functions that read in C what the binding returns),
         ``hiprtc`` and ``hiprtc only`` (names), ``calls`` (numbers of the vendor's profilers) and ``version``.
         A field is [name, C type, settable, offset, bytes].
     """
@@ -74,6 +77,7 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
             if binding.real(name) != name and name in names
         },
         "older": binding.earlier(),
+        "in C": binding.in_c(),
         "hiprtc": [name for name in names if "hiprtc" in declared.modules[name]],
         "hiprtc only": [name for name in names if declared.modules[name] == ("hiprtc",)],
         "calls": {number.value: name for name, number in profiled.items()},
@@ -158,6 +162,30 @@ class _Binding:
             },
             "missing errors": [name for name, each in errors.items() if each.earlier is None],
         }
+
+    def in_c(self) -> dict[str, Any]:
+        """Return what the functions take and return in C that read there what the binding returns."""
+        changed = {
+            name: each
+            for name, each in self.functions.items()
+            if not each.is_refused and any("returned" in parameter.words for parameter in each.parameters)
+        }
+        return {
+            "parameters": {
+                name: [[each.name, self._in_c(each)] for each in function.parameters if not _is_written(each)]
+                for name, function in changed.items()
+            },
+            "outputs": {
+                name: [self._returned(each) for each in function.parameters if _is_written_in_c(each)]
+                for name, function in changed.items()
+            },
+        }
+
+    def _in_c(self, parameter: Declarator) -> str:
+        """Return the kind of an argument as C has it: arrays are lists."""
+        if "returned" in parameter.words and parameter.count and not parameter.stars:
+            return _LISTS.get(parameter.type, "object")
+        return self._passed(parameter)
 
     def _earlier_inputs(self, function: Function) -> list[list[str]]:
         inputs = [each for each in function.parameters if not _was_output(each)]
@@ -246,6 +274,15 @@ class _Binding:
         if scalar:
             return scalar[0]
         return max(map(self._alignment, self._declared.structs[self.real(field.type)].fields), default=1)
+
+
+def _is_written(parameter: Declarator) -> bool:
+    return bool(parameter.words & (_OUTPUTS - {"returned"}))
+
+
+def _is_written_in_c(parameter: Declarator) -> bool:
+    """Tell whether a function sets a parameter; arrays that it reads are no outputs."""
+    return _is_output(parameter) and not parameter.count
 
 
 def _is_output(parameter: Declarator) -> bool:

@@ -63,7 +63,7 @@ def hipSetValidDevices(len: int) -> int:
     return 0
 
 
-@calls.also("hipSetValidDevices", ("device_arr", "object"), ("len", "int"))
+@calls.also("hipSetValidDevices", "C")
 def _name_devices(device_arr: Sequence[int] | None, len: int) -> None:
     if not len:
         return

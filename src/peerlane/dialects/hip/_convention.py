@@ -274,20 +274,16 @@ class Calls(Table):
         doc = f"{does or f'Do what {of} does.'}\n\n{gives}{refuses}Basis: {basis}"
         self.made(name, run, doc, body.__module__)
 
-    def also(
-        self, name: str, *parameters: tuple[str, str], outputs: Sequence[str] = ()
-    ) -> Callable[[_Body], _Body]:
+    def also(self, name: str, which: str) -> Callable[[_Body], _Body]:
         """Let a declared call take other arguments too, which their number tells apart.
 
         Parameters
         ----------
         name : str
-        *parameters : tuple of (str, str)
-            Names and C types.
-        outputs : sequence of str
-            C types of the outputs behind the code.
+        which : {"C", "earlier"}
+            Those of the function in C, or in the earlier version of the binding.
         """
-        shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
+        shape = _arguments.shape_in(name, which)
         first = self._modules[""][name]
         others = _arguments.shape_of(name).others
         if shape.names not in others:
@@ -298,7 +294,7 @@ class Calls(Table):
             other = self._answering(name, shape, body, steps_of(body))
 
             def choose(*args: Any, **given: Any) -> Any:
-                return (other if len(args) + len(given) == len(parameters) else first)(*args, **given)
+                return (other if len(args) + len(given) == len(shape.names) else first)(*args, **given)
 
             functools.update_wrapper(choose, first)
             del choose.__wrapped__  # type: ignore[attr-defined]

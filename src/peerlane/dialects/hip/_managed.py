@@ -245,15 +245,7 @@ def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> t
     )
 
 
-@calls.also(
-    "hipMemRangeGetAttributes",
-    ("data", "ListOfPointer"),
-    ("data_sizes", "ListOfUnsignedLong"),
-    ("attributes", "object"),
-    ("num_attributes", "size_t"),
-    ("dev_ptr", "Pointer"),
-    ("count", "size_t"),
-)
+@calls.also("hipMemRangeGetAttributes", "C")
 def _range_get_attributes(
     data: Any, data_sizes: Any, attributes: Any, num_attributes: int, dev_ptr: int, count: int
 ) -> None:

@@ -37,17 +37,7 @@ def hipMemPrefetchBatchAsync(
     )
 
 
-@calls.also(
-    "hipMemPrefetchBatchAsync",
-    ("dev_ptrs", "ListOfPointer"),
-    ("sizes", "ListOfUnsignedLong"),
-    ("count", "size_t"),
-    ("prefetch_locs", "hipMemLocation"),
-    ("prefetch_loc_idxs", "ListOfUnsignedLong"),
-    ("num_prefetch_locs", "size_t"),
-    ("flags", "unsigned long long"),
-    ("stream", "ihipStream_t"),
-)
+@calls.also("hipMemPrefetchBatchAsync", "C")
 def _prefetch_batch(
     dev_ptrs: Any,
     sizes: Any,
