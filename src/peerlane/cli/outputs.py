@@ -1,4 +1,7 @@
-"""The outputs of a command: a table for people, JSON for programs (``--json``), a picture (``--plot``)."""
+"""The outputs of a command: a table for people, JSON for programs (``--json``), a picture (``--plot``).
+
+Rich is imported inside functions: a command that prints no table, as ``launch`` does, starts sooner.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from peerlane.cli import plots
 from peerlane.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
 STDOUT = "-"
 
@@ -92,17 +95,24 @@ def unwritable(flag: str, target: str) -> Iterator[None]:
 
 def results_console(args: argparse.Namespace) -> Console:
     """Return the console for tables; without a terminal it is wide enough that no table is wrapped."""
+    from rich.console import Console
+
     file = sys.stderr if args.json == STDOUT else sys.stdout
     return Console(file=file, highlight=False, width=None if file.isatty() else _UNWRAPPED)
 
 
 def note(console: Console, text: str, style: str = "") -> None:
     """Print a text: a terminal breaks it between words, a pipe gets a whole line."""
+    from rich.text import Text
+
     console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
 def table(*headings: str, numbers: Iterable[str] = ()) -> Table:
     """Return a table without vertical lines, which costs the fewest columns; ``numbers`` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
     made = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -118,6 +128,9 @@ def table(*headings: str, numbers: Iterable[str] = ()) -> Table:
 
 def show_progress() -> Progress:
     """Return a progress line on standard error, so that redirected results stay clean; silent without a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     console = Console(file=sys.stderr, highlight=False)
     return Progress(
         TextColumn("{task.description}"),
@@ -125,9 +138,25 @@ def show_progress() -> Progress:
         TaskProgressColumn(),
         TimeElapsedColumn(),
         console=console,
-        disable=sys.stderr is None or not sys.stderr.isatty(),  # rich takes FORCE_COLOR for a terminal
+        disable=not _is_terminal(),
         transient=True,
     )
+
+
+@contextlib.contextmanager
+def show_step(text: str) -> Iterator[None]:
+    """Show a progress line for the one step that the block is, on a terminal."""
+    if not _is_terminal():
+        yield
+        return
+    with show_progress() as progress:
+        progress.add_task(text, total=None)
+        yield
+
+
+def _is_terminal() -> bool:
+    """Tell whether standard error is a terminal; rich takes FORCE_COLOR for one."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def printable(text: str) -> str:

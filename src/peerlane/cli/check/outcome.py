@@ -16,7 +16,7 @@ from typing import Any
 from peerlane.checker import Checker
 from peerlane.cli.faults import Fate
 from peerlane.cli.launch import processes
-from peerlane.cli.outputs import show_progress
+from peerlane.cli.outputs import show_step
 from peerlane.diagnostics.log import event_log
 from peerlane.errors import Error, Fault
 
@@ -113,8 +113,7 @@ class Wanted:
                         select.select([its_end], [], [], _POLL_SECONDS)
                         came |= _pass_on(pid)
             code = os.waitstatus_to_exitcode(status)
-            with show_progress() as progress:
-                progress.add_task("peerlane check: reading the event logs", total=None)
+            with show_step("peerlane check: reading the event logs"):
                 report = checker.finish()
             yield Outcome(
                 code if code >= 0 else 128 - code,

@@ -17,8 +17,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from peerlane.checker.chrome_trace import write_trace
-from peerlane.checker.timeline import read_timeline
 from peerlane.cli.faults import counted
 from peerlane.cli.native import is_native
 from peerlane.cli.node_options import node_from
@@ -172,6 +170,9 @@ def run(args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="peerlane-trace-", ignore_cleanup_errors=True) as folder:
             os.environ[event_log.VARIABLE] = folder
             code = front.launch(plan)
+            from peerlane.checker.chrome_trace import write_trace  # as every start would wait for it
+            from peerlane.checker.timeline import read_timeline
+
             with unwritable("--trace", args.trace):
                 timeline = read_timeline(Path(folder))
                 write_trace(Path(args.trace), timeline)
