@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from helpers import prepared
 
 SECONDS = 120.0
 TESTS = Path(__file__).resolve().parents[1]
@@ -38,8 +38,8 @@ def checked(
 
     Raises
     ------
-    subprocess.TimeoutExpired
-        It did not end in time.
+    AssertionError
+        It did not end in time, or left processes behind.
     RuntimeError
         No findings were written.
     """
@@ -60,14 +60,8 @@ def _checked(words: list[str], *, ranks: int | None, path: Path, devices: int, a
         launch = [] if ranks is None else ["-n", str(ranks)]
         command = ["-m", "peerlane", "check", *launch, "--devices", str(devices), "--json", str(file), *words]
         paths = [str(path), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [sys.executable, *command],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        done = prepared.run_python(command, timeout=SECONDS, env=env)
         if not file.exists():
             output = done.stdout + done.stderr
             raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{output}")

@@ -217,4 +217,6 @@ def run_python(
 
 
 def _at_start(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
+    read = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
+    read.pop("PYTHONPATH", None)  # a forked process reads it too
+    return read

@@ -19,7 +19,7 @@ from peerlane.dialects import begin_anew
 
 MODULES = (
     *("argparse", "concurrent.futures", "numpy", "pytest", "runpy", "threading"),
-    *("peerlane.cli.launch", "peerlane.cli.run", "peerlane.rendezvous"),
+    *("peerlane.cli.check", "peerlane.cli.launch", "peerlane.cli.run", "peerlane.rendezvous"),
     *("peerlane.dialects.acl", "peerlane.dialects.hcomm", "peerlane.dialects.hip.hip"),
 )
 
