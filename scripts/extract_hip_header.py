@@ -335,7 +335,9 @@ def function_of(
         if earlier is not None and (each.name in earlier) != (each.name in outputs):
             words |= {"was_out" if each.name in earlier else "was_in"}
         stars = each.stars - bool(kept.count)
-        parameters.append(replace(each, words=frozenset(words), count=kept.count, stars=stars))
+        parameters.append(
+            replace(each, words=frozenset(words), count=kept.count, stars=stars, otherwise=kept.otherwise)
+        )
     is_refused = known is None or known.is_refused
     words = known.words - {"new"} if known else frozenset[str]()
     if is_refused and not before:
@@ -375,9 +377,9 @@ def declared(declarator: Declarator, order: Iterable[str] = _ORDER) -> str:
     bits = f" : {declarator.bits}" if declarator.bits else ""
     initial = f" = {declarator.initial}" if declarator.initial else ""
     binding = f" as {declarator.binding}" if declarator.binding else ""
-    return (
-        f"{words}{declarator.type}{'*' * declarator.stars} {declarator.name}{count}{bits}{initial}{binding}"
-    )
+    otherwise = f" else {declarator.otherwise}" if declarator.otherwise else ""
+    plain = f"{words}{declarator.type}{'*' * declarator.stars} {declarator.name}"
+    return f"{plain}{count}{bits}{initial}{binding}{otherwise}"
 
 
 def prototype_of(function: Function) -> list[str]:

@@ -172,6 +172,7 @@ new unread refused const char* g(was_in out void** it as Array, void* const* all
 binding int of_python(); library int of_c();
 refused "none; never" int h,
     i = renamed_too;
+refused int j(void* it else KIND_A, int other);
 struct Outer { struct { int size = LEAST; } inner as Inner; };
 """
 
@@ -217,6 +218,7 @@ def test_notation_of_a_header_says_why_functions_are_refused() -> None:
         "h": "none; never",
         "renamed_too": "none; never",
     }
+    assert [each.otherwise for each in found["j"].parameters] == ["KIND_A", ""]
 
 
 def test_initial_value_of_a_field_may_be_a_constant() -> None:

@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 
 from helpers import hip_c_calls
+from peerlane.dialects.hip._enums import enumeration, is_enumeration
+from peerlane.dialects.hip._facts import facts
 
 pytestmark = pytest.mark.any_schedule
 Enter = Callable[..., ModuleType]
 ELF = b"\x7fELF" + bytes(60)
+
+
+def valid(kind: str) -> object:
+    if is_enumeration(kind):
+        return next(iter(enumeration(kind)))
+    return 0x1230 if kind == "Pointer" or kind in facts()["structs"] else 0
 
 
 def code(result: tuple[Any, ...]) -> str:
@@ -58,6 +66,15 @@ def test_hip_kernel_calls_right_arguments_return_not_supported(hip: ModuleType, 
     assert code(hip.hipModuleLoad(str(tmp_path / "code"))) == "hipErrorNotSupported"
     assert code(hip.hipModuleLoadData(ELF)) == "hipErrorNotSupported"
     assert code(hip.hipLaunchByPtr(0x1230)) == "hipErrorNotSupported"
+
+
+def test_hip_calls_that_refuse_null_alone_do_so_with_the_code_of_the_header(hip: ModuleType) -> None:
+    for name, codes in facts()["refusals"].items():
+        call = getattr(hip, name)
+        values = {each: valid(kind) for each, kind in facts()["functions"][name]["parameters"]}
+        for parameter, answer in codes.items():
+            assert code(call(**values | {parameter: None})) == answer, name
+        assert code(call(**values)) == "hipErrorNotSupported", name
 
 
 def test_hip_c_library_refuses_calls_about_kernels_as_the_vendor_does() -> None:

@@ -31,7 +31,8 @@ The notation is C's, with these words before a parameter or field:
 ``...`` behind the last parameter are variable arguments: native code writes them into that parameter, a format, and
 the dialect gets the text.
 ``refused T f, g;`` are functions that the dialect has only to refuse them; their parameters need not be known.
-Of ``unread refused T f(...);`` they are known, and nothing reads them.  ``refused "text"`` says why.
+Of ``unread refused T f(...);`` they are known, and nothing reads them.  ``refused "text"`` says why.  Its parameter
+``T x else C`` may not be 0, or an empty text: the function returns the enumerator C of its type then.
 
 ``T x[n]`` as a parameter is an address of ``n`` values, as in C, and so is ``T x[*n]`` as a field.  ``n`` is a
 number, a parameter, a field, or a name that the library knows.  ``-> (b, a)`` behind a function tells the order of
@@ -116,6 +117,7 @@ _WORDS = (
 _DECLARATOR = re.compile(
     r"(?P<type>(?:struct |unsigned |signed |long )*\w+)\b ?(?P<stars>(?:\* ?(?:const\b ?)?)*)(?P<name>\w+)"
     r"(?P<count>(?:\[.*\])?)(?: : (?P<bits>\d+))?(?: = (?P<initial>\w+))?(?: as (?P<binding>\w+))?"
+    r"(?: else (?P<otherwise>\w+))?"
 )
 _REASON = re.compile(r'(?<=\brefused )"([^"]*)" ')
 _COUNT = re.compile(r"\[(\*?)([^\]]*)\]$")
@@ -144,6 +146,8 @@ class Declarator:
         What a new struct has in the field.
     binding : str
         The binding's class, where the type does not tell it.
+    otherwise : str
+        What a refused function returns where the parameter is 0.
     """
 
     name: str
@@ -155,6 +159,7 @@ class Declarator:
     bits: int = 0
     initial: int = 0
     binding: str = ""
+    otherwise: str = ""
 
     @property
     def is_pointer(self) -> bool:
@@ -440,6 +445,7 @@ def _declarator(text: str, constants: Mapping[str, int] = MappingProxyType({})) 
         int(match["bits"] or 0),
         constants[initial] if initial in constants else int(initial, 0),
         match["binding"] or "",
+        match["otherwise"] or "",
     )
 
 

@@ -43,8 +43,9 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
     dict
         ``functions`` (parameters, outputs), ``enums`` (bases, members), ``structs`` (size, fields, union, initial),
         ``constants``, ``byte constants``, ``aliases``, ``older`` (what the earlier version has otherwise),
-        ``in C`` (of functions that read in C what the binding returns),
-        ``hiprtc`` and ``hiprtc only`` (names), ``calls`` (numbers of the vendor's profilers) and ``version``.
+        ``in C`` (of functions that read in C what the binding returns), ``refusals`` (codes by parameter that
+        may not be 0), ``hiprtc`` and ``hiprtc only`` (names), ``calls`` (numbers of the vendor's profilers) and
+        ``version``.
         A field is [name, C type, settable, offset, bytes].
     """
     binding = _Binding(declared)
@@ -78,6 +79,11 @@ def binding_of(declared: Declarations) -> dict[str, Any]:
         },
         "older": binding.earlier(),
         "in C": binding.in_c(),
+        "refusals": {
+            name: {each.name: each.otherwise for each in function.parameters if each.otherwise}
+            for name, function in binding.functions.items()
+            if any(each.otherwise for each in function.parameters)
+        },
         "hiprtc": [name for name in names if "hiprtc" in declared.modules[name]],
         "hiprtc only": [name for name in names if declared.modules[name] == ("hiprtc",)],
         "calls": {number.value: name for name, number in profiled.items()},

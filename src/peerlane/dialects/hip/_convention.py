@@ -22,6 +22,7 @@ from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._log import log
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
@@ -174,7 +175,9 @@ class Calls(Table):
         self._told: set[str] = set()
         self._keeping: set[str] = set()
         self._without_device: set[str] = set()
-        self._wrong: dict[str, Callable[..., None]] = {}
+        self._wrong: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            name: functools.partial(_refuse_null, codes) for name, codes in facts()["refusals"].items()
+        }
         self._ended: list[bool] = []
         self.last = LastError()
 
@@ -182,11 +185,6 @@ class Calls(Table):
     def bodies(self) -> Mapping[str, Callable[..., Any]]:
         """The bodies of the declared calls by name."""
         return MappingProxyType(self._bodies)
-
-    @property
-    def wrong(self) -> Mapping[str, Callable[..., None]]:
-        """What was declared with :meth:`refuses`, by name."""
-        return MappingProxyType(self._wrong)
 
     def others(self, name: str) -> tuple[_arguments.Shape, ...]:
         """Return the shapes of a call besides that of the vendor's table."""
@@ -385,11 +383,13 @@ class Calls(Table):
     def refuses(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Declare which arguments a call that nothing here answers refuses as the vendor's does.
 
-        The function gets arguments by their names, those that it has, as the body of a call gets them.
+        The function gets arguments by their names, those that it has, as the body of a call gets them.  Where NULL
+        alone is refused, the header says so.
         """
 
         def declare(refuse: Callable[..., None]) -> Callable[..., None]:
-            self._wrong[name] = refuse
+            names = tuple(inspect.signature(refuse).parameters)
+            self._wrong[name] = lambda values: refuse(*(values[each] for each in names))
             return refuse
 
         return declare
@@ -409,7 +409,7 @@ class Calls(Table):
         try:
             self.need_device(name)
             if refuse is not None and values:
-                refuse(**{each: values[each] for each in inspect.signature(refuse).parameters})
+                refuse(values)
         except (Refusal, Error) as error:
             return self.failed(name, error, arguments)
         cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
@@ -460,6 +460,12 @@ def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
 def is_compiler(name: str) -> bool:
     """Tell whether a call is one of the run-time compiler, which answers a hiprtcResult and has no last error."""
     return name.startswith("hiprtc")
+
+
+def _refuse_null(codes: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    for name, code in codes.items():
+        if not values[name]:
+            raise refusal(code, f"{name} is NULL", f"pass what the call needs for {name}")
 
 
 def _refused(name: str) -> enum.IntEnum:

@@ -91,38 +91,6 @@ def _refuse_name_of_module(hmod: int, name: str | None) -> None:
     _refuse_unload(hmod)
 
 
-def _refuse_function(function: int) -> None:
-    if not function:
-        raise refusal("hipErrorInvalidDeviceFunction", "the function is NULL", "pass a kernel")
-
-
-@calls.refuses("hipLaunchByPtr")
-@calls.refuses("hipFuncGetAttributes")
-@calls.refuses("hipFuncSetAttribute")
-@calls.refuses("hipFuncSetCacheConfig")
-def _refuse_kernel(func: int) -> None:
-    _refuse_function(func)
-
-
-@calls.refuses("hipGetFuncBySymbol")
-def _refuse_symbol(symbolPtr: int) -> None:
-    _refuse_function(symbolPtr)
-
-
-@calls.refuses("hipFuncGetAttribute")
-def _refuse_handle(hfunc: int) -> None:
-    if not hfunc:
-        raise refusal("hipErrorInvalidHandle", "the function is NULL", "pass a function")
-
-
-@calls.refuses("hipOccupancyAvailableDynamicSMemPerBlock")
-@calls.refuses("hipOccupancyMaxActiveBlocksPerMultiprocessor")
-@calls.refuses("hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")
-@calls.refuses("hipOccupancyMaxPotentialBlockSize")
-def _refuse_kernel_of_occupancy(f: int) -> None:
-    _refuse_function(f)
-
-
 @calls.call("hipFuncSetSharedMemConfig")
 def hipFuncSetSharedMemConfig(func: int, config: Any) -> None:
     """Do nothing, as the vendor's: the banks of shared memory cannot be set.
@@ -130,4 +98,5 @@ def hipFuncSetSharedMemConfig(func: int, config: Any) -> None:
     Refuses: hipErrorInvalidDeviceFunction NULL
     Basis: D
     """
-    _refuse_function(func)
+    if not func:
+        raise refusal("hipErrorInvalidDeviceFunction", "func is NULL", "pass a kernel")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.gpu.streams import LEGACY_STREAM
 from peerlane.dialects.gpu.vendor import Reason
 from peerlane.dialects.hip._checks import refuse_bits, refuse_null
@@ -31,22 +30,6 @@ def _refuse_null_stream(stream: int) -> None:
             "hipErrorStreamCaptureUnsupported", "the null stream cannot be captured", "pass another stream"
         )
     stream_of(stream)
-
-
-def _no_array(name: str) -> Refusal:
-    return refusal("hipErrorInvalidHandle", f"{name} is NULL", "pass an array")
-
-
-@calls.refuses("hipMemcpy2DToArrayAsync")
-def _refuse_target(dst: int) -> None:
-    if not dst:
-        raise _no_array("dst")
-
-
-@calls.refuses("hipMemcpy2DFromArrayAsync")
-def _refuse_source(src: int) -> None:
-    if not src:
-        raise _no_array("src")
 
 
 @calls.refuses("hipSignalExternalSemaphoresAsync")
