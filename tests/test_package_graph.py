@@ -43,7 +43,7 @@ ORDER = (
 NEVER = dict.fromkeys(("rendezvous", "ranks", "collectives", "dialects", "torch"), "backends")
 CORE = ("backends.virtual", "diagnostics")
 TYPES_OF_CORE = "backend.ranks"  # it names native classes for type checking
-NATIVE = ("_core", "_bench", "_check")
+NATIVE = ("_core", "_check")
 
 Import = tuple[str, str, str]  # the module, the module it imports, the name it takes or ""
 

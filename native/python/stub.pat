@@ -12,7 +12,7 @@ peerlane._core.Exporter._exported:
 
 peerlane._core.look_up_each:
     look_up_each: object
-    """A C function that `peerlane._bench` times: void (*)(const uint64_t* addresses, size_t count)."""
+    """A C function that `benchmarks` times: void (*)(const uint64_t* addresses, size_t count)."""
 
 peerlane._core.QuickMethod:
     \from typing import Any

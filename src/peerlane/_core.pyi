@@ -160,7 +160,7 @@ def locate(address: int) -> tuple[int, int, int, int] | None:
     """Return (device, base, size, id), or None for pageable host memory."""
 
 look_up_each: object
-"""A C function that `peerlane._bench` times: void (*)(const uint64_t* addresses, size_t count)."""
+"""A C function that `benchmarks` times: void (*)(const uint64_t* addresses, size_t count)."""
 
 def nearest(address: int) -> tuple[int, int, int, int] | None:
     """

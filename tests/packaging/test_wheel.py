@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
-MODULES = {f"peerlane/{name}{SUFFIX}" for name in ("_bench", "_check", "_core")}
+MODULES = {f"peerlane/{name}{SUFFIX}" for name in ("_check", "_core")}
 LIBRARIES = {
     *(f"lib{name}.so" for name in ("peerlane_c", "ascendcl", "acl_rt", "hcomm", "hccl")),
     *(f"lib{name}.so{number}" for name in ("amdhip64", "hiprtc") for number in ("", ".6", ".7")),
@@ -132,7 +132,7 @@ def test_wheel_is_audited_and_runs_the_readme_where_no_compiler_is(tmp_path: Pat
 
     lookup = "import shutil; print([shutil.which(name) for name in ('cc', 'c++', 'g++', 'clang++', 'cmake')])"
     assert told(python, "-c", lookup).stdout == f"{[None] * 5}\n"
-    where = told(python, "-c", "import peerlane, peerlane._bench; print(peerlane.__file__)").stdout
+    where = told(python, "-c", "import peerlane, peerlane._core; print(peerlane.__file__)").stdout
     assert Path(where).is_relative_to(tmp_path / "venv")
     version = wheel.name.split("-")[1]
     assert told("peerlane", "--version").stdout.startswith(f"peerlane {version} (Python 3.")

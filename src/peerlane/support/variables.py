@@ -44,8 +44,6 @@ OF_USERS = (
 )
 #: Which processes of peerlane set for one another, or its tests.
 OF_PEERLANE = (
-    "PEERLANE_BENCH_PIPE",
-    "PEERLANE_BENCH_PYTHON_NIXL",
     "PEERLANE_DIALECTS",
     "PEERLANE_LAUNCHED",
     "PEERLANE_LOG_OUTPUTS",

@@ -10,21 +10,20 @@ from matplotlib.colors import to_hex
 from rich.console import Console
 
 from peerlane.cli import plots
-from peerlane.cli.bench import bars, report, timing_report, timings
-from peerlane.cli.bench.measure import SPEED
-from peerlane.cli.bench.rival_libraries import Way
+from peerlane.cli.bench import report, timing_report, timings
+from peerlane.cli.bench.timings import Way
 
 pytestmark = pytest.mark.any_schedule
 
 KIB, MIB = 1 << 10, 1 << 20
 
-OURS, MEMCPY = Way("peerlane"), Way("memcpy")
+OURS, MEMMOVE = Way("peerlane"), Way("memmove")
 ONE, TWO = Way("openmpi", "one copy"), Way("openmpi", "two copies")
 #: peerlane takes 20 us, and Open MPI is quicker in one of its variants in all rounds but one.
 SAMPLES = {
     OURS: [20e-6, 10e-6, 30e-6],
     Way("peerlane", "ring"): [1e-6, 1e-6, 1e-6],
-    MEMCPY: [1e-9, 1e-9, 1e-9],
+    MEMMOVE: [1e-9, 1e-9, 1e-9],
     ONE: [40e-6, 40e-6, 40e-6],
     TWO: [10e-6, 20e-6, 10e-6],
 }
@@ -61,7 +60,7 @@ def test_timed_gives_median_and_range_and_ratio_of_rounds() -> None:
 
 def test_timed_shows_quickest_variant_of_a_rival_and_the_own_choice_of_peerlane() -> None:
     found = timings.timed(SAMPLES, "broadcast", 2, 8)
-    assert [(each.contender, each.variant) for each in found if each.is_shown] == [OURS, MEMCPY, TWO]
+    assert [(each.contender, each.variant) for each in found if each.is_shown] == [OURS, MEMMOVE, TWO]
     assert len(found) == len(SAMPLES)
 
 
@@ -71,19 +70,10 @@ def test_timing_of_barrier_has_no_size_and_no_bandwidth() -> None:
     assert barrier.case == "barrier over 4 processes"
 
 
-def test_bar_is_judged_by_timing_of_quickest_variant() -> None:
-    found = timings.timed(SAMPLES, "all-reduce", 2, 64 * MIB)
-    [(bar, figure)] = report.Result([], found, [], 3).judged
-    assert (bar.reference, figure.kind, figure.ratio) == ("openmpi", SPEED, pytest.approx(0.5))
-    assert (figure.seconds, figure.reference_seconds) == (20e-6, 10e-6)
-    assert bar.met(figure) == "missed"
-    assert bar in bars.BARS
-
-
 def test_table_has_time_range_bandwidth_and_ratios_within_80_columns() -> None:
     shown = drawn(80)
     lines = [line.split() for line in shown.splitlines()]
-    assert ["size", "us", "range", "GB/s", "memcpy", "openmpi"] in lines
+    assert ["size", "us", "range", "GB/s", "memmove", "openmpi"] in lines
     assert ["4", "KiB", "20.0", "10.0", "to", "30.0", "0.20", "<0.01", "~0.50"] in lines
     assert ["64", "MiB", "20.0", "10.0", "to", "30.0", "3,355", "<0.01", "~0.50"] in lines
     assert ["-", "20.0", "10.0", "to", "30.0", "-", "2.00"] in lines

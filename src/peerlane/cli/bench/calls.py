@@ -1,4 +1,4 @@
-"""P3: the cost of one call that copies 8 bytes."""
+"""The cost of one call that copies 8 bytes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ from typing import Any
 
 import peerlane as pl
 from peerlane import dialects
-from peerlane.cli.bench import rivals
-from peerlane.cli.bench.bars import PEERLANE, PEERLANE_ACL, PEERLANE_HIP
-from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved, looped
+from peerlane.cli.bench.copies import memmove
+from peerlane.cli.bench.measure import (
+    PEERLANE,
+    TIME,
+    Contender,
+    Figure,
+    Skip,
+    figure,
+    interleaved,
+    looped,
+)
 from peerlane.cli.bench.plan import Plan
 from peerlane.errors import DeviceFault
 
-_CASE = "call copying 8 bytes"
+PEERLANE_ACL, PEERLANE_HIP = "peerlane acl", "peerlane hip"
+CASE = "call copying 8 bytes"
 _BYTES = 8
 _NUMBER = 30_000
 _DEVICE_TO_DEVICE = 3
@@ -23,14 +32,14 @@ _DEVICE_TO_DEVICE = 3
 
 def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
     """Time the neutral copy, the raw copy and the dialects' copies against ``ctypes.memmove``."""
-    plan.say(_CASE)
+    plan.say(CASE)
     skips: list[Skip] = []
     with ExitStack() as stack:
         dst = stack.enter_context(devices[0].allocate(_BYTES))
         src = stack.enter_context(devices[0].allocate(_BYTES))
         src.fill(0x5A)
         dst.fill(0)
-        reference = rivals.memmove(dst, src, _NUMBER)
+        reference = memmove(dst, src, _NUMBER)
         contenders = [
             reference,
             looped(PEERLANE, pl.copy, dst, src, number=_NUMBER),
@@ -39,13 +48,11 @@ def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], lis
         try:
             contenders.append(_acl(stack))
         except ImportError as error:
-            skips.append(Skip(f"{_CASE}, acl dialect", f"cannot be imported: {error}"))
+            skips.append(Skip(f"{CASE}, acl dialect", f"cannot be imported: {error}"))
         contenders.append(_hip(stack))
-        others = [name for name in plan.rivals if name != "ctypes"]
-        contenders += rivals.contenders(others, dst, src, _NUMBER)
         samples = interleaved(contenders, plan.rounds)
         names = [name for name in samples if name != reference.name]
-        return [figure(samples, _CASE, name, reference.name, TIME) for name in names], skips
+        return [figure(samples, CASE, name, reference.name, TIME) for name in names], skips
 
 
 def _acl(stack: ExitStack) -> Contender:

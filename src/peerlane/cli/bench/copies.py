@@ -1,33 +1,64 @@
-"""P1 and P2: synchronous copies of whole buffers, on a device and between peers.
-
-Rivals have no devices; their figures stand beside those of copies on one device.
-"""
+"""Synchronous copies of whole buffers, on a device and between peers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import peerlane as pl
 from peerlane.cli import machine
-from peerlane.cli.bench import rivals
-from peerlane.cli.bench.bars import PEERLANE
-from peerlane.cli.bench.measure import SPEED, Figure, Skip, best, figure, interleaved, looped
+from peerlane.cli.bench.measure import (
+    PEERLANE,
+    SPEED,
+    Contender,
+    Figure,
+    Skip,
+    best,
+    figure,
+    interleaved,
+    looped,
+)
 from peerlane.cli.bench.plan import Plan
 from peerlane.support.sizes import UNITS, format_size
 
 DEFAULT_SIZES = (64 * UNITS["KiB"], UNITS["MiB"], 64 * UNITS["MiB"], UNITS["GiB"])
-
-#: From this size on the reference is the machine's best copy; below, one thread's memcpy.
-LARGE = 16 * UNITS["MiB"]
-
 ON_A_DEVICE, BETWEEN_PEERS = "on a device", "between peers"
 
 _SAMPLE_SECONDS = 0.02
 
+#: What makes contenders that copy between the host addresses of two buffers, so many times in a sample.
+Makers = Callable[[pl.Buffer, pl.Buffer, int], list[Contender]]
 
-def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
-    """Time each size of the plan on one device and between two."""
+
+def memmove(dst: pl.Buffer, src: pl.Buffer, number: int) -> Contender:
+    """Return ``ctypes.memmove`` of the same bytes, on addresses as ints."""
+    to, origin = dst.view().ctypes.data, src.view().ctypes.data
+    return looped("ctypes.memmove", ctypes.memmove, to, origin, src.size, number=number)
+
+
+def _memmove_alone(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
+    return [memmove(dst, src, number)]
+
+
+def _none(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
+    return []
+
+
+def measure(
+    plan: Plan, devices: Sequence[pl.Device], references: Makers = _memmove_alone, rivals: Makers = _none
+) -> tuple[list[Figure], list[Skip]]:
+    """Time each size of the plan on one device and between two.
+
+    Parameters
+    ----------
+    plan : Plan
+    devices : sequence of Device
+    references : callable
+        What makes the references; the quickest one of a size counts.
+    rivals : callable
+        What makes other contenders.  They have no devices, and stand beside copies on one device.
+    """
     figures: list[Figure] = []
     skips: list[Skip] = []
     first, second = devices[:2]
@@ -41,24 +72,19 @@ def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], lis
                 )
                 continue
             plan.say(case)
-            figures += _case(plan, case, first, target, size)
+            with ExitStack() as stack:
+                src = stack.enter_context(first.allocate(size))
+                dst = stack.enter_context(target.allocate(size))
+                src.fill(0x5A)
+                dst.fill(0)
+                seconds = min(references(dst, src, 1)[0].sample() for _ in range(3))
+                number = max(1, round(_SAMPLE_SECONDS / max(seconds, 1e-9)))
+                native = references(dst, src, number)
+                others = rivals(dst, src, number) if target is first else []
+                ours = looped(PEERLANE, pl.copy, dst, src, number=number)
+                samples = interleaved([*native, ours, *others], plan.rounds)
+            reference = best(samples, [each.name for each in native])
+            figures += [
+                figure(samples, case, name, reference, SPEED, size) for name in samples if name != reference
+            ]
     return figures, skips
-
-
-def _case(plan: Plan, case: str, first: pl.Device, target: pl.Device, size: int) -> list[Figure]:
-    with ExitStack() as stack:
-        src = stack.enter_context(first.allocate(size))
-        dst = stack.enter_context(target.allocate(size))
-        src.fill(0x5A)
-        dst.fill(0)
-        native = rivals.native_copies(dst, src, 1)
-        estimate = min(native[0].sample() for _ in range(3))
-        number = max(1, round(_SAMPLE_SECONDS / max(estimate, 1e-9)))
-        native = rivals.native_copies(dst, src, number)
-        if size < LARGE and not ("memcpy" in plan.rivals and target is first):
-            native = native[:1]
-        others = rivals.contenders(plan.rivals, dst, src, number) if target is first else []
-        ours = looped(PEERLANE, pl.copy, dst, src, number=number)
-        samples = interleaved([*native, ours, *others], plan.rounds)
-        reference = best(samples, [one.name for one in native]) if size >= LARGE else rivals.MEMCPY
-        return [figure(samples, case, name, reference, SPEED, size) for name in samples if name != reference]

@@ -9,14 +9,27 @@ from __future__ import annotations
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+#: By contender, the seconds of each round.
 Samples = Mapping[str, Sequence[float]]
+Job = tuple[int, int]  # bytes, and how many times
+#: By task, the seconds of one operation of each job.
+Found = dict[str, list[float]]
+_Key = TypeVar("_Key", bound=Hashable)
+
+PEERLANE = "peerlane"
+_ABOUT = 128 << 20  # bytes of a sample
 
 #: A ratio that differs from 1 by no more than this is a tie.
 TIE = 0.03
 SPEED, TIME, SHARE = "speed", "time", "share"
+
+
+class ContenderFailed(Exception):
+    """A contender ended with an error, or did not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,40 @@ def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             samples[contender.name].append(contender.sample())
     return samples
+
+
+def in_turns(
+    contenders: Mapping[_Key, Callable[[], Found]], rounds: int, say: Callable[[str], None]
+) -> tuple[dict[_Key, dict[str, list[list[float]]]], list[Skip]]:
+    """Run contenders that each do several tasks in turns, in rounds after one that does not count.
+
+    Returns
+    -------
+    dict
+        For each contender and task, a list for each job with the seconds of each round, without failed contenders.
+    list of Skip
+        The failed contenders, and how they failed.
+    """
+    found: dict[_Key, dict[str, list[list[float]]]] = {name: {} for name in contenders}
+    skips = []
+    for number in range(rounds + 1):
+        for name in [*found] if number % 2 == 0 else [*reversed(found)]:
+            say(f"{name}, round {number} of {rounds}")
+            try:
+                seconds = contenders[name]()
+            except ContenderFailed as error:
+                skips.append(Skip(str(name), str(error)))
+                del found[name]
+                continue
+            for task, taken in seconds.items() if number else ():
+                for times, each in zip(found[name].setdefault(task, [[] for _ in taken]), taken, strict=True):
+                    times.append(each)
+    return found, skips
+
+
+def jobs_of(sizes: Sequence[int], most: int) -> list[Job]:
+    """Return how often to do an operation of each size, so that a sample is long enough for its start."""
+    return [(nbytes, max(1, min(most, _ABOUT // nbytes))) for nbytes in sizes]
 
 
 def figure(

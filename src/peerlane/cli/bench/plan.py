@@ -21,7 +21,6 @@ class Plan:
     """
 
     sizes: tuple[int, ...]
-    rivals: tuple[str, ...]
     rounds: int
     say: Callable[[str], None]
 

@@ -1,9 +1,8 @@
-"""Figures and bars as tables, as JSON and as a picture."""
+"""Figures and timings as tables, as JSON and as pictures."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from peerlane.cli import machine, plots
-from peerlane.cli.bench import copies, timing_report, timings
-from peerlane.cli.bench.bars import PEERLANE, Bar, judged
-from peerlane.cli.bench.builds import Comparison
-from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
+from peerlane.cli.bench import copies, timing_report
+from peerlane.cli.bench.measure import PEERLANE, SHARE, TIE, Figure, Skip
 from peerlane.cli.bench.timings import Timing
 from peerlane.cli.outputs import note, table
 from peerlane.errors import InvalidValue
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 _ENOUGH_ROUNDS = 7
-_COLOURS = {"goal": "green", "must": "yellow", "missed": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +34,13 @@ class Result:
     skips: Sequence[Skip]
     rounds: int
 
-    @property
-    def judged(self) -> list[tuple[Bar, Figure]]:
-        """The bars that were measured, with their figures."""
-        return judged([*self.figures, *timings.figures(self.timings)])
-
 
 def draw(result: Result, console: Console) -> None:
-    """Print the bars, each figure and timing, and the skipped cases."""
-    bars = table("bar", "case", "contender", "ratio", "must", "goal", "met")
-    bars.title = "bars"
-    for bar, figure in result.judged:
-        sign = ">=" if figure.kind == SPEED else "<="
-        met = bar.met(figure)
-        bars.add_row(
-            bar.id,
-            bar.case,
-            bar.contender if bar.reference is None else f"{bar.contender}, of {bar.reference}",
-            _ratio(figure, figure.ratio),
-            f"{sign} {_ratio(figure, bar.must)}",
-            f"{sign} {_ratio(figure, bar.goal)}",
-            Text(met, style=_COLOURS[met]),
-        )
-    if bars.row_count:
-        console.print(bars)
-        console.print()
+    """Print each figure and timing, and the skipped cases."""
     if result.figures:
         _draw_figures(result, console)
     timing_report.draw(result.timings, console)
-    _draw_skips(result.skips, result.rounds, console)
-    if said := verdict(result):
-        note(console, said, style="bold")
+    draw_skips(result.skips, result.rounds, console)
 
 
 def _draw_figures(result: Result, console: Console) -> None:
@@ -82,10 +54,10 @@ def _draw_figures(result: Result, console: Console) -> None:
             case = heading
         every.add_row(
             f"  {figure.contender}",
-            f"{_ratio(figure, figure.ratio)} {figure.kind}",
+            f"{ratio_text(figure, figure.ratio)} {figure.kind}",
             figure.standing,
-            f"{_ratio(figure, figure.low)} to {_ratio(figure, figure.high)}",
-            _duration(figure.seconds),
+            f"{ratio_text(figure, figure.low)} to {ratio_text(figure, figure.high)}",
+            duration_text(figure.seconds),
         )
     console.print(every)
     console.print()
@@ -97,82 +69,13 @@ def _draw_figures(result: Result, console: Console) -> None:
     console.print()
 
 
-def verdict(result: Result) -> str:
-    """Return one sentence about the bars of what was measured; empty if it has none."""
-    met = Counter(bar.met(figure) for bar, figure in result.judged)
-    if not met:
-        return ""
-    missed = ", ".join(dict.fromkeys(bar.id for bar, figure in result.judged if bar.met(figure) == "missed"))
-    return (
-        f"bars: {met['goal']} at the goal, {met['must']} within what is asked, {met['missed']} missed"
-        f"{f': {missed}' if missed else ''}"
-    )
-
-
 def as_json(result: Result) -> dict[str, object]:
-    """Return the bars, the figures, the timings, the skipped cases and the machine as plain JSON values."""
+    """Return the figures, the timings, the skipped cases and the machine as plain JSON values."""
     return {
-        "bars": [
-            {
-                "id": bar.id,
-                "case": f"{bar.case}, {bar.contender}",
-                "ratio": figure.ratio,
-                "kind": figure.kind,
-                "reference": figure.reference,
-                "must": bar.must,
-                "goal": bar.goal,
-                "met": bar.met(figure),
-            }
-            for bar, figure in result.judged
-        ],
-        "verdict": verdict(result) or None,
         "figures": [{**dataclasses.asdict(figure), "standing": figure.standing} for figure in result.figures],
         "timings": timing_report.as_json(result.timings),
         "skipped": [dataclasses.asdict(skip) for skip in result.skips],
         "rounds": result.rounds,
-        "environment": machine.environment(),
-    }
-
-
-def draw_comparisons(
-    found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str], console: Console
-) -> None:
-    """Print the cases of both builds, those in which this build is slower, and the skipped ones."""
-    shown = table("case", "ratio", "rounds", "bound", "", "one takes", "other")
-    shown.title = f"time of this build / time of the other: median of {rounds} rounds"
-    for each in found:
-        shown.add_row(
-            each.case,
-            f"{each.ratio:.2f}",
-            f"{each.low:.2f} to {each.high:.2f}",
-            f"{each.bound:.2f}",
-            Text("slower", style=_COLOURS["missed"]) if each.is_slower else "",
-            _duration(each.seconds),
-            _duration(each.other_seconds),
-        )
-    console.print(shown)
-    for name, where in builds.items():
-        note(console, f"{name}: {where}")
-    note(console, "bound: what 95 % of the rounds of a build against itself stay within")
-    _draw_skips(skips, rounds, console)
-    slower = [each.case for each in found if each.is_slower]
-    verdict = (
-        f"slower beyond the bound: {', '.join(slower)}"
-        if slower
-        else "not slower beyond the bound in any case"
-    )
-    note(console, verdict)
-
-
-def comparisons_as_json(
-    found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str]
-) -> dict[str, object]:
-    """Return the comparisons, the skipped cases, the builds and the machine as plain JSON values."""
-    return {
-        "against": [{**dataclasses.asdict(each), "slower": each.is_slower} for each in found],
-        "skipped": [dataclasses.asdict(skip) for skip in skips],
-        "rounds": rounds,
-        "builds": builds,
         "environment": machine.environment(),
     }
 
@@ -227,7 +130,8 @@ def _copies_picture(figures: Sequence[Figure]) -> Picture | None:
     return plots.ratios(series, title)
 
 
-def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
+def draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
+    """Print what was left out, and whether there are too few rounds."""
     if rounds < _ENOUGH_ROUNDS:
         note(
             console,
@@ -237,11 +141,13 @@ def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
         note(console, f"skipped: {skip.case}: {skip.why}")
 
 
-def _ratio(figure: Figure, value: float) -> str:
+def ratio_text(figure: Figure, value: float) -> str:
+    """Return a ratio, or a share in per cent."""
     return f"{value:.2%}" if figure.kind == SHARE else f"{value:.2f}"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """Return three digits of a time, in the unit that suits it."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from peerlane.cli.bench.bars import PEERLANE
-from peerlane.cli.bench.timings import MEMCPY, Timing
+from peerlane.cli.bench.measure import PEERLANE
+from peerlane.cli.bench.sweeps import MEMMOVE
+from peerlane.cli.bench.timings import Timing
 from peerlane.cli.outputs import note, table
 from peerlane.cli.plots import Panel
 from peerlane.support.sizes import UNITS, format_size
@@ -89,8 +90,8 @@ def bandwidth(timings: Sequence[Timing]) -> dict[str, Panel]:
 
 
 def _pictured(timings: Sequence[Timing]) -> list[Timing]:
-    """Return the timings of libraries: a memcpy in the nearest cache would make all others small."""
-    return [each for each in timings if each.is_shown and each.contender != MEMCPY]
+    """Return the timings of libraries: a copy in the nearest cache would make all others small."""
+    return [each for each in timings if each.is_shown and each.contender != MEMMOVE]
 
 
 def _sweeps(timings: Sequence[Timing]) -> Sweeps:

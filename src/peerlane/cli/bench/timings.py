@@ -5,14 +5,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from peerlane.cli.bench.bars import PEERLANE
-from peerlane.cli.bench.measure import SPEED, Figure
-from peerlane.cli.bench.rival_libraries import Way
+from peerlane.cli.bench.measure import PEERLANE
 from peerlane.support.sizes import format_size
 
-#: One thread copies as many bytes within its own memory: what the machine can do.
-MEMCPY = "memcpy"
+
+class Way(NamedTuple):
+    """A contender, and one of its variants if it has several."""
+
+    contender: str
+    variant: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.contender}, {self.variant}" if self.variant else self.contender
+
 
 #: By contender, the seconds of each round.
 Samples = Mapping[Way, Sequence[float]]
@@ -88,22 +95,28 @@ def timed(samples: Samples, operation: str, processes: int, size: int | None) ->
 
 def over_sizes(
     found: Mapping[Way, Mapping[str, Sequence[Sequence[float]]]],
+    task: str,
     operation: str,
     processes: int,
     sizes: Sequence[int | None],
 ) -> list[Timing]:
-    """Return the timings of one operation, of those contenders that do it.
+    """Return the timings of one task, of those contenders that do it.
 
     Parameters
     ----------
     found : dict
-        For each contender and operation, a list for each size with the seconds of each round.
+        For each contender and task, a list for each size with the seconds of each round.
+    task : str
+    operation : str
+        What tables call the task.
+    processes : int
+    sizes : sequence of int or None
     """
     return [
         timing
         for index, size in enumerate(sizes)
         for timing in timed(
-            {way: done[operation][index] for way, done in found.items() if operation in done},
+            {way: done[task][index] for way, done in found.items() if task in done},
             operation,
             processes,
             size,
@@ -117,27 +130,6 @@ def quickest(samples: Samples) -> dict[str, Way]:
     for way in sorted(samples, key=lambda each: (each.variant != "", statistics.median(samples[each]))):
         found.setdefault(way.contender, way)
     return found
-
-
-def figures(timings: Sequence[Timing]) -> list[Figure]:
-    """Return peerlane's speed against each other contender that is shown, for the bars."""
-    ours = {each.case: each for each in timings if (each.contender, each.variant) == Way(PEERLANE)}
-    return [
-        Figure(
-            each.case,
-            PEERLANE,
-            each.contender,
-            SPEED,
-            each.ratio,
-            each.ratio_low,
-            each.ratio_high,
-            ours[each.case].seconds,
-            each.size,
-            each.seconds,
-        )
-        for each in timings
-        if each.is_shown and each.contender != PEERLANE
-    ]
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:

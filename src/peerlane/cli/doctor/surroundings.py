@@ -31,15 +31,9 @@ _PREFIX = "PEERLANE_"
 _PACKAGES = {"torch": "torch", "torch_npu": "torch-npu", "cupy": "cupy"}
 _DEVICES = ("kfd", "davinci*", "nvidia[0-9]*", "infiniband/uverbs*")
 _EXTRAS = (
-    ("ml_dtypes", "ml_dtypes", 'names of types such as Buffer.view("bfloat16")', "pip install ml_dtypes"),
-    ("matplotlib", "matplotlib", "`--plot`", "pip install 'peerlane[bench]'"),
-    ("pytest", "pytest", "the pytest plugin", "pip install pytest"),
-    (
-        "peerlane._bench",
-        None,
-        "`peerlane bench`",
-        "an install from source without -DPEERLANE_BENCH=OFF",
-    ),
+    ("ml_dtypes", 'names of types such as Buffer.view("bfloat16")', "pip install ml_dtypes"),
+    ("matplotlib", "`--plot`", "pip install 'peerlane[bench]'"),
+    ("pytest", "the pytest plugin", "pip install pytest"),
 )
 _SHOWN = ("UCX_TLS", "UCX_NET_DEVICES")
 _NAMED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "LD_PRELOAD")
@@ -229,9 +223,9 @@ def software() -> list[Finding]:
         ),
         Finding("real devices", f"{', '.join(devices)}; peerlane does not use them" if devices else "none"),
     ]
-    for module, distribution, lost, remedy in _EXTRAS:
+    for module, lost, remedy in _EXTRAS:
         if _has(module):
-            findings.append(Finding(module, _version(distribution) if distribution else "there"))
+            findings.append(Finding(module, _version(module)))
         else:
             findings.append(Finding(module, "not installed", ABSENT, lost, remedy))
     return findings

@@ -1,0 +1,46 @@
+"""Collectives of ``torch.distributed`` on peerlane against those on gloo; a figure is the slowest rank's time."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+
+from benchmarks import rival_processes
+from benchmarks.bars import TORCH_PROCESSES, TORCH_SIZES, TORCH_TASKS, torch_case
+from peerlane.cli.bench.measure import PEERLANE, SPEED, Figure, Skip, figure, in_turns, jobs_of
+from peerlane.cli.bench.plan import Plan, parse_sizes
+from peerlane.support.sizes import format_size
+
+DEFAULT_SIZES = parse_sizes(",".join(TORCH_SIZES))
+GLOO = "gloo"
+
+_KINDS = {PEERLANE: "torch-peerlane", GLOO: "gloo"}
+_MOST_TIMES = 200
+
+
+def measure(plan: Plan) -> tuple[list[Figure], list[Skip]]:
+    """Time the collectives; each round has both back-ends, in processes of their own."""
+    if importlib.util.find_spec("torch") is None:
+        return [], [Skip("torch", "not installed")]
+    jobs = jobs_of(plan.sizes, _MOST_TIMES)
+    figures: list[Figure] = []
+    skips: list[Skip] = []
+    for size in TORCH_PROCESSES:
+
+        def say(words: str, size: int = size) -> None:
+            plan.say(f"torch over {size} processes: {words}")
+
+        contenders = {
+            name: partial(rival_processes.run_kind, kind, TORCH_TASKS, size, jobs)
+            for name, kind in _KINDS.items()
+        }
+        found, failed = in_turns(contenders, plan.rounds, say)
+        skips += [Skip(f"{skip.case} over {size} processes", skip.why) for skip in failed]
+        if failed:
+            continue
+        for task in TORCH_TASKS:
+            for index, nbytes in enumerate(plan.sizes):
+                samples = {name: tasks[task][index] for name, tasks in found.items()}
+                case = torch_case(task, format_size(nbytes), size)
+                figures.append(figure(samples, case, PEERLANE, GLOO, SPEED, nbytes))
+    return figures, skips
